@@ -3,7 +3,8 @@ python benchmarks/tables.py
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`; its numbers are those of
 benchmarks/results/NAME.json, or NAME-quick.json where there is no full record. An image with the
-name of a table is its plot.
+name of a table is its plot. `<!-- memory NAME -->` begins the table of peaks of memory of the same
+record, `<!-- gains NAME -->` that of its ratios alone, with a column for each case.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import Any
 import msgspec
 
 from magmath.bench.result import BenchResult
-from magmath.bench.result_output import plot_result, rate_text
+from magmath.bench.result_output import has_peaks, memory_text, plot_result, rate_text
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
-PLACE = re.compile(r"<!-- table ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
+PLACE = re.compile(r"<!-- (table|memory|gains) ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
 IMAGE = re.compile(r"\]\((images/([\w-]+)\.svg)\)")
 
 
@@ -29,19 +30,23 @@ def main() -> None:
     page = with_tables(PAGE.read_text())
     PAGE.write_text(page)
     for path, name in IMAGE.findall(page):
-        if name in PLACE.findall(page):
+        if ("table", name) in PLACE.findall(page):
             plot_result(msgspec.convert(record(name), BenchResult), PAGE.parent / path)
 
 
 def with_tables(page: str) -> str:
     """A page's text with every table made anew."""
-    return PLACE.sub(lambda place: marked(place[1]), page)
+    return PLACE.sub(lambda place: marked(place[1], place[2]), page)
 
 
-def marked(name: str) -> str:
+def marked(kind: str, name: str) -> str:
     """The table of a benchmark between its marks."""
     result = record(name)
-    return f"<!-- table {name} -->\n{table(result)}\n\n{source(result)}\n<!-- end -->"
+    if kind == "memory":
+        text = memory_table(msgspec.convert(result, BenchResult))
+    else:
+        text = f"{(table if kind == 'table' else gains_table)(result)}\n\n{source(result)}"
+    return f"<!-- {kind} {name} -->\n{text}\n<!-- end -->"
 
 
 def record(name: str) -> dict[str, Any]:
@@ -66,6 +71,33 @@ def table(result: dict[str, Any]) -> str:
         figures = {figure["title"]: ratio(figure) for figure in case["figures"]}
         rates = [rate(case["systems"][name], unit) for name in systems]
         rows.append([case["case"]["name"], *rates, *(figures.get(title, "") for title in kinds)])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def memory_table(result: BenchResult) -> str:
+    """The peaks of resident memory by case and system: the median, and the range over the runs."""
+    systems = [name for name in result.cases[0].systems if has_peaks(result, name)]
+    rows = [["case", *systems], ["---"] * (len(systems) + 1)]
+    for case in result.cases:
+        peaks = [memory_text(case.systems[name].peak_bytes) for name in systems]
+        rows.append([case.case.name, *peaks])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def gains_table(result: dict[str, Any]) -> str:
+    """The median ratios, a row for each and a column for each case; the range of the rounds is in
+    the record."""
+    cases = result["cases"]
+    titles = dict.fromkeys([figure["title"] for case in cases for figure in case["figures"]])
+    rows = [["", *[case["case"]["name"] for case in cases]], ["---"] * (len(cases) + 1)]
+    for title in titles:
+        ratios = [
+            {figure["title"]: f"{figure['median']:.2f}" for figure in case["figures"]}.get(
+                title, ""
+            )
+            for case in cases
+        ]
+        rows.append([title, *ratios])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -35,6 +35,11 @@ class Told(Contestant):
             log.write(self.case["letter"])
         return float(self.case["seconds"] * (rank() + 1))
 
+    def peak_bytes(self, case: dict[str, Any]) -> int:
+        if case.get("fails_in") == "memory":
+            raise MemoryError("cannot be measured")
+        return int(case["megabytes"] * 1e6 * (rank() + 1))
+
     def finish(self) -> dict[str, Any]:
         return {"loss": self.case["loss"]} if "loss" in self.case else {}
 

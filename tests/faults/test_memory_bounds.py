@@ -57,7 +57,7 @@ def test_a_given_limit_replaces_the_share() -> None:
 def _computed(make: Callable[[], mm.Array]) -> None:
     """Compute an array, and wait for it."""
     mm.evaluate(make())
-    session.engine().wait()
+    session.engine().runs.wait()
 
 
 # OOM kills.

@@ -282,7 +282,7 @@ def test_moves_begin_early_and_are_waited_for_late(monkeypatch: pytest.MonkeyPat
         following = listing[longest + 1 : longest + 1 + move.overlapped]
         assert sum(isinstance(x, Call) for x in following) >= 2
         assert f"concurrently with the next {move.overlapped}" in str(compiled.program)
-        outputs, _ = engine.run(compiled, graph.leaves)
+        outputs, _ = engine.runs.run(compiled, graph.leaves)
         for data, value in zip(outputs, expected, strict=True):
             actual = engine.pool.get(data.number).numpy()
             np.testing.assert_allclose(actual, value, rtol=1e-4)

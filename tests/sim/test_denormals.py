@@ -29,6 +29,19 @@ class Scale(nn.Module):
         return x * (1 + self.w)
 
 
+class Repeated(Scale):
+    """The same, with a long loop whose state becomes a denormal number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Buffer(np.ones(4, np.float32))
+
+    def __call__(self, x: Array) -> Array:
+        start = mm.full((4,), 1e-37, dtype=mm.float32)
+        self.last.assign(mm.fori_loop(0, 5000, lambda i, z: z * 0.999, start))
+        return super().__call__(x)
+
+
 def trained(**options: Any) -> Any:
     """Return w after two epochs in which its gradient is zero, and the product of two numbers."""
     x = np.zeros((40, 4), np.float32)
@@ -39,6 +52,18 @@ def trained(**options: Any) -> Any:
         )
         product = np.asarray(mm.asarray(np.full(3, 1e-30, np.float32)) * np.float32(1e-10))
         return model.w.numpy(), product
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+def test_steps_that_are_divided_at_loops(flushes: bool) -> None:
+    x = np.zeros((40, 4), np.float32)
+    with mm.init(workers=0, device="cpu", flush_denormals=flushes):
+        model = Repeated()
+        optimizer = mm.optim.GradientDescent(0.1)
+        Trainer(model, "mean_squared_error", optimizer).fit(x, x, batch_size=10)
+        found = model.w.numpy(), model.last.numpy()
+    for value in found:
+        assert (value == 0).all() if flushes else (value > 0).all()
 
 
 @pytest.mark.parametrize("workers", [0, 2])

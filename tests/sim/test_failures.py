@@ -114,7 +114,7 @@ def test_native_code_reports_bad_positions(workers: int, monkeypatch: pytest.Mon
         cut = apply(OPERATIONS["window"], table, first, line=("script.py", 8), **window)
         alone = apply(OPERATIONS["window"], table, one, line=("script.py", 9), **element)
         graph = Graph((redistribute(total, Layout.whole((), engine.pool.mesh)), cut, alone))
-        outputs, _ = engine.run(engine.compile(graph), graph.leaves, steps=3)
+        outputs, _ = engine.runs.run(engine.compile(graph), graph.leaves, steps=3)
         return [engine.pool.get(data.number).reshape(-1).tolist() for data in outputs]
 
     good = [0, 1, -8, 3, 4, -1]

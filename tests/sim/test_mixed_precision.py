@@ -412,7 +412,11 @@ def test_converted_modules_infer_and_train(half: str, kind: str, workers: int) -
 
 @pytest.mark.parametrize(
     ("name", "data", "epochs", "least", "margin"),
-    [("mlp", "digits", 8, 0.93, 0.01), ("lenet5", "mnist-5k", 2, 0.9, 0.02)],
+    [
+        ("mlp", "digits", 8, 0.93, 0.01),
+        ("lenet5", "mnist-5k", 2, 0.9, 0.02),
+        ("resnet20", "digits", 2, 0.9, 0.03),
+    ],
 )
 def test_trained_accuracy(name: str, data: str, epochs: int, least: float, margin: float) -> None:
     images = mm.data.load(data)
@@ -425,8 +429,12 @@ def test_trained_accuracy(name: str, data: str, epochs: int, least: float, margi
             trainer = Trainer(module, optimizer=mm.optim.Adam(1e-3), precision=precision, seed=0)
             trainer.fit(train, images.train_labels, batch_size=64, epochs=epochs)
             found[precision] = trainer.evaluate(test, images.test_labels)["accuracy"]
+        for half in ("bfloat16", "float16"):  # the last network, and inference in half
+            trainer = Trainer(module.astype(half))
+            found[half] = trainer.evaluate(test, images.test_labels)["accuracy"]
+            module.astype("float32")
     assert min(found.values()) > least
-    for precision in MIXED:
+    for precision in (*MIXED, "bfloat16", "float16"):
         assert abs(found[precision] - found["float32"]) <= margin, found
 
 

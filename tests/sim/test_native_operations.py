@@ -57,7 +57,7 @@ def run_natively(engine: Engine, cases: list[tuple[str, Case]]) -> list[torch.Te
     """The values of the operations, computed twice over by one native function."""
     nodes = tuple(applied(engine, name, case) for name, case in cases)
     graph = engine.cut(Graph(nodes))
-    outputs, _ = engine.run(engine.compile(graph), graph.leaves, steps=2)
+    outputs, _ = engine.runs.run(engine.compile(graph), graph.leaves, steps=2)
     return [engine.pool.get(data.number) for data in outputs]
 
 

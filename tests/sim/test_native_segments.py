@@ -145,7 +145,7 @@ def test_native_forms_have_the_bits_of_kernels(dtype: str, bound: list[Any]) -> 
             before = len(bound)
             runs = []
             for _ in range(16):
-                outputs, _ = engine.run(compiled, graph.leaves)
+                outputs, _ = engine.runs.run(compiled, graph.leaves)
                 runs.append([engine.pool.get(data.number).numpy().copy() for data in outputs])
             assert len(bound) > before
             for results in runs[1:]:

@@ -154,10 +154,16 @@ def test_what_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
         ("", Debugging()),
         ("fill", Debugging(fill=True)),
         ("delays=7,fill", Debugging(fill=True, delays=7)),
+        (
+            "without=epilogues,without=hoisting",
+            Debugging(without=frozenset({"epilogues", "hoisting"})),
+        ),
     ]:
         monkeypatch.setenv(DEBUG.name, text)
         assert debugging() == expected
-    for text in ("fil", "delays", "delays=x", "fill=1"):
+    for text in ("fil", "delays", "delays=x", "fill=1", "without", "without=fuse"):
         monkeypatch.setenv(DEBUG.name, text)
-        with pytest.raises(OptionError, match="the switches are fill and delays=SEED"):
+        with pytest.raises(
+            OptionError, match="the switches are fill, delays=SEED and without=PASS"
+        ):
             debugging()

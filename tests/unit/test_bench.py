@@ -29,7 +29,13 @@ from magmath.bench.result import (
     SystemResult,
     compare_systems,
 )
-from magmath.bench.result_output import plot_result, print_result, rate_text, save_result
+from magmath.bench.result_output import (
+    memory_text,
+    plot_result,
+    print_result,
+    rate_text,
+    save_result,
+)
 from magmath.bench.runner import choose_cases, choose_systems, run_bench
 from magmath.errors import MagmathError, OptionError
 
@@ -39,7 +45,7 @@ CASE = Case("case", {}, work=10.0, unit="images/s", group="g", x=1)
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Return systems of the given contestants, whose module the services must find."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
     monkeypatch.setattr("magmath.bench.runner.PAUSE_SECONDS", 0.0)
 
     def make(name: str, seconds: float = 1.0, processes: int = 1, **settings: Any) -> System:
@@ -49,7 +55,12 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return make
 
 
-def run(*systems: System, comparisons: tuple[Comparison, ...] = (), cases: int = 1) -> BenchResult:
+def run(
+    *systems: System,
+    comparisons: tuple[Comparison, ...] = (),
+    cases: int = 1,
+    measures_memory: bool = False,
+) -> BenchResult:
     bench = Bench(
         "test",
         "a test",
@@ -57,6 +68,7 @@ def run(*systems: System, comparisons: tuple[Comparison, ...] = (), cases: int =
         lambda options: [CASE] * cases,
         lambda options: list(systems),
         lambda options: list(comparisons),
+        measures_memory=measures_memory,
     )
     return run_bench(bench, RunOptions(quick=True), Console(file=StringIO()))
 
@@ -263,6 +275,43 @@ def test_losses_are_compared(told: Any, losses: tuple[float, float], agree: bool
 
 def test_nan_loss_is_a_disagreement(told: Any) -> None:
     assert run(told("A own", loss=float("nan"))).cases[0].disagreement()
+
+
+def test_memory_is_that_of_new_processes(told: Any) -> None:
+    against = Comparison("memory", "A own", ("B two",), constant_mark(1.0), quantity="peak_bytes")
+    result = run(
+        told("A own", megabytes=50),
+        told("B two", processes=2, megabytes=20),
+        told("C bad", megabytes=0, fails_in="memory"),
+        comparisons=(against,),
+        measures_memory=True,
+    )
+    (case,) = result.cases
+    peaks = {name: system.peak_bytes for name, system in case.systems.items()}
+    assert peaks == {"A own": [50_000_000], "B two": [60_000_000], "C bad": []}
+    assert case.figures[0].rounds == [1.2]
+    assert "cannot be measured" in case.systems["C bad"].reason
+    assert "peak of resident memory" in _printed(result)
+    assert "MB" not in _printed(run(told("A own")))
+
+
+def _printed(result: BenchResult) -> str:
+    out = StringIO()
+    print_result(result, Console(file=out, width=200))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("peaks", "text"),
+    [
+        ([], "–"),
+        ([12_345_678], "12"),
+        ([1_000_000_000] * 2, "1,000"),
+        ([1_000_000, 9_000_000, 2_000_000], "2 (1 to 9)"),
+    ],
+)
+def test_memory_is_told_in_megabytes(peaks: list[int], text: str) -> None:
+    assert memory_text(peaks) == text
 
 
 def test_excess_is_a_difference_in_seconds() -> None:

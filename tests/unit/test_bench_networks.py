@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -11,14 +13,23 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath.bench import parallel, scaling
-from magmath.bench.case import RunOptions
+from magmath.bench.case import Case, RunOptions, System
 from magmath.bench.contestants import networks as own
 from magmath.bench.contestants import strategies
+from magmath.bench.peer_processes import SystemProcesses
 from magmath.bench.peers.networks import NETWORKS, ZOO_SETTINGS, NetworkProblem, draw_weights
-from magmath.bench.peers.torch_networks import TorchInference, TorchTrainer
+from magmath.bench.peers.resident_memory import (
+    forget_peak,
+    peak_resident_bytes,
+    resident_bytes,
+)
+from magmath.bench.peers.torch_networks import network as torch_network
 
 # The least sizes at which adaptive pooling in the zoo's networks changes nothing.
-SIZES = {"alexnet_cifar": 32, "resnet18": 8, "resnet50": 32, "googlenet": 32, "inception_v3": 75}
+SIZES = {
+    "alexnet_cifar": 32, "resnet18": 8, "resnet50": 32, "googlenet": 32, "inception_v3": 75,
+    "mobilenet_v2": 32,
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -39,10 +50,11 @@ def test_every_network_has_settings_and_the_papers_parameters() -> None:
         "resnet50": 25_557_032,
         "googlenet": 6_998_552,
         "inception_v3": 23_834_568,
+        "mobilenet_v2": 3_504_872,
     }
 
 
-@pytest.mark.parametrize("name", ["alexnet_cifar", "resnet18", "googlenet"])
+@pytest.mark.parametrize("name", ["alexnet_cifar", "resnet18", "googlenet", "mobilenet_v2"])
 def test_weights_are_in_the_order_of_the_zoo(name: str, inline: Any) -> None:
     size = SIZES[name]
     problem = NetworkProblem(name, 1, size, 1)
@@ -52,46 +64,100 @@ def test_weights_are_in_the_order_of_the_zoo(name: str, inline: Any) -> None:
     assert shapes == [array.shape for array in problem.weights()]
 
 
-def test_torch_computes_the_same_network(inline: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+CASES = [
+    ("train", "float32", 1e-4),
+    ("train", "mixed-bfloat16", 0.03),
+    ("train", "mixed-float16", 0.01),
+    ("infer", "float32", 1e-4),
+    ("infer", "mixed-bfloat16", 0.03),
+    ("infer", "bfloat16", 0.03),
+    ("infer", "float16", 0.01),
+]
+
+
+@pytest.mark.parametrize(
+    ("network", "size", "growth"), [("resnet18", 16, 1e-4), ("mobilenet_v2", 64, 1e-2)]
+)
+@pytest.mark.parametrize(("purpose", "precision", "limit"), CASES)
+def test_torch_computes_the_same_network(
+    network: str,
+    size: int,
+    growth: float,
+    purpose: str,
+    precision: str,
+    limit: float,
+    inline: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`growth`: the difference to which a step amplifies rounding, on small maps."""
     monkeypatch.setattr(own, "SETTLE_SECONDS", 1e-3)
     monkeypatch.setattr(own, "use_workers", lambda *_: None)
-    # smaller maps amplify rounding
-    case = {"network": "resnet18", "batch": 4, "size": 16, "epochs": 1, "workers": 0}
-    problem = NetworkProblem.of(case)
-    for contestant, twin in ((own.train(), TorchTrainer), (own.infer(), TorchInference)):
-        contestant.prepare(case)
-        mine = contestant.finish()["loss"]
-        for last in (False, True):
-            trainer = twin(problem, last)
-            trainer.train(1)
-            assert mine == pytest.approx(trainer.loss(), rel=1e-4)
+    case = {
+        "network": network, "batch": 8, "size": size, "epochs": 1, "workers": 0,
+        "purpose": purpose, "precision": precision,
+    }  # fmt: skip
+    contestant = own.compiled()
+    contestant.prepare(case)
+    mine = contestant.finish()["loss"]
+    limit = max(limit, growth) if purpose == "train" else limit
+    for last in (False, True):
+        twin = torch_network(NetworkProblem.of(case), last)
+        twin.train(1)
+        assert mine == pytest.approx(twin.loss(), rel=limit)
+
+
+def test_memory_of_the_first_steps_is_measured() -> None:
+    """At least that of the weights and their gradients, of which no copies remain."""
+    problem = NetworkProblem("alexnet_cifar", 16, 32, 1)
+    case = Case("case", {**asdict(problem), "workers": 0}, 1.0, "images/s", "training", 0)
+    system = System("PyTorch", "magmath.bench.peers.torch_networks:eager", peer="torch")
+    processes = SystemProcesses(system, sys.executable)
+    try:
+        peak = processes.peak_bytes(case, "eager")
+    finally:
+        processes.stop()
+    assert 2 * 4 * 7_506_762 < peak < 10 * 4 * 7_506_762
+
+
+def test_peak_of_memory_is_forgotten() -> None:
+    before, size = resident_bytes(), 100_000_000
+    np.ones(size, np.uint8)
+    assert peak_resident_bytes() > before + 0.9 * size
+    forget_peak()
+    assert peak_resident_bytes() < before + 0.5 * size
 
 
 @pytest.mark.parametrize("module", ["jax", "tensorflow"])
-def test_other_frameworks_compute_the_same_network(module: str) -> None:
+@pytest.mark.parametrize("purpose", ["train", "infer"])
+@pytest.mark.parametrize(
+    ("network", "size", "limit"), [("alexnet_cifar", 32, 1e-4), ("mobilenet_v2", 64, 1e-2)]
+)
+def test_other_frameworks_compute_the_same_network(
+    module: str, purpose: Any, network: str, size: int, limit: float
+) -> None:
     pytest.importorskip(module, reason=f"{module} comes with the extra 'bench'")
     from importlib import import_module
 
     peer = import_module(f"magmath.bench.peers.{module}_networks")
-    problem = NetworkProblem("alexnet_cifar", 2, 32, 1)
-    for kind in ("train", "infer"):
-        expected = (TorchTrainer if kind == "train" else TorchInference)(problem)
-        expected.train(1)
-        for build in getattr(peer, kind)()._variants(problem).values():
-            trainer = build()
-            trainer.train(1)
-            assert trainer.loss() == pytest.approx(expected.loss(), rel=1e-4)
+    problem = NetworkProblem(network, 4, size, 1, purpose)
+    expected = torch_network(problem)
+    expected.train(1)
+    for build in peer.compiled()._variants(problem).values():
+        trainer = build()
+        trainer.train(1)
+        assert trainer.loss() == pytest.approx(expected.loss(), rel=limit)
 
 
+@pytest.mark.parametrize("network", ["googlenet", "mobilenet_v2"])
 @pytest.mark.parametrize("runtime", ["onnxruntime", "openvino"])
-def test_runtimes_compute_the_same_network(runtime: str) -> None:
+def test_runtimes_compute_the_same_network(runtime: str, network: str) -> None:
     pytest.importorskip(runtime, reason=f"{runtime} comes with the extra 'bench'")
     pytest.importorskip("onnx", reason="onnx comes with the extra 'bench'")
     from magmath.bench.peers import onnx_networks
 
-    problem = NetworkProblem("googlenet", 1, 32, 1)
+    problem = NetworkProblem(network, 1, 32, 1, "infer")
     for build in getattr(onnx_networks, runtime)()._variants(problem).values():
-        assert build().loss() == pytest.approx(TorchInference(problem).loss(), rel=1e-4)
+        assert build().loss() == pytest.approx(torch_network(problem).loss(), rel=1e-4)
 
 
 def test_problem_is_the_same_for_everyone() -> None:

@@ -15,7 +15,8 @@ from engines import current
 from magmath.arrays.lazy_array import EAGER_PENDING, MAX_PENDING
 from magmath.engine import session
 from magmath.engine.eager.eager_arrays import MAX_READ
-from magmath.engine.engine import MAX_EAGER_BYTES, Engine
+from magmath.engine.eager.eager_execution import MAX_EAGER_BYTES
+from magmath.engine.engine import Engine
 from magmath.errors import MagmathError, MemoryLimitError
 from magmath.graph import Provenance
 from magmath.graph.provenance import provenance, record_chains, repeated_calls

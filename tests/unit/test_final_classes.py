@@ -15,7 +15,7 @@ CONCRETE_BASES = {
     "arrays/protocols/operators.py": ["Operators"],
     "arrays/variables/variable.py": ["Variable"],
     "bench/contestants/elementwise.py": ["MagmathCompiled", "MagmathElementwise"],
-    "bench/contestants/networks.py": ["NetworkTraining"],
+    "bench/contestants/networks.py": ["CompiledNetwork"],
     "bench/peers/jax_networks.py": ["_Network"],
     "bench/peers/repeated.py": ["RepeatedContestant"],
     "bench/peers/torch_networks.py": ["TorchOperations", "_Network"],

@@ -84,7 +84,7 @@ def check(engine: Any, steps: Steps) -> None:
     graph = engine.cut(steps.graph)
     compiled = engine.compile(graph)
     for count in (1, 2):
-        outputs, run = engine.run(compiled, graph.leaves, steps=count)
+        outputs, run = engine.runs.run(compiled, graph.leaves, steps=count)
         for target, fresh in zip(graph.targets, outputs, strict=True):
             assert target is not None
             target.value().set_value(fresh)

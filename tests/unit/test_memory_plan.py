@@ -136,3 +136,17 @@ def test_without_a_batch_no_smaller_one_is_proposed() -> None:
             (mm.exp(mm.reshape(x, (100, 1)) + mm.zeros((1, 4000))) @ mm.ones((4000, 1))).numpy()
         assert "reduce the batch" not in str(caught.value) or "to 0" not in str(caught.value)
         np.testing.assert_array_equal(x.numpy(), np.ones((1, 100)))
+
+
+@pytest.mark.parametrize(("optimizer", "share"), [("sgd", 0.7), ("momentum", 2.5), ("adam", 3.5)])
+def test_the_batch_is_no_extent_of_weights(optimizer: str, share: float) -> None:
+    """Initial values, gradients and updates of the weights take most memory."""
+    batch, weights = 8, 4 * 3072 * 256
+    with mm.init(workers=0, device="cpu", memory_limit=int(share * weights)):
+        network = mm.nn.Sequential(mm.nn.Dense(256, "relu"), mm.nn.Dense(10))
+        trainer = mm.train.Trainer(network, optimizer=optimizer)
+        images = np.zeros((batch, 3072), np.float32)
+        with pytest.raises(MemoryLimitError) as caught:
+            trainer.fit(images, np.arange(batch) % 10, batch_size=batch)
+    found = re.search(r"reduce the batch from (\d+)", str(caught.value))
+    assert found is None or int(found[1]) == batch, caught.value

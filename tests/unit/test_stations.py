@@ -16,6 +16,7 @@ import magmath as mm
 from engines import current
 from magmath.core.stage_times import recording
 from magmath.engine import session
+from magmath.engine.programs.cut import cut
 from magmath.graph import Graph, structure_of, topological
 from magmath.ops import elementwise as e
 from magmath.runtime import Pool
@@ -99,7 +100,7 @@ def test_equal_structures_have_equal_graphs() -> None:
         nodes = _expression(random.Random(seed % 200), leaves)
         order = topological(nodes, cut=True)
         structure, found = structure_of(order, nodes, ())
-        graph = engine.cut(Graph(nodes), order)
+        graph = cut(Graph(nodes), order)
         places = [found.index(leaf) for leaf in graph.leaves]
         assert sorted(places) == list(range(len(found)))
         assert known.setdefault(structure, (graph.key, places)) == (graph.key, places)

@@ -388,7 +388,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         if wait:
             evaluate(result, wait=True)
         elif result.node is not source.node:
-            result.set_known(engine.redistributed(result.node, asynchronous=True))
+            result.set_known(engine.redistributions.leaf(result.node, asynchronous=True))
         return result
 
     def explain(self) -> Explanation:
@@ -456,7 +456,9 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
                 note_write(source, key, part, value, self)
             return
         source = None  # an evaluation counts references
-        if session.engine().should_evaluate_now([self.node, *([value.node] if unnamed else [])]):
+        if session.engine().evaluator.should_evaluate_now(
+            [self.node, *([value.node] if unnamed else [])]
+        ):
             written = ref(self._node)
             try:
                 self.evaluated()
@@ -569,7 +571,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         if share is not None:
             share()
         if self._leaf is None and tracing.current() is None:
-            session.engine().note_update(self, node)
+            session.engine().evaluator.note_update(self, node)
         return self
 
 

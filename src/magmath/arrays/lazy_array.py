@@ -26,7 +26,7 @@ from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import session
 from magmath.engine.array_handle import ArrayHandle
-from magmath.engine.engine import MAX_EAGER_BYTES
+from magmath.engine.eager.eager_execution import MAX_EAGER_BYTES
 from magmath.engine.lifetimes import pending_arrays
 from magmath.engine.lifetimes.live_references import bytes_held_alone
 from magmath.engine.lifetimes.pending_arrays import MAX_HELD
@@ -110,7 +110,7 @@ class LazyArray(ArrayHandle):
         if node.reads_version:
             return False
         if node.size < MIN_HELD:
-            is_eager = session.engine().is_executed_eagerly
+            is_eager = session.engine().eager_execution.computes
             order = topological((node,), cut=True) if depth >= EAGER_PENDING else ()
             return bool(order) and all(is_eager(x) for x in order)
         held = bytes_held_alone(topological((node,), cut=True))
@@ -309,7 +309,7 @@ def fetched(leaf: Node) -> torch.Tensor:
     CALL_EFFECTS.count += 1
     data = remote_array_of(leaf)
     if data.pool.any_failed:
-        session.engine().restore([data])
+        session.engine().runs.restore([data])
     provenance = provenance_of(leaf)
     try:
         return data.fetch()
@@ -336,7 +336,7 @@ def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
     _evaluate(arrays)
     if wait:
         try:
-            session.engine().wait_for([array.evaluated() for array in arrays])
+            session.engine().runs.wait_for([array.evaluated() for array in arrays])
         except Exception as error:
             undo_failed_updates((), error)
             raise
@@ -353,19 +353,19 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
     if not missing:
         return
     engine = session.engine()
-    engine.forget_failed()
+    engine.evaluator.forget_failed()
     updated = any(array.replaced is not None for array in missing)
     try:
         if updated:
-            engine.wait_for_fallible_run()
-            engine.forget_failed()
+            engine.runs.wait_for_fallible_run()
+            engine.evaluator.forget_failed()
         for array in missing:  # another array with the same node may be evaluated by now
             if array.node.value is not None and not array.node.is_leaf:
                 array.set_known(array.node.value)
         if missing := [a for a in missing if not a.is_known()]:
             known = engine.evaluate([array.node for array in missing])
             if updated:
-                engine.wait_for_fallible_run()
+                engine.runs.wait_for_fallible_run()
             for array, leaf in zip(missing, known, strict=True):
                 array.set_known(leaf)
     except Exception as error:

@@ -22,9 +22,9 @@ from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.counted_loops import (
     SCAN,
     ScanBody,
+    body_argument,
     is_scan_result,
     is_short,
-    placeholder,
     scan_results,
     unrolled,
 )
@@ -90,11 +90,13 @@ class _BackwardLoop:
         }  # fmt: skip
         order = topological_until(body.outputs, [*leaves, body.number])
         self._active = _active(body, order, self._wanted)
-        self._states = {x: placeholder(x.shape, x.dtype) for x in body.states if x in self._active}
+        self._states = {
+            x: body_argument(x.shape, x.dtype) for x in body.states if x in self._active
+        }
         """The placeholders for the cotangents of the next states, by the states."""
         count = len(body.states)
         self._rows = {
-            i: placeholder(y.shape, y.dtype)
+            i: body_argument(y.shape, y.dtype)
             for i, y in enumerate(body.collected)
             if count + i in reached
         }
@@ -126,7 +128,7 @@ class _BackwardLoop:
         varying = depending([*captured.values()], self._given)
         varying |= depending([*captured.values()], [*body.states, *body.rows])
         late = {x: part for x, part in captured.items() if is_summed_later(part, varying)}
-        sums = {x: placeholder(x.shape, x.dtype) for x in captured if x not in late}
+        sums = {x: body_argument(x.shape, x.dtype) for x in captured if x not in late}
         following = [_of_shape(self._cotangents.get(x), x.shape, x.dtype) for x in self._states] + [
             add(sums[x], captured[x]) for x in sums
         ]

@@ -8,7 +8,7 @@ from typing import Final, final
 from magmath.graph import Node
 from magmath.graph.graph import topological_until
 from magmath.graph.provenance.rebuild import rebuilt
-from magmath.ops.counted_loops import ScanBody, placeholder
+from magmath.ops.counted_loops import ScanBody, body_argument
 
 CHEAP_FLOPS: Final = 4
 """Operations for each element up to which an element-wise operation counts as cheap."""
@@ -43,9 +43,9 @@ class Residuals:
             if node in body.rows:
                 self.rows[node] = None
             elif node in stored:
-                self.residuals[node] = placeholder(node.shape, node.dtype)
+                self.residuals[node] = body_argument(node.shape, node.dtype)
             elif node in dependent and node not in varying:
-                self.invariant[node] = placeholder(node.shape, node.dtype)
+                self.invariant[node] = body_argument(node.shape, node.dtype)
             else:
                 stack += node.inputs
 

@@ -10,13 +10,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import final
 
 from magmath.batching.custom_call import batched_call
-from magmath.batching.loop import batched_loop
+from magmath.batching.loop import batched_loop, batched_scan
 from magmath.batching.masked_examples import values_of_needed_examples
 from magmath.batching.operand import BatchOperand, BatchOperands
 from magmath.batching.rules import DRAWN, drawn, of_batch
 from magmath.graph import Node
 from magmath.graph.graph import topological_until
-from magmath.ops.counted_loops import SCAN, unrolled
+from magmath.ops.counted_loops import SCAN
 from magmath.ops.custom_gradients import CUSTOM_CALL
 from magmath.ops.loop_results import LOOP_RESULT
 from magmath.ops.predication import BRANCH, BRANCH_RESULT, branch, branch_result
@@ -77,7 +77,7 @@ class _Batch:
             self._loops[node] = batched_loop(node, operands, _results, self._size)
             return operands[0]
         if node.operation is SCAN:
-            self._loops[node] = self.results(unrolled(node))
+            self._loops[node] = batched_scan(node, operands, _results, self._size)
             return BatchOperand(node, False, self._size)
         if node.operation is LOOP_RESULT:
             index: int = node.attributes["index"]

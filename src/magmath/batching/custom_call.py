@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from magmath.batching.loop import Batched, placeholder_of
+from magmath.batching.loop import Batched, batch_argument
 from magmath.batching.operand import BatchOperand, BatchOperands
 from magmath.graph import Node
 from magmath.ops.custom_gradients import GradientRule, custom_call, parts_of_call
@@ -22,8 +22,8 @@ def batched_call(
     rule: GradientRule = call.attributes["rule"]
     new = dict(zip(call.inputs, operands, strict=True))
     arguments, read, values = [[new[x] for x in part] for part in parts_of_call(call)]
-    given = [placeholder_of(x, True, size) for x in rule.given]
-    own = [placeholder_of(x, y.varies, size) for x, y in zip(rule.read, read, strict=True)]
+    given = [batch_argument(x, True, size) for x in rule.given]
+    own = [batch_argument(x, y.varies, size) for x, y in zip(rule.read, read, strict=True)]
     leaves = dict(zip((*rule.given, *rule.read), (*given, *own), strict=True))
     computed = [x.stacked for x in batched(rule.computed, leaves, streams, size)]
     whole = rule.with_computed(computed, [x.node for x in given], [x.node for x in own])

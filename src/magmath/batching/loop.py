@@ -1,6 +1,8 @@
-"""Loops of a batch: a step is taken while any example needs it, and keeps the states of the others.
+"""Loops of a batch.
 
-Its states are the truth value of each example, then those of the loop.
+A step of `while_loop` is taken while any example needs it, and keeps the states of the others: its
+states are the truth value of each example, then those of the loop. All examples take the steps of
+other loops.
 """
 
 from __future__ import annotations
@@ -12,8 +14,10 @@ from magmath.batching.operand import BatchOperand, BatchOperands
 from magmath.core.dtypes import DType, bool_
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
+from magmath.ops.counted_loops import ScanBody, body_argument, scan_results
 from magmath.ops.elementwise import call, where
 from magmath.ops.leaves import input_leaf
+from magmath.ops.manipulation import permute
 from magmath.ops.reductions import reduce
 from magmath.ops.while_loops import LoopBody, final_states
 
@@ -52,11 +56,11 @@ def batched_loop(
 def _batched_body(body: LoopBody, captured: BatchOperands, batched: Batched, size: int) -> LoopBody:
     """Return one step of all examples."""
     own = len(body.states) - body.streams
-    active = _placeholder((size,), bool_, body.states[0].layout)
+    active = _replicated_leaf((size,), bool_, body.states[0].layout)
     needed = BatchOperand(active, True, size)
-    states = [placeholder_of(x, i < own, size) for i, x in enumerate(body.states)]
+    states = [batch_argument(x, i < own, size) for i, x in enumerate(body.states)]
     read = [
-        placeholder_of(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)
+        batch_argument(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)
     ]
     leaves = (*body.states, *body.captured)
     given = dict(zip(leaves, values_of_needed_examples([*states, *read], needed), strict=True))
@@ -78,12 +82,63 @@ def _batched_body(body: LoopBody, captured: BatchOperands, batched: Batched, siz
     )
 
 
-def placeholder_of(leaf: Node, varies: bool, size: int) -> BatchOperand:
-    """Return a placeholder for a state or captured array of one example, or of all."""
+def batched_scan(
+    loop: Node, operands: BatchOperands, batched: Batched, size: int
+) -> list[BatchOperand]:
+    """Return the results of a loop with a fixed number of steps for a batch of `size` examples."""
+    body: ScanBody = loop.attributes["body"]
+    states, scanned, captured = body.divided(operands)
+    rows = [_place(x, of.varies, size) for x, of in zip(body.rows, scanned, strict=True)]
+    read = [_place(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)]
+    varies, before = [x.varies for x in states], None
+    while varies != before:  # a state varies if it does so in any step
+        own = [_place(x, v, size) for x, v in zip(body.states, varies, strict=True)]
+        leaves = (*body.states, *body.rows, *body.captured)
+        given = dict(zip(leaves, (*own, *rows, *read), strict=True))
+        found = batched([*body.outputs, *body.drawn], given, body.drawn, size)
+        following, others = found[: len(own)], found[len(own) :]
+        before = varies
+        varies = [v or x.varies for v, x in zip(varies, following, strict=True)]
+    collected, drawn = others[: len(body.collected)], others[len(body.collected) :]
+    step = ScanBody(
+        states=[x.node for x in own],
+        rows=[x.node for x in rows],
+        captured=[x.node for x in read],
+        number=body.number,
+        following=[x.stacked if v else x.node for x, v in zip(following, varies, strict=True)],
+        collected=[x.node for x in collected],
+        drawn=[x.node for x in drawn],
+    )
+    inputs = [x.stacked if v else x.node for x, v in zip(states, varies, strict=True)]
+    inputs += [_exchanged(x.node) if x.varies else x.node for x in scanned]
+    inputs += [x.node for x in captured]
+    steps, reverse = loop.attributes["steps"], loop.attributes["reverse"]
+    results = scan_results(step, steps, inputs, loop.line, reverse=reverse)
+    finals, stacked = results[: len(own)], results[len(own) :]
+    pairs = zip(stacked, collected, strict=True)
+    return [
+        *[BatchOperand(x, v, size) for x, v in zip(finals, varies, strict=True)],
+        *[BatchOperand(_exchanged(x) if of.varies else x, of.varies, size) for x, of in pairs],
+    ]
+
+
+def _exchanged(x: Node) -> Node:
+    """Return an array with its first two axes exchanged: those of the batch and of the steps."""
+    return permute(x, (1, 0, *range(2, x.ndim)))
+
+
+def _place(leaf: Node, varies: bool, size: int) -> BatchOperand:
+    """Return a placeholder for an array of a step of one example, or of all."""
     shape = (size, *leaf.shape) if varies else leaf.shape
-    return BatchOperand(_placeholder(shape, leaf.dtype, leaf.layout), varies, size)
+    return BatchOperand(body_argument(shape, leaf.dtype), varies, size)
 
 
-def _placeholder(shape: Shape, dtype: DType, like: Layout | None) -> Node:
-    assert like is not None, "placeholders have layouts"
+def batch_argument(leaf: Node, varies: bool, size: int) -> BatchOperand:
+    """Return the leaf for a state or captured array of one example, or of all."""
+    shape = (size, *leaf.shape) if varies else leaf.shape
+    return BatchOperand(_replicated_leaf(shape, leaf.dtype, leaf.layout), varies, size)
+
+
+def _replicated_leaf(shape: Shape, dtype: DType, like: Layout | None) -> Node:
+    assert like is not None, "arguments of bodies have layouts"
     return input_leaf(shape, dtype, Layout.whole(shape, like.mesh), None)

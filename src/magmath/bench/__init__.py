@@ -20,7 +20,9 @@ from magmath.bench import (
     ordinary_programs,
     overlap,
     parallel,
+    passes,
     planning,
+    precision,
     redistribution,
     scaling,
     sequences,
@@ -36,6 +38,7 @@ BENCHES: dict[str, Bench] = {
         layers.BENCH,
         cnn.BENCH,
         infer.BENCH,
+        precision.BENCH,
         sequences.BENCH,
         parallel.BENCH,
         scaling.BENCH,
@@ -50,6 +53,7 @@ BENCHES: dict[str, Bench] = {
         startup.BENCH,
         planning.BENCH,
         simulate.BENCH,
+        passes.BENCH,
     )
 }
 

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
+# Losses after one epoch from the same weights differ by rounding, which training grows.
+LOSS_TOLERANCE = 0.01
+
 Parameters = dict[str, Any]
 Plot = Literal["rates", "ratios and growth", "simulation"]
 
@@ -38,6 +41,10 @@ class RunOptions:
     def rounds(self) -> int:
         return 3 if self.quick else 7
 
+    @property
+    def memory_runs(self) -> int:
+        return 1 if self.quick else 3
+
 
 def on_cpu(case: Case) -> str:
     """Return a reason for cases on a GPU, for systems that are measured on processors alone."""
@@ -55,7 +62,8 @@ class System:
     """A measured system: a factory of contestants, and the processes that it runs in.
 
     `peer`: the name for `--peers`; empty for magmath itself and for reference measurements, such as
-    the rate of bare GEMMs. `settings` are added to the parameters of each case.
+    the rate of bare GEMMs. `settings` are added to the parameters of each case, `environment` to
+    the environment variables of its processes.
     `unsupported_reason` returns why the system skips a case, or an empty string.
     """
 
@@ -65,6 +73,7 @@ class System:
     processes: int = 1
     launcher: Literal["direct", "mpiexec"] = "direct"
     settings: Parameters = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
     unsupported_reason: Callable[[Case], str] = supports_all
 
 
@@ -73,7 +82,8 @@ class System:
 class Case:
     """One workload. A round does `work` units of it, for every system.
 
-    Cases of one `group` are in one plot, along `x`.
+    Cases of one `group` are in one plot, along `x`. Losses and checks of systems that differ by
+    more than `tolerance` are reported.
     """
 
     name: str
@@ -82,6 +92,7 @@ class Case:
     unit: Literal["images/s", "sequences/s", "GB/s", "GFLOP/s", "s"]
     group: str
     x: float
+    tolerance: float = LOSS_TOLERANCE
 
 
 @final
@@ -90,7 +101,7 @@ class Comparison:
     """A comparison of system `own` with the best of `others`, round by round.
 
     "ratio": the time of the others divided by ours, at least `mark(case)`. "excess": our time minus
-    theirs in seconds, at most `mark(case)`.
+    theirs in seconds, at most `mark(case)`. `quantity`: the compared one, where it is not time.
     """
 
     title: str
@@ -98,6 +109,7 @@ class Comparison:
     others: tuple[str, ...]
     mark: Callable[[Case], float | None]
     kind: Literal["ratio", "excess"] = "ratio"
+    quantity: Literal["seconds", "peak_bytes"] = "seconds"
 
 
 @final
@@ -108,7 +120,8 @@ class Bench:
     `x_name`: the meaning of `x` of its cases. `plot`: a panel of rates for each group, or the
     ratios of all cases and the growth of their time along x, or simulated against measured
     seconds. `uses_hosts`: it can measure the network between hosts. `uses_gpus`: it can
-    measure on a GPU.
+    measure on a GPU. `measures_memory`: the peak of resident memory is measured too, in new
+    processes.
     """
 
     name: str
@@ -120,8 +133,9 @@ class Bench:
     plot: Plot = "rates"
     uses_hosts: bool = False
     uses_gpus: bool = False
+    measures_memory: bool = False
 
 
-def constant_mark(mark: float) -> Callable[[Case], float | None]:
+def constant_mark(mark: float | None) -> Callable[[Case], float | None]:
     """Return a mark function that is the same for every case."""
     return lambda case: mark

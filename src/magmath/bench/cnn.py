@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, on_cpu
+from typing import Literal
+
+from magmath.bench.case import (
+    Bench,
+    Case,
+    Comparison,
+    RunOptions,
+    System,
+    constant_mark,
+    on_cpu,
+)
+
+Purpose = Literal["train", "infer"]
 
 PEERS = "magmath.bench.peers"
+OWN = "magmath.bench.contestants.networks:compiled"
 # network, title, batch, image size, steps of a round, mark
 NETWORKS = [
     ("alexnet_cifar", "AlexNet-CIFAR", 128, 32, 4, 1.6),
@@ -13,6 +26,7 @@ NETWORKS = [
     ("googlenet", "GoogLeNet", 16, 224, 2, 1.3),
     ("inception_v3", "Inception v3", 16, 299, 1, 1.3),
     ("resnet50", "ResNet-50", 16, 224, 1, 1.3),
+    ("mobilenet_v2", "MobileNet v2", 16, 224, 1, 1.3),
     ("resnet18", "ResNet-18, 32×32", 128, 32, 1, 1.3),
 ]
 QUICK = ("alexnet_cifar", "resnet18")
@@ -23,7 +37,9 @@ IMAGES_OF_ROUND = 32
 PYTORCH = ("PyTorch eager", "PyTorch channels-last", "PyTorch compiled")
 
 
-def network_cases(options: RunOptions, batches: tuple[int, ...] = ()) -> list[Case]:
+def network_cases(
+    options: RunOptions, purpose: Purpose = "train", batches: tuple[int, ...] = ()
+) -> list[Case]:
     """Return the cases: all networks with their own batch sizes, or with each of `batches`."""
     cases = []
     for x, (network, title, batch, size, steps, _) in enumerate(NETWORKS):
@@ -39,6 +55,7 @@ def network_cases(options: RunOptions, batches: tuple[int, ...] = ()) -> list[Ca
                         "batch": count,
                         "size": size,
                         "epochs": calls,
+                        "purpose": purpose,
                         "workers": 0,
                         "device": options.device,
                     },
@@ -51,18 +68,18 @@ def network_cases(options: RunOptions, batches: tuple[int, ...] = ()) -> list[Ca
     return cases
 
 
-def peer_systems(purpose: str) -> list[System]:
-    """Return the systems that train ("train") or run ("infer") the networks."""
-    torch = f"{PEERS}.torch_networks:{purpose}"
+def network_systems() -> list[System]:
+    """Return the systems that train and run the networks."""
+    torch = f"{PEERS}.torch_networks"
     return [
-        System("magmath", f"magmath.bench.contestants.networks:{purpose}"),
-        System("PyTorch eager", f"{torch}_eager", peer="torch"),
-        System("PyTorch channels-last", f"{torch}_channels_last", peer="torch"),
-        System("PyTorch compiled", f"{torch}_compiled", peer="torch"),
-        System("JAX", f"{PEERS}.jax_networks:{purpose}", peer="jax"),
+        System("magmath", OWN),
+        System("PyTorch eager", f"{torch}:eager", peer="torch"),
+        System("PyTorch channels-last", f"{torch}:channels_last", peer="torch"),
+        System("PyTorch compiled", f"{torch}:compiled", peer="torch"),
+        System("JAX", f"{PEERS}.jax_networks:compiled", peer="jax"),
         System(
             "TensorFlow",
-            f"{PEERS}.tensorflow_networks:{purpose}",
+            f"{PEERS}.tensorflow_networks:compiled",
             peer="tensorflow",
             unsupported_reason=on_cpu,
         ),
@@ -78,6 +95,9 @@ def _comparisons(options: RunOptions) -> list[Comparison]:
     return [
         Comparison("best peer", "magmath", (*PYTORCH, "JAX", "TensorFlow"), _mark),
         Comparison("PyTorch", "magmath", PYTORCH, _mark),
+        Comparison(
+            "PyTorch's memory", "magmath", PYTORCH, constant_mark(1.0), quantity="peak_bytes"
+        ),
     ]
 
 
@@ -86,7 +106,8 @@ BENCH = Bench(
     "training step of convolutional networks",
     "network",
     network_cases,
-    lambda options: peer_systems("train"),
+    lambda options: network_systems(),
     _comparisons,
     uses_gpus=True,
+    measures_memory=True,
 )

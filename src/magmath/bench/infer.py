@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark, on_cpu
-from magmath.bench.cnn import PEERS, PYTORCH, network_cases, peer_systems
+from magmath.bench.cnn import PEERS, PYTORCH, network_cases, network_systems
 
 BATCHES = (1, 16)
 
 
 def _cases(options: RunOptions) -> list[Case]:
-    return network_cases(options, BATCHES)
+    return network_cases(options, "infer", BATCHES)
 
 
 def _systems(options: RunOptions) -> list[System]:
     return [
-        *peer_systems("infer"),
+        *network_systems(),
         System(
             "ONNX Runtime",
             f"{PEERS}.onnx_networks:onnxruntime",

@@ -48,7 +48,7 @@ class SystemProcesses:
 
     def __init__(self, system: System, python: str, device: str = "cpu") -> None:
         self.system = system
-        self._device = device
+        self._python, self._device = python, device
         self.versions: dict[str, str] = {}
         # A socket's path must be short, whatever the user's TMPDIR is.
         self._folder = TemporaryDirectory(prefix="magmath-bench-", dir="/tmp")
@@ -72,6 +72,17 @@ class SystemProcesses:
     def finish(self) -> Record:
         """Return the results of the system, for comparison with others."""
         return self._ask({"do": "finish"})
+
+    def peak_bytes(self, case: Case, variant: str) -> int:
+        """Return the peak of resident memory of new processes of the system, which compute `case`
+        in this variant."""
+        fresh = SystemProcesses(self.system, self._python, self._device)
+        try:
+            parameters = {**case.parameters, **self.system.settings, "variant": variant}
+            answer = fresh._ask({"do": "measure memory", "case": parameters})
+        finally:
+            fresh.stop()
+        return int(answer["peak_bytes"])
 
     def stop(self, patience: float = STOP_SECONDS) -> None:
         """End every process of the system, by force after `patience` seconds. Idempotent."""
@@ -128,8 +139,9 @@ class SystemProcesses:
         ]
 
     def _environment(self) -> dict[str, str]:
-        """Return this process's environment; for a peer with its share of the threads."""
-        environment = dict(os.environ)
+        """Return this process's environment with that of the system; for a peer with its share of
+        the threads."""
+        environment = os.environ | self.system.environment
         if self.system.peer:
             share = str(max(1, processor_count() // self.system.processes))
             environment |= dict.fromkeys(_THREAD_VARIABLES, share)
@@ -164,6 +176,8 @@ class SystemProcesses:
         merged = dict(replies[0])
         if "seconds" in merged:
             merged["seconds"] = max(reply["seconds"] for reply in replies)
+        if "peak_bytes" in merged:
+            merged["peak_bytes"] = sum(reply["peak_bytes"] for reply in replies)
         return merged
 
     def _receive_all(self) -> list[Record]:

@@ -11,19 +11,18 @@ from typing import Any, Literal, final
 from magmath.bench.case import Case, Comparison, Plot
 from magmath.errors import MagmathError
 
-# Losses after one epoch from the same weights differ by rounding, which training grows.
-LOSS_TOLERANCE = 0.01
-
 
 @final
 @dataclass
 class SystemResult:
-    """One system in one case: the `seconds` of each round, and the `record` of the system."""
+    """One system in one case: the `seconds` of each round, the `record` of the system, and the
+    `peak_bytes` of each measurement of memory."""
 
     state: Literal["measured", "absent", "failed", "left out"]
     reason: str = ""
     seconds: list[float] = field(default_factory=list)
     record: dict[str, Any] = field(default_factory=dict)
+    peak_bytes: list[int] = field(default_factory=list)
 
     @property
     def median(self) -> float:
@@ -78,7 +77,7 @@ class CaseResult:
         if not values:
             return {}
         low, high = min(values.values()), max(values.values())
-        agree = high - low <= LOSS_TOLERANCE * abs(high)
+        agree = high - low <= self.case.tolerance * abs(high)
         return {} if agree and math.isfinite(high) else values
 
 
@@ -173,16 +172,17 @@ def compare_systems(
 def _compare(
     case: Case, systems: dict[str, SystemResult], comparison: Comparison
 ) -> ComparisonResult | None:
-    own = systems.get(comparison.own)
-    others = [
-        systems[name].seconds
-        for name in comparison.others
-        if name in systems and systems[name].state == "measured"
-    ]
-    if own is None or own.state != "measured" or not others:
+    measured: dict[str, list[float]] = {
+        name: getattr(system, comparison.quantity)
+        for name, system in systems.items()
+        if system.state == "measured"
+    }
+    own = measured.get(comparison.own)
+    others = [measured[name] for name in comparison.others if name in measured]
+    if own is None or not others:
         return None
     best = [min(rounds) for rounds in zip(*others, strict=True)]
-    pairs = list(zip(own.seconds, best, strict=True))
+    pairs = list(zip(own, best, strict=True))
     ratio = comparison.kind == "ratio"
     rounds = [theirs / ours if ratio else ours - theirs for ours, theirs in pairs]
     return ComparisonResult(comparison.title, comparison.kind, rounds, comparison.mark(case))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -29,6 +30,7 @@ _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 def print_result(result: BenchResult, console: Console) -> None:
     """Print the table of medians and ratios, and all notes and failures."""
     _print_table(result, console)
+    _print_memory(result, console)
     if result.environment:
         listed = " ".join(f"{name}={value}" for name, value in result.environment.items())
         console.print(f"set in the environment: {listed}", markup=False)
@@ -58,12 +60,44 @@ def print_result(result: BenchResult, console: Console) -> None:
 
 
 def _print_table(result: BenchResult, console: Console) -> None:
-    """Print one row for each case, or one block if the console is too narrow."""
+    """Print the rates and the comparisons of each case."""
     title = f"{result.title} ({result.cases[0].case.unit})"
     kinds = _figure_kinds(result)
     figures = [name if kind == "excess" else f"× {name}" for name, kind in kinds.items()]
     headers = [*result.cases[0].systems, *figures]
-    rows = {case.case.name: _cells(case, kinds) for case in result.cases}
+    _print_rows(title, headers, {c.case.name: _cells(c, kinds) for c in result.cases}, console)
+
+
+def _print_memory(result: BenchResult, console: Console) -> None:
+    """Print the peaks of memory of each case, if they were measured."""
+    names = [name for name in result.cases[0].systems if has_peaks(result, name)]
+    if not names:
+        return
+    rows = {
+        case.case.name: [memory_text(case.systems[name].peak_bytes) for name in names]
+        for case in result.cases
+    }
+    console.print()
+    _print_rows("peak of resident memory in the first steps (MB)", names, rows, console)
+
+
+def has_peaks(result: BenchResult, name: str) -> bool:
+    """Return True if the memory of a system was measured."""
+    return any(case.systems[name].peak_bytes for case in result.cases if name in case.systems)
+
+
+def memory_text(peaks: Sequence[int]) -> str:
+    """Format the median of peaks in MB, and their range if it is wide enough to be seen."""
+    if not peaks:
+        return "–"
+    low, middle, high = (f"{f(peaks) / 1e6:,.0f}" for f in (min, median, max))
+    return middle if low == high else f"{middle} ({low} to {high})"
+
+
+def _print_rows(
+    title: str, headers: list[str], rows: dict[str, list[str]], console: Console
+) -> None:
+    """Print one row for each case, or one block if the console is too narrow."""
     table = _table(headers, rows, title)
     unlimited = console.options.update(max_width=sys.maxsize)
     if Measurement.get(console, unlimited, table).maximum <= console.width:
@@ -137,6 +171,12 @@ def _notes(name: str, system: SystemResult) -> Iterable[str]:
     if "stages" in system.record:
         listed = ", ".join(f"{k} {v * 1e3:.0f}" for k, v in system.record["stages"].items())
         yield f"{name}: {system.record['nodes']} nodes; ms: {listed}"
+    if "planned_bytes" in system.record:
+        count, planned = (
+            system.record["instructions"],
+            memory_text([system.record["planned_bytes"]]),
+        )
+        yield f"{name}: {count} instructions, {planned} MB planned"
     if "predicted_seconds" in system.record:
         ratio = system.record["predicted_seconds"] / system.record["measured_seconds"]
         share = system.record["accurate_share"]

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from magmath.bench import host_info
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
+from magmath.bench.case import Bench, Case, RunOptions, System
 from magmath.bench.peer_processes import PeerNotInstalled, SystemFailed, SystemProcesses
 from magmath.bench.result import BenchResult, CaseResult, SystemResult, compare_systems
 from magmath.errors import OptionError
@@ -52,8 +52,9 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
                 running[system.name] = processes
                 versions |= processes.versions
             for case in wanted:
-                result = _run_case(case, running, broken, comparisons, options.rounds, console)
-                cases.append(result)
+                memory_runs = options.memory_runs if bench.measures_memory else 0
+                systems = _run_case(case, running, broken, options.rounds, memory_runs, console)
+                cases.append(CaseResult(case, systems, compare_systems(case, systems, comparisons)))
         except KeyboardInterrupt:
             interrupted = True
             stack.enter_context(_ignore_interrupts())  # a second Ctrl-C would lose the measurements
@@ -151,10 +152,10 @@ def _run_case(
     case: Case,
     running: dict[str, SystemProcesses],
     broken: dict[str, str],
-    comparisons: list[Comparison],
     rounds: int,
+    memory_runs: int,
     console: Console,
-) -> CaseResult:
+) -> dict[str, SystemResult]:
     console.print(f"[bold]{case.name}[/]")
     results = {name: _prepare(case, processes, console) for name, processes in running.items()}
     results |= {name: SystemResult("failed", reason=reason) for name, reason in broken.items()}
@@ -167,7 +168,12 @@ def _run_case(
     for name, result in results.items():
         if result.state == "measured":
             result.record |= running[name].finish()
-    return CaseResult(case, results, compare_systems(case, results, comparisons))
+    for turn in range(memory_runs):
+        for name, result in results.items():
+            if result.state == "measured":
+                _measure_memory(case, running[name], result)
+        console.print(f"  memory {turn + 1} of {memory_runs}")
+    return results
 
 
 def _prepare(case: Case, processes: SystemProcesses, console: Console) -> SystemResult:
@@ -188,3 +194,10 @@ def _round(processes: SystemProcesses, result: SystemResult, warm_up: bool) -> N
         return
     if not warm_up:
         result.seconds.append(seconds)
+
+
+def _measure_memory(case: Case, processes: SystemProcesses, result: SystemResult) -> None:
+    try:
+        result.peak_bytes.append(processes.peak_bytes(case, result.record.get("variant", "")))
+    except SystemFailed as error:
+        result.state, result.reason = "failed", str(error)

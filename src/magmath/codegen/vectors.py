@@ -132,14 +132,15 @@ class Vectors(ABC):
             align = ir.Constant(_INDEX, self.itemsize)
             self._call("masked.store", ir.VoidType(), [value, pointer, align, mask], ".p0")
 
-    def prefetch(self, address: Any) -> None:
-        """Emit a prefetch of the cache line at an address."""
+    def prefetch(self, address: Any, locality: int = 3) -> None:
+        """Emit a prefetch of the cache line at an address, to the first-level cache (`locality` 3)
+        or the second (2)."""
         byte, flag = ir.IntType(8).as_pointer(), _INDEX
         kind = ir.FunctionType(ir.VoidType(), [byte, flag, flag, flag])
         name, module = "llvm.prefetch.p0", self.builder.module
         function = module.globals.get(name) or ir.Function(module, kind, name)
         pointer = self.builder.inttoptr(address, byte)
-        self.builder.call(function, [pointer, flag(0), flag(3), flag(1)])  # to read, to keep, data
+        self.builder.call(function, [pointer, flag(0), flag(locality), flag(1)])  # to read, data
 
     def first(self, count: Any) -> Any:
         """Emit the mask of the first `count` lanes."""

@@ -8,6 +8,9 @@ point numbers (3.4e38 in float32), and large integers.
 that races and deadlocks which depend on timing become frequent. Each worker draws its own times,
 the same in each run with the seed.
 
+`without=NAME`: plans omit a pass (`core/optional_passes.py`), so that the pass which makes a wrong
+number is found.
+
 Several switches are separated by commas. They are read when a pool starts.
 """
 
@@ -18,6 +21,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, final
 
+from magmath.core.optional_passes import OPTIONAL_PASSES
 from magmath.core.options import DEBUG
 from magmath.errors import OptionError
 
@@ -35,23 +39,26 @@ class Debugging:
 
     fill: bool = False
     delays: int | None = None
+    without: frozenset[str] = frozenset()
 
 
 def debugging() -> Debugging:
     """Return the switches of the environment. Raises OptionError for unknown ones."""
-    fill, delays = False, None
+    fill, delays, without = False, None, set[str]()
     for switch in filter(None, DEBUG.read().split(",")):
         name, _, value = switch.partition("=")
         if switch == "fill":
             fill = True
         elif name == "delays" and value.isdecimal():
             delays = int(value)
+        elif name == "without" and value in OPTIONAL_PASSES:
+            without.add(value)
         else:
             raise OptionError(
-                f"{DEBUG}: {switch!r} is not known; the switches are fill and delays=SEED, "
-                f"separated by commas"
+                f"{DEBUG}: {switch!r} is not known; the switches are fill, delays=SEED and "
+                f"without=PASS, separated by commas, and the passes {', '.join(OPTIONAL_PASSES)}"
             )
-    return Debugging(fill, delays)
+    return Debugging(fill, delays, frozenset(without))
 
 
 @final

@@ -55,6 +55,33 @@ def keyword_hints(function: F) -> F:
     return hinting  # type: ignore[return-value]
 
 
+def takes_options_of(source: Callable[..., Any]) -> Callable[[F], F]:
+    """Return a decorator of functions that pass their `**options` on to `source`: it gives them the
+    signature with the options' names and defaults, for help, editors and errors."""
+    options = [x for x in signature(source).parameters.values() if x.kind is x.KEYWORD_ONLY]
+
+    def with_options(function: F) -> F:
+        own = signature(function)
+        first = [x for x in own.parameters.values() if x.kind is not x.VAR_KEYWORD]
+        known = {x.name for x in first} | {x.name for x in options}
+        name = function.__qualname__
+
+        @wraps(function)
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            for given in kwargs:
+                if given not in known:
+                    error = TypeError(f"{name}() got an unexpected keyword argument {given!r}")
+                    complete(error, checked, kwargs)
+                    raise error
+            return function(*args, **kwargs)
+
+        del checked.__wrapped__
+        checked.__signature__ = own.replace(parameters=[*first, *options])  # type: ignore[attr-defined]
+        return checked  # type: ignore[return-value]
+
+    return with_options
+
+
 def complete(error: TypeError, called: Callable[..., Any], given: dict[str, Any]) -> None:
     """Complete the message of an error about an unknown argument of `called`, or about too many by
     position, if it is one."""
@@ -64,7 +91,7 @@ def complete(error: TypeError, called: Callable[..., Any], given: dict[str, Any]
     found = _UNKNOWN.search(str(error))
     if found is None or found[1] not in given:
         return
-    own = list(signature(called).parameters)
+    own = [name for name in signature(called).parameters if name != "self"]
     name = found[1]
     if name in own:  # a function that `called` calls does not take it
         return

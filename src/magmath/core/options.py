@@ -43,7 +43,9 @@ COMPILE_AFTER: Final = EnvironmentVariable(
 )
 DATA: Final = EnvironmentVariable("MAGMATH_DATA", "", "the folder of data sets")
 DEBUG: Final = EnvironmentVariable(
-    "MAGMATH_DEBUG", "", "switches that make latent faults visible: fill, delays=SEED"
+    "MAGMATH_DEBUG",
+    "",
+    "switches that make latent faults visible: fill, delays=SEED, without=PASS",
 )
 REMOTE_SHELL: Final = EnvironmentVariable(
     "MAGMATH_REMOTE_SHELL", "ssh", "the program that starts commands on other hosts"

@@ -1,7 +1,7 @@
 """Operations that fail for some values of their operands: a singular matrix, an index out of range.
 
 Code that replaces values by those of such an expression waits until it is known to have succeeded,
-and keeps the former values until then (`Engine.assign`, `arrays/variables/variable.py`).
+and keeps the former values until then (`Evaluator.assign`, `arrays/variables/variable.py`).
 """
 
 from __future__ import annotations

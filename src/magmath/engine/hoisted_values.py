@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from magmath.core.optional_passes import HOISTING
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
@@ -50,9 +51,11 @@ def hoist(engine: Engine, graph: Graph, varying: Collection[Node]) -> HoistedGra
 
     A pool with a memory limit keeps no such values.
     """
+    if HOISTING in engine.environment.without:
+        return None
     if not hoisted_nodes(graph, varying) or engine.pool.memory_limit is not None:
         return None
-    graph = fold_scales(simplify(graph), varying)
+    graph = fold_scales(simplify(graph, engine.environment.without), varying)
     nodes = hoisted_nodes(graph, varying)
     values = values_to_keep(graph, nodes)
     hoisted = HoistedValues(engine, values)
@@ -84,20 +87,20 @@ class HoistedValues:
         if self._engine.environment.workers == 1:
             return node
         layouts = [x.layout for x in Graph((node,)).leaves if x.name != "scalar"]
-        known = [layout for layout in layouts if layout is not None and layout.is_replicated]
-        if not known or len(known) < len(layouts):
+        replicated = [layout for layout in layouts if layout is not None and layout.is_replicated]
+        if not replicated or len(replicated) < len(layouts):
             return node
-        mesh, shared = known[0].mesh, known[0].shared
+        mesh, shared = replicated[0].mesh, replicated[0].shared
         return redistribute(node, Layout.whole(node.shape, mesh, shared=shared), node.line)
 
     def data(self) -> Mapping[Node, RemoteArray]:
         """Return the current data by leaf; compute them if their operands have changed."""
         if not self.leaves:
             return self._data
-        numbers = self._engine.numbers_of([remote_array_of(leaf) for leaf in self._read])
+        numbers = self._engine.runs.numbers_of([remote_array_of(leaf) for leaf in self._read])
         pool = self._engine.pool
         failed = pool.any_failed and any(pool.has_failed(x.number) for x in self._data.values())
         if numbers != self._numbers or failed:
-            made, _ = self._engine.run(self._compiled, self._graph.leaves)
-            self._numbers, self._data = numbers, dict(zip(self.leaves, made, strict=True))
+            data, _ = self._engine.runs.run(self._compiled, self._graph.leaves)
+            self._numbers, self._data = numbers, dict(zip(self.leaves, data, strict=True))
         return self._data

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.engine.eager.eager_arrays import MAX_READ
-from magmath.engine.engine import MAX_EAGER_BYTES, Engine
+from magmath.engine.eager.eager_execution import MAX_EAGER_BYTES
+from magmath.engine.engine import Engine
 from magmath.engine.lifetimes.live_references import are_unreferenced
 from magmath.engine.programs.program_build import Compiled
 from magmath.engine.remote_array import RemoteArray, leaf_of
@@ -80,29 +81,29 @@ class ReplayCache:
         self._excess = 0  # of time for binding runs, in the time of as many prepared calls
         self._is_eager = bool(sizes) and not pool.is_inline and self._eager is not None
 
-    def run(self, given: Sequence[RemoteArray], numbers: Sequence[Number]) -> ResultBuffers:
+    def run(self, arrays: Sequence[RemoteArray], numbers: Sequence[Number]) -> ResultBuffers:
         """Return the results for these operands; the caller references their leaves, then calls
         `keep`.
 
-        Raises as `Engine.start`.
+        Raises as `ProgramRuns.start`.
         """
         engine = self._engine
-        if self._is_eager and engine.profiler is None:
-            made = self._computed_here(given, numbers)
-            if made is not None:
-                return made
-        results = self._free() if self.keeps and engine.profiler is None else None
+        if self._is_eager and engine.runs.profiler is None:
+            computed = self._computed_here(arrays, numbers)
+            if computed is not None:
+                return computed
+        results = self._free() if self.keeps and engine.runs.profiler is None else None
         if results is None:
-            data, self.last = engine.start(self.compiled, given, numbers)
+            data, self.last = engine.runs.start(self.compiled, arrays, numbers)
             results = ResultBuffers(data)
             self._note_bound()
         else:
-            operands = tuple(map(_NUMBER, given))  # properties take time
+            operands = tuple(map(_NUMBER, arrays))  # properties take time
             if None in operands:
-                operands = tuple([x.number for x in given])
+                operands = tuple([x.number for x in arrays])
             call = results.calls.get(operands)
             if call is None:
-                call = self._ready(results, given)
+                call = self._ready(results, arrays)
                 self._note_bound()
             elif self._excess:
                 self._excess -= 1
@@ -130,14 +131,14 @@ class ReplayCache:
             self._results.clear()
 
     def _computed_here(
-        self, given: Sequence[RemoteArray], numbers: Sequence[Number]
+        self, arrays: Sequence[RemoteArray], numbers: Sequence[Number]
     ) -> ResultBuffers | None:
         """Return the results of an eager run, or None if this process does not store the
         operands, or they are large."""
         pool, values = self._engine.pool, []
         if pool.closed:
             return None
-        for data in given:
+        for data in arrays:
             if data.pool is not pool:
                 return None
             value = data.elements
@@ -148,7 +149,7 @@ class ReplayCache:
             values.append(value)
         assert self._eager is not None
         try:
-            found = self._eager.run(values, numbers)
+            computed = self._eager.run(values, numbers)
         except Exception as error:
             add_user_line(error)
             raise
@@ -157,7 +158,7 @@ class ReplayCache:
         return ResultBuffers(
             [
                 RemoteArray(pool, None, shape, dtype, layout, None, value)
-                for (shape, dtype, layout), value in zip(self._whole_results, found, strict=True)
+                for (shape, dtype, layout), value in zip(self._whole_results, computed, strict=True)
             ]
         )
 
@@ -189,8 +190,9 @@ class ReplayCache:
         return None
 
     def _ready(
-        self, results: ResultBuffers, given: Sequence[RemoteArray]
+        self, results: ResultBuffers, arrays: Sequence[RemoteArray]
     ) -> Callable[[Sequence[Number]], object]:
-        operands, outputs = self._engine.numbers_of(given), self._engine.numbers_of(results.data)
+        runs = self._engine.runs
+        operands, outputs = runs.numbers_of(arrays), runs.numbers_of(results.data)
         call = self._engine.pool.prepare_replay(self.compiled.identifier, operands, outputs)
         return store_bounded(results.calls, tuple(operands), call, MAX_CALLS)

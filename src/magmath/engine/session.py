@@ -215,23 +215,21 @@ def engine() -> Engine:
 
 def has_uncertain_runs() -> bool:
     """Return True if a run of the current pool may have failed for its data."""
-    return _engine is not None and _engine.has_uncertain_runs
+    return _engine is not None and _engine.runs.has_uncertain_runs
 
 
 def eager_leaf(node: Node) -> Node | None:
     """Return an input leaf with the value of a new node if it is small and computed at once;
     otherwise, and without a pool, None."""
     engine = _engine
-    if engine is None or engine.profiler is not None:
-        return None
-    return engine.eager_arrays.leaf_of(node)
+    return None if engine is None else engine.eager_arrays.leaf_of(node)
 
 
 def dispatching() -> EagerArrays | None:
     """Return what computes small arrays at once, if calls of functions may be repeated without
     running their lines: not while a function is traced or differentiated."""
     engine = _engine
-    if engine is None or engine.profiler is not None or engine.pool.closed:
+    if engine is None or engine.pool.closed:
         return None
     eager = engine.eager_arrays
     if not eager.max_eager_bytes or tracing.current() is not None or keeps_expressions():

@@ -27,9 +27,9 @@ def user_line(inside: int = 1) -> Line:
         code = frame.f_code
         file = code.co_filename
         if file not in _OWN_FILES:
-            known = _lines.get((id(code), frame.f_lasti))
-            if known is not None:
-                return known[1]
+            noted = _lines.get((id(code), frame.f_lasti))
+            if noted is not None:
+                return noted[1]
             if not (file.startswith(_HERE) or _is_library(file)):
                 return _noted(code, frame)
             _OWN_FILES.add(file)

@@ -86,23 +86,23 @@ class Graph:
         `in_order`: `new` has the image of each node of this graph, in their order, and its operands
         are the images of the node's. The images are then in topological order.
         """
-        made = Graph(
+        image = Graph(
             tuple([new[node] for node in self.outputs]),
             tuple([None if t is None else new[t] for t in self.targets]),
             tuple([new[node] for node in self.emitted]),
         )
         if in_order:
-            made.__dict__["nodes"] = list(dict.fromkeys(new.values()))
-        return made
+            image.__dict__["nodes"] = list(dict.fromkeys(new.values()))
+        return image
 
     def substituted(self, new: Mapping[Node, Node]) -> Graph:
         """Return the graph with some nodes replaced by others of the same shape and type."""
-        made: dict[Node, Node] = {}
+        images: dict[Node, Node] = {}
         for node in self.nodes:
-            inputs = tuple([made[source] for source in node.inputs])
-            made[node] = new.get(node) or node.with_inputs(inputs)
+            inputs = tuple([images[source] for source in node.inputs])
+            images[node] = new.get(node) or node.with_inputs(inputs)
         leaves = all(old.is_leaf and node.is_leaf for old, node in new.items())
-        return self.mapped(made, in_order=leaves)
+        return self.mapped(images, in_order=leaves)
 
     def replaced(self, expressions: Mapping[Node, Node]) -> Graph:
         """Return the graph with some nodes replaced by expressions of nodes of this graph, in which

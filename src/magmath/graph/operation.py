@@ -107,8 +107,8 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
         if signature is None:
             return IndexNotation.parse(self.operation.axes(self), len(self.inputs))
         if signature.index_notation is None:
-            found = IndexNotation.parse(self.operation.axes(self), len(self.inputs))
-            signature.index_notation = found
+            notation = IndexNotation.parse(self.operation.axes(self), len(self.inputs))
+            signature.index_notation = notation
         return signature.index_notation
 
     def replace(
@@ -198,16 +198,16 @@ _new_node: Callable[..., Node] = Node
 def recording_nodes() -> Iterator[set[Node]]:
     """Return a set to which `make_node` adds the nodes that it makes in this block."""
     global _new_node
-    outer, made = _new_node, set[Node]()
+    outer, new_nodes = _new_node, set[Node]()
 
     def recorded(*fields: Any) -> Node:
         node = outer(*fields)
-        made.add(node)
+        new_nodes.add(node)
         return node
 
     _new_node = recorded
     try:
-        yield made
+        yield new_nodes
     finally:
         _new_node = outer
 

@@ -31,13 +31,13 @@ def structure_of(
     for node in (*order, *[leaf for leaf in targets if leaf is not None]):
         leaf = node if node.operation.is_leaf else node.value
         if leaf is not None:
-            known = number.get(leaf)
-            if known is None:
-                known = number[leaf] = count
+            position = number.get(leaf)
+            if position is None:
+                position = number[leaf] = count
                 count += 1
                 leaves.append(leaf)
                 key += (leaf.operation.name, leaf.shape, leaf.dtype.name, leaf.layout)
-            number[node] = known
+            number[node] = position
             continue
         sources = [number[source] for source in node.inputs]
         if node.signature is not None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 from magmath.core.dtypes import DType, bool_, int64
 from magmath.graph import Node, Shape, apply, make_node, topological
@@ -25,7 +25,9 @@ from magmath.ops.loop_results import LOOP_RESULT, loop_operation, results_of
 from magmath.ops.manipulation import reshape
 from magmath.ops.recomputation import CHECKPOINT
 from magmath.ops.slicing import slice_along
+from magmath.ops.sums import broadcast_to
 
+Operand = TypeVar("Operand")
 MAX_UNROLLED: Final = 1000
 """The number of operations of the longest loop that is unrolled."""
 _PLAIN_MARKS: Final = (CHECKPOINT, INDEPENDENT, CUSTOM_CALL, CUSTOM_RESULT)
@@ -43,6 +45,7 @@ class ScanBody:
     number     the placeholder of the number of the row, int64, 0-d
     following  the next states
     collected  the values of which each step collects one
+    drawn      the nodes that number the streams of random numbers from which the step draws
     extends    the body of the same step that collects the first of these values only, or None
     """
 
@@ -52,6 +55,7 @@ class ScanBody:
     number: Node
     following: Sequence[Node]
     collected: Sequence[Node]
+    drawn: Sequence[Node] = ()
     extends: ScanBody | None = None
 
     @property
@@ -80,10 +84,10 @@ class ScanBody:
         return rebuilt(self.outputs, given)
 
     def divided(
-        self, inputs: Sequence[Node]
-    ) -> tuple[Sequence[Node], Sequence[Node], Sequence[Node]]:
-        """Return the initial states, the arrays of rows and the captured arrays among the inputs of
-        a loop."""
+        self, inputs: Sequence[Operand]
+    ) -> tuple[Sequence[Operand], Sequence[Operand], Sequence[Operand]]:
+        """Return what belongs to the initial states, to the arrays of rows and to the captured
+        arrays, given the inputs of a loop or a value for each."""
         first, second = len(self.states), len(self.states) + len(self.rows)
         return inputs[:first], inputs[first:second], inputs[second:]
 
@@ -92,7 +96,7 @@ SCAN = loop_operation("scan")
 """Its attributes are the body, the number of `steps`, and whether the last row comes first."""
 
 
-def placeholder(shape: Shape, dtype: DType) -> Node:
+def body_argument(shape: Shape, dtype: DType) -> Node:
     """Return a leaf that stands for an array in a body."""
     return Node(INPUT, (), NO_ATTRIBUTES, shape, dtype)
 
@@ -120,6 +124,18 @@ def unrolled(loop: Node) -> list[Node]:
         collected.append([reshape(x, (1, *x.shape)) for x in found[len(states) :]])
     columns = zip(*(collected[::-1] if reverse else collected), strict=True)
     return [*states, *[apply(CONCAT, *column, axis=0) for column in columns]]
+
+
+def first_step(loop: Node) -> list[Node]:
+    """Return expressions like the results of a loop, of its first step: with the same shapes, and
+    the same dependence on its inputs."""
+    body: ScanBody = loop.attributes["body"]
+    steps = loop.attributes["steps"]
+    states, scanned, captured = body.divided(loop.inputs)
+    rows = [reshape(slice_along(x, 0, 0, 1), x.shape[1:]) for x in scanned]
+    found = body.applied(states, rows, captured, constant(0, int64))
+    collected = found[len(states) :]
+    return [*found[: len(states)], *[broadcast_to(x, (steps, *x.shape)) for x in collected]]
 
 
 def is_short(loop: Node) -> bool:

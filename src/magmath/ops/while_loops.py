@@ -16,6 +16,7 @@ from magmath.core.dtypes import bool_
 from magmath.errors import MagmathError
 from magmath.graph import Node, make_node
 from magmath.graph.operation import Line
+from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.loop_results import loop_operation, results_of
 
 
@@ -58,3 +59,11 @@ def final_states(
     attributes = MappingProxyType({"body": body})
     loop = make_node(WHILE, (goes_on, *states, *captured), attributes, (), bool_, line=line)
     return results_of(loop, [(x.shape, x.dtype) for x in body.states], line)
+
+
+def first_states(loop: Node) -> list[Node]:
+    """Return the states of a loop after its first step, as expressions of its inputs."""
+    body: LoopBody = loop.attributes["body"]
+    return rebuilt(
+        body.following, dict(zip((*body.states, *body.captured), loop.inputs[1:], strict=True))
+    )

@@ -224,7 +224,7 @@ class _Program:
         self.engine = engine
         self._states = [v for entry in entries for v in entry.variables()]
         self._read = [leaf.value() for leaf in function.leaves if leaf.name == "variable"]
-        placeholders = {leaf: _placeholder(leaf) for leaf in function.leaves}
+        placeholders = {leaf: _operand_leaf(leaf) for leaf in function.leaves}
         self._placeholders = [placeholders[leaf] for leaf in function.leaves]
         self._step = variable("step", 0, dtype=int64) if function.draws else None
         self._steps = 0
@@ -298,7 +298,7 @@ class _Program:
         def start() -> tuple[list[RemoteArray], RunHandle]:
             inputs = [given.get(leaves[i]) or remote_array_of(leaves[i]) for i in compiled.inputs]
             parameters = [given[leaves[i]] for i in compiled.scalars]
-            return self.engine.start(compiled, inputs, parameters, steps=steps, progress=note)
+            return self.engine.runs.start(compiled, inputs, parameters, steps=steps, progress=note)
 
         def note(done: int, values: list[float]) -> None:
             first.extend(values[: 1 - len(first)])
@@ -324,7 +324,7 @@ def _streams(function: FunctionOfVariables, steps: int, drawn: bool) -> dict[Nod
     return found
 
 
-def _placeholder(leaf: Node) -> Node:
+def _operand_leaf(leaf: Node) -> Node:
     """Return a leaf whose value is an operand of each run; variables stay."""
     if leaf.name == "variable":
         return leaf

@@ -46,6 +46,8 @@ class Averaging(Strategy):
     """
 
     every = 1
+    unrolls_loops = False
+    """True if a step must be one program: its results depend on how the workers divide it."""
 
     def __init__(self, accumulate: int = 1) -> None:
         self.accumulate = require_integer(f"{type(self).__name__}: accumulate", accumulate, 1)
@@ -135,7 +137,8 @@ class Averaging(Strategy):
         leaves, tree = flatten(batch)
         accumulated = partial(self._accumulated, training, forward)
         nodes = [x.node for x in leaves]
-        traced = trace_function(type(self).__name__, accumulated, (tuple, (tree,)), nodes)
+        name, can_loop = type(self).__name__, not self.unrolls_loops
+        traced = trace_function(name, accumulated, (tuple, (tree,)), nodes, can_loop=can_loop)
         *_, gradients = traced.unflattened([Array(node) for node in traced.results])
         used = [i for i, x in enumerate(gradients) if not is_independent(x.node)]
         updated = training.restricted(used)

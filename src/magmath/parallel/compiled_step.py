@@ -142,7 +142,7 @@ class CompiledStep:
 
     def _graph(self, tree: Any, leaves: list[Array]) -> Graph:
         """Return the graph of a step on a batch of these shapes."""
-        with tracing.tracing(Trace()) as trace:
+        with tracing.tracing(Trace(can_loop=True)) as trace:
             inputs = [Array(placeholder(x.shape, x.dtype)) for x in leaves]
             loss = self._traced(True, *unflatten(tree, inputs))
         pairs = trace.assigned

@@ -84,6 +84,7 @@ class DataParallel(Averaging):
                 f"or 'sharded' for messages='1-bit'"
             )
         self.messages, self.exchange_name = messages, exchange
+        self.unrolls_loops = messages == ONE_BIT
         self._residuals: VariableMap[Variable] = VariableMap()
 
     @property

@@ -22,7 +22,9 @@ from magmath.parallel.layer_layouts import COMPARED_OPTIONS, layer_options
 from magmath.parallel.strategy import Training
 from magmath.parallel.unit_axes import LayerAxes
 from magmath.passes.environment import Environment
+from magmath.passes.expand import with_first_steps
 from magmath.passes.parameter_layouts import choose_options
+from magmath.passes.subgraphs import leaves_of_loops
 
 
 class PerLayer(Averaging):
@@ -204,7 +206,8 @@ class Hybrid(PerLayer):
 
 @final
 class Auto(PerLayer):
-    """Choose for each layer the option that the planner predicts to be fastest.
+    """Choose for each layer the option that the planner predicts to be fastest; "data" for layers
+    whose parameters the steps of a long loop read.
 
     accumulate   the number of parts of a batch whose gradients are added
 
@@ -228,10 +231,16 @@ class Auto(PerLayer):
         states_of: dict[str, list[VariableStates]] = {}
         for parameter, entry in zip(training.parameters, training.variable_states(), strict=True):
             states_of.setdefault(owner_of[id(parameter)], []).append(entry)
-        found = choose_options(
-            trace(), layer_options(states_of, LayerAxes(training, trace), environment), environment
-        )
-        return every | dict(zip(states_of, found.options, strict=True)), dict(found.seconds)
+        step, repeated = trace(), leaves_of_loops(trace())
+        layers = layer_options(states_of, LayerAxes(training, trace), environment)
+        fixed = [not repeated.isdisjoint(layer.leaves) for layer in layers]
+        layers = [
+            layer.restricted("data") if is_fixed else layer
+            for layer, is_fixed in zip(layers, fixed, strict=True)
+        ]
+        found = choose_options(with_first_steps(step), layers, environment)
+        options = ["data" if x else y for x, y in zip(fixed, found.options, strict=True)]
+        return every | dict(zip(states_of, options, strict=True)), dict(found.seconds)
 
 
 def _differing(settings: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variables.variable import Variable, assign
 from magmath.autodiff import is_independent
-from magmath.batching import BatchOperand, batched
+from magmath.batching import BatchOperand
 from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.errors import MagmathError, ShapeError
@@ -159,15 +159,14 @@ class Replicas(Strategy):
         given |= {v.node: self.weights(v).node for v in _owned(training)}
         states: dict[Variable, Node] = {}
         replica = partial(self._replica, training, forward, states)
-        traced = trace_function(type(self).__name__, replica, (tuple, (tree,)), placeholders)
+        name = type(self).__name__
+        traced = trace_function(name, replica, (tuple, (tree,)), placeholders, can_loop=True)
         given |= {leaf: v.node for v, leaf in states.items() if leaf is not v.node}
-        nodes = [*traced.results, *traced.assigned.values()]
-        found = batched(nodes, given, traced.drawn, self.replicas)
-        count = len(traced.results)
-        loss, outputs, values, flags = traced.unflattened(found[:count])
+        found, assigned = traced.batched(given, self.replicas)
+        loss, outputs, values, flags = traced.unflattened(found)
         following = dict(zip(states, values, strict=True))
         self._assign(training, following, flags, exchanges)
-        self._assign_buffers(dict(zip(traced.assigned, found[count:], strict=True)))
+        self._assign_buffers(assigned)
         results, nested = flatten(outputs)
         joined = unflatten(nested, [_joined(Array(x.stacked)) for x in results])
         return mean(Array(loss.stacked)), joined

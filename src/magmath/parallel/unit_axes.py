@@ -17,7 +17,7 @@ from typing import final
 from magmath.arrays.variables.variable import Variable
 from magmath.graph import Graph, Node
 from magmath.parallel.strategy import Training
-from magmath.passes.expand import expand
+from magmath.passes.expand import expand, with_first_steps
 
 DIVIDING_OPTIONS = ("model", "rows")
 """The options that divide parameters: along their units, and along their inputs."""
@@ -90,7 +90,7 @@ def parameter_axes(step: Graph, leaves: Sequence[Node]) -> dict[Node, ParameterA
     views: dict[Node, dict[Node, Dimensions]] = {x: {x: tuple(range(x.ndim))} for x in leaves}
     depth: dict[Node, int] = {}
     found: dict[Node, tuple[bool, int, ParameterAxes]] = {}
-    for node in expand(step).nodes:
+    for node in expand(with_first_steps(step)).nodes:
         depth[node] = 1 + max([depth[x] for x in node.inputs], default=0)
         if not any(x in views for x in node.inputs):
             continue

@@ -58,14 +58,16 @@ def _is_reduction(node: Node) -> bool:
 def _created(graph: Graph, environment: Environment) -> set[Node]:
     """Return the nodes that are computed only from creation operations and replicated numbers, so
     that each worker can compute any part of them."""
-    found: set[Node] = set()
+    created: set[Node] = set()
     for node in graph.nodes:
         everywhere = node.layout is not None and node.layout.mesh.size == environment.workers
-        made = node.operation in (*CREATED, BROADCAST, REDISTRIBUTE) or node.operation.elementwise
-        simple = all(x in found or _is_number(x) for x in node.inputs)
-        if everywhere and made and simple and not _is_number(node):
-            found.add(node)
-    return found
+        is_created = (
+            node.operation in (*CREATED, BROADCAST, REDISTRIBUTE) or node.operation.elementwise
+        )
+        simple = all(x in created or _is_number(x) for x in node.inputs)
+        if everywhere and is_created and simple and not _is_number(node):
+            created.add(node)
+    return created
 
 
 def _is_number(node: Node) -> bool:
@@ -76,13 +78,13 @@ def _is_number(node: Node) -> bool:
 def _unstored(graph: Graph, large: Collection[Node], created: Collection[Node]) -> set[Node]:
     """Return the large nodes that reductions can compute, because only reductions read them."""
     users, roots = users_of(graph.nodes), set(graph.roots)
-    found: set[Node] = set()
+    unstored: set[Node] = set()
     for node in reversed(graph.nodes):
         if node not in large or node in roots or not _is_computable(node, created):
             continue
-        if all(user in found or _is_reduction(user) for user in users[node]):
-            found.add(node)
-    return found
+        if all(user in unstored or _is_reduction(user) for user in users[node]):
+            unstored.add(node)
+    return unstored
 
 
 def _is_computable(node: Node, created: Collection[Node]) -> bool:

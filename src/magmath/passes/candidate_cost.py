@@ -119,8 +119,8 @@ class CostCache:
         Even splits over all workers add no candidates, so most nodes with one signature have the
         same ones.
         """
-        known = layouts if hint is None else (*layouts, hint)
-        adding = tuple([None if self._adds_nothing(layout) else layout for layout in known])
+        choices = layouts if hint is None else (*layouts, hint)
+        adding = tuple([None if self._adds_nothing(layout) else layout for layout in choices])
         key = (node.signature, adding if any(adding) else None)
         candidates = self._candidates.get(key)
         if candidates is None or node.signature is None:

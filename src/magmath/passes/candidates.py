@@ -43,10 +43,10 @@ def layout_candidates(
         yield LayoutCandidate(*node.operation.only_layouts(node, environment.mesh.flattened()))
         return
     notation = node.index_notation
-    known = operands if hint is None else (*operands, hint)
-    for mesh in _meshes(node, known, environment):
+    examples = operands if hint is None else (*operands, hint)
+    for mesh in _meshes(node, examples, environment):
         choices = [
-            list(_choices(node, notation, known, mesh, axis, environment))
+            list(_choices(node, notation, examples, mesh, axis, environment))
             for axis in range(mesh.ndim)
         ]
         for choice in product(*choices):
@@ -188,13 +188,13 @@ def _mesh(shape: tuple[int, ...], workers: tuple[int, ...]) -> Mesh:
     return Mesh(shape, None, workers)
 
 
-def _meshes(node: Node, known: tuple[Layout, ...], environment: Environment) -> list[Mesh]:
+def _meshes(node: Node, examples: tuple[Layout, ...], environment: Environment) -> list[Mesh]:
     meshes = [environment.mesh]
     if environment.deterministic:
         return meshes
     if node.operation.uses_lapack and environment.workers > 1 and environment.shares_memory:
         meshes.append(environment.first_worker)
-    for layout in known:
+    for layout in examples:
         if layout.boxes is None and layout.mesh not in meshes:
             meshes.append(layout.mesh)
     return meshes
@@ -203,7 +203,7 @@ def _meshes(node: Node, known: tuple[Layout, ...], environment: Environment) -> 
 def _choices(
     node: Node,
     structure: IndexNotation,
-    known: tuple[Layout, ...],
+    examples: tuple[Layout, ...],
     mesh: Mesh,
     axis: int,
     environment: Environment,
@@ -213,7 +213,7 @@ def _choices(
     if mesh.shape[axis] > 1:
         letters = _letters(node, structure, environment)
         for letter, extent in letters.items():
-            for split in _splits(letter, extent, structure, known, mesh, axis, environment):
+            for split in _splits(letter, extent, structure, examples, mesh, axis, environment):
                 yield letter, split
     yield None
 
@@ -234,15 +234,15 @@ def _splits(
     letter: str,
     extent: int,
     structure: IndexNotation,
-    known: tuple[Layout, ...],
+    examples: tuple[Layout, ...],
     mesh: Mesh,
     axis: int,
     environment: Environment,
 ) -> list[Split]:
     if environment.deterministic:
         return [logical_split(axis, extent, mesh.shape[axis])]
-    found: list[Split] = []
-    for letters, layout in zip((*structure.inputs, structure.output), known, strict=False):
+    splits: list[Split] = []
+    for letters, layout in zip((*structure.inputs, structure.output), examples, strict=False):
         if layout.boxes is None and layout.mesh == mesh:
             for d, c in enumerate(letters):
                 split = layout.splits[d]
@@ -250,12 +250,12 @@ def _splits(
                     c == letter
                     and split is not None
                     and split.mesh_axis == axis
-                    and split not in found
+                    and split not in splits
                 ):
-                    found.append(split)
+                    splits.append(split)
     # The first of equal costs is chosen: `a[1:] -= b[:-1]` stays where the rows of a are.
     even = Split.even(axis, extent, mesh.shape[axis])
-    return found if even in found else [*found, even]
+    return splits if even in splits else [*splits, even]
 
 
 @lru_cache(maxsize=4096)
@@ -281,8 +281,8 @@ def _candidate(
             return None
         every.append({**splits, **following})
     inputs = tuple(
-        _bound(source.shape, letters, mesh, known)
-        for letters, source, known in zip(structure.inputs, node.inputs, every[:-1], strict=True)
+        _bound(source.shape, letters, mesh, own)
+        for letters, source, own in zip(structure.inputs, node.inputs, every[:-1], strict=True)
     )
     partial = tuple(
         node.operation.reduction if c is not None and c[0] not in structure.letters else None
@@ -296,14 +296,14 @@ def _following(
 ) -> dict[str, Split] | None:
     """Return the splits of the dimensions of an operand, or of the result (None), that follow these
     letters; None if one cannot follow."""
-    found = {}
+    by_letter = {}
     for letter in letters:
         assert node.operation.derived_split is not None
         following = node.operation.derived_split(node, letter, splits[letter], operand)
         if following is None:
             return None
-        found[letter.upper()] = following
-    return found
+        by_letter[letter.upper()] = following
+    return by_letter
 
 
 def _bound(

@@ -37,6 +37,7 @@ class Environment:
     fold_bias      how biases are added to products: "auto" or a name in `passes.fold_bias.FORMS`
     fastest_gradients   measures these forms for the gradients of a layer
                    (`executor/bias_tuner.py`); None if the workers cannot be measured here
+    without        names of passes that are omitted (`core/optional_passes.py`)
     """
 
     mesh: Mesh
@@ -53,6 +54,7 @@ class Environment:
     threads: int = 1
     fold_bias: str = "auto"
     fastest_gradients: Callable[..., str] | None = None
+    without: frozenset[str] = frozenset()
 
     def __hash__(self) -> int:
         return self._hash

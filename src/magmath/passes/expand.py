@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from magmath.graph import Graph, Node, rewrite
 from magmath.graph.graph import topological_until
-from magmath.ops.counted_loops import SCAN, is_scan_result, unrolled
+from magmath.ops.counted_loops import SCAN, first_step, unrolled
+from magmath.ops.loop_results import LOOP_RESULT
+from magmath.ops.while_loops import first_states
 
 
 def expand(graph: Graph, keeps: Callable[[Node], bool] | None = None) -> Graph:
@@ -16,22 +18,34 @@ def expand(graph: Graph, keeps: Callable[[Node], bool] | None = None) -> Graph:
     if not any(node.operation.lower_to for node in graph.nodes):
         return graph
     if any(node.operation is SCAN for node in graph.nodes):
-        graph = _without_loops(graph)
+        graph = _without_loops(graph, unrolled)
     if keeps is None:
         return rewrite(graph, _expanded)
     return rewrite(graph, lambda node: None if keeps(node) else _expanded(node))
 
 
-def _without_loops(graph: Graph) -> Graph:
-    """Return the graph with the steps of loops in place of their results."""
+def with_first_steps(graph: Graph) -> Graph:
+    """Return a graph like this one in which each loop takes its first step only: layouts that suit
+    this step suit all."""
+    while any(node.operation is LOOP_RESULT for node in graph.nodes):
+        graph = _without_loops(graph, _first_step)
+    return graph
+
+
+def _first_step(loop: Node) -> list[Node]:
+    return first_step(loop) if loop.operation is SCAN else first_states(loop)
+
+
+def _without_loops(graph: Graph, expressions: Callable[[Node], list[Node]]) -> Graph:
+    """Return the graph with expressions in place of the results of loops."""
     found: dict[Node, list[Node]] = {}
 
     def step_result(node: Node) -> Node | None:
-        if not is_scan_result(node):
+        if node.operation is not LOOP_RESULT:
             return None
         loop = node.inputs[0]
         if loop not in found:
-            found[loop] = unrolled(loop)
+            found[loop] = expressions(loop)
         index: int = node.attributes["index"]
         return found[loop][index]
 

@@ -49,11 +49,11 @@ def fold_bias(graph: Graph, environment: Environment) -> Graph:
         return graph
     expressions: dict[Node, Node] = {}
     roots = set(graph.roots)
-    for x, found in _layers(graph).items():
+    for x, layers in _layers(graph).items():
         forms = FOLDED if asked == "auto" else (asked,)
         options = [_Folded(x, form, x not in roots, environment) for form in forms]
         for option in options:
-            option.fold(found, only_faster=asked == "auto")
+            option.fold(layers, only_faster=asked == "auto")
         best = min(options, key=lambda option: option.seconds)
         if best.expressions and (asked != "auto" or best.seconds < 0.0):
             expressions |= best.expressions
@@ -179,17 +179,17 @@ class _Folded:
         for node in layer.products:
             self._add(self._product(node), only_faster)
         for product, total in layer.gradients:
-            made = self._gradient(product, total)
-            if not only_faster or (self._gains(made) and self._is_fastest(product, total)):
-                self._add(made, only_faster)
+            gradient = self._gradient(product, total)
+            if not only_faster or (self._gains(gradient) and self._is_fastest(product, total)):
+                self._add(gradient, only_faster)
 
-    def _add(self, made: _Made, only_faster: bool) -> None:
-        if not only_faster or self._gains(made):
-            self.seconds += made.seconds - made.saved
-            self.expressions |= made.expressions
+    def _add(self, folded: _Made, only_faster: bool) -> None:
+        if not only_faster or self._gains(folded):
+            self.seconds += folded.seconds - folded.saved
+            self.expressions |= folded.expressions
 
-    def _gains(self, made: _Made) -> bool:
-        return made.seconds < (1.0 - GAIN) * made.saved
+    def _gains(self, folded: _Made) -> bool:
+        return folded.seconds < (1.0 - GAIN) * folded.saved
 
     def _is_fastest(self, product: Node, total: Node) -> bool:
         """Return True if this form of the gradients is the fastest one by measurement."""
@@ -201,8 +201,8 @@ class _Folded:
         (units,) = _layout(total).local_shape(here)
         transposed, threads = product.inputs[1] is self._x, self._environment.threads
         name = self._x.dtype.name
-        found = measure(rows, inputs, units, name, transposed=transposed, threads=threads)
-        return found == self._form
+        fastest = measure(rows, inputs, units, name, transposed=transposed, threads=threads)
+        return fastest == self._form
 
     # [1 x]
 
@@ -235,8 +235,8 @@ class _Folded:
         axis = 1 if node.attributes["transpose_b"] else 0
         joined, seconds = self._joined(weight, bias, axis)
         attributes = {**node.attributes, "bias": False}
-        made = applied(GEMM, (self._wide, joined), node.line, attributes, node.layout)
-        return _Made(seconds + self._seconds(made), self._seconds(node), {node: made})
+        product = applied(GEMM, (self._wide, joined), node.line, attributes, node.layout)
+        return _Made(seconds + self._seconds(product), self._seconds(node), {node: product})
 
     def _joined(self, weight: Node, bias: Node, axis: int) -> tuple[Node, float]:
         """Return [b; W], and the seconds of making it."""
@@ -255,9 +255,9 @@ class _Folded:
         weight = self._part(both, axis, 1, shape[axis], product)
         row = self._part(both, axis, 0, 1, product)
         bias = applied(RESHAPE, (row,), total.line, {"shape": total.shape}, total.layout)
-        made = sum(map(self._seconds, (both, weight, row, bias)))
+        seconds = sum(map(self._seconds, (both, weight, row, bias)))
         saved = self._seconds(product) + self._seconds(total)
-        return _Made(made, saved, {product: weight, total: bias})
+        return _Made(seconds, saved, {product: weight, total: bias})
 
     # Nodes and prices
 

@@ -16,10 +16,10 @@ from magmath.ops.elementwise import OPERATIONS, negative
 from magmath.passes.simplify import is_constant, merge_equal
 
 
-def fuse(graph: Graph, *, bias: bool = True) -> Graph:
+def fuse(graph: Graph) -> Graph:
     """Return the graph with conversions, biases, activations and updates folded into their
-    products; biases only if `bias` is true."""
-    return merge_equal(_folded(graph, RULES if bias else RULES_WITHOUT_BIAS))
+    products."""
+    return merge_equal(fold_epilogues(graph))
 
 
 def fusion_groups(graph: Graph) -> list[list[Node]]:
@@ -54,12 +54,14 @@ def _candidate_groups(graph: Graph) -> list[list[Node]]:
 FusionRule = Callable[[Node, set[Node]], Node | None]
 
 
-def _folded(graph: Graph, rules: Mapping[str, Sequence[FusionRule]]) -> Graph:
-    """Return the graph with the first matching rule for its name applied to each node.
+def fold_epilogues(graph: Graph, *, bias: bool = True) -> Graph:
+    """Return the graph with the first matching rule for its name applied to each node; biases are
+    folded only if `bias` is true.
 
     A rule receives the nodes with epilogues that it may consume: those that exactly one node reads
     and that are not roots.
     """
+    rules = RULES if bias else RULES_WITHOUT_BIAS
     users = users_of(graph.nodes)
     roots = set(graph.roots)
     single: set[Node] = set()

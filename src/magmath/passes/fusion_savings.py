@@ -46,11 +46,11 @@ class GroupForm:
     environment: Environment
     known: dict[tuple[Decision | None, ...], Savings | None] = field(default_factory=dict)
 
-    def found(self, decisions: tuple[Decision | None, ...]) -> Savings | None:
+    def savings_with(self, decisions: tuple[Decision | None, ...]) -> Savings | None:
         """Return the savings from `fuse` on the group with these decisions; None for a group with a
         decomposed node."""
-        given: dict[tuple[int, Layout], Node] = {}
-        made: list[Node] = []
+        leaves: dict[tuple[int, Layout], Node] = {}
+        nodes: list[Node] = []
         read: set[Node] = set()
         for kind, numbers, decision in zip(self.kinds, self.operands, decisions, strict=True):
             if decision is None:
@@ -58,21 +58,21 @@ class GroupForm:
             inputs = []
             for i, number in enumerate(numbers):
                 if number >= 0 and not (decision.stages and decision.stages[i]):
-                    read.add(made[number])
-                    inputs.append(made[number])
+                    read.add(nodes[number])
+                    inputs.append(nodes[number])
                     continue
                 key = number, decision.inputs[i]
-                if key not in given:
-                    given[key] = kind.node.inputs[i].replace((), decision.inputs[i])
-                inputs.append(given[key])
-            made.append(kind.node.replace(tuple(inputs), decision.state.layout))
-        fused = fuse(Graph(tuple([node for node in made if node not in read])))
+                if key not in leaves:
+                    leaves[key] = kind.node.inputs[i].replace((), decision.inputs[i])
+                inputs.append(leaves[key])
+            nodes.append(kind.node.replace(tuple(inputs), decision.state.layout))
+        fused = fuse(Graph(tuple([node for node in nodes if node not in read])))
         saved = sum([decision.seconds for decision in decisions if decision is not None])
-        operand = {leaf: -1 - number for (number, _), leaf in given.items() if number < 0}
+        operand = {leaf: -1 - number for (number, _), leaf in leaves.items() if number < 0}
         merged = []
         for node in fused.nodes:
             seconds = node_seconds(node, self.environment)
-            added = node.shape == () and not node.is_leaf and node not in made
+            added = node.shape == () and not node.is_leaf and node not in nodes
             if added and node.inputs[0] in operand:
                 merged.append((node.name, operand[node.inputs[0]], seconds))
             else:
@@ -117,7 +117,7 @@ class FusionGroup:
     def savings(self, chosen: Sequence[Decision | None]) -> Savings | None:
         """Return the savings with the decisions of a plan."""
         key = tuple([chosen[i] for i in self.nodes])
-        known = self.form.known
-        if key not in known:
-            store_bounded(known, key, self.form.found(key), MAX_CACHED_DECISIONS)
-        return known[key]
+        cached = self.form.known
+        if key not in cached:
+            store_bounded(cached, key, self.form.savings_with(key), MAX_CACHED_DECISIONS)
+        return cached[key]

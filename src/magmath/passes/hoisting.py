@@ -30,7 +30,7 @@ def hoisted_nodes(graph: Graph, varying: Collection[Node]) -> set[Node]:
 
     Factorizations are not among them: their failures belong to the call that computes them.
     """
-    found: set[Node] = set()
+    hoisted: set[Node] = set()
     numbers: set[Node] = set()
     for node in graph.nodes:
         if node in varying:
@@ -38,12 +38,12 @@ def hoisted_nodes(graph: Graph, varying: Collection[Node]) -> set[Node]:
         if node.name in ("scalar", "constant"):
             numbers.add(node)
         elif node.is_leaf:
-            found.add(node)
+            hoisted.add(node)
         elif not node.operation.uses_lapack and all(
-            x in found or x in numbers for x in node.inputs
+            x in hoisted or x in numbers for x in node.inputs
         ):
-            (numbers if numbers.issuperset(node.inputs) else found).add(node)
-    return found | numbers if found else set()
+            (numbers if numbers.issuperset(node.inputs) else hoisted).add(node)
+    return hoisted | numbers if hoisted else set()
 
 
 def values_to_keep(graph: Graph, hoisted: Collection[Node]) -> list[Node]:

@@ -55,20 +55,20 @@ def _pairs(graph: Graph) -> Mapping[Node, _Pair]:
         for node in graph.nodes
         if node.name == "sum" and node.dtype is node.inputs[0].dtype
     }
-    found: dict[Node, _Pair] = {}
+    pairs: dict[Node, _Pair] = {}
     for node in graph.nodes:
         if node.name not in ("centred_squares", "centred_dot") or not node.attributes["axis"]:
             continue
         total = totals.get((node.inputs[0], node.attributes["axis"]))
-        if total is None or total in found:
+        if total is None or total in pairs:
             continue
         squares = node.name == "centred_squares"
         fits = node.dtype is float32 or (not squares and node.dtype is float64)
         # x and m must be known where Σ g is computed.
         fits = fits and (squares or all(number[x] < number[total] for x in node.inputs[1:]))
         if fits:
-            found[total] = found[node] = _Pair(total, node)
-    return found
+            pairs[total] = pairs[node] = _Pair(total, node)
+    return pairs
 
 
 def _joined(pair: _Pair, new: Mapping[Node, Node]) -> dict[Node, Node]:

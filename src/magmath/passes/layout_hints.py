@@ -40,17 +40,17 @@ def hint_sources(graph: Graph, mesh: Mesh) -> dict[Node, HintSource]:
     pairs = zip(graph.outputs, graph.targets, strict=False)
     hints: dict[Node, HintSource] = {node: t for node, t in pairs if t is not None}
     _set_hints_of_terms(graph, hints)
-    made: set[Node] = set()
+    created: set[Node] = set()
     if mesh.size > 1:
         _set_hints_of_samples(graph, mesh, hints)
     for node in graph.nodes:
-        if _is_made(node, made):
-            made.add(node)
+        if _is_made(node, created):
+            created.add(node)
         elif node.operation.only_layouts is not None and mesh.size > 1:
             inputs, _ = node.operation.only_layouts(node, mesh.flattened())
             hints.update(zip(node.inputs, inputs, strict=True))
         elif node.name == "redistribute" and node.layout is not None:
-            _set_hints(node.inputs[0], node.layout, made, hints)
+            _set_hints(node.inputs[0], node.layout, created, hints)
     return hints
 
 
@@ -78,10 +78,10 @@ def _set_hints_of_samples(graph: Graph, mesh: Mesh, hints: dict[Node, HintSource
             split = [d for d, one in enumerate(layout.splits) if one is not None]
             dimension |= {node: split[0]} if len(split) == 1 else {}
         elif any(x in dimension for x in node.inputs):
-            found = _dimension_of_samples(node, dimension)
-            if found is not None and node.shape[found] >= mesh.size:
-                dimension[node] = found
-                hints.setdefault(node, Layout.even(node.shape, mesh.flattened(), found))
+            own = _dimension_of_samples(node, dimension)
+            if own is not None and node.shape[own] >= mesh.size:
+                dimension[node] = own
+                hints.setdefault(node, Layout.even(node.shape, mesh.flattened(), own))
 
 
 def _dimension_of_samples(node: Node, dimension: Mapping[Node, int]) -> int | None:
@@ -94,19 +94,21 @@ def _dimension_of_samples(node: Node, dimension: Mapping[Node, int]) -> int | No
     return None
 
 
-def _is_made(node: Node, made: set[Node]) -> bool:
+def _is_made(node: Node, created: set[Node]) -> bool:
     """Return True for nodes that are computed from indices, random numbers and single numbers
     alone."""
     if node.name in creation.OPERATIONS:
         return True
-    return node.operation.elementwise and all(x in made or x.shape == () for x in node.inputs)
+    return node.operation.elementwise and all(x in created or x.shape == () for x in node.inputs)
 
 
-def _set_hints(node: Node, layout: Layout, made: set[Node], hints: dict[Node, HintSource]) -> None:
+def _set_hints(
+    node: Node, layout: Layout, created: set[Node], hints: dict[Node, HintSource]
+) -> None:
     """Set the hints of a node and of all nodes of its shape from which it is computed."""
     stack = [node]
     while stack:
         node = stack.pop()
-        if node in made and node not in hints and node.shape == layout.shape:
+        if node in created and node not in hints and node.shape == layout.shape:
             hints[node] = layout
             stack.extend(node.inputs)

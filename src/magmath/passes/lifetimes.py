@@ -93,19 +93,19 @@ class Lifetimes:
         """Return the node that owns the memory of a temporary that is not stored throughout."""
         owner = self._storage.root(node)
         assert owner.layout is not None
-        given = owner.is_leaf_or_constant
+        is_stored = owner.is_leaf_or_constant
         throughout = owner in self._storage.window or owner.layout.shared
         throughout = throughout or node in self._invariant or owner in self._invariant
-        return None if given or throughout or owner in self._own_outputs else owner
+        return None if is_stored or throughout or owner in self._own_outputs else owner
 
     @cached_property
     def members(self) -> Mapping[Node, Sequence[Node]]:
         """The nodes in the memory of each owner, in the order of the schedule."""
-        found: defaultdict[Node, list[Node]] = defaultdict(list)
+        members: defaultdict[Node, list[Node]] = defaultdict(list)
         for node, owner in self._owner.items():
             if owner is not None:
-                found[owner].append(node)
-        return found
+                members[owner].append(node)
+        return members
 
     def occupation(self, splits: Splits) -> Occupation:
         """Return the memory over time if these values are computed twice.

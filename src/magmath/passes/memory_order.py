@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import final
 
+from magmath.core.optional_passes import MEMORY_ORDER
 from magmath.graph import Graph, Node
 from magmath.graph.operation import MemoryOrder
 from magmath.passes.environment import Environment
@@ -40,7 +41,9 @@ def assign_memory_orders(
     others a second time to those: both have one order, so the same kernel computes them.
     """
     orders: dict[Node, MemoryOrder] = {}
-    if environment.deterministic or not _is_preferred(schedule.order):
+    if environment.deterministic or MEMORY_ORDER in environment.without:
+        return orders
+    if not _is_preferred(schedule.order):
         return orders
     groups = _Groups(storage)
     groups.pin(_visible(graph, storage))

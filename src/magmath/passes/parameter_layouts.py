@@ -58,6 +58,10 @@ class LayerOptions:
         """Equal for layers with the same options."""
         return tuple(self.options.items())
 
+    def restricted(self, option: str) -> LayerOptions:
+        """Return the layer with the layouts of one option under every option."""
+        return LayerOptions(self.leaves, dict.fromkeys(self.options, self.options[option]))
+
     def layouts(self, option: str) -> Iterable[tuple[Node, Layout]]:
         """Return the leaves and their layouts under an option."""
         return zip(self.leaves, self.options[option], strict=True)

@@ -52,15 +52,15 @@ def share_margins(graph: Graph, environment: Environment) -> Graph:
 
 def _rolls(nodes: Iterable[Node]) -> dict[Node, tuple[Node, Offsets]]:
     """Return the array and the offsets of each roll, through other rolls of the array."""
-    found: dict[Node, tuple[Node, Offsets]] = {}
+    rolls: dict[Node, tuple[Node, Offsets]] = {}
     for node in nodes:
         roll = _roll(node)
         if roll is not None:
             x, axis, cut = roll
-            base, before = found.get(x, (x, (0,) * x.ndim))
+            base, before = rolls.get(x, (x, (0,) * x.ndim))
             moved = [n + cut if d == axis else n for d, n in enumerate(before)]
-            found[node] = base, tuple(map(_nearest, moved, x.shape))
-    return found
+            rolls[node] = base, tuple(map(_nearest, moved, x.shape))
+    return rolls
 
 
 def _roll(node: Node) -> tuple[Node, int, int] | None:

@@ -6,35 +6,44 @@ simplify          rewrite    merges equal nodes and applies algebraic identities
 join_sums         rewrite    joins sums over the same elements
 periodic_margins  rewrite    makes rolls of one array views of one copy with margins
 place             rewrite    chooses the layout of every node and inserts redistributions
-fuse              rewrite    folds element-wise nodes into the kernels that can apply them
+epilogues         rewrite    folds element-wise nodes into the kernels that can apply them (`fuse`)
 fold_bias         rewrite    computes a product and its bias from one matrix
 block_reduction   rewrite    computes large operands of reductions block by block
 schedule          analysis   the order in which every worker computes the nodes
 storage_sharing   analysis   the nodes that share the storage of others
 memory_order      analysis   the order in which the dimensions of temporary arrays are stored
 rematerialize     rewrite    computes values a second time if the memory does not suffice
+
+`core/optional_passes.py` names those that can be omitted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
+from magmath.core.optional_passes import (
+    BLOCK_REDUCTION,
+    EPILOGUES,
+    EQUAL_NODES,
+    JOINT_SUMS,
+    PERIODIC_MARGINS,
+)
 from magmath.core.stage_times import stage
 from magmath.graph import Graph, Node
 from magmath.graph.operation import MemoryOrder
 from magmath.passes.block_reduction import reduce_in_blocks
 from magmath.passes.environment import Environment
 from magmath.passes.fold_bias import SEPARATE, fold_bias
-from magmath.passes.fuse import fuse
+from magmath.passes.fuse import fold_epilogues
 from magmath.passes.join_sums import join_sums
 from magmath.passes.memory_order import assign_memory_orders
 from magmath.passes.periodic_margins import share_margins
 from magmath.passes.place import place
 from magmath.passes.rematerialize import rematerialize
 from magmath.passes.schedule import ExecutionOrder, schedule
-from magmath.passes.simplify import simplify
+from magmath.passes.simplify import merge_equal, simplify
 from magmath.passes.storage_sharing import Storage, assign_storage
 
 
@@ -54,24 +63,45 @@ class Planned:
     originals: Mapping[Node, Node] = field(default_factory=dict)
 
 
+Rewrite = Callable[[Graph, Environment], Graph]
+
+
+def _fold_epilogues(graph: Graph, environment: Environment) -> Graph:
+    return fold_epilogues(graph, bias=environment.fold_bias != SEPARATE)
+
+
+REWRITES: Mapping[str, Sequence[tuple[str, Rewrite]]] = {
+    "simplify": (
+        ("simplify", lambda graph, environment: simplify(graph, environment.without)),
+        (JOINT_SUMS, lambda graph, environment: join_sums(graph)),
+        (PERIODIC_MARGINS, share_margins),
+    ),
+    "place": (("place", place),),
+    "fuse": (
+        (EPILOGUES, _fold_epilogues),
+        (EQUAL_NODES, lambda graph, environment: merge_equal(graph)),
+        ("bias", fold_bias),
+        (BLOCK_REDUCTION, reduce_in_blocks),
+    ),
+}
+"""The rewrites by name, in the stages that `magmath bench plan` measures."""
+
+
 def run(graph: Graph, environment: Environment, changing: Collection[Node] = ()) -> Planned:
     """Run all passes.
 
     `changing`: leaves that change between the steps of a run, in addition to the targets.
     """
-    with stage("simplify"):
-        graph = share_margins(join_sums(simplify(graph)), environment)
-    with stage("place"):
-        graph = place(graph, environment)
-    with stage("fuse"):
-        graph = fuse(graph, bias=environment.fold_bias != SEPARATE)
-        graph = fold_bias(graph, environment)
-        graph = reduce_in_blocks(graph, environment)
+    for name, rewrites in REWRITES.items():
+        with stage(name):
+            for optional, rewrite in rewrites:
+                if optional not in environment.without:
+                    graph = rewrite(graph, environment)
     with stage("schedule"):
         several = environment.workers > 1 and not environment.shares_memory
         order = schedule(graph, environment.workspace if several else 0, changing)
     with stage("memory"):
-        storage = assign_storage(graph, order)
+        storage = assign_storage(graph, order, environment.without)
         orders = assign_memory_orders(graph, order, storage, environment)
         return Planned(graph, order, storage, orders)
 
@@ -82,7 +112,9 @@ def rematerialized(planned: Planned, environment: Environment, excess: int) -> P
     with stage("memory"):
         graph, order, storage = planned.graph, planned.schedule, planned.storage
         rematerialization = rematerialize(graph, order, storage, environment, excess)
-        storage = assign_storage(rematerialization.graph, rematerialization.schedule)
+        storage = assign_storage(
+            rematerialization.graph, rematerialization.schedule, environment.without
+        )
         orders = assign_memory_orders(
             rematerialization.graph,
             rematerialization.schedule,

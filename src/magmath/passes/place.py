@@ -58,13 +58,13 @@ def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node,
 
 def _lines_of_users(graph: Graph) -> dict[Node, Line]:
     """Return, for nodes without a line of the user's code, the line of a node that uses them."""
-    found: dict[Node, Line] = {}
+    lines: dict[Node, Line] = {}
     for node in reversed(graph.nodes):
-        line = found.get(node) if node.line is None else node.line
+        line = lines.get(node) if node.line is None else node.line
         for source in node.inputs:
             if source.line is None and line is not None and not source.is_leaf:
-                found.setdefault(source, line)
-    return found
+                lines.setdefault(source, line)
+    return lines
 
 
 @final
@@ -84,16 +84,16 @@ class NodeCandidates:
 def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidates]:
     """Return the candidates of `place` at each contraction and each factorization of a graph."""
     placing = _Placing(cost_cache_of(environment), layout_hints(graph, environment.mesh))
-    found = []
+    candidates = []
     for node in graph.nodes:
         shown = node.operation.uses_lapack or is_contraction(node.index_notation)
         ranked = placing.candidates(node) if shown else None
         placing.place(node)
         if ranked is not None:
-            found.append(
+            candidates.append(
                 NodeCandidates(node, ranked, panels_of(node, placing.taken.get(node, node)))
             )
-    return found
+    return candidates
 
 
 def _padded_targets(graph: Graph) -> tuple[Node | None, ...]:

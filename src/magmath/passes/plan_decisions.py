@@ -98,11 +98,11 @@ class Decisions:
     ) -> ArrayState:
         """Return the state with these properties. Equal layouts of states are identical."""
         key = (layout, itemsize, is_stored, copies)
-        found = self._states.get(key)
-        if found is None:
+        cached = self._states.get(key)
+        if cached is None:
             state = ArrayState(OperandState(layout.interned(), itemsize, is_stored, copies))
-            found = store_bounded(self._states, key, state, MAX_CACHED_DECISIONS)
-        return found
+            cached = store_bounded(self._states, key, state, MAX_CACHED_DECISIONS)
+        return cached
 
     def of_leaf(self, leaf: Node, layout: Layout | None) -> ArrayState:
         """Return the state of a leaf in this layout, or in its own, or replicated."""
@@ -111,24 +111,24 @@ class Decisions:
 
     def with_copy(self, state: ArrayState, layout: Layout) -> ArrayState:
         """Return a state with one more copy."""
-        found = state.copied.get(layout)
-        if found is None:
+        copied = state.copied.get(layout)
+        if copied is None:
             have, itemsize, is_stored, copies = state.operand
-            found = self.state(have, itemsize, is_stored, (*copies, layout))
-            state.copied[layout] = found
-        return found
+            copied = self.state(have, itemsize, is_stored, (*copies, layout))
+            state.copied[layout] = copied
+        return copied
 
     def move(self, state: ArrayState, layout: Layout) -> tuple[float, ArrayState]:
         """Return the seconds of a copy in another layout, and its state."""
-        found = state.moves.get(layout)
-        if found is None:
+        move = state.moves.get(layout)
+        if move is None:
             have = state.operand
             seconds = copy_seconds(
                 have.layout, layout, have.itemsize, have.is_stored, self.environment
             )
             copy = self.state(layout, have.itemsize, True)
-            found = state.moves[layout] = (seconds, copy)
-        return found
+            move = state.moves[layout] = (seconds, copy)
+        return move
 
     def kind(self, node: Node) -> NodeKind:
         """Return the kind of a node. Kinds tell whether two operands are the same node."""
@@ -136,18 +136,18 @@ class Decisions:
             return NodeKind(node)
         same = node.inputs if len(set(node.inputs)) < len(node.inputs) else ()
         key = (node.signature, tuple([same.index(x) for x in same]))
-        found = self._kinds.get(key)
-        return found or store_bounded(self._kinds, key, NodeKind(node), MAX_CACHED_DECISIONS)
+        kind = self._kinds.get(key)
+        return kind or store_bounded(self._kinds, key, NodeKind(node), MAX_CACHED_DECISIONS)
 
     def decision(self, kind: NodeKind, key: DecisionKey) -> Decision:
         """Return the decision about a node of this kind."""
-        found = kind.known.get(key)
-        if found is None:
+        decision = kind.known.get(key)
+        if decision is None:
             hint, *operands = key
             states = [state for state in operands if state is not None]
             decided = self._decided(kind.node, hint, states)
-            found = store_bounded(kind.known, key, decided, MAX_CACHED_DECISIONS)
-        return found
+            decision = store_bounded(kind.known, key, decided, MAX_CACHED_DECISIONS)
+        return decision
 
     def _decided(
         self, node: Node, hint: ArrayState | None, operands: Sequence[ArrayState]
@@ -221,16 +221,16 @@ class StepList:
     @staticmethod
     def of(
         nodes: Iterable[Node],
-        given: Sequence[Node],
+        read: Sequence[Node],
         hints: Mapping[Node, int],
         decisions: Decisions,
     ) -> StepList:
         """Return the part for nodes in topological order."""
-        known = set(given)
-        rest = [node for node in nodes if node not in known]
+        outside = set(read)
+        rest = [node for node in nodes if node not in outside]
         leaves = [node for node in rest if node.is_leaf]
-        position = {node: i for i, node in enumerate((*given, *leaves))}
-        first = len(given) + len(leaves)
+        position = {node: i for i, node in enumerate((*read, *leaves))}
+        first = len(read) + len(leaves)
         steps: list[tuple[NodeKind, tuple[int, ...], int]] = []
         for node in rest:
             if not node.is_leaf:

@@ -30,7 +30,7 @@ class PlanSeconds:
 
     def __init__(self, graph: Graph, environment: Environment) -> None:
         self.graph = graph
-        self._decisions = decisions_of(environment)
+        self.decisions = decisions_of(environment)
         leaves = graph.leaves
         hints = hint_sources(graph, environment.mesh)
         self._sources = list(dict.fromkeys((None, *hints.values(), *graph.targets)))
@@ -39,7 +39,7 @@ class PlanSeconds:
             graph.nodes,
             leaves,
             {node: numbers[source] for node, source in hints.items()},
-            self._decisions,
+            self.decisions,
         )
         position = self._part.position
         targets = graph.targets or (None,) * len(graph.outputs)
@@ -47,7 +47,7 @@ class PlanSeconds:
         self._outputs = [(position[x], numbers[target]) for x, target in pairs]
         self._emitted = [(position[x], environment.whole(x.shape)) for x in graph.emitted]
         self._groups = [
-            FusionGroup.of(nodes, self._part, self._decisions) for nodes in fusion_groups(graph)
+            FusionGroup.of(nodes, self._part, self.decisions) for nodes in fusion_groups(graph)
         ]
 
     def seconds(self, layouts: Mapping[Node, Layout]) -> float:
@@ -63,7 +63,7 @@ class PlanSeconds:
     def _evaluated(self, layouts: Mapping[Node, Layout]) -> tuple[float, list[_Value]]:
         """Return the seconds of a plan, and the values at its end."""
         count("evaluated nodes", len(self.graph.nodes))
-        decisions, plan = self._decisions, _Plan(self._decisions)
+        decisions, plan = self.decisions, _Plan(self.decisions)
         values = [_Value(decisions.of_leaf(x, layouts.get(x))) for x in self.graph.leaves]
         hints = [self._hint_state(source, layouts) for source in self._sources]
         chosen = plan.run(self._part, values, hints)
@@ -85,7 +85,7 @@ class PlanSeconds:
     ) -> ArrayState | None:
         if isinstance(source, Node):
             source = layouts.get(source) or source.layout
-        return None if source is None else self._decisions.state(source, 0, True)
+        return None if source is None else self.decisions.state(source, 0, True)
 
 
 @final

@@ -124,7 +124,7 @@ class _Selection:
         """Return all values that can be computed twice within the bound, also as a list, and the
         memory then."""
         splits: Splits = {}
-        found: list[_Dropped] = []
+        dropped: list[_Dropped] = []
         now, excess = start, start.nbytes > bound
         for owner, members in self._lifetimes.members.items():
             late = self._late(members, now)
@@ -136,9 +136,9 @@ class _Selection:
             is_lower = bool(np.any((then.nbytes < now.nbytes - little) & excess))
             if is_lower and np.all(then.nbytes <= np.maximum(now.nbytes + little, bound)):
                 seconds = sum([self._seconds(node) for node in more if node not in splits])
-                found.append(_Dropped(late, seconds / max(nbytes_of(owner), 1)))
+                dropped.append(_Dropped(late, seconds / max(nbytes_of(owner), 1)))
                 splits, now = more, then
-        return splits, found, now
+        return splits, dropped, now
 
     def _late(self, members: Sequence[Node], now: Occupation) -> Splits:
         """Return the values in one memory that are read behind its longest gap between two
@@ -159,21 +159,21 @@ class _Selection:
     def _with(self, splits: Splits, late: Splits, now: Occupation) -> Splits | None:
         """Return the splits with those of further values, and of the values from which they can be
         computed; None if one of them is overwritten before."""
-        found = dict(splits)
+        extended = dict(splits)
         stack = list(late.items())
         while stack:
             node, at = stack.pop()
-            if found.get(node, at + 1) <= at:
+            if extended.get(node, at + 1) <= at:
                 continue
-            found[node] = at
+            extended[node] = at
             for source in node.inputs:
                 if self._is_stored(source, at, now) and source not in late:
                     continue
                 if not self._is_available(source, at):
                     return None
-                if source in found or source in late or self._is_worth(source, node):
+                if source in extended or source in late or self._is_worth(source, node):
                     stack.append((source, min(at, late.get(source, at))))
-        return found
+        return extended
 
     def _is_stored(self, node: Node, at: int, now: Occupation) -> bool:
         """Return True if the first computation of a value is read at a position or later, or stored
@@ -218,9 +218,9 @@ class _Selection:
 def _overwritten(graph: Graph, schedule: ExecutionOrder) -> Mapping[Node, int]:
     """Return for each target that is updated in place the position of its first writer."""
     place = {node: at for at, node in enumerate(schedule.order)}
-    found = {}
+    writers = {}
     for output, target in zip(graph.outputs, graph.targets, strict=False):
         if target is not None and output not in schedule.late:
             writer = output.inputs[0] if output.name == "redistribute" else output
-            found[target] = min(place[output], place[writer])
-    return found
+            writers[target] = min(place[output], place[writer])
+    return writers

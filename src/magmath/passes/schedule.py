@@ -89,11 +89,11 @@ def _scalars(nodes: Sequence[Node]) -> set[Node]:
     They come first: a call of a scalar function between operations on long arrays would divide
     these into two loops.
     """
-    found: set[Node] = set()
+    scalars: set[Node] = set()
     for node in nodes:
-        if not node.ndim and all(x in found or (x.is_leaf and not x.ndim) for x in node.inputs):
-            found.add(node)
-    return found
+        if not node.ndim and all(x in scalars or (x.is_leaf and not x.ndim) for x in node.inputs):
+            scalars.add(node)
+    return scalars
 
 
 def _needs_more_memory(order: list[Node], usual: list[Node]) -> bool:
@@ -140,11 +140,11 @@ def _invariant(nodes: list[Node], changed: set[Node]) -> frozenset[Node]:
     """Return the nodes that depend on nothing that changes; none if nothing changes."""
     if not changed:
         return frozenset()
-    found: set[Node] = set()
+    invariant: set[Node] = set()
     for node in nodes:
-        if node not in changed and all(source in found for source in node.inputs):
-            found.add(node)
-    return frozenset(found)
+        if node not in changed and all(source in invariant for source in node.inputs):
+            invariant.add(node)
+    return frozenset(invariant)
 
 
 def _last_roots(graph: Graph, depth: Mapping[Node, int]) -> list[Node]:
@@ -179,13 +179,13 @@ def _source(node: Node) -> Node:
 
 def _readers(target: Node, users: Mapping[Node, list[Node]]) -> list[Node]:
     """Return the nodes that read the target's storage, directly or through possible views of it."""
-    found, stack = [], list(users[target])
+    readers, stack = [], list(users[target])
     while stack:
         node = stack.pop()
-        found.append(node)
+        readers.append(node)
         if node.operation.is_view:
             stack.extend(users[node])
-    return found
+    return readers
 
 
 def _is_reachable(start: Node, goals: set[Node], followers: Mapping[Node, set[Node]]) -> bool:

@@ -2,17 +2,18 @@
 
 Operations that are defined by others are expanded into them. Equal nodes become one. Contractions
 read permuted operands directly, and become `gemm` if they are products of two matrices. Stretching
-and filling disappear if the consumer broadcasts anyway. The mask of a ReLU is computed from its
-result, so that its argument need not be stored.
+and filling disappear if the consumer broadcasts anyway. The gradient of a pooling after a ReLU is
+masked before it is scattered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 
 from magmath.core.dtypes import compute_dtype
+from magmath.core.optional_passes import EQUAL_NODES, POOLED_MASKS
 from magmath.core.shapes import broadcast
-from magmath.graph import Graph, Node, apply, rewrite, topological
+from magmath.graph import Graph, Node, apply, rewrite
 from magmath.ops.conv.pooling import MAX_POOL, MAX_POOL_SCATTER
 from magmath.ops.elementwise import call
 from magmath.ops.product.contraction import CONTRACT, Subscripts, subscripts_of
@@ -26,15 +27,17 @@ MAX_PARTS = 256
 many."""
 
 
-def simplify(graph: Graph) -> Graph:
-    """Return an equal graph with fewer and cheaper nodes."""
-    graph = rewrite(merge_equal(expand(graph)), _simpler)
-    return _masks_from_results(merge_equal(graph))
+def simplify(graph: Graph, without: Collection[str] = ()) -> Graph:
+    """Return an equal graph with fewer and cheaper nodes. `without`: names of omitted steps."""
+    for name, step in STEPS:
+        if name not in without:
+            graph = step(graph)
+    return graph
 
 
 def merge_equal(graph: Graph) -> Graph:
     """Merge nodes that compute the same value (common subexpressions)."""
-    known: dict[Hashable, Node] = {}
+    first: dict[Hashable, Node] = {}
     new: dict[Node, Node] = {}
     for node in graph.nodes:
         operation = node.operation
@@ -44,11 +47,15 @@ def merge_equal(graph: Graph) -> Graph:
         inputs = tuple([new[source] for source in node.inputs])
         form = node.signature or (operation.name, *node.attributes.items())
         key = (form, inputs, node.layout)
-        found = known.get(key)
-        if found is None:
-            found = known[key] = node.with_inputs(inputs)
-        new[node] = found
+        merged = first.get(key)
+        if merged is None:
+            merged = first[key] = node.with_inputs(inputs)
+        new[node] = merged
     return graph.mapped(new, in_order=True)
+
+
+def _apply_identities(graph: Graph) -> Graph:
+    return rewrite(graph, _simpler)
 
 
 def _simpler(node: Node) -> Node | None:
@@ -74,7 +81,7 @@ def _simpler_contraction(node: Node) -> Node:
     if len(letters.rows) == len(letters.columns) == len(letters.summed) == 1 and not letters.batch:
         if letters.out != letters.rows + letters.columns:  # the transposed product
             a, b, letters = b, a, Subscripts(letters.b, letters.a, letters.out)
-        made = gemm(
+        product = gemm(
             a,
             b,
             transpose_a=letters.a == letters.summed + letters.rows,
@@ -82,8 +89,8 @@ def _simpler_contraction(node: Node) -> Node:
             dtype=dtype,
         )
     else:
-        made = apply(CONTRACT, a, b, subscripts=str(letters), dtype=dtype)
-    return made.at_line(node.line)
+        product = apply(CONTRACT, a, b, subscripts=str(letters), dtype=dtype)
+    return product.at_line(node.line)
 
 
 def _unpermuted(x: Node, letters: str) -> tuple[Node, str]:
@@ -139,8 +146,6 @@ def _simpler_elementwise(node: Node) -> Node | None:
         return _joined_parts(x[0], x[1]) or _simpler_operands(node)
     if node.name in ("stop_gradient", "argument"):
         return x[0]
-    if node.name == "where_positive" and x[0].name == "max_pool_scatter":
-        return _masked_before_scatter(node)
     return _simpler_operands(node)
 
 
@@ -170,12 +175,12 @@ def _joined_parts(x: Node, y: Node) -> Node | None:
 def _parts_in_zeros(node: Node) -> list[Node]:
     """Return the writes of slices into zeros that make a node, the last one first; none for a node
     that is made otherwise."""
-    found: list[Node] = []
-    while node.operation is SET_SLICE and len(found) < MAX_PARTS:
-        found.append(node)
+    writes: list[Node] = []
+    while node.operation is SET_SLICE and len(writes) < MAX_PARTS:
+        writes.append(node)
         node = node.inputs[0]
     is_zero = node.name == "full" and is_constant(node.inputs[0], 0)
-    return found if is_zero else []
+    return writes if is_zero else []
 
 
 def _share_elements(some: Node, other: Node) -> bool:
@@ -187,12 +192,20 @@ def _share_elements(some: Node, other: Node) -> bool:
     )
 
 
+def _mask_before_scatter(graph: Graph) -> Graph:
+    if any(node.operation is MAX_POOL_SCATTER for node in graph.nodes):
+        return rewrite(graph, _masked_before_scatter)
+    return graph
+
+
 def _masked_before_scatter(node: Node) -> Node | None:
     """Return the gradient of max_pool(relu(x)) with the mask of the relu applied to the maxima,
-    which are fewer than the elements; None for another mask.
+    which are fewer than the elements; None for another node or mask.
 
     A cotangent goes to an element that is the maximum, so the maximum has the same mask.
     """
+    if node.name != "where_positive" or node.inputs[0].name != "max_pool_scatter":
+        return None
     scattered, y = node.inputs
     if scattered.inputs[1] is not y:
         return None
@@ -214,39 +227,21 @@ def _unstretched(inputs: Sequence[Node], position: int, consumer: Node) -> Node:
 def _stretched_from(node: Node) -> list[Node]:
     """Return smaller nodes that hold the same values, the smallest first: a single number, or a
     node that was stretched and not reshaped since."""
-    found: list[Node] = []
+    smaller: list[Node] = []
     inner, reshaped = node, False
     while inner.name in ("broadcast_to", "full", "reshape"):
         reshaped = reshaped or inner.name == "reshape"
         inner = inner.inputs[0]
         if inner.shape == () or not reshaped:
-            found.append(inner)
-    return found[::-1]
+            smaller.append(inner)
+    return smaller[::-1]
 
 
-def _masks_from_results(graph: Graph) -> Graph:
-    """Replace `x > 0` by `max(x, 0) > 0` if that maximum is computed anyway."""
-    maxima = {
-        node.inputs[0]: node
-        for node in graph.nodes
-        if node.name == "maximum" and is_constant(node.inputs[1], 0)
-    }
-    if not maxima:
-        return graph
-
-    def rule(node: Node) -> Node | None:
-        if node.name == "greater" and is_constant(node.inputs[1], 0):
-            result = maxima.get(node.inputs[0])
-            return None if result is None else call("greater", result, node.inputs[1])
-        return None
-
-    below = set(topological(maxima.values()))
-    new: dict[Node, Node] = {}
-    for node in graph.nodes:  # the maxima and their sources do not change
-        inputs = tuple(new[source] for source in node.inputs)
-        if node in below:
-            new[node] = node
-            continue
-        current = node.with_inputs(inputs)
-        new[node] = rule(current) or current
-    return graph.mapped(new)
+STEPS: Sequence[tuple[str, Callable[[Graph], Graph]]] = (
+    ("expand", expand),
+    (EQUAL_NODES, merge_equal),
+    ("identities", _apply_identities),
+    (POOLED_MASKS, _mask_before_scatter),
+    (EQUAL_NODES, merge_equal),
+)
+"""The steps of `simplify`, by name."""

@@ -11,10 +11,11 @@ program's arena, from its first to its last use.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
+from magmath.core.optional_passes import IN_PLACE
 from magmath.graph import Graph, Node, users_of
 from magmath.layout import Layout
 from magmath.passes.aliasing import can_publish, is_cross_worker, is_part, is_slice_view, is_view
@@ -55,7 +56,9 @@ class Storage:
         return node
 
 
-def assign_storage(graph: Graph, schedule: ExecutionOrder) -> Storage:
+def assign_storage(
+    graph: Graph, schedule: ExecutionOrder, without: Collection[str] = ()
+) -> Storage:
     """Return the storage of every node of a placed, scheduled graph."""
     storage = Storage()
     for node in schedule.order:
@@ -69,7 +72,8 @@ def assign_storage(graph: Graph, schedule: ExecutionOrder) -> Storage:
     _windows(schedule, storage, set(graph.outputs))
     _computed_inside(graph, schedule, storage)
     _concatenated(graph, schedule, storage)
-    _in_place(graph, schedule, storage)
+    if IN_PLACE not in without:
+        _in_place(graph, schedule, storage)
     return storage
 
 
@@ -82,8 +86,8 @@ def _outputs(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     claimed: set[Node] = set()
     targets = graph.targets or (None,) * len(graph.outputs)
     for i, (output, target) in enumerate(zip(graph.outputs, targets, strict=True)):
-        given = output.is_leaf_or_constant
-        taken = given or output in claimed or output in storage.alias
+        is_stored = output.is_leaf_or_constant
+        taken = is_stored or output in claimed or output in storage.alias
         claimed.add(output)
         if taken or output in schedule.late:
             storage.copied.add(i)

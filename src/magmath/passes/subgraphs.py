@@ -10,7 +10,7 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from magmath.graph import Node, topological
+from magmath.graph import Graph, Node, topological
 from magmath.graph.graph import topological_until
 from magmath.ops.counted_loops import SCAN, ScanBody
 from magmath.ops.custom_gradients import CUSTOM_CALL
@@ -46,6 +46,17 @@ def contains_loop(roots: Iterable[Node]) -> bool:
 
 def _is_loop(node: Node) -> bool:
     return node.operation in LOOPS
+
+
+def leaves_of_loops(graph: Graph) -> set[Node]:
+    """Return the leaves that are inputs of loops, as they are or in another form."""
+    found = set[Node]()
+    for loop in filter(_is_loop, graph.nodes):
+        for node in loop.inputs:
+            while len(node.inputs) == 1:
+                (node,) = node.inputs
+            found.add(node)
+    return {node for node in found if node.is_leaf}
 
 
 def with_shared_loops(roots: Sequence[Node]) -> list[Node]:

@@ -54,12 +54,12 @@ class Hazards:
 
     def _remote_roots(self) -> set[int]:
         """Return the storages that more than one worker touches."""
-        found = {self.root(i) for i, slot in enumerate(self.slots) if slot.layout.shared}
+        roots = {self.root(i) for i, slot in enumerate(self.slots) if slot.layout.shared}
         for instruction in self.instructions:
             if isinstance(instruction, Redistribute) and self._pulls(instruction):
-                found.add(self.root(instruction.source))
-        self.any_remote = bool(found)
-        return found
+                roots.add(self.root(instruction.source))
+        self.any_remote = bool(roots)
+        return roots
 
     def _pulls(self, move: Redistribute) -> bool:
         return is_cross_worker(self.slots[move.source].layout, self.slots[move.target].layout)

@@ -262,8 +262,8 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         stored = slot
         while stored.alias is not None and stored.shape == slot.shape:
             stored = self.slots[stored.alias]
-        known = stored.order is not None and stored.shape == slot.shape
-        order = f" order {stored.order}" if known else ""
+        has_order = stored.order is not None and stored.shape == slot.shape
+        order = f" order {stored.order}" if has_order else ""
         return f"%{index}:{slot.dtype}{list(slot.shape)} {slot.layout}{order}{alias}"
 
     def _describe(self, instruction: Instruction) -> str:
@@ -375,7 +375,7 @@ def _decoded_step(fields: list[Any]) -> AsynchronousStep:
         WorkerProgram(_decoded(program), *rest) for program, *rest in parts
     ]
     *pairs, steps, counts, advanced = [
-        [(first, second) for first, second in found] for found in (*copies, *others)
+        [(first, second) for first, second in listed] for listed in (*copies, *others)
     ]
     return AsynchronousStep(
         compute, updates, pairs, steps, counts, index(staleness), advance, advanced

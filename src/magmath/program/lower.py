@@ -122,10 +122,10 @@ class _Lowering:
 
     def add(self, node: Node) -> None:
         """Add the instructions that compute a node (none for leaves and views)."""
-        given = node.is_leaf_or_constant
+        is_stored = node.is_leaf_or_constant
         start, alias = self.storage.start, self.storage.alias
         view = node in start and alias[node] is node.inputs[0]  # not a part of a concatenation
-        if given or view or node.name == "recompute":
+        if is_stored or view or node.name == "recompute":
             self.slot_of(node)
         elif node.name == "redistribute":
             self._redistribute(node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypedDict, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten
@@ -19,6 +19,25 @@ from magmath.train.validation import training_and_validation
 from magmath.train.weighted_loss import ClassWeights, class_weights
 
 BATCH_SIZE = 32
+
+
+@final
+class FitOptions(TypedDict, total=False):
+    """The types of the options of `fit`; `FitRequest.of` has their defaults."""
+
+    sample_weight: Any
+    batch_size: int | None
+    epochs: int
+    validation: tuple[Any, Any] | Loader | None
+    validation_data: tuple[Any, Any] | Loader | None
+    validation_split: float
+    class_weight: Mapping[int, float] | Sequence[float] | None
+    shuffle: bool | None
+    checkpoint: str | os.PathLike[str] | None
+    resume: bool
+    restarts: int
+    verbose: bool
+    callbacks: Sequence[Any]
 
 
 @final
@@ -46,35 +65,38 @@ class FitRequest:
 
     @staticmethod
     def of(
-        samples: tuple[Any, Any, Any],
+        x: Any,
+        y: Any,
+        always: Sequence[Any] = (),
         *,
-        batch_size: int | None,
-        epochs: int,
-        validation: Any,
-        validation_data: Any,
-        validation_split: float,
-        class_weight: Mapping[int, float] | Sequence[float] | None,
-        shuffle: bool | None,
-        checkpoint: str | os.PathLike[str] | None,
-        resume: bool,
-        restarts: int,
-        callbacks: Sequence[Any],
-        verbose: bool,
+        batch_size: int | None = None,
+        epochs: int = 1,
+        validation: tuple[Any, Any] | Loader | None = None,
+        validation_data: tuple[Any, Any] | Loader | None = None,
+        validation_split: float = 0.0,
+        class_weight: Mapping[int, float] | Sequence[float] | None = None,
+        sample_weight: Any = None,
+        shuffle: bool | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        restarts: int = 0,
+        verbose: bool = False,
+        callbacks: Sequence[Any] = (),
     ) -> FitRequest:
-        """Return the request of these arguments of `fit`. Raises MagmathError for arguments that do
-        not fit each other."""
+        """Return the request of these arguments of `fit`, with the callbacks `always` of the
+        trainer. Raises MagmathError for arguments that do not fit each other."""
         epochs = require_integer("fit: epochs", epochs, 0)
         restarts = require_integer("fit: restarts", restarts, 0)
         weights = class_weights(class_weight)
         samples, held_out = training_and_validation(
-            samples, validation, validation_data, validation_split
+            (x, y, sample_weight), validation, validation_data, validation_split
         )
         size, shuffles = _batching(samples[0], batch_size, shuffle)
         if resume and checkpoint is None:
             raise MagmathError("fit: resume=True needs checkpoint=, the folder to resume from")
         if restarts:
             _check_restarts(checkpoint, (*samples[:2], held_out))
-        listeners = [as_listener(callback) for callback in callbacks]
+        listeners = [as_listener(callback) for callback in (*always, *callbacks)]
         listeners += [Reporting(console_reporter())] if verbose else []
         return FitRequest(
             samples, weights, held_out, size, shuffles, epochs, checkpoint, resume, restarts,

@@ -6,12 +6,13 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
 
 from magmath.api.creation import DTypeLike, asarray
 from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
 from magmath.core.foreign_names import MODULES, hint, missing_attribute
+from magmath.core.keyword_hints import takes_options_of
 from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.errors import MagmathError, OptionError, ShapeError, WeightsError
@@ -24,6 +25,7 @@ from magmath.optim import Optimizer
 from magmath.parallel.simulator.program_step import SimulatedStep, Times
 from magmath.parallel.strategy_table import StrategyLike
 from magmath.train.feeds import EXAMPLE_ROWS
+from magmath.train.fit_request import FitOptions, FitRequest
 from magmath.train.history import History
 from magmath.train.listeners import Reporting
 from magmath.train.reporter import Reporter
@@ -178,27 +180,16 @@ class NeuralNetwork:
 
     # using ------------------------------------------------------------------------------------
 
+    @takes_options_of(FitRequest.of)
     def fit(
         self,
         x: Any,
         y: Any = None,
         *,
-        batch_size: int | None = None,
-        epochs: int = 1,
         strategy: StrategyLike = "auto",
-        validation: tuple[Any, Any] | Loader | None = None,
-        validation_data: tuple[Any, Any] | Loader | None = None,
-        validation_split: float = 0.0,
-        class_weight: Mapping[int, float] | Sequence[float] | None = None,
-        sample_weight: Any = None,
-        shuffle: bool | None = None,
         metrics: Metrics = None,
         reporter: Reporter | None = None,
-        verbose: bool = False,
-        callbacks: Sequence[Any] = (),
-        checkpoint: str | os.PathLike[str] | None = None,
-        resume: bool = False,
-        restarts: int = 0,
+        **options: Unpack[FitOptions],
     ) -> History:
         """Train on samples x (N, …) and targets y, or on a `data.Loader`; return the history of all
         epochs.
@@ -209,29 +200,15 @@ class NeuralNetwork:
         reporter    an object whose methods `begin`, `step`, `epoch` and `end` receive the progress;
                     `verbose` prints it
 
-        `strategy` and `metrics` are kept by `trainer`, also for `evaluate`. The other arguments and
+        `strategy` and `metrics` are kept by `trainer`, also for `evaluate`. The other options and
         the errors are those of `Trainer.fit`.
         """
         self.trainer.strategy, self.trainer.metrics = strategy, metrics
-        reporting = [Reporting(reporter)] if reporter is not None else []
+        if reporter is not None:
+            options["callbacks"] = [*options.get("callbacks", ()), Reporting(reporter)]
+            options["verbose"] = False
         with self._noting_shape("fit", x) as samples:
-            return self.trainer.fit(
-                samples,
-                y,
-                batch_size=batch_size,
-                epochs=epochs,
-                validation=validation,
-                validation_data=validation_data,
-                validation_split=validation_split,
-                class_weight=class_weight,
-                sample_weight=sample_weight,
-                shuffle=shuffle,
-                checkpoint=checkpoint,
-                resume=resume,
-                restarts=restarts,
-                verbose=verbose and reporter is None,
-                callbacks=[*callbacks, *reporting],
-            )
+            return self.trainer.fit(samples, y, **options)
 
     def predict(self, x: Any, *, batch_size: int | None = None) -> Any:
         """Return the outputs for samples x (N, …). `batch_size` bounds the memory of a call; see

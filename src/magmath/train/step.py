@@ -47,7 +47,9 @@ from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
 from magmath.parallel.scalar_loss import scalar_loss
 from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_parameters
+from magmath.passes.subgraphs import contains_loop
 from magmath.program.instructions import Program
+from magmath.train.divided_step import DividedStep
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
 from magmath.train.metric_choice import MetricFunction
@@ -81,7 +83,7 @@ class StepSettings:
 
 @final
 class _TracedStep:
-    """The trace and graph of a step, and its program once it is compiled."""
+    """The trace and graph of a step, and its program, or programs, once it is compiled."""
 
     def __init__(
         self,
@@ -95,6 +97,7 @@ class _TracedStep:
         self.graph = graph
         self.division = division
         self.compiled: Compiled | None = None
+        self.divided: DividedStep | None = None
         self.variables: list[Variable] = [t.value() for t in graph.targets if t is not None]
 
 
@@ -187,6 +190,9 @@ class TrainingStep:
 
     def _compile_programs(self) -> None:
         for traced in self._programs.values():
+            if contains_loop(traced.graph.roots):
+                traced.divided = DividedStep(traced.trace, traced.graph)
+                continue
             traced.graph = self.engine.cut(traced.graph)
             traced.compiled = self.engine.compile(
                 traced.graph,
@@ -212,7 +218,8 @@ class TrainingStep:
         read = self._given_loss, self._module, *self.settings.metrics.values()
         effects = PythonEffects("fit", "the loss or the module", *read)
         with self._module.mode(True), _drawing_from(self._stream):
-            with tracing.tracing(Trace(step=counter)) as trace:
+            can_loop = not self.strategy.is_asynchronous
+            with tracing.tracing(Trace(step=counter, can_loop=can_loop)) as trace:
                 emitted = self._emitted(placeholders, batch, exchanges)
             trace.check_updates("fit")
         pairs = dict(trace.assigned)
@@ -341,10 +348,12 @@ class TrainingStep:
         """Run several steps with batches of `batch` samples from these operands, with one message;
         return the values that the steps emit, in order."""
         traced = self._programs[batch, exchanges]
-        compiled = traced.compiled
-        assert compiled is not None
         values: dict[Node, Any] = dict(zip(traced.placeholders, data, strict=True))
         numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
+        if traced.divided is not None:
+            return self._run_divided(traced.divided, batch, values, numbers, steps, progress)
+        compiled = traced.compiled
+        assert compiled is not None
         numbers |= traced.trace.numbers_of_run(steps, self._done)
         leaves = traced.graph.leaves
 
@@ -352,7 +361,7 @@ class TrainingStep:
             read = [leaves[i] for i in compiled.inputs]
             inputs = [remote_array_of(values.get(leaf, leaf)) for leaf in read]
             given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.scalars)]
-            return self.engine.start(compiled, inputs, given, steps=steps, progress=progress)
+            return self.engine.runs.start(compiled, inputs, given, steps=steps, progress=progress)
 
         _, run = overwrite(traced.variables, start, is_fallible=compiled.is_fallible)
         emitted = run.values()
@@ -362,11 +371,30 @@ class TrainingStep:
             self._done += steps
         return emitted
 
+    def _run_divided(
+        self,
+        divided: DividedStep,
+        batch: int,
+        data: Mapping[Node, Node],
+        numbers: Mapping[Node, float],
+        steps: int,
+        progress: ProgressCallback | None,
+    ) -> list[float]:
+        """Run several steps that contain loops; return the values that they emit, in order."""
+        is_full, first = batch == self.batch_size, self._done
+        emitted: list[float] = []
+        for i in range(steps):
+            found = divided.run(data, numbers, first + i * is_full)
+            self._done += is_full
+            emitted += found
+            if progress is not None:
+                progress(i + 1, found)
+        return emitted
+
     @property
     def program(self) -> Program:
-        """The program of a step with a full batch."""
-        compiled = self.full.compiled
-        assert compiled is not None
+        """The program of a step with a full batch, in which loops are unrolled."""
+        compiled = self.full.compiled or self.engine.compile(self.engine.cut(self.full.graph))
         return compiled.program
 
     def explain(self) -> Explanation:
@@ -377,7 +405,9 @@ class TrainingStep:
         chosen = ", ".join(f"{k}: {v}" for k, v in self.choice.items())
         heading = f"layers {chosen}\npredicted\n{predicted}"
         compiled = self.full.compiled
-        assert compiled is not None
+        if compiled is None:
+            assert self.full.divided is not None
+            return self.full.divided.explain()
         owners: dict[int, str] = {}
         named, leaves = self._layer_of_variables(), self.full.graph.leaves
         for slot, position in zip(compiled.program.inputs, compiled.inputs, strict=True):

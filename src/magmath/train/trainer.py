@@ -7,12 +7,11 @@ batches of a `data.Loader` are sent one by one, while its threads prepare the ne
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Unpack, final
 
 from magmath.api.creation import zeros
 from magmath.api.random import initial_values_from
@@ -20,7 +19,7 @@ from magmath.arrays.array import Array
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType
 from magmath.core.integers import require_integer
-from magmath.core.keyword_hints import KeywordHints
+from magmath.core.keyword_hints import KeywordHints, takes_options_of
 from magmath.core.promotion import get_default_dtype
 from magmath.data.loader import Loader
 from magmath.engine import session
@@ -38,7 +37,7 @@ from magmath.parallel.strategy_table import StrategyLike, as_strategy
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_loop import EpochLoop
 from magmath.train.feeds import EXAMPLE_ROWS, Feed, ResidentFeed, StreamFeed
-from magmath.train.fit_request import FitRequest
+from magmath.train.fit_request import FitOptions, FitRequest
 from magmath.train.history import History
 from magmath.train.inference import Inference
 from magmath.train.listeners import reports_each_step
@@ -253,25 +252,8 @@ class Trainer(metaclass=KeywordHints):
         strategy.prepare(training, session.engine().environment)
         return strategy, training
 
-    def fit(
-        self,
-        x: Any,
-        y: Any = None,
-        *,
-        batch_size: int | None = None,
-        epochs: int = 1,
-        validation: tuple[Any, Any] | Loader | None = None,
-        validation_data: tuple[Any, Any] | Loader | None = None,
-        validation_split: float = 0.0,
-        class_weight: Mapping[int, float] | Sequence[float] | None = None,
-        sample_weight: Any = None,
-        shuffle: bool | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
-        resume: bool = False,
-        restarts: int = 0,
-        verbose: bool = False,
-        callbacks: Sequence[Any] = (),
-    ) -> History:
+    @takes_options_of(FitRequest.of)
+    def fit(self, x: Any, y: Any = None, **options: Unpack[FitOptions]) -> History:
         """Train on samples x (N, …) and targets y; return the history of all epochs.
 
         x            samples, or a `data.Loader`, which has the targets, batch size and order
@@ -299,21 +281,7 @@ class Trainer(metaclass=KeywordHints):
         step number, if the loss becomes nan or infinite. Ctrl-C stops between steps: parameters and
         `history` keep the results of the completed steps.
         """
-        request = FitRequest.of(
-            (x, y, sample_weight),
-            batch_size=batch_size,
-            epochs=epochs,
-            validation=validation,
-            validation_data=validation_data,
-            validation_split=validation_split,
-            class_weight=class_weight,
-            shuffle=shuffle,
-            checkpoint=checkpoint,
-            resume=resume,
-            restarts=restarts,
-            callbacks=(*self.callbacks, *callbacks),
-            verbose=verbose,
-        )
+        request = FitRequest.of(x, y, self.callbacks, **options)
         metric_functions(self.metrics or ())
         saved: list[Checkpoint] = []  # with a file of this training
         return restarted_on_loss(

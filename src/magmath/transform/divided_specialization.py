@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, final
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.tree import unflatten
-from magmath.arrays.variables.variable import assign
 from magmath.engine.lifetimes.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.run_numbers import rollback_on_failure
@@ -37,15 +36,22 @@ class DividedSpecialization:
         self._limits = integer_limits(graph, traced.position)
         self.captured = Captured(graph, traced.placeholders, moves=False)
         self.captured.add_state(trace)
+        roots = without_versions(graph.outputs, {x: x for x in traced.outside})
+        count, last = len(traced.nodes), len(traced.nodes) + len(trace.assigned)
+        variables = [trace.read[leaf] for leaf in trace.assigned]
         self._programs = SubgraphPrograms(
-            without_versions(graph.outputs, {x: x for x in traced.outside}), traced.outside, compile
+            [*roots[:count], *roots[last:]],
+            traced.outside,
+            compile,
+            trace.read,
+            dict(zip(variables, roots[count:last], strict=True)),
         )
 
     def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Run the programs; return the function's result."""
         traced, trace = self._traced, self._traced.trace
         check_limits(self._limits, values)
-        given: dict[Node, Array] = dict(trace.read)  # through which gradients find the variables
+        given: dict[Node, Array] = {}
         for leaf, i in traced.position.items():
             is_array = isinstance(values[i], RemoteArray)
             given[leaf] = arguments[i] if is_array else asarray(values[i], dtype=leaf.dtype)
@@ -54,11 +60,8 @@ class DividedSpecialization:
             given |= {leaf: asarray(x, dtype=leaf.dtype) for leaf, x in numbers.items()}
             found = self._programs.run(given)
             del given
-            count, assigned = len(traced.nodes), [trace.read[leaf] for leaf in trace.assigned]
-            results, rest = found[:count], found[count:]
-            if assigned:
-                assign([(v, x.node) for v, x in zip(assigned, rest, strict=False)])
-        for draws, number in zip(self._draws, rest[len(assigned) :], strict=True):
+            results, numbers_after = found[: len(traced.nodes)], found[len(traced.nodes) :]
+        for draws, number in zip(self._draws, numbers_after, strict=True):
             draws.generator.skip_for_run(int(number) - draws.generator.next)
         return self._returned(results, arguments)
 
@@ -69,15 +72,7 @@ class DividedSpecialization:
 
     def explain(self) -> Explanation:
         """Return the explanation of the programs of the last call, each loop with one step."""
-        from magmath.diagnostics.explanation import Explanation
-
-        parts = [program.explain() for program in self._programs.called]
-        return Explanation(
-            instructions=tuple([x for part in parts for x in part.instructions]),
-            heading=f"{len(parts)} programs in order; that of a loop is listed once",
-            temporaries=max((part.temporaries for part in parts), default=0),
-            memory=max((part.memory for part in parts), default=0),
-        )
+        return self._programs.explain()
 
     def _returned(self, results: Sequence[Array], arguments: Sequence[Any]) -> Any:
         """Return the function's result, and update the arguments that it updates in place."""

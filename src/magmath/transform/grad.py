@@ -166,7 +166,7 @@ def _note_gradients(gradients: Sequence[Array], value: Array) -> None:
     """Have one program compute gradients and the value, unless they are parts of a trace or of a
     function that is differentiated itself."""
     if tracing.current() is None and not keeps_expressions():
-        session.engine().note_gradients(gradients, value)
+        session.engine().evaluator.note_gradients(gradients, value)
 
 
 def _without_value(pair: tuple[Any, Any], has_aux: bool) -> Any:

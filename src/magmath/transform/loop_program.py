@@ -206,7 +206,7 @@ class _LoopProgram:
                 values.get(x) or remote_array_of(x) for x in self._leaves(self.compiled.inputs)
             ]
             given_numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.scalars)]
-            return self.engine.start(self.compiled, given, given_numbers, steps=self._steps)
+            return self.engine.runs.start(self.compiled, given, given_numbers, steps=self._steps)
 
         made, run = overwrite(variables, start, is_fallible=self.compiled.is_fallible)
         run.values()

@@ -183,18 +183,18 @@ class Specialization:
         if self._assigned:
             made, self.replays.last = overwrite(
                 self._assigned,
-                lambda: self.engine.start(self.replays.compiled, self._given(values), numbers),
+                lambda: self.engine.runs.start(self.replays.compiled, self._given(values), numbers),
                 is_fallible=self.replays.compiled.is_fallible,
             )
             leaves = [leaf_of(data) for data in made]
             self.provenance.note(leaves, operands, arguments, drawn)
             return self._deliver(leaves, arguments)
         if self.updated:
-            self.engine.wait_for_fallible_run()
+            self.engine.runs.wait_for_fallible_run()
         given = values if self._in_order else self._given(values, hoisted)
         results = self.replays.run(given, numbers)
         if self.updated:
-            self.engine.wait_for_fallible_run()
+            self.engine.runs.wait_for_fallible_run()
         self.provenance.note(results.leaves, operands, arguments, drawn)
         found = self._deliver(results.leaves, arguments)
         self.replays.keep(results)
@@ -233,7 +233,7 @@ class Specialization:
             return numbers
         leaves = list(self._versions.values())
         data = [hoisted.get(leaf) or remote_array_of(leaf) for leaf in leaves]
-        array_numbers = dict(zip(self._versions, self.engine.numbers_of(data), strict=True))
+        array_numbers = dict(zip(self._versions, self.engine.runs.numbers_of(data), strict=True))
         return [
             array_numbers.get(x, number) if isinstance(x, Node) else number
             for x, number in zip(self._numbers, numbers, strict=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.lazy_array import evaluate
+from magmath.arrays.variables.variable import Variable, assign
 from magmath.diagnostics.explain import explain_program
 from magmath.engine import session
 from magmath.graph import Node
@@ -21,58 +23,97 @@ if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
     from magmath.program.instructions import Program
 
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
 Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
 CompiledPart = Callable[..., list[Array]]
 
 
 @final
 class SubgraphPrograms:
-    """The programs of a function with loops, for expressions without versions of variables.
+    """The programs of a function with loops.
 
-    `outside` are the pending nodes that it reads from outside.
+    outputs    its results, expressions without versions of variables
+    outside    the pending nodes that it reads from outside
+    variables  the variables that it reads, by their leaves
+    assigned   the new values of variables, which the last program assigns
     """
 
     def __init__(
-        self, outputs: Sequence[Node], outside: Collection[Node], compile: Compile
+        self,
+        outputs: Sequence[Node],
+        outside: Collection[Node],
+        compile: Compile,
+        variables: Mapping[Node, Variable],
+        assigned: Mapping[Variable, Node],
     ) -> None:
-        outputs = self._outputs = with_shared_loops(outputs)
-        self._parts = [_Part(subgraph, compile) for subgraph in subgraphs(outputs, outside)]
-        needed = set(outputs)
+        roots = with_shared_loops([*outputs, *assigned.values()])
+        self._outputs, following = roots[: len(outputs)], roots[len(outputs) :]
+        self._variables = variables
+        *parts, last = subgraphs(roots, outside)
+        self._parts = [_Part(x, x.outputs, compile, variables, {}) for x in parts]
+        returned = [x for x in last.outputs if x in self._outputs]
+        assigned = dict(zip(assigned, following, strict=True))
+        self._parts.append(_Part(last, returned, compile, variables, assigned))
+        needed = set(self._outputs)
         for part in reversed(self._parts):
             part.kept = set(needed)
             needed.update(part.reads)
 
     def run(self, given: Mapping[Node, Array]) -> list[Array]:
-        """Return the outputs, for these values of the leaves."""
-        known = dict(given)
+        """Run the programs, which assign the variables; return the outputs, for these values of the
+        other leaves."""
+        before = {x: Array(v.node) for x, v in self._variables.items() if x in self._outputs}
+        known = {**given, **self._variables}  # through which gradients find the variables
         for part in self._parts:
             known |= part.run(known)
             known = {node: known[node] for node in known if node in part.kept}
-        return [
-            Array(_value(x, known).node) for x in self._outputs
-        ]  # an argument may be among them
+        found = [_value(x, before, known) for x in self._outputs]
+        return [Array(x.node) for x in found]  # an argument may be among them
 
-    @property
-    def called(self) -> list[Any]:
-        """The compiled functions that the last run has called, in order."""
-        return [program for part in self._parts for program in part.called]
+    def explain(self) -> Explanation:
+        """Return the explanation of the programs of the last run, each loop with one step."""
+        from magmath.diagnostics.explanation import Explanation
+
+        called = [program for part in self._parts for program in part.called]
+        parts = [program.explain() for program in called]
+        return Explanation(
+            instructions=tuple([x for part in parts for x in part.instructions]),
+            heading=f"{len(parts)} programs in order; that of a loop is listed once",
+            temporaries=max((part.temporaries for part in parts), default=0),
+            memory=max((part.memory for part in parts), default=0),
+        )
 
 
 @final
 class _Part:
     """A subgraph, and the programs of it and of its loop.
 
-    `reads` are the nodes whose values it needs, `kept` those whose values later parts need.
-    `called` are the programs that the last run has called.
+    outputs   the nodes whose values it returns
+    assigned  the new values of variables, which it assigns
+    reads     the nodes whose values it needs
+    kept      the nodes whose values later parts need
+    called    the programs that the last run has called
     """
 
-    def __init__(self, subgraph: Subgraph, compile: Compile) -> None:
-        self._subgraph = subgraph
+    def __init__(
+        self,
+        subgraph: Subgraph,
+        outputs: Sequence[Node],
+        compile: Compile,
+        variables: Mapping[Node, Variable],
+        assigned: Mapping[Variable, Node],
+    ) -> None:
+        self._subgraph, self._outputs = subgraph, outputs
         self.kept: set[Node] = set()
         self.called: list[Any] = []
-        self._program = compile(_function(subgraph.inputs, subgraph.outputs))
+        earlier = [x for x in assigned.values() if x not in subgraph.outputs]
+        self.reads = list(dict.fromkeys([*subgraph.inputs, *earlier]))
+        self._arguments = [x for x in self.reads if x not in variables]
+        owned = {x: variables[x] for x in self.reads if x in variables}
+        self._program: CompiledPart | None = None
+        if outputs or assigned:
+            self._program = compile(_function(self._arguments, outputs, owned, assigned))
         self._step: CompiledPart | None = None
-        self.reads = list(subgraph.inputs)
         if subgraph.loop is not None:
             self.reads += subgraph.loop.inputs
         if subgraph.loop is not None and subgraph.loop.operation is WHILE:
@@ -84,10 +125,10 @@ class _Part:
         """Return the values of the subgraph's outputs, and the results of its loop."""
         subgraph, found = self._subgraph, dict[Node, Array]()
         self.called.clear()
-        if subgraph.outputs:
+        if self._program is not None:
             self.called.append(self._program)
-            values = self._program(*[_value(x, known) for x in subgraph.inputs])
-            found = dict(zip(subgraph.outputs, values, strict=True))
+            values = self._program(*[_value(x, known) for x in self._arguments])
+            found = dict(zip(self._outputs, values, strict=True))
         if subgraph.loop is not None:
             read = [_value(x, found, known) for x in subgraph.loop.inputs]
             if self._step is None:
@@ -140,11 +181,22 @@ def _value(node: Node, *known: Mapping[Node, Array]) -> Array:
     return found[0] if found else Array(node)
 
 
-def _function(inputs: Sequence[Node], outputs: Sequence[Node]) -> CompiledPart:
-    """Return the function of arrays that computes the outputs from the inputs."""
+def _function(
+    inputs: Sequence[Node],
+    outputs: Sequence[Node],
+    variables: Mapping[Node, Variable] = NOTHING,
+    assigned: Mapping[Variable, Node] = NOTHING,
+) -> CompiledPart:
+    """Return the function of arrays that computes the outputs from the inputs and from variables by
+    their leaves, and assigns new values to variables."""
 
     def function(*arrays: Array) -> list[Array]:
         given = dict(zip(inputs, [x.node for x in arrays], strict=True))
-        return [Array(node) for node in rebuilt(outputs, given)]
+        given |= {leaf: v.node for leaf, v in variables.items()}
+        found = rebuilt([*outputs, *assigned.values()], given)
+        count = len(outputs)
+        if assigned:
+            assign(list(zip(assigned, found[count:], strict=True)))
+        return [Array(node) for node in found[:count]]
 
     return function

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variables.variable import Variable, assign
+from magmath.batching import BatchOperand, batched
 from magmath.core.dtypes import DType
 from magmath.engine import session
 from magmath.engine.traces.drawn_streams import StreamPosition
@@ -23,6 +24,9 @@ from magmath.engine.traces.tracing import Scope, tracing
 from magmath.graph import Node, Shape
 from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.leaves import input_leaf
+from magmath.passes.subgraphs import with_shared_loops
+
+Result = TypeVar("Result", Node, BatchOperand)
 
 
 def placeholder(shape: Shape, dtype: DType) -> Node:
@@ -55,9 +59,33 @@ class TracedFunction:
     def applied(self, given: Mapping[Node, Node]) -> tuple[list[Node], dict[Variable, Node]]:
         """Return the results and new values of variables with these nodes instead of the
         placeholders."""
-        nodes = rebuilt([*self.results, *self.assigned.values()], given)
-        count = len(self.results)
-        return nodes[:count], dict(zip(self.assigned, nodes[count:], strict=True))
+        nodes = rebuilt(self._outputs, given)
+        return self._divided(nodes, nodes)
+
+    def batched(
+        self, given: Mapping[Node, Node], size: int
+    ) -> tuple[list[BatchOperand], dict[Variable, BatchOperand]]:
+        """Return the results and new values of variables for a batch of `size` examples; `given`
+        maps nodes of one example to those of the batch."""
+        roots = with_shared_loops([*self._outputs, *self.drawn])
+        count = len(self._outputs)
+        found = batched(roots[:count], given, roots[count:], size)
+        return self._divided(found, [x.node for x in found])
+
+    @property
+    def _outputs(self) -> list[Node]:
+        numbers = [position.number for position in self.moved]
+        return [*self.results, *self.assigned.values(), *numbers]
+
+    def _divided(
+        self, found: Sequence[Result], nodes: Sequence[Node]
+    ) -> tuple[list[Result], dict[Variable, Result]]:
+        """Return the results and the new values of variables among values of the outputs; continue
+        the streams that loops have moved."""
+        first, last = len(self.results), len(self.results) + len(self.assigned)
+        for position, number in zip(self.moved, nodes[last:], strict=True):
+            position.move(number)
+        return list(found[:first]), dict(zip(self.assigned, found[first:last], strict=True))
 
 
 def trace_function(

@@ -15,7 +15,7 @@ from magmath.arrays.tree import unflatten
 from magmath.arrays.variables.variable import Variable, assign
 from magmath.core.dtypes import int64
 from magmath.engine.traces.drawn_streams import StreamPosition, Streams
-from magmath.engine.traces.tracing import Scope, Trace, VariableState, current, tracing
+from magmath.engine.traces.tracing import Scope, VariableState, current, tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import MagmathError
 from magmath.graph import Node
@@ -77,7 +77,7 @@ def trace_scan(
     if the surrounding function becomes a part of a program.
     """
     trace = current()
-    if not isinstance(trace, Trace) or not trace.can_loop or steps < MIN_STEPS:
+    if trace is None or not trace.can_loop or steps < MIN_STEPS:
         return None
     starts = [placeholder(x.shape, x.dtype) for x in states]
     read = [placeholder(x.shape[1:], x.dtype) for x in rows]
@@ -93,8 +93,8 @@ def trace_scan(
         with suppress(MagmathError):
             scope.check_updates(name)
         return None
-    step = _Step(scope, starts, following, collected)
-    scanned, captured = step.scan_body(read, number)
+    step = _Step(scope, starts, following, [*collected, *scope.drawn])
+    scanned, captured = step.scan_body(read, number, len(collected))
     if not scanned.is_plain:
         return None
     initial = [*[x.node for x in states], *step.initial_effects(), *[x.node for x in rows]]
@@ -150,6 +150,9 @@ class _LoopScope(Scope):
             self.streams[id(generator)] = _Stream(generator, outer)
         return self.streams[id(generator)].inner
 
+    def note_move(self, position: StreamPosition) -> None:
+        """Do nothing: the streams of a step are its own."""
+
 
 @final
 class _Stream:
@@ -202,12 +205,16 @@ class _Step:
         inner, following, (holds, *drawn) = self._with_placeholders(captured)
         return LoopBody(self._starts, inner, following, holds, len(self._streams), drawn)
 
-    def scan_body(self, rows: Sequence[Node], number: Node) -> tuple[ScanBody, list[Node]]:
-        """Return the step as the body of a loop with a fixed number of steps, and what it reads
-        from outside."""
+    def scan_body(
+        self, rows: Sequence[Node], number: Node, count: int
+    ) -> tuple[ScanBody, list[Node]]:
+        """Return the step as the body of a loop with a fixed number of steps, which collects the
+        first `count` of the other results, and what it reads from outside."""
         captured = self.captured([*rows, number])
-        inner, following, collected = self._with_placeholders(captured)
-        return ScanBody(self._starts, rows, inner, number, following, collected), captured
+        inner, following, others = self._with_placeholders(captured)
+        collected, drawn = others[:count], others[count:]
+        body = ScanBody(self._starts, rows, inner, number, following, collected, drawn)
+        return body, captured
 
     def _with_placeholders(
         self, captured: Sequence[Node]
@@ -230,3 +237,4 @@ class _Step:
             assign(list(zip(self._assigned, finals[:count], strict=True)))
         for stream, number in zip(self._streams, finals[count:], strict=True):
             stream.outer.move(number)
+            self._outer.note_move(stream.outer)

@@ -11,7 +11,7 @@ import numpy as np
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten
-from magmath.batching import BatchOperand, batched
+from magmath.batching import BatchOperand
 from magmath.errors import MagmathError, OptionError, ShapeError
 from magmath.graph import Node
 from magmath.ops.manipulation import permute
@@ -52,15 +52,7 @@ def vmap(
         axes = _axes_of_arguments(in_axes, args, kwargs)
         given, examples, size = _examples(leaves, axes, _names(args, kwargs))
         traced = trace_function("vmap", with_keywords_last(function), tree, examples, can_loop=True)
-        streams = [position.number for position in traced.moved]
-        outputs = [*traced.results, *traced.assigned.values(), *streams]
-        results = batched(outputs, given, traced.drawn, size)
-        count = len(traced.results)
-        assigned = dict(zip(traced.assigned, results[count:], strict=False))
-        for position, number in zip(
-            traced.moved, results[len(outputs) - len(streams) :], strict=True
-        ):
-            position.move(number.node)
+        found, assigned = traced.batched(given, size)
         for v, value in assigned.items():
             if value.varies:
                 raise MagmathError(
@@ -69,7 +61,6 @@ def vmap(
                     f"sum after the call"
                 )
         assign_all({v: value.node for v, value in assigned.items()})
-        found = results[:count]
         result_axes = _axes_of("vmap: out_axes", out_axes, traced.unflattened(found))
         arrays = [_result(x, axis) for x, axis in zip(found, result_axes, strict=True)]
         return traced.unflattened(arrays)

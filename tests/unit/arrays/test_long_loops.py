@@ -20,12 +20,10 @@ STEPS, WIDTH = 7, 3
 @contextmanager
 def limits(operations: int) -> Iterator[None]:
     """Unroll loops of up to this many operations."""
-    patch = pytest.MonkeyPatch()
-    patch.setattr(counted_loops, "MAX_UNROLLED", operations)
-    patch.setattr(traced_loop, "MIN_STEPS", 1)
-    with patch.context():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counted_loops, "MAX_UNROLLED", operations)
+        patch.setattr(traced_loop, "MIN_STEPS", 1)
         yield
-    patch.undo()
 
 
 def recurrent(w: mm.Array, xs: mm.Array, h: mm.Array, reverse: bool) -> Any:
@@ -169,6 +167,44 @@ def test_compiled_loops_draw_and_assign_as_unrolled_ones() -> None:
         found = run()
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-6)
+
+
+@pytest.mark.parametrize("reverse", [False, True], ids=["forwards", "backwards"])
+def test_batches_of_long_loops(reverse: bool, every_pool: object) -> None:
+    """`vmap` of loops, of their gradients, and of random numbers and shared states within them."""
+
+    def run() -> list[Any]:
+        w, xs, h = arguments("float64")
+        batch = mm.stack([xs, xs * 2, -xs, xs + 1])
+        total, draw = mm.variable("total", 0.0, dtype=mm.float64), mm.random.default_rng(3)
+
+        def one(x: mm.Array, h: mm.Array) -> Any:
+            def step(state: Any, row: mm.Array) -> Any:
+                carried, count, _ = state
+                total.assign(total + count)
+                noise = draw.uniform(size=(WIDTH,), dtype=mm.float64)
+                following = mm.tanh(carried @ w + row) * noise
+                return (following, count + 1.0, count * row), (following, count, mm.sum(w) * row)
+
+            start = (h, mm.zeros((), dtype=mm.float64), mm.zeros((WIDTH,), dtype=mm.float64))
+            (last, count, late), (ys, counts, zs) = mm.scan(step, start, x, reverse=reverse)
+            return mm.sum(last * ys[0]) + mm.sum(late + counts[1] * zs), (last, count, ys, counts)
+
+        @mm.compile
+        def f(batch: mm.Array, h: mm.Array) -> Any:
+            batched = mm.vmap(mm.value_and_grad(one, argnums=(0, 1), has_aux=True), (0, None))
+            (values, parts), gradients = batched(batch, h)
+            return [values, *parts, *gradients, mm.grad(mm.sum(values), h)]
+
+        found = [x.numpy() for _ in range(2) for x in f(batch, h)]
+        return [*found, float(total), draw.normal(size=3).numpy()]
+
+    with limits(10**9):
+        expected = run()
+    with limits(-1):
+        found = run()
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)
 
 
 def test_bodies_that_need_python_numbers_are_unrolled() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from magmath.core.call_effects import CALL_EFFECTS
-from magmath.engine.engine import MAX_REPLICATED_BYTES
+from magmath.engine.eager.eager_execution import MAX_REPLICATED_BYTES
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Node
 from magmath.ops.indexing.dynamic_slice import WINDOW

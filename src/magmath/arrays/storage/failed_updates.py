@@ -143,19 +143,19 @@ def undo_failed_updates(nodes: Iterable[Node], error: BaseException) -> None:
         return
     engine = session.engine()
     arrays: dict[int, RecordedArray] = {}
-    for node in [*nodes, *engine.forget_failed()]:
+    for node in [*nodes, *engine.evaluator.forget_failed()]:
         array = None if node.user_array is None else node.user_array()
         if array is not None:
             sharing = [] if array.view_of is None else array.view_of.storage.arrays()
             arrays |= {id(x): x for x in [array, *sharing]}
     if all(x.replaced is None for x in arrays.values()):
         return
-    engine.drain()
+    engine.runs.drain()
     check = _Check(isinstance(error, MemoryLimitError))
     for x in sorted(arrays.values(), key=_depth_in_storage):  # a base before its views
         if x.replaced is not None or x.view_of is not None:
             _restore(x, check)
-    engine.drain()
+    engine.runs.drain()
 
 
 def _depth_in_storage(array: RecordedArray) -> int:
@@ -276,7 +276,7 @@ class _Check:
             set_value(node, None)
         if node.is_leaf:
             return False
-        engine.forget_failed()  # operands that another try has computed
+        engine.evaluator.forget_failed()  # operands that another try has computed
         try:
             (leaf,) = engine.evaluate([node])
         except (TracingError, WorkerLost):
@@ -292,4 +292,6 @@ class _Check:
 def _has_succeeded(node: Node) -> bool:
     """Return True unless a node has a value of a run that has failed, or fails now."""
     data: Any = node.value.value if isinstance(node.value, Node) else node.value
-    return type(data) is not RemoteArray or session.engine().has_succeeded(remote_array_of(node))
+    return type(data) is not RemoteArray or session.engine().runs.has_succeeded(
+        remote_array_of(node)
+    )

@@ -252,7 +252,7 @@ def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
     with rollback_on_failure():
         _forget_former([v for v, _ in placed])
         try:
-            session.engine().assign(placed)
+            session.engine().evaluator.assign(placed)
         except Exception as error:
             undo_failed_updates(topological([node for _, node in placed], cut=True), error)
             raise
@@ -344,7 +344,7 @@ def overwrite(
                  function waits for its end. If it raises, the variables have their former values
     """
     with rollback_on_failure():
-        session.engine().wait_for_fallible_run()
+        session.engine().runs.wait_for_fallible_run()
         _forget_former(variables)
         if not is_fallible:
             return _overwrite([v for v in variables if v.is_observed], variables, start)

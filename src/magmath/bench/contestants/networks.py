@@ -1,14 +1,14 @@
-"""magmath's contestants of `bench cnn` and `bench infer`: networks of the zoo."""
+"""magmath's contestants of the benchmarks of convolutional networks: networks of the zoo."""
 
 from __future__ import annotations
 
 import time
-from abc import ABC, abstractmethod
-from typing import Any, final
+from typing import Any
 
 import magmath as mm
 from magmath.bench.contestants.common import VERSIONS, use_workers
 from magmath.bench.peers.networks import ZOO_SETTINGS, NetworkProblem
+from magmath.bench.peers.resident_memory import forget_peak, peak_resident_bytes, resident_bytes
 from magmath.bench.peers.service import Contestant
 
 # Programs are also compiled to native code, and kernels measured, in the first seconds.
@@ -16,18 +16,14 @@ SETTLE_SECONDS = 20.0
 GPU_SECONDS = 3.0
 
 
-def train() -> Contestant:
-    """Return the contestant that trains."""
-    return NetworkTraining()
+def compiled() -> Contestant:
+    """Return the contestant that trains or runs a network by a compiled function."""
+    return CompiledNetwork()
 
 
-def infer() -> Contestant:
-    """Return the contestant that computes outputs."""
-    return _Inference()
-
-
-class _Network(Contestant, ABC):
-    """A network of the zoo on one batch, by a compiled function."""
+class CompiledNetwork(Contestant):
+    """A network of the zoo on one batch, by a compiled function: steps of SGD, or outputs in
+    evaluation mode."""
 
     variant = "compiled function"
 
@@ -42,33 +38,55 @@ class _Network(Contestant, ABC):
         return VERSIONS
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
-        use_workers(case["workers"], case.get("device", "cpu"), case.get("deterministic", False))
-        self._problem = problem = NetworkProblem.of(case)
-        make = mm.nn.zoo.NETWORKS[problem.network]
-        self._network = make(classes=problem.classes, **ZOO_SETTINGS[problem.network])
-        self._images, self._labels = map(mm.asarray, problem.data())
-        self._network.build(self._images.shape)
-        self._reset()
-        self._call = self._compiled(case)
-        seconds = SETTLE_SECONDS if problem.device == "cpu" else GPU_SECONDS
-        first, steady = self._settle(seconds)
-        self._reset()
+        _start_pool(case)
+        self._build(case)
+        first, steady = self._settle()
+        if self._problem.purpose == "train":
+            self._reset()
         return {"variant": self.variant, "compile_seconds": max(0.0, first - steady)}
 
     def round(self) -> float:
         return self._time(self._problem.epochs)
 
-    def _compiled(self, case: dict[str, Any]) -> Any:
-        return mm.compile(self._function())
+    def finish(self) -> dict[str, Any]:
+        result = self._call(self._images, self._labels)
+        if self._problem.purpose == "infer":
+            outputs = mm.astype(result, mm.float32)
+            return {"loss": float(mm.nn.cross_entropy(outputs, self._labels))}
+        self._reset()
+        self._call(self._images, self._labels)
+        return {"loss": float(self._call(self._images, self._labels))}
+
+    def peak_bytes(self, case: dict[str, Any]) -> int:
+        _start_pool(case)
+        float(mm.sum(mm.ones(8)))  # loads the libraries
+        before = resident_bytes()
+        self._build(case)
+        forget_peak()
+        self._settle()
+        return peak_resident_bytes() - before
+
+    def _build(self, case: dict[str, Any]) -> None:
+        self._problem = problem = NetworkProblem.of(case)
+        make = mm.nn.zoo.NETWORKS[problem.network]
+        network = make(classes=problem.classes, **ZOO_SETTINGS[problem.network])
+        self._network = network.train() if problem.purpose == "train" else network.eval()
+        self._images, self._labels = map(mm.asarray, problem.data())
+        self._network.build(self._images.shape)
+        self._reset()
+        if problem.is_half:
+            self._network.astype(problem.precision)
+            self._images = mm.astype(self._images, problem.precision)
+        self._call = self._function(case)
 
     def _reset(self) -> None:
-        for parameter, value in zip(
-            self._network.parameters(), self._problem.weights(), strict=True
-        ):
+        weights = self._problem.weights()
+        for parameter, value in zip(self._network.parameters(), weights, strict=True):
             parameter.assign(value)
 
-    def _settle(self, seconds: float) -> tuple[float, float]:
+    def _settle(self) -> tuple[float, float]:
         """Return the seconds of the first call, and of one after all programs are compiled."""
+        seconds = SETTLE_SECONDS if self._problem.device == "cpu" else GPU_SECONDS
         first = self._time(1)
         begin = time.perf_counter()
         while time.perf_counter() - begin < seconds:
@@ -83,42 +101,31 @@ class _Network(Contestant, ABC):
         float(mm.sum(result))  # the last result is computed after all others
         return time.perf_counter() - start
 
-    @abstractmethod
-    def _function(self) -> Any:
-        """Return the function of images and labels."""
+    def _function(self, case: dict[str, Any]) -> Any:
+        """Return the compiled function of images and labels: its loss or outputs."""
+        network, problem = self._network, self._problem
+        precision = None if problem.is_half else problem.precision
 
+        def outputs(images: Any, labels: Any) -> Any:
+            with mm.nn.precision(precision):
+                return network(images)
 
-class NetworkTraining(_Network):
-    """Steps of SGD."""
-
-    def _function(self) -> Any:
-        network = self._network.train()
-        optimizer = mm.optim.GradientDescent(self._problem.learning_rate)
+        if problem.purpose == "infer":
+            return mm.compile(outputs)
+        optimizer = mm.optim.GradientDescent(problem.learning_rate)
+        scale = mm.optim.LossScale() if precision == "mixed-float16" else None
 
         def step(images: Any, labels: Any) -> Any:
-            parameters = network.trainable()
-            loss, gradients = mm.value_and_grad(
-                lambda: mm.nn.cross_entropy(network(images), labels), parameters
-            )
-            optimizer.update(gradients)
-            return loss
+            def loss() -> Any:
+                return mm.nn.cross_entropy(outputs(images, labels), labels)
 
-        return step
+            differentiate = mm.value_and_grad if scale is None else scale.value_and_grad
+            value, gradients = differentiate(loss, network.trainable())
+            optimizer.update(gradients, scale)
+            return value
 
-    def finish(self) -> dict[str, Any]:
-        self._reset()
-        self._call(self._images, self._labels)
-        return {"loss": float(self._call(self._images, self._labels))}
+        return mm.compile(step)
 
 
-@final
-class _Inference(_Network):
-    """Outputs in evaluation mode."""
-
-    def _function(self) -> Any:
-        network = self._network.eval()
-        return lambda images, labels: network(images)
-
-    def finish(self) -> dict[str, Any]:
-        outputs = self._call(self._images, self._labels)
-        return {"loss": float(mm.nn.cross_entropy(outputs, self._labels))}
+def _start_pool(case: dict[str, Any]) -> None:
+    use_workers(case["workers"], case.get("device", "cpu"), case.get("deterministic", False))

@@ -7,7 +7,7 @@ from typing import Any, final
 
 import magmath as mm
 from magmath.bench.contestants.mlp import MagmathMlp
-from magmath.bench.contestants.networks import NetworkTraining
+from magmath.bench.contestants.networks import CompiledNetwork
 from magmath.bench.peers.service import Contestant
 
 
@@ -39,13 +39,13 @@ class _Either(Contestant):
 
 
 @final
-class _Steps(NetworkTraining):
+class _Steps(CompiledNetwork):
     """Steps of a strategy, from its own program."""
 
     variant = "compiled step"
 
-    def _compiled(self, case: dict[str, Any]) -> Any:
-        network = self._network.train()
+    def _function(self, case: dict[str, Any]) -> Any:
+        network = self._network
         optimizer = mm.optim.GradientDescent(self._problem.learning_rate)
 
         def loss(images: Any, labels: Any) -> Any:

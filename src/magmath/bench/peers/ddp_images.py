@@ -27,9 +27,9 @@ LAYERS: dict[str, Layers] = {
     "alexnet_cifar": NETWORKS["alexnet_cifar"],
     "lenet5": (
         Conv(6, (5, 5), 1, (2, 2)), Pooling("max", 2, 2), Conv(16, (5, 5)), Pooling("max", 2, 2),
-        Flatten(), Dense(120, relu=True), Dense(84, relu=True), Dense(10),
+        Flatten(), Dense(120, "relu"), Dense(84, "relu"), Dense(10),
     ),
-    "mlp": (Flatten(), Dense(128, relu=True), Dense(128, relu=True), Dense(10)),
+    "mlp": (Flatten(), Dense(128, "relu"), Dense(128, "relu"), Dense(10)),
 }  # fmt: skip
 """The networks of `mm.nn.zoo` by name, for ten classes."""
 

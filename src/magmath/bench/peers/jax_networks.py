@@ -20,25 +20,21 @@ from magmath.bench.peers.networks import (
     NetworkProblem,
     Norm,
     Pooling,
+    Residual,
     forward,
 )
 from magmath.bench.peers.service import Contestant
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
-
-def train() -> Contestant:
-    """Training steps."""
-    return _contestant(JaxNetworkTrainer)
+ACTIVATIONS = {"none": lambda x: x, "relu": jax.nn.relu, "relu6": jax.nn.relu6}
 
 
-def infer() -> Contestant:
-    """Inference."""
-    return _contestant(JaxInference)
+def compiled() -> Contestant:
+    """Return the contestant of jitted functions."""
 
-
-def _contestant(make: Callable[[NetworkProblem, str], PeerTrainer]) -> Contestant:
     def variants(problem: NetworkProblem) -> dict[str, Callable[[], PeerTrainer]]:
         jax.clear_caches()
+        make = JaxNetworkTrainer if problem.purpose == "train" else JaxInference
         return {
             "jit, channels first": lambda: make(problem, "NCHW"),
             "jit, channels last": lambda: make(problem, "NHWC"),
@@ -67,10 +63,13 @@ class JaxOperations:
         padding = [(p, p) for p in layer.padding]
         strides = (layer.stride, layer.stride)
         numbers = (self._order, "OIHW", self._order)
-        y = lax.conv_general_dilated(x, weight, strides, padding, dimension_numbers=numbers)
+        y = lax.conv_general_dilated(
+            x, weight, strides, padding, dimension_numbers=numbers,
+            feature_group_count=layer.groups,
+        )  # fmt: skip
         if bias is not None:
             y = y + self._per_channel(bias)
-        return jax.nn.relu(y) if layer.relu else y
+        return ACTIVATIONS[layer.activation](y)
 
     def norm(self, x: Any, scale: Any, shift: Any, layer: Norm) -> Any:
         mean, variance = jnp.zeros_like(scale), jnp.ones_like(scale)
@@ -79,7 +78,7 @@ class JaxOperations:
             mean, variance = jnp.mean(x, axes), jnp.var(x, axes)
         factor = scale * lax.rsqrt(variance + layer.epsilon)
         y = x * self._per_channel(factor) + self._per_channel(shift - mean * factor)
-        return jax.nn.relu(y) if layer.relu else y
+        return ACTIVATIONS[layer.activation](y)
 
     def pool(self, x: Any, layer: Pooling) -> Any:
         padding = [(0, 0)] * 4
@@ -110,13 +109,13 @@ class JaxOperations:
 
     def dense(self, x: Any, weight: Any, bias: Any, layer: Dense) -> Any:
         y = x @ weight + bias
-        return jax.nn.relu(y) if layer.relu else y
+        return ACTIVATIONS[layer.activation](y)
 
     def join(self, xs: list[Any]) -> Any:
         return jnp.concatenate(xs, self._channels)
 
-    def add_relu(self, x: Any, y: Any) -> Any:
-        return jax.nn.relu(x + y)
+    def add(self, x: Any, y: Any, layer: Residual) -> Any:
+        return ACTIVATIONS[layer.activation](x + y)
 
 
 class _Network(PeerTrainer):

@@ -17,19 +17,26 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float32]
 Pair = tuple[int, int]
+Activation = Literal["none", "relu", "relu6"]
 
 
 @final
 @dataclass(frozen=True)
 class Conv:
-    """A convolution with `channels` filters."""
+    """A convolution with `channels` filters; `depthwise`: one for each channel of the images."""
 
     channels: int
     kernel: Pair
     stride: int = 1
     padding: Pair = (0, 0)
     bias: bool = True
-    relu: bool = True
+    activation: Activation = "relu"
+    depthwise: bool = False
+
+    @property
+    def groups(self) -> int:
+        """The number of groups of channels that are convolved separately."""
+        return self.channels if self.depthwise else 1
 
 
 @final
@@ -38,7 +45,7 @@ class Norm:
     """Batch normalization."""
 
     epsilon: float = 1e-5
-    relu: bool = True
+    activation: Activation = "relu"
 
 
 @final
@@ -80,7 +87,7 @@ class Dense:
     """A matrix product with bias."""
 
     units: int
-    relu: bool = False
+    activation: Activation = "none"
 
 
 @final
@@ -94,10 +101,11 @@ class Parallel:
 @final
 @dataclass(frozen=True)
 class Residual:
-    """relu(body(x) + shortcut(x)); an empty shortcut is x itself."""
+    """activation(body(x) + shortcut(x)); an empty shortcut is x itself."""
 
     body: Layers
     shortcut: Layers = ()
+    activation: Activation = "relu"
 
 
 Layer = Conv | Norm | Pooling | LocalNorm | Flatten | GlobalPool | Dense | Parallel | Residual
@@ -115,7 +123,7 @@ class Operations(Protocol):
     def global_pool(self, x: Any) -> Any: ...
     def dense(self, x: Any, weight: Any, bias: Any, layer: Dense) -> Any: ...
     def join(self, xs: list[Any]) -> Any: ...
-    def add_relu(self, x: Any, y: Any) -> Any: ...
+    def add(self, x: Any, y: Any, layer: Residual) -> Any: ...
 
 
 def forward(layers: Layers, x: Any, weights: Iterator[Any], ops: Operations) -> Any:
@@ -140,7 +148,7 @@ def forward(layers: Layers, x: Any, weights: Iterator[Any], ops: Operations) -> 
                 x = ops.join([forward(branch, x, weights, ops) for branch in layer.branches])
             case Residual():
                 body = forward(layer.body, x, weights, ops)
-                x = ops.add_relu(body, forward(layer.shortcut, x, weights, ops))
+                x = ops.add(body, forward(layer.shortcut, x, weights, ops), layer)
     return x
 
 
@@ -158,8 +166,8 @@ class _Draw:
         self.weights.append(self._random.standard_normal(shape, dtype=np.float32) * scale)
 
     def conv(self, x: Any, weight: Any, bias: Any, layer: Conv) -> Any:
-        shape = (layer.channels, x[0], *layer.kernel)
-        self._he(shape, x[0] * layer.kernel[0] * layer.kernel[1])
+        shape = (layer.channels, x[0] // layer.groups, *layer.kernel)
+        self._he(shape, shape[1] * layer.kernel[0] * layer.kernel[1])
         if layer.bias:
             self.weights.append(np.zeros(layer.channels, np.float32))
         sizes = [
@@ -195,7 +203,7 @@ class _Draw:
     def join(self, xs: list[Any]) -> Any:
         return sum(x[0] for x in xs), *xs[0][1:]
 
-    def add_relu(self, x: Any, y: Any) -> Any:
+    def add(self, x: Any, y: Any, layer: Residual) -> Any:
         return x
 
 
@@ -228,7 +236,7 @@ def _pool(kernel: int, stride: int, padding: int = 0, ceil: bool = False) -> Poo
 
 
 def _head(units: Sequence[int], classes: int) -> Layers:
-    return (Flatten(), *(Dense(n, relu=True) for n in units), Dense(classes))
+    return (Flatten(), *(Dense(n, "relu") for n in units), Dense(classes))
 
 
 _ALEXNET_CIFAR: Layers = (
@@ -275,7 +283,7 @@ _GOOGLENET: Layers = (
 
 def _normed(channels: int, kernel: Pair, stride: int = 1, valid: bool = False) -> Layers:
     padding = (0, 0) if valid else (kernel[0] // 2, kernel[1] // 2)
-    return (Conv(channels, kernel, stride, padding, bias=False, relu=False), Norm(1e-3))
+    return (Conv(channels, kernel, stride, padding, False, "none"), Norm(1e-3))
 
 
 def _v3(channels: int, kernel: int) -> Layers:
@@ -337,9 +345,16 @@ _INCEPTION_V3: Layers = (
 )  # fmt: skip
 
 
-def _bare(channels: int, kernel: int, stride: int = 1, relu: bool = True) -> Layers:
+def _bare(
+    channels: int,
+    kernel: int,
+    stride: int = 1,
+    activation: Activation = "relu",
+    depthwise: bool = False,
+) -> Layers:
     """Return a convolution without bias and a batch norm."""
-    return (_square(channels, kernel, stride, bias=False, relu=False), Norm(relu=relu))
+    filters = _square(channels, kernel, stride, bias=False, activation="none", depthwise=depthwise)
+    return (filters, Norm(activation=activation))
 
 
 def _resnet(counts: Sequence[int], bottleneck: bool, stem: Layers, classes: int) -> Layers:
@@ -350,13 +365,42 @@ def _resnet(counts: Sequence[int], bottleneck: bool, stem: Layers, classes: int)
             outputs = 4 * channels if bottleneck else channels
             if bottleneck:
                 body = (
-                    _bare(channels, 1) + _bare(channels, 3, stride) + _bare(outputs, 1, relu=False)
+                    _bare(channels, 1)
+                    + _bare(channels, 3, stride)
+                    + _bare(outputs, 1, activation="none")
                 )
             else:
-                body = _bare(channels, 3, stride) + _bare(channels, 3, relu=False)
+                body = _bare(channels, 3, stride) + _bare(channels, 3, activation="none")
             project = not block and (stage or bottleneck)
-            layers.append(Residual(body, _bare(outputs, 1, stride, relu=False) if project else ()))
+            layers.append(
+                Residual(body, _bare(outputs, 1, stride, activation="none") if project else ())
+            )
     return (*layers, GlobalPool(), Dense(classes))
+
+
+def _inverted(inputs: int, outputs: int, expansion: int, stride: int) -> Layers:
+    """Return a block of MobileNet v2: wide inside, narrow and linear at its ends."""
+    wide = inputs * expansion
+    body = (
+        *(_bare(wide, 1, activation="relu6") if expansion > 1 else ()),
+        *_bare(wide, 3, stride, "relu6", depthwise=True),
+        *_bare(outputs, 1, activation="none"),
+    )
+    is_residual = stride == 1 and inputs == outputs
+    return (Residual(body, activation="none"),) if is_residual else body
+
+
+def _mobilenet_v2() -> Layers:
+    stages = (
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2),
+        (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+    )  # fmt: skip
+    layers, inputs = list(_bare(32, 3, 2, "relu6")), 32
+    for expansion, channels, count, stride in stages:
+        for block in range(count):
+            layers += _inverted(inputs, channels, expansion, 1 if block else stride)
+            inputs = channels
+    return (*layers, *_bare(1280, 1, activation="relu6"), GlobalPool(), Dense(1000))
 
 
 NETWORKS: dict[str, Layers] = {
@@ -367,6 +411,7 @@ NETWORKS: dict[str, Layers] = {
     "inception_v3": _INCEPTION_V3,
     "resnet18": _resnet((2, 2, 2, 2), False, _bare(64, 3), 10),
     "resnet50": _resnet((3, 4, 6, 3), True, (*_bare(64, 7, 2), _pool(3, 2, 1)), 1000),
+    "mobilenet_v2": _mobilenet_v2(),
 }
 """The networks by the names of `mm.nn.zoo`; `resnet18` is the form for 32×32 images."""
 
@@ -379,6 +424,7 @@ ZOO_SETTINGS: dict[str, dict[str, Any]] = {
     "inception_v3": {"dropout": 0.0},
     "resnet18": {"stem": "small"},
     "resnet50": {},
+    "mobilenet_v2": {"dropout": 0.0},
 }
 
 
@@ -386,12 +432,18 @@ ZOO_SETTINGS: dict[str, dict[str, Any]] = {
 @dataclass(frozen=True)
 class NetworkProblem:
     """A network, a batch of random images (batch, 3, size, size), and `epochs` steps of SGD on that
-    batch, or so many computations of its outputs."""
+    batch, or so many computations of its outputs.
+
+    precision  "float32", "mixed-bfloat16" or "mixed-float16"; for outputs also "bfloat16" or
+               "float16", the type of the weights
+    """
 
     network: str
     batch: int
     size: int
     epochs: int
+    purpose: Literal["train", "infer"] = "train"
+    precision: str = "float32"
     learning_rate: float = 1e-3
     device: str = "cpu"
 
@@ -399,6 +451,11 @@ class NetworkProblem:
     def of(cls, case: dict[str, Any]) -> NetworkProblem:
         """Return the problem of a case's parameters, ignoring other parameters."""
         return cls(**{field.name: case[field.name] for field in fields(cls) if field.name in case})
+
+    @property
+    def is_half(self) -> bool:
+        """Whether the weights are of a half type."""
+        return self.precision in ("bfloat16", "float16")
 
     @property
     def layers(self) -> Layers:

@@ -11,12 +11,14 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from magmath.bench.peers.networks import (
+    Activation,
     Conv,
     Dense,
     LocalNorm,
     NetworkProblem,
     Norm,
     Pooling,
+    Residual,
     forward,
 )
 from magmath.bench.peers.service import Contestant
@@ -117,22 +119,30 @@ class OnnxOperations:
         self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
         return name
 
-    def _relu(self, x: str, wanted: bool = True) -> str:
-        return self._node("Relu", x) if wanted else x
+    def _activate(self, x: str, activation: Activation) -> str:
+        match activation:
+            case "none":
+                return x
+            case "relu":
+                return self._node("Relu", x)
+            case "relu6":
+                bounds = [self.constant(np.float32(bound)) for bound in (0, 6)]
+                return self._node("Clip", x, *bounds)
 
     def conv(self, x: Any, weight: Any, bias: Any, layer: Conv) -> Any:
         inputs = [self.constant(array) for array in (weight, bias) if array is not None]
         strides, pads = [layer.stride] * 2, [*layer.padding, *layer.padding]
-        return self._relu(
-            self._node("Conv", x, *inputs, strides=strides, pads=pads, kernel_shape=layer.kernel),
-            layer.relu,
-        )
+        y = self._node(
+            "Conv", x, *inputs, strides=strides, pads=pads, kernel_shape=layer.kernel,
+            group=layer.groups,
+        )  # fmt: skip
+        return self._activate(y, layer.activation)
 
     def norm(self, x: Any, scale: Any, shift: Any, layer: Norm) -> Any:
         arrays = (scale, shift, np.zeros_like(scale), np.ones_like(scale))
         inputs = map(self.constant, arrays)
         y = self._node("BatchNormalization", x, *inputs, epsilon=layer.epsilon)
-        return self._relu(y, layer.relu)
+        return self._activate(y, layer.activation)
 
     def pool(self, x: Any, layer: Pooling) -> Any:
         more = {} if layer.kind == "max" else {"count_include_pad": 1}
@@ -157,13 +167,13 @@ class OnnxOperations:
 
     def dense(self, x: Any, weight: Any, bias: Any, layer: Dense) -> Any:
         y = self._node("Gemm", x, self.constant(weight), self.constant(bias))
-        return self._relu(y, layer.relu)
+        return self._activate(y, layer.activation)
 
     def join(self, xs: list[Any]) -> Any:
         return self._node("Concat", *xs, axis=1)
 
-    def add_relu(self, x: Any, y: Any) -> Any:
-        return self._relu(self._node("Add", x, y))
+    def add(self, x: Any, y: Any, layer: Residual) -> Any:
+        return self._activate(self._node("Add", x, y), layer.activation)
 
 
 def network_model(problem: NetworkProblem) -> Any:

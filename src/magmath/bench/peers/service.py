@@ -42,6 +42,11 @@ class Contestant(ABC):
         rounding errors would hide mistakes.
         """
 
+    def peak_bytes(self, case: Record) -> int:
+        """Return the peak of this process's resident memory in the first steps of `case`, beyond
+        the bytes before its network was built. The case has the `variant` of `prepare`."""
+        raise NotImplementedError(f"{type(self).__name__} does not measure memory")
+
 
 @final
 class ContestantService:
@@ -49,7 +54,12 @@ class ContestantService:
 
     def __init__(self, contestant: Contestant) -> None:
         self.contestant = contestant
-        self.handlers = {"prepare": self.prepare, "round": self.round, "finish": self.finish}
+        self.handlers = {
+            "prepare": self.prepare,
+            "round": self.round,
+            "finish": self.finish,
+            "measure memory": self.measure_memory,
+        }
 
     def prepare(self, request: Record) -> Record:
         return self.contestant.prepare(request["case"])
@@ -59,6 +69,9 @@ class ContestantService:
 
     def finish(self, request: Record) -> Record:
         return self.contestant.finish()
+
+    def measure_memory(self, request: Record) -> Record:
+        return {"peak_bytes": self.contestant.peak_bytes(request["case"])}
 
     def answer(self, request: Record) -> Record:
         try:

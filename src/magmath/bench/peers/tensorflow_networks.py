@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
@@ -22,34 +22,29 @@ from magmath.bench.peers.networks import (
     NetworkProblem,
     Norm,
     Pooling,
+    Residual,
     forward,
 )
 from magmath.bench.peers.service import Contestant
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
-
-def train() -> Contestant:
-    """Training steps."""
-    return _contestant(TensorFlowTrainer)
+ACTIVATIONS = {"none": lambda x: x, "relu": tf.nn.relu, "relu6": tf.nn.relu6}
 
 
-def infer() -> Contestant:
-    """Inference."""
-    return _contestant(TensorFlowInference)
-
-
-def _contestant(make: Callable[[NetworkProblem, bool], PeerTrainer]) -> Contestant:
+def compiled() -> Contestant:
+    """Return the contestant of compiled functions."""
     threads = len(os.sched_getaffinity(0))
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
-    return TrainingContestant(
-        {"tensorflow": tf.__version__},
-        NetworkProblem.of,
-        lambda problem: {
+
+    def variants(problem: NetworkProblem) -> dict[str, Callable[[], PeerTrainer]]:
+        make = TensorFlowTrainer if problem.purpose == "train" else TensorFlowInference
+        return {
             "tf.function": lambda: make(problem, False),
             "tf.function, jit_compile": lambda: make(problem, True),
-        },
-    )
+        }
+
+    return TrainingContestant({"tensorflow": tf.__version__}, NetworkProblem.of, variants)
 
 
 @final
@@ -61,11 +56,14 @@ class TensorFlowOperations:
 
     def conv(self, x: Any, weight: Any, bias: Any, layer: Conv) -> Any:
         height, width = layer.padding
-        y = tf.nn.conv2d(
-            _padded(x, (height, height), (width, width)), weight, layer.stride, "VALID"
-        )
+        images = _padded(x, (height, height), (width, width))
+        if layer.depthwise:  # its filters are (H, W, C, 1)
+            filters, strides = tf.transpose(weight, (0, 1, 3, 2)), [1, *[layer.stride] * 2, 1]
+            y = tf.nn.depthwise_conv2d(images, filters, strides, "VALID")
+        else:
+            y = tf.nn.conv2d(images, weight, layer.stride, "VALID")
         y = y if bias is None else tf.nn.bias_add(y, bias)
-        return tf.nn.relu(y) if layer.relu else y
+        return ACTIVATIONS[layer.activation](y)
 
     def norm(self, x: Any, scale: Any, shift: Any, layer: Norm) -> Any:
         if self._training:
@@ -73,7 +71,7 @@ class TensorFlowOperations:
         else:
             mean, variance = tf.zeros_like(scale), tf.ones_like(scale)
             y = tf.nn.batch_normalization(x, mean, variance, shift, scale, layer.epsilon)
-        return tf.nn.relu(y) if layer.relu else y
+        return ACTIVATIONS[layer.activation](y)
 
     def pool(self, x: Any, layer: Pooling) -> Any:
         ends = []
@@ -97,13 +95,13 @@ class TensorFlowOperations:
 
     def dense(self, x: Any, weight: Any, bias: Any, layer: Dense) -> Any:
         y = tf.nn.bias_add(tf.matmul(x, weight), bias)
-        return tf.nn.relu(y) if layer.relu else y
+        return ACTIVATIONS[layer.activation](y)
 
     def join(self, xs: list[Any]) -> Any:
         return tf.concat(xs, 3)
 
-    def add_relu(self, x: Any, y: Any) -> Any:
-        return tf.nn.relu(x + y)
+    def add(self, x: Any, y: Any, layer: Residual) -> Any:
+        return ACTIVATIONS[layer.activation](x + y)
 
 
 def _padded(x: Any, rows: tuple[int, int], columns: tuple[int, int], value: float = 0.0) -> Any:
@@ -122,11 +120,7 @@ class _Network(PeerTrainer, ABC):
         images, labels = problem.data()
         self.images = tf.constant(images.transpose(0, 2, 3, 1))
         self.labels = tf.constant(labels)
-        self.weights = [
-            tf.Variable(array.transpose(2, 3, 1, 0) if array.ndim == 4 else array)
-            for array in problem.weights()
-        ]
-        self.initial = [tf.identity(weight) for weight in self.weights]
+        self.weights = list(map(tf.Variable, self._drawn()))
         self.ops = TensorFlowOperations(self.training)
         self.call = tf.function(self._call, autograph=False, jit_compile=xla)
 
@@ -145,8 +139,13 @@ class _Network(PeerTrainer, ABC):
         """Do the work of one repetition; return a tensor that is computed after all of it."""
 
     def reset(self) -> None:
-        for weight, array in zip(self.weights, self.initial, strict=True):
+        for weight, array in zip(self.weights, self._drawn(), strict=True):
             weight.assign(array)
+
+    def _drawn(self) -> Iterator[Any]:
+        """Return the initial weights, filters as (H, W, inputs, outputs)."""
+        for array in self.problem.weights():
+            yield array.transpose(2, 3, 1, 0) if array.ndim == 4 else array
 
     def train(self, epochs: int) -> None:
         for _ in range(epochs):

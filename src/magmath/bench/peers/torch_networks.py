@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -17,43 +18,53 @@ from magmath.bench.peers.networks import (
     NetworkProblem,
     Norm,
     Pooling,
+    Residual,
     forward,
 )
 from magmath.bench.peers.service import Contestant
 from magmath.bench.peers.torch import wait_for
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
+HALF_TYPES = {
+    f"{prefix}{name}": getattr(torch, name)
+    for prefix in ("mixed-", "")
+    for name in ("bfloat16", "float16")
+}
 Variants = dict[str, Callable[[], PeerTrainer]]
 
-
-def train_eager() -> Contestant:
-    """Training steps in eager mode, images channels first."""
-    return _contestant(lambda problem: {"eager": lambda: TorchTrainer(problem)})
-
-
-def train_channels_last() -> Contestant:
-    """Training steps in eager mode, images channels last."""
-    return _contestant(lambda problem: {"eager": lambda: TorchTrainer(problem, last=True)})
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda x: x,
+    "relu": F.relu,
+    "relu6": F.relu6,
+}
 
 
-def train_compiled() -> Contestant:
-    """Training steps with `torch.compile` of model and loss, in both memory orders."""
-    return _contestant(_compiled(TorchTrainer))
+def eager() -> Contestant:
+    """Eager mode, images channels first."""
+    return _contestant(lambda problem: {"eager": lambda: network(problem)})
 
 
-def infer_eager() -> Contestant:
-    """Inference in eager mode, images channels first."""
-    return _contestant(lambda problem: {"eager": lambda: TorchInference(problem)})
+def channels_last() -> Contestant:
+    """Eager mode, images channels last."""
+    return _contestant(lambda problem: {"eager": lambda: network(problem, last=True)})
 
 
-def infer_channels_last() -> Contestant:
-    """Inference in eager mode, images channels last."""
-    return _contestant(lambda problem: {"eager": lambda: TorchInference(problem, last=True)})
+def eager_or_channels_last() -> Contestant:
+    """Eager mode, in the faster of both memory orders; for float16 on processors, whose other order
+    takes seven times as long, channels last."""
+
+    def variants(problem: NetworkProblem) -> Variants:
+        last: Variants = {"channels last": lambda: network(problem, last=True)}
+        if problem.precision.endswith("float16") and not problem.precision.endswith("bfloat16"):
+            return last
+        return {"channels first": lambda: network(problem)} | last
+
+    return _contestant(variants)
 
 
-def infer_compiled() -> Contestant:
-    """Inference with `torch.compile`, in both memory orders."""
-    return _contestant(_compiled(TorchInference))
+def compiled() -> Contestant:
+    """`torch.compile` of the model, in training with the loss, in both memory orders."""
+    return _contestant(_compiled)
 
 
 def _contestant(variants: Callable[[NetworkProblem], Variants]) -> Contestant:
@@ -61,15 +72,12 @@ def _contestant(variants: Callable[[NetworkProblem], Variants]) -> Contestant:
     return TrainingContestant({"torch": torch.__version__}, NetworkProblem.of, variants)
 
 
-def _compiled(make: Callable[..., PeerTrainer]) -> Callable[[NetworkProblem], Variants]:
-    def variants(problem: NetworkProblem) -> Variants:
-        torch.compiler.reset()
-        return {
-            "channels first": lambda: make(problem, compiled=True),
-            "channels last": lambda: make(problem, last=True, compiled=True),
-        }
-
-    return variants
+def _compiled(problem: NetworkProblem) -> Variants:
+    torch.compiler.reset()
+    return {
+        "channels first": lambda: network(problem, compiled=True),
+        "channels last": lambda: network(problem, last=True, compiled=True),
+    }
 
 
 class TorchOperations:
@@ -81,14 +89,14 @@ class TorchOperations:
         self._norms = 0
 
     def conv(self, x: Any, weight: Any, bias: Any, layer: Conv) -> Any:
-        y = F.conv2d(x, weight, bias, layer.stride, layer.padding)
-        return F.relu(y) if layer.relu else y
+        y = F.conv2d(x, weight, bias, layer.stride, layer.padding, groups=layer.groups)
+        return ACTIVATIONS[layer.activation](y)
 
     def norm(self, x: Any, scale: Any, shift: Any, layer: Norm) -> Any:
         mean, variance = self._statistics[self._norms]
         self._norms += 1
         y = F.batch_norm(x, mean, variance, scale, shift, self.training, 0.1, layer.epsilon)
-        return F.relu(y) if layer.relu else y
+        return ACTIVATIONS[layer.activation](y)
 
     def pool(self, x: Any, layer: Pooling) -> Any:
         pool = F.max_pool2d if layer.kind == "max" else F.avg_pool2d
@@ -105,13 +113,13 @@ class TorchOperations:
 
     def dense(self, x: Any, weight: Any, bias: Any, layer: Dense) -> Any:
         y = F.linear(x, weight, bias)
-        return F.relu(y) if layer.relu else y
+        return ACTIVATIONS[layer.activation](y)
 
     def join(self, xs: list[Any]) -> Any:
         return torch.cat(xs, 1)
 
-    def add_relu(self, x: Any, y: Any) -> Any:
-        return F.relu(x + y)
+    def add(self, x: Any, y: Any, layer: Residual) -> Any:
+        return ACTIVATIONS[layer.activation](x + y)
 
 
 class _Network(PeerTrainer):
@@ -124,17 +132,24 @@ class _Network(PeerTrainer):
         order = torch.channels_last if last else torch.contiguous_format
         images, labels = problem.data()
         device = problem.device
+        self.half = HALF_TYPES.get(problem.precision)
+        mixed = problem.precision.startswith("mixed")
+        self.autocast = partial(torch.autocast, device, self.half, mixed)
         self.images = torch.from_numpy(images).to(device).contiguous(memory_format=order)
         self.labels = torch.from_numpy(labels).to(device)
+        self.statistics = _statistics(problem)
         self.weights = []
-        for array in problem.weights():
-            weight = torch.from_numpy(array).to(device)
-            weight = weight.T.contiguous() if weight.ndim == 2 else weight
+        for weight in self._drawn():
             if weight.ndim == 4:
                 weight = weight.contiguous(memory_format=order)
             self.weights.append(weight.clone().requires_grad_(self.training))
-        self.initial = [weight.detach().clone() for weight in self.weights]
-        self.statistics = _statistics(problem)
+        if problem.is_half:
+            self.images = self.images.to(self.half)
+            self.weights = [w.to(self.half) for w in self.weights]
+            self.statistics = {
+                n: (mean.to(self.half), variance.to(self.half))
+                for n, (mean, variance) in self.statistics.items()
+            }
         self.outputs = self._outputs
         if compiled:  # on a GPU with CUDA graphs
             self.outputs = torch.compile(
@@ -143,17 +158,24 @@ class _Network(PeerTrainer):
 
     def _outputs(self) -> Tensor:
         ops = TorchOperations(self.training, self.statistics)
-        result: Tensor = forward(self.problem.layers, self.images, iter(self.weights), ops)
+        with self.autocast():
+            result: Tensor = forward(self.problem.layers, self.images, iter(self.weights), ops)
         return result
+
+    def _drawn(self) -> Iterator[Tensor]:
+        """Return the initial weights; those of dense layers as PyTorch stores them."""
+        for array in self.problem.weights():
+            weight = torch.from_numpy(array).to(self.problem.device)
+            yield weight.T.contiguous() if weight.ndim == 2 else weight
 
     @torch.no_grad()
     def reset(self) -> None:
-        for weight, array in zip(self.weights, self.initial, strict=True):
+        for weight, array in zip(self.weights, self._drawn(), strict=True):
             weight.copy_(array)
 
     @torch.no_grad()
     def loss(self) -> float:
-        return float(F.cross_entropy(self._outputs(), self.labels))
+        return float(F.cross_entropy(self._outputs().float(), self.labels))
 
 
 @final
@@ -165,13 +187,17 @@ class TorchTrainer(_Network):
     def __init__(self, problem: NetworkProblem, last: bool = False, compiled: bool = False) -> None:
         super().__init__(problem, last, compiled)
         self.optimizer = torch.optim.SGD(self.weights, lr=problem.learning_rate, fused=True)
+        self.scaler = torch.amp.GradScaler(
+            problem.device, enabled=problem.precision == "mixed-float16"
+        )
 
     def train(self, epochs: int) -> None:
         for _ in range(epochs):
             self.optimizer.zero_grad(set_to_none=True)
-            loss = F.cross_entropy(self.outputs(), self.labels)
-            torch.autograd.backward(loss)
-            self.optimizer.step()
+            loss = F.cross_entropy(self.outputs().float(), self.labels)
+            torch.autograd.backward(self.scaler.scale(loss))
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
         wait_for(self.problem.device)
 
 
@@ -186,6 +212,12 @@ class TorchInference(_Network):
             for _ in range(epochs):
                 self.outputs()
         wait_for(self.problem.device)
+
+
+def network(problem: NetworkProblem, last: bool = False, compiled: bool = False) -> PeerTrainer:
+    """Return the formulation that trains or runs the problem's network."""
+    make = TorchTrainer if problem.purpose == "train" else TorchInference
+    return make(problem, last, compiled)
 
 
 def _statistics(problem: NetworkProblem) -> dict[int, tuple[Tensor, Tensor]]:

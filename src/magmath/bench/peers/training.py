@@ -12,6 +12,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any, Generic, Protocol, TypeVar, final
 
+from magmath.bench.peers.resident_memory import forget_peak, peak_resident_bytes, resident_bytes
 from magmath.bench.peers.service import Contestant
 
 TRIALS = 3
@@ -102,6 +103,13 @@ class TrainingContestant(Contestant, Generic[P]):
         self._trainer.reset()
         self._trainer.train(1)
         return {"loss": self._trainer.loss()}
+
+    def peak_bytes(self, case: dict[str, Any]) -> int:
+        before = resident_bytes()
+        trainer = self._variants(self._problem_of(case))[case["variant"]]()
+        forget_peak()
+        self._try(trainer)
+        return peak_resident_bytes() - before
 
     def _try(self, trainer: PeerTrainer) -> tuple[float, float]:
         """Return the seconds of the first epoch, and of a later one."""

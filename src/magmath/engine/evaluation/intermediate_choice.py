@@ -26,15 +26,17 @@ def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> lis
     they are larger than every evaluated array of the expression, for example by broadcasting, or if
     many of them have no array, and are only parts of other pending expressions.
     """
-    found = [x for x in held if not (x.is_leaf_or_constant or x.operation in (SCAN, CUSTOM_CALL))]
-    if not found:
-        return found
+    candidates = [
+        x for x in held if not (x.is_leaf_or_constant or x.operation in (SCAN, CUSTOM_CALL))
+    ]
+    if not candidates:
+        return candidates
     max_elements = max([node.size for node in order if node.value is not None], default=0)
     max_elements = max(max_elements, SHORT)
-    parts = [node for node in found if not has_array(node)]
+    parts = [node for node in candidates if not has_array(node)]
     if sum([node.size for node in parts]) > MAX_PARTS * max_elements:
-        found = [node for node in found if has_array(node) or _is_expensive(node)]
-    fitting = {node for node in found if node.size <= max_elements or _is_expensive(node)}
+        candidates = [node for node in candidates if has_array(node) or _is_expensive(node)]
+    fitting = {node for node in candidates if node.size <= max_elements or _is_expensive(node)}
     return [node for node in order if node in fitting]
 
 

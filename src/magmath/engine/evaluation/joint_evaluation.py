@@ -104,14 +104,14 @@ class JointEvaluation:
         if not (own.updates or own.calls):
             return [], []
         pending = {node for node in order if node.value is None and not node.is_leaf}
-        found = self._of_calls(own, pending)
-        updates = [x for x in self._updates_of(own, order, pending) if x not in found]
-        return found, updates
+        results = self._of_calls(own, pending)
+        updates = [x for x in self._updates_of(own, order, pending) if x not in results]
+        return results, updates
 
     def _of_calls(self, own: _OfThread, pending: set[Node]) -> list[Node]:
         """Return the results of calls of which a gradient is computed."""
         calls, own.calls = own.calls, deque(maxlen=MAX_CALLS)
-        found: dict[Node, None] = {}
+        results: dict[Node, None] = {}
         for call in calls:
             nodes = [node for one in call.gradients if (node := one.node) is not None]
             if pending.isdisjoint(nodes):
@@ -126,8 +126,8 @@ class JointEvaluation:
                 for x in topological(others, cut=True)
                 if x not in pending
             ):
-                found |= dict.fromkeys(others)
-        return list(found)
+                results |= dict.fromkeys(others)
+        return list(results)
 
     def _updates_of(self, own: _OfThread, order: Sequence[Node], pending: set[Node]) -> list[Node]:
         """Return the pending updates that read a value which the nodes in `order` compute, and that
@@ -136,18 +136,18 @@ class JointEvaluation:
             return []
         arrays, own.updates = own.updates, deque(maxlen=MAX_UPDATES)
         largest = max([node.size for node in order if node not in pending], default=0)
-        found: dict[Node, None] = {}
+        updates: dict[Node, None] = {}
         for reference in arrays:
             array = reference()
             if array is None or array.is_known() or array.node.value is not None:
                 continue
-            if array.node in pending or array.node in found:
+            if array.node in pending or array.node in updates:
                 continue
             if array.node.size <= largest and _is_small_addition(array.node, pending):
-                found[array.node] = None
+                updates[array.node] = None
             else:
                 own.updates.append(reference)
-        return list(found)
+        return list(updates)
 
 
 def _is_small_addition(node: Node, pending: set[Node]) -> bool:

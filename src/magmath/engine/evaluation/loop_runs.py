@@ -16,7 +16,7 @@ from magmath.core.dtypes import int64
 from magmath.engine.evaluation.result_records import record_provenance
 from magmath.engine.remote_array import leaf_of, remote_array_of
 from magmath.engine.user_line import user_line
-from magmath.graph import Graph, Node, apply, make_node
+from magmath.graph import Graph, Node, Shape, apply, make_node
 from magmath.graph.provenance.rebuild import rebuilt
 from magmath.layout import Layout
 from magmath.ops import elementwise as e
@@ -24,14 +24,15 @@ from magmath.ops.counted_loops import SCAN, ScanBody
 from magmath.ops.creation import full
 from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
 from magmath.ops.leaves import constant, input_leaf
+from magmath.ops.redistribute import redistribute
+from magmath.passes.loop_layouts import loop_layouts
 from magmath.passes.subgraphs import subgraphs, with_shared_loops
 
 if TYPE_CHECKING:
     from magmath.engine.programs.program_build import Compiled
-    from magmath.engine.remote_array import RemoteArray
+    from magmath.engine.programs.program_runs import ProgramRuns
+    from magmath.passes.environment import Environment
     from magmath.program.instructions import Program
-    from magmath.runtime.messages import Number
-    from magmath.runtime.run_handle import RunHandle
 
 ROW: Mapping[str, Any] = MappingProxyType({"axes": (0,), "extents": (None,), "steps": (1,)})
 MAX_PROGRAMS = 64
@@ -48,7 +49,13 @@ def with_row(x: Node, number: Node, value: Node) -> Node:
 
 
 class ProgramEngine(Protocol):
-    """The methods of the engine that loops use."""
+    """The attributes of the engine that loops use."""
+
+    environment: Environment
+
+    @property
+    def is_training(self) -> bool:
+        """True while programs are parts of a training step."""
 
     def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
         """Return input leaves with the values of nodes."""
@@ -59,15 +66,9 @@ class ProgramEngine(Protocol):
     def compile(self, graph: Graph) -> Compiled:
         """Return the program of a graph."""
 
-    def start(
-        self,
-        compiled: Compiled,
-        given: Sequence[RemoteArray],
-        numbers: Sequence[Number],
-        *,
-        steps: int = 1,
-    ) -> tuple[list[RemoteArray], RunHandle]:
-        """Run a program; return its outputs and the run."""
+    @property
+    def runs(self) -> ProgramRuns:
+        """The runs of programs."""
 
 
 @final
@@ -87,20 +88,16 @@ class LoopPrograms:
     def results(self, loop: Node, inputs: Sequence[Node]) -> list[Node]:
         """Run a loop on leaves; return leaves with its results: the final states and the stacked
         collected values."""
-        engine, body = self._engine, loop.attributes["body"]
-        states, scanned, captured = body.divided(inputs)
-        steps, reverse = loop.attributes["steps"], loop.attributes["reverse"]
-        own = [apply(e.ASTYPE, x, dtype=x.dtype) for x in states]
-        own += [full((steps, *y.shape), constant(0, y.dtype)) for y in body.collected]
-        start = [*engine.evaluate(own), *engine.evaluate([full((), constant(0, int64))])]
-        layouts = [x.layout for x in (*start, *scanned, *captured)]
-        key = body, steps, reverse, tuple(layouts)
+        body, steps = loop.attributes["body"], loop.attributes["steps"]
+        reverse = loop.attributes["reverse"]
+        layouts = [x.layout for x in inputs]
+        key = body, steps, reverse, tuple(layouts), self._engine.is_training
         program = self._programs.find(key)
         if program is None:
-            program = _LoopProgram(engine, body, steps, layouts, reverse=reverse)
+            program = _LoopProgram(self._engine, body, steps, layouts, reverse=reverse)
             self._programs.store(key, program)
         self.last = program.program
-        return program.run(start, [*scanned, *captured])
+        return program.run(inputs)
 
     def without_loops(self, outputs: Sequence[Node]) -> list[Node]:
         """Return expressions with leaves in place of the results of loops, which are run."""
@@ -133,10 +130,9 @@ def has_counted_loop(nodes: Sequence[Node]) -> bool:
 
 @final
 class _LoopProgram:
-    """The program of all steps of a loop, for arrays with certain layouts.
+    """The program of all steps of a loop, for inputs with certain layouts.
 
-    The layouts are those of the states, of the collected values, of the step number, of the arrays
-    of rows and of the captured arrays.
+    Several workers move the inputs to the layouts in which the steps are fastest.
     """
 
     def __init__(
@@ -144,39 +140,27 @@ class _LoopProgram:
         engine: ProgramEngine,
         body: ScanBody,
         steps: int,
-        layouts: Sequence[Layout | None],
+        given: Sequence[Any],
         *,
         reverse: bool,
     ) -> None:
-        self._engine, self._steps = engine, steps
-        index = constant(0, int64)
-        stacked = [(steps, *y.shape) for y in body.collected]
-        shapes = [x.shape for x in body.states] + stacked + [()]
-        types = [x.dtype for x in (*body.states, *body.collected, index)]
-        rows = [((steps, *x.shape), x.dtype) for x in body.rows]
-        kinds = [*zip(shapes, types, strict=True), *rows]
-        kinds += [(x.shape, x.dtype) for x in body.captured]
-        self._places = places = [
-            input_leaf(shape, dtype, layout, None)  # type: ignore[arg-type]
-            for (shape, dtype), layout in zip(kinds, layouts, strict=True)
-        ]
-        count = len(body.states)
-        self._own = len(shapes)  # the arrays that the program updates
-        states, collectors, index = (
-            places[:count],
-            places[count : self._own - 1],
-            places[self._own - 1],
-        )
-        scanned, captured = (
-            places[self._own : self._own + len(rows)],
-            places[self._own + len(rows) :],
-        )
+        self._engine, self._body, self._steps = engine, body, steps
+        self._layouts = layouts = loop_layouts(body, steps, given, engine.environment)
+        self._states = _leaves([x.shape for x in body.states], body.states, layouts.states)
+        rows, stacked = [[(steps, *x.shape) for x in y] for y in (body.rows, body.collected)]
+        self._rows = _leaves(rows, body.rows, layouts.rows)
+        self._collectors = _leaves(stacked, body.collected, layouts.collected)
+        shapes = [x.shape for x in body.captured]
+        self._captured = _leaves(shapes, body.captured, layouts.captured)
+        self._number = index = input_leaf((), int64, engine.environment.whole(()), None)
         number = e.subtract(constant(steps - 1, int64), index) if reverse else index
-        found = body.applied(states, [row_of(x, number) for x in scanned], captured, number)
-        following, collected = found[:count], found[count:]
-        written = [with_row(x, number, y) for x, y in zip(collectors, collected, strict=True)]
+        read = [row_of(x, number) for x in self._rows]
+        found = body.applied(self._states, read, self._captured, number)
+        following, values = found[: len(self._states)], found[len(self._states) :]
+        written = [with_row(x, number, y) for x, y in zip(self._collectors, values, strict=True)]
         counted = e.add(index, constant(1, int64))
-        self._graph = engine.cut(Graph((*following, *written, counted), tuple(places[: self._own])))
+        self._own = (*self._states, *self._collectors, index)
+        self._graph = engine.cut(Graph((*following, *written, counted), self._own))
         self._compiled = engine.compile(self._graph)
 
     @property
@@ -184,13 +168,47 @@ class _LoopProgram:
         """The program that the workers run."""
         return self._compiled.program
 
-    def run(self, own: Sequence[Node], read: Sequence[Node]) -> list[Node]:
-        """Return leaves with the final states and the collected values; `own` are leaves that
-        nothing else references."""
-        values = dict(zip(self._places, (*own, *read), strict=True))
+    def run(self, inputs: Sequence[Node]) -> list[Node]:
+        """Return leaves with the final states and the collected values, for leaves of the loop's
+        inputs."""
+        values = dict(zip(self._own, self._start(inputs), strict=True))
+        _, scanned, captured = self._body.divided(inputs)
+        for place, x in zip((*self._rows, *self._captured), (*scanned, *captured), strict=True):
+            values[place] = self._moved(x, place)
         leaves, compiled = self._graph.leaves, self._compiled
         given = [remote_array_of(values.get(leaves[i], leaves[i])) for i in compiled.inputs]
+        del values
         numbers = [leaves[i].value for i in compiled.scalars]
-        made, run = self._engine.start(compiled, given, numbers, steps=self._steps)
+        made, run = self._engine.runs.start(compiled, given, numbers, steps=self._steps)
         run.values()  # Ctrl-C may stop the run at any step, so results exist after its end only
         return [leaf_of(one) for one in made[:-1]]
+
+    def _start(self, inputs: Sequence[Node]) -> list[Node]:
+        """Return leaves of new arrays that the program updates."""
+        states = self._body.divided(inputs)[0]
+        initial = [apply(e.ASTYPE, x, dtype=x.dtype) for x in states]
+        initial += [full(x.shape, constant(0, x.dtype)) for x in (*self._collectors, self._number)]
+        pairs = zip(initial, self._own, strict=True)
+        found = self._engine.evaluate([redistribute(x, _layout_of(own)) for x, own in pairs])
+        for leaf, own in zip(found, self._own, strict=True):
+            assert leaf.layout == own.layout, (leaf.layout, own.layout)
+        return found
+
+    def _moved(self, x: Node, place: Node) -> Node:
+        """Return the leaf of an array in the layout of a place in the program."""
+        if x.layout == place.layout:
+            return x
+        (leaf,) = self._engine.evaluate([redistribute(x, _layout_of(place))])
+        assert leaf.layout == place.layout, (leaf.layout, place.layout)
+        return leaf
+
+
+def _leaves(shapes: Sequence[Shape], like: Sequence[Node], layouts: Sequence[Layout]) -> list[Node]:
+    """Return leaves of these shapes and layouts, with the types of the nodes `like`."""
+    rows = zip(shapes, like, layouts, strict=True)
+    return [input_leaf(shape, x.dtype, layout, None) for shape, x, layout in rows]
+
+
+def _layout_of(node: Node) -> Layout:
+    assert node.layout is not None
+    return node.layout

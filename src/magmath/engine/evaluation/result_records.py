@@ -20,34 +20,34 @@ MAX_STEPS = 1000
 """The number of steps of the longest recipe that is stored."""
 
 
-def deliver_results(known: Mapping[Node, Node]) -> None:
+def deliver_results(leaves: Mapping[Node, Node]) -> None:
     """Pass the values of nodes to the weak results that refer to these nodes."""
-    for node, leaf in known.items():
+    for node, leaf in leaves.items():
         if node.result is not None:
             node.result.resolve(leaf)
 
 
 def record_provenance(
-    known: Mapping[Node, Node],
+    leaves: Mapping[Node, Node],
     order: Sequence[Node],
     held: Container[Node],
     donated: Sequence[Node] = (),
 ) -> None:
-    """Store in the leaves of `known` nodes how their values were computed.
+    """Store how the values of nodes were computed, in the leaves that hold them.
 
     order    the nodes of the expression
     held     those nodes of it that have other references
     donated  leaves whose memory was overwritten
     """
-    if not known:
+    if not leaves:
         return
     empty = {x: input_leaf(x.shape, x.dtype, x.layout, OVERWRITTEN) for x in donated if x.layout}
-    recipe, operands, position = recipe_of(order, _operands_in(order, known, held), empty)
-    _record_outputs(known, position, Provenance.of(recipe, recipe.last, operands, None))
+    recipe, operands, position = recipe_of(order, _operands_in(order, leaves, held), empty)
+    _record_outputs(leaves, position, Provenance.of(recipe, recipe.last, operands, None))
 
 
 def record_by_structure(
-    known: Mapping[Node, Node],
+    results: Mapping[Node, Node],
     order: Sequence[Node],
     held: Container[Node],
     donated: Sequence[Node],
@@ -61,22 +61,22 @@ def record_by_structure(
     """
     key, leaves = structure
     if donated or not _has_shared_recipe(order, leaves):
-        record_provenance(known, order, held, donated)
+        record_provenance(results, order, held, donated)
         return
-    read = _operands_in(order, known, held)
+    read = _operands_in(order, results, held)
     key = key, *[i for i, node in enumerate(order) if node in read]
     recipe = recipes.find(key)
     if recipe is None:
-        found, operands, position = recipe_of(order, read)
+        whole, operands, position = recipe_of(order, read)
         numbers = [i for i, node in enumerate(order) if node.operation is SCALAR]
-        recipe = found.with_numbers(numbers)
+        recipe = whole.with_numbers(numbers)
         recipes.store(key, recipe)
     else:
         operands = [operand_of(order[i]) for i in recipe.operands]
-        position = {node: i for i, node in enumerate(order) if node in known}
+        position = {node: i for i, node in enumerate(order) if node in results}
     numbers_of_this = [order[i].value for i in recipe.numbers]
     common = Provenance.of(recipe, recipe.last, operands, None, numbers_of_this)
-    _record_outputs(known, position, common)
+    _record_outputs(results, position, common)
 
 
 def _has_shared_recipe(order: Sequence[Node], leaves: Sequence[Node]) -> bool:
@@ -97,18 +97,18 @@ def _has_shared_recipe(order: Sequence[Node], leaves: Sequence[Node]) -> bool:
 
 
 def _operands_in(
-    order: Sequence[Node], known: Mapping[Node, Node], held: Container[Node]
+    order: Sequence[Node], results: Mapping[Node, Node], held: Container[Node]
 ) -> Container[Node]:
     """Return the nodes that are recorded as operands: also the results, if there are several,
     which may be computed from each other."""
-    return held if len(known) == 1 else {*known, *[node for node in order if node in held]}
+    return held if len(results) == 1 else {*results, *[node for node in order if node in held]}
 
 
 def _record_outputs(
-    known: Mapping[Node, Node], position: Mapping[Node, int], common: Provenance
+    leaves: Mapping[Node, Node], position: Mapping[Node, int], common: Provenance
 ) -> None:
     """Set the provenance of leaves, given the record of one output."""
-    for node, leaf in known.items():
+    for node, leaf in leaves.items():
         if node.operation is SCALAR:  # the node is the scalar itself, a number
             set_provenance(leaf, provenance_of(node))
         else:
@@ -118,7 +118,7 @@ def _record_outputs(
 def provenance_of_pending(node: Node) -> Provenance:
     """Return the provenance of a pending node."""
     order = topological((node,), cut=True)
-    known = {node: Node(SCALAR, (), NO_ATTRIBUTES, node.shape, node.dtype)}
-    record_provenance(known, order, live_intermediates(order, (node,)))
-    found = provenance_of(known[node])
-    return found if found is not None else Provenance(node.line, ())
+    leaves = {node: Node(SCALAR, (), NO_ATTRIBUTES, node.shape, node.dtype)}
+    record_provenance(leaves, order, live_intermediates(order, (node,)))
+    provenance = provenance_of(leaves[node])
+    return provenance if provenance is not None else Provenance(node.line, ())

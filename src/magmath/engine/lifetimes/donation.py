@@ -58,16 +58,16 @@ def donate(
     writes = [x for x in pending if x.operation.overwrites_first]
     if sum([x.size for x in writes]) > MAX_PARTS * max([x.size for x in writes], default=0):
         writes = [x for x in writes if has_array(x) or _overwritten(x, held)]
-    found = list(dict.fromkeys([*requested, *writes]))
+    nodes = list(dict.fromkeys([*requested, *writes]))
     targets: list[Node | None] = []
-    for node in list(found):
+    for node in list(nodes):
         target = _overwritten(node, held) if node.value is None else None
         needing = [] if target is None else _depending(order, node.inputs[0])
-        others = [x for x in needing if x in pending and x not in found]
+        others = [x for x in needing if x in pending and x not in nodes]
         fits = sum(x.size for x in others) < node.size
         targets.append(target if fits and target not in targets else None)
-        found += others if targets[-1] else []
-    return tuple(found), (*targets, *(None,) * (len(found) - len(targets)))
+        nodes += others if targets[-1] else []
+    return tuple(nodes), (*targets, *(None,) * (len(nodes) - len(targets)))
 
 
 def _overwritten(node: Node, held: set[Node]) -> Node | None:
@@ -85,11 +85,11 @@ def _overwritten(node: Node, held: set[Node]) -> Node | None:
 
 def _depending(order: Sequence[Node], leaf: Node) -> list[Node]:
     """Return the nodes that need the value of a leaf."""
-    found: set[Node] = {leaf}
+    depending: set[Node] = {leaf}
     for node in order:
-        if node.value is None and any(source in found for source in node.inputs):
-            found.add(node)
-    return [node for node in order if node in found and node is not leaf]
+        if node.value is None and any(source in depending for source in node.inputs):
+            depending.add(node)
+    return [node for node in order if node in depending and node is not leaf]
 
 
 def with_former_values(
@@ -104,8 +104,8 @@ def with_former_values(
     """
     if not overwritten:
         return tuple(targets)
-    found = list(targets) or [None] * len(requested)
+    reused = list(targets) or [None] * len(requested)
     for node, former in overwritten.items():
-        if node in requested and former[0] not in found and not is_referenced(former, order):
-            found[requested.index(node)] = former[0]
-    return tuple(found)
+        if node in requested and former[0] not in reused and not is_referenced(former, order):
+            reused[requested.index(node)] = former[0]
+    return tuple(reused)

@@ -36,14 +36,14 @@ class IntermediateCache:
         self._kept.append(ref(node))
         if len(self._kept) <= MAX_INTERMEDIATES:
             return
-        known = self._kept.popleft()
-        oldest = known()
+        reference = self._kept.popleft()
+        oldest = reference()
         if oldest is None or self._forgets(oldest, []):
             return
         if is_sole_owner(oldest):
             set_value(oldest, None)
         elif _is_uncertain(oldest):
-            self._uncertain.append(known)
+            self._uncertain.append(reference)
             if len(self._uncertain) > _MAX_UNCERTAIN:
                 self._uncertain = [x for x in self._uncertain if _is_uncertain(x())]
 

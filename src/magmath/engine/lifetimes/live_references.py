@@ -76,8 +76,8 @@ def is_value_owned(node: Node) -> bool:
 def bytes_held_alone(order: Sequence[Node]) -> int:
     """Return the bytes of the evaluated arrays that only a pending expression references."""
     held = referenced_elsewhere(order)
-    known = [x for x in order if x not in held and (x.value is not None or x.name == "input")]
-    alone = [x for x in known if x.operation.name != "scalar" and is_value_owned(x)]
+    evaluated = [x for x in order if x not in held and (x.value is not None or x.name == "input")]
+    alone = [x for x in evaluated if x.operation.name != "scalar" and is_value_owned(x)]
     return sum([x.nbytes for x in alone])
 
 

@@ -95,8 +95,8 @@ def _pending() -> list[ArrayHandle]:
     """Return the pending arrays of this thread, the shallowest expressions first."""
     own, array_class = get_ident(), ArrayHandle
     arrays = [x for x in gc.get_objects() if issubclass(type(x), array_class)]
-    found = [x for x in arrays if getattr(x, "thread", None) == own and not x.is_known()]
-    return sorted(found, key=lambda x: x.node.depth)
+    pending = [x for x in arrays if getattr(x, "thread", None) == own and not x.is_known()]
+    return sorted(pending, key=lambda x: x.node.depth)
 
 
 def _compute_holders(engine: EngineMemory) -> None:

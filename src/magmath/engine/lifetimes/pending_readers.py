@@ -64,10 +64,10 @@ def _values_read(array: ArrayHandle) -> dict[Node, list[ref[Node]]]:
         read = [
             (node.inputs[0], ref(node.inputs[1])) for node in order if node.operation.is_version
         ]
-    found: dict[Node, list[ref[Node]]] = {}
+    values: dict[Node, list[ref[Node]]] = {}
     for variable, leaf in read:
-        found.setdefault(variable, []).append(leaf)
-    return found
+        values.setdefault(variable, []).append(leaf)
+    return values
 
 
 _readers: list[_RegisteredReader] = []
@@ -90,12 +90,12 @@ def readers_of_former_values(values: Iterable[tuple[Node, Node]]) -> list[Any]:
     """
     _drop_released()
     current = dict(values)
-    found = []
+    readers = []
     for reader in _readers:
         array = reader.array()
         if array is not None and reader.reads_former_value(current):
-            found.append(array)
-    return found
+            readers.append(array)
+    return readers
 
 
 def _drop_released() -> None:

@@ -45,11 +45,11 @@ class NeededCopies:
         if not any(_is_large(leaf) for leaf in graph.leaves):
             return ()
         key = graph.key
-        found = self._known.find(key)
-        if found is None:
-            found = tuple(_needed_copies(graph, environment))
-            self._known.store(key, found)
-        return found
+        needed = self._known.find(key)
+        if needed is None:
+            needed = tuple(_needed_copies(graph, environment))
+            self._known.store(key, needed)
+        return needed
 
 
 def _is_large(leaf: Node) -> bool:
@@ -109,7 +109,11 @@ class RedistributionCache:
         return self.limit is not None and 2 * held > self.limit
 
     def _evict(self, budget: int) -> None:
-        living = {key: data for key, known in self._recent.items() if (data := known()) is not None}
+        living = {
+            key: data
+            for key, reference in self._recent.items()
+            if (data := reference()) is not None
+        }
         self._recent = OrderedDict((key, ref(data)) for key, data in living.items())
         total = sum(data.copies[layout].nbytes for (_, layout), data in living.items())
         for (number, layout), data in living.items():

@@ -66,11 +66,11 @@ class _Split:
         self._counts = set(division.updates)
         value = {t: x for x, t in zip(graph.outputs, graph.targets, strict=True) if t is not None}
         groups = [[t for t in value if t in server] for server in division.servers]
-        known = {t for group in groups for t in group}.union(division.steps, self._counts)
-        states = _step_states(graph.nodes, value, value.keys() - known)
+        named = {t for group in groups for t in group}.union(division.steps, self._counts)
+        states = _step_states(graph.nodes, value, value.keys() - named)
         self.advance = Graph(tuple([value[t] for t in states]), tuple(states))
         """The next values of the arrays that depend on the number of steps alone."""
-        others = [t for t in value if t not in known and t not in states]
+        others = [t for t in value if t not in named and t not in states]
         self._changing = {t for group in groups for t in group}.union(others)
         self._scalar = _of_numbers(graph.nodes)
         self.copies = {x: y for x, y in division.copies.items() if y in graph.leaves}
@@ -122,11 +122,11 @@ def _private_leaf(node: Node) -> Node:
 
 def _dependent(order: Sequence[Node], seeds: Collection[Node]) -> set[Node]:
     """Return the seeds and all nodes that depend on them."""
-    found = set(seeds)
+    dependent = set(seeds)
     for node in order:
-        if not found.isdisjoint(node.inputs):
-            found.add(node)
-    return found
+        if not dependent.isdisjoint(node.inputs):
+            dependent.add(node)
+    return dependent
 
 
 def _step_states(
@@ -135,8 +135,8 @@ def _step_states(
     """Return the targets whose next value depends on such targets and on Python numbers alone."""
     states = set(candidates)
     while True:
-        known = _of_numbers(order, states)
-        kept = {t for t in states if value[t] in known}
+        computed = _of_numbers(order, states)
+        kept = {t for t in states if value[t] in computed}
         if kept == states:
             return [t for t in value if t in states]
         states = kept
@@ -144,11 +144,11 @@ def _step_states(
 
 def _of_numbers(order: Sequence[Node], others: Collection[Node] = ()) -> set[Node]:
     """Return the nodes that depend on no leaves but Python numbers and some others."""
-    found = set(others)
+    nodes = set(others)
     for node in order:
-        if node.name == "scalar" if node.is_leaf else found.issuperset(node.inputs):
-            found.add(node)
-    return found
+        if node.name == "scalar" if node.is_leaf else nodes.issuperset(node.inputs):
+            nodes.add(node)
+    return nodes
 
 
 @final
@@ -183,11 +183,11 @@ class _Assembly:
         ]
         steps, updates = counted
         states = {t: self._private_copy(t) for t in split.advance.targets if t is not None}
-        known = self.slot | steps | updates | states
-        self.changing = {known[x] for x in (*targets, *private, *split.sent.values())}
-        advance = self._part(split.advance, known, numbers, split.advance.targets)
-        compute = self._part(split.first, known, numbers, list(split.sent.values()))
-        parts = [self._part(one, known, numbers, one.targets) for one in split.updates]
+        slots = self.slot | steps | updates | states
+        self.changing = {slots[x] for x in (*targets, *private, *split.sent.values())}
+        advance = self._part(split.advance, slots, numbers, split.advance.targets)
+        compute = self._part(split.first, slots, numbers, list(split.sent.values()))
+        parts = [self._part(one, slots, numbers, one.targets) for one in split.updates]
         copies = [
             [(self.slot[x], self.slot[y]) for x, y in split.copies.items() if x in server]
             for server in split.servers
@@ -209,8 +209,8 @@ class _Assembly:
                 [(self.slot[x], y) for x, y in states.items()],
             ),
         )  # fmt: skip
-        read, given = [tuple([position[x] for x in group]) for group in (inputs, numbers)]
-        return Compiled(UNSENT, program, read, given)
+        read, scalars = [tuple([position[x] for x in group]) for group in (inputs, numbers)]
+        return Compiled(UNSENT, program, read, scalars)
 
     def _part(
         self,
@@ -225,13 +225,13 @@ class _Assembly:
         former = {y: x for x, y in new.items()}
         changing = [y for x, y in new.items() if slot[x] in self.changing]
         placed = Graph(graph.outputs, graph.targets, graph.emitted).substituted(new)
-        found = lowered(placed, alone, changing)
+        part = lowered(placed, alone, changing)
         read = [former.get(x, x) for x in placed.leaves]
         return WorkerProgram(
-            found.program,
-            [slot[read[i]] for i in found.inputs],
+            part.program,
+            [slot[read[i]] for i in part.inputs],
             [slot[x] for x in outputs if x is not None],
-            [numbers.index(read[i]) for i in found.scalars],
+            [numbers.index(read[i]) for i in part.scalars],
         )
 
     def _new(self, leaf: Node, layout: Layout | None, kind: str) -> int:

@@ -132,12 +132,18 @@ def _described(program: Program, index: int) -> str:
 def _smaller_batch(program: Program, room: int) -> str:
     """Return the remedy of a smaller batch, or an empty string if none fits.
 
-    The memory of second computations is not proportional to the batch, so `program` has none.
+    The memory of second computations is not proportional to the batch, so `program` has none. It
+    has a batch if it reads more than the variables that it updates; arrays of their shapes, such as
+    gradients, are not divided by it.
     """
+    variables = {program.inputs[i] for i in program.donated.values()}
+    if variables.issuperset(program.inputs):
+        return ""
+    updated = {program.slots[i].shape for i in variables}
     extents: Counter[int] = Counter()
     for i in need_of(program).largest:
         slot = program.slots[i]
-        if slot.shape and slot.shape[0] > 1:
+        if slot.shape and slot.shape[0] > 1 and slot.shape not in updated:
             extents[slot.shape[0]] += bytes_of(slot)
     if not extents:
         return ""

@@ -53,9 +53,9 @@ def fit_memory(
     excess = attempts[0].nbytes - aim
     while excess > 0 and len(attempts) <= ROUNDS:
         plan = pipeline.rematerialized(planned, environment, excess)
-        made = lower_plan(plan)
+        built = lower_plan(plan)
         seconds = sum([node_seconds(node, environment) for node in plan.originals])
-        attempts.append(_Attempt(made, need_of(made).nbytes, seconds))
+        attempts.append(_Attempt(built, need_of(built).nbytes, seconds))
         missing = attempts[-1].nbytes - aim
         is_close = -RESERVED_SHARE * room <= missing <= 0
         if is_close or (missing > 0 and attempts[-1].nbytes >= attempts[-2].nbytes):

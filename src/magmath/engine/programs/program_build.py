@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, final
 
 import msgspec
 
+from magmath.core.debugging import debugging
 from magmath.core.dtypes import DType
+from magmath.core.optional_passes import REMATERIALIZATION
 from magmath.core.stage_times import stage
 from magmath.cost import ETHERNET, Level, Link, Machine, Network, current_machine
 from magmath.engine.programs.memory_check import could_exceed, need_of
@@ -105,7 +107,7 @@ def environment_of(pool: Pool) -> Environment:
         pool.mesh, link, shared, pool.deterministic,
         memory_limit=pool.memory_limit, memory_bound=pool.memory_bound, machine=machine,
         threads=topology.threads, fold_bias=pool.fold_bias,
-        fastest_gradients=fastest_gradients if shared else None,
+        fastest_gradients=fastest_gradients if shared else None, without=debugging().without,
     )  # fmt: skip
 
 
@@ -125,6 +127,7 @@ def _team_environment(environment: Environment) -> Environment:
     return Environment(
         Mesh.line(environment.threads), machine.team, shares_memory=True, machine=machine,
         fold_bias=environment.fold_bias, fastest_gradients=environment.fastest_gradients,
+        without=environment.without,
     )  # fmt: skip
 
 
@@ -187,7 +190,7 @@ def lowered(
             return lower(planned, inputs, scalars, environment, donated)
 
     program = lower_plan(planned)
-    if room is not None:
+    if room is not None and REMATERIALIZATION not in environment.without:
         program = fit_memory(planned, program, environment, room, lower_plan)
     return Compiled(
         UNSENT,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, final
 from weakref import ref
@@ -34,13 +35,16 @@ MAX_PROGRAMS = 512
 class ProgramTable:
     """Builds the programs of one pool and keeps the `MAX_PROGRAMS` most recently used."""
 
-    def __init__(self, pool: Pool, copies: RedistributionCache) -> None:
+    def __init__(self, pool: Pool, environment: Environment, copies: RedistributionCache) -> None:
         self._pool = pool
+        self.environment = environment
         self._copies = copies
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._spared: set[int] = set()
         self.built = 0
         """The number of programs that were built, the forgotten ones included."""
+        self.is_training = False
+        """True while all programs are parts of a training step (`Program.training`)."""
 
     def __iter__(self) -> Iterator[Compiled]:
         """Iterate over the programs, the least recently used one first."""
@@ -49,7 +53,6 @@ class ProgramTable:
     def program_of(
         self,
         graph: Graph,
-        environment: Environment,
         *,
         training: bool = False,
         division: AsynchronousDivision | None = None,
@@ -60,17 +63,27 @@ class ProgramTable:
 
         The options are those of `Engine.compile`.
         """
+        training = training or self.is_training
         key = (graph.key, training, division)
         compiled = self._programs.get(key)
         if compiled is not None:
             self._programs.move_to_end(key)
             return compiled
         compiled = self._programs[key] = self._build(
-            graph, environment, training, division, in_range, set(later)
+            graph, training, division, in_range, set(later)
         )
         if len(self._programs) > MAX_PROGRAMS:
             self._forget_oldest()
         return compiled
+
+    @contextmanager
+    def training_step(self) -> Iterator[None]:
+        """Build programs as parts of a training step within this block."""
+        self.is_training = True
+        try:
+            yield
+        finally:
+            self.is_training = False
 
     def note_use(self, compiled: Compiled) -> None:
         """Note a use of a program that did not pass through this table: the program is spared once
@@ -97,17 +110,16 @@ class ProgramTable:
                 self._programs[key] = oldest
                 continue
             del oldest
-            found = held()
-            if found is None:
+            program = held()
+            if program is None:
                 self._pool.forget(identifier)
                 return
-            self._programs[key] = found
-            del found
+            self._programs[key] = program
+            del program
 
     def _build(
         self,
         graph: Graph,
-        environment: Environment,
         training: bool,
         division: AsynchronousDivision | None,
         in_range: Collection[Node],
@@ -118,6 +130,7 @@ class ProgramTable:
         count("programs")
         count("nodes", len(graph.nodes))
         with paused_gc():
+            environment = self.environment
             built = (
                 build_program(
                     graph, environment, pool.topology.device, self._room_for(graph, later)

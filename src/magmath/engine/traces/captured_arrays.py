@@ -71,9 +71,9 @@ def _read(traced: Graph, placeholders: Collection[Node | None]) -> list[Node]:
     or random numbers."""
     varying: set[Node] = set()
     for node in traced.nodes:
-        given = node in placeholders or node.name == "variable"
-        given = given or (node.name == "scalar" and node.value is None)
-        if given or not varying.isdisjoint(node.inputs):
+        varies = node in placeholders or node.name == "variable"
+        varies = varies or (node.name == "scalar" and node.value is None)
+        if varies or not varying.isdisjoint(node.inputs):
             varying.add(node)
     variables = [node for node in varying if node.name == "variable"]
     fixed = [node for node in traced.nodes if node not in varying and node.name != "scalar"]

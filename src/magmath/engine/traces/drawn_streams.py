@@ -72,9 +72,10 @@ class Draws(StreamPosition):
     def numbers(self, steps: int = 1, origin: int = 0) -> dict[Node, int]:
         """Return the scalars of the next run, of `steps` steps from step number `origin`.
 
-        Streams that a `while_loop` draws are not reserved: the run computes their number.
+        Streams after those that a loop draws are not reserved: the run of one step computes their
+        number.
         """
         if self.has_moved:
-            return {self.seed: self.generator.seed, self.first: self.generator.next}
+            return {self.seed: self.generator.seed, self.first: self.generator.next, self._each: 0}
         first = self.generator.skip_for_run(self.count * steps) - origin * self.count
         return {self.seed: self.generator.seed, self.first: first, self._each: self.count}

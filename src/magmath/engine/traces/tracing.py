@@ -124,6 +124,9 @@ class Trace(_Effects):
             draws = self._draws[id(generator)] = Draws(generator, self._step)
         return draws
 
+    def note_move(self, position: StreamPosition) -> None:
+        """Do nothing: a trace keeps its own streams (see `Scope.note_move`)."""
+
     @property
     def computed_draws(self) -> list[Draws]:
         """The draws from generators whose next stream is computed by the run."""
@@ -137,10 +140,10 @@ class Trace(_Effects):
     def numbers_of_run(self, steps: int = 1, origin: int = 0) -> Mapping[Node, float]:
         """Return the numbers of the next run, of `steps` steps from step number `origin`."""
         commit_reservations()
-        found: dict[Node, float] = {leaf: source(steps) for leaf, source in self.numbers.items()}
+        numbers: dict[Node, float] = {leaf: source(steps) for leaf, source in self.numbers.items()}
         for draws in self._draws.values():
-            found |= draws.numbers(steps, origin)
-        return found
+            numbers |= draws.numbers(steps, origin)
+        return numbers
 
     def note_state(self, owner: object) -> None:
         """Record that the function depends on the state of a Python object.
@@ -206,9 +209,13 @@ class Scope(_Effects):
         """Return the next stream that the surrounding code draws from a generator, for a loop that
         moves it."""
         assert self.outer is not None
-        position = self.outer.draws_of(generator)
+        return self.outer.draws_of(generator)
+
+    def note_move(self, position: StreamPosition) -> None:
+        """Record that a loop of the function has moved a stream of the surrounding code."""
         self.moved[position] = None
-        return position
+        if self.outer is not None:
+            self.outer.note_move(position)
 
     def note_state(self, owner: object) -> None:
         """Record that the function depends on the state of a Python object."""

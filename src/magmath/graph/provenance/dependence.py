@@ -28,22 +28,22 @@ class DependenceQuery:
     @staticmethod
     def of(array: Node, *, through_gradients: bool) -> DependenceQuery:
         """Return the query for a leaf with its current value."""
-        made, *found = _queries.get(array, (None,))
-        if not found or made is not array.provenance:  # the leaf of another result now
-            found = [DependenceQuery(), DependenceQuery()]
-            _queries[array] = (array.provenance, *found)
-        query: DependenceQuery = found[through_gradients]
+        provenance, *queries = _queries.get(array, (None,))
+        if not queries or provenance is not array.provenance:  # the leaf of another result now
+            queries = [DependenceQuery(), DependenceQuery()]
+            _queries[array] = (array.provenance, *queries)
+        query: DependenceQuery = queries[through_gradients]
         return query
 
     def recall(
-        self, records: Iterable[ProvenanceRecord], known: dict[ProvenanceRecord, bool]
+        self, records: Iterable[ProvenanceRecord], answers: dict[ProvenanceRecord, bool]
     ) -> None:
         """Add the answers that records store."""
         for one in records:
             if one.answer is self.independent:
-                known[one] = False
+                answers[one] = False
             elif one.answer is self.dependent:
-                known[one] = True
+                answers[one] = True
 
 
 _queries: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
@@ -52,7 +52,7 @@ _queries: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
 def depends_on(
     record: ProvenanceRecord,
     is_source: IsSource,
-    known: dict[ProvenanceRecord, bool],
+    answers: dict[ProvenanceRecord, bool],
     *,
     through_gradients: bool = True,
     through_stops: bool = True,
@@ -62,7 +62,7 @@ def depends_on(
     """Return True if a value was computed, directly or indirectly, from an operand that `is_source`
     accepts; `through_gradients` and `through_stops` as in `ProvenanceRecord.direct_operands`.
 
-    `known` caches the answers for records, which also store those to a `query`. Records of a
+    `answers` caches the answers for records, which also store those to a `query`. Records of a
     smaller depth than `least_depth` do not depend on such an operand.
     """
     stack = [record]
@@ -73,14 +73,14 @@ def depends_on(
         )
         before = [x.provenance for x in read if x.provenance is not None]
         if query is not None:
-            query.recall(before, known)
-        unknown = [one for one in before if one not in known and one.depth >= least_depth]
-        found = any(map(is_source, read)) or any(known.get(one) for one in before)
-        if last not in known and unknown and not found:
+            query.recall(before, answers)
+        unknown = [one for one in before if one not in answers and one.depth >= least_depth]
+        depends = any(map(is_source, read)) or any(answers.get(one) for one in before)
+        if last not in answers and unknown and not depends:
             stack += unknown
             continue
-        known.setdefault(last, found)
+        answers.setdefault(last, depends)
         if query is not None:
-            last.answer = query.dependent if known[last] else query.independent
+            last.answer = query.dependent if answers[last] else query.independent
         stack.pop()
-    return known[record]
+    return answers[record]

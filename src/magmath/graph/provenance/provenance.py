@@ -91,12 +91,12 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         """Return the provenance of a loop's result, by its number; the operands are in the order of
         its recipe."""
         _, length, start, depth = chain_before(operands)
-        found = Provenance(line, operands, length + 1, start, depth, output=output, _loop=loop)
+        provenance = Provenance(line, operands, length + 1, start, depth, output=output, _loop=loop)
         if loop.length <= MAX_LENGTH:
-            found.length += loop.length
+            provenance.length += loop.length
             # All loops of a chain through which gradients pass keep at most this much.
-            found._keep_up_to(SMALL_BYTES * loop.length // MAX_LENGTH)
-        return found
+            provenance._keep_up_to(SMALL_BYTES * loop.length // MAX_LENGTH)
+        return provenance
 
     @property
     def is_dropped(self) -> bool:
@@ -208,8 +208,8 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
                 node = number_node(step, step.value)
             elif read is not None:
                 node = replace(read)
-                if node is None and (known := provenance_before(read)) is not None:
-                    node = before.get(known)
+                if node is None and (record := provenance_before(read)) is not None:
+                    node = before.get(record)
             if node is None and isinstance(step, RecipeStep):
                 node = built_step(step, built, value if i == output else None, self.line)
             built[i] = node

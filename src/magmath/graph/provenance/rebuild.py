@@ -46,11 +46,11 @@ def with_expressions(
     """
     expressions: dict[Node, Node] = {}
     lost: set[Node] = set()
-    known: dict[ProvenanceRecord, bool] = {}
+    answers: dict[ProvenanceRecord, bool] = {}
 
     def depends(provenance: Provenance) -> bool:
         return depends_on(
-            provenance, is_source, known, through_gradients=through_gradients,
+            provenance, is_source, answers, through_gradients=through_gradients,
             through_stops=through_stops,
             least_depth=least_depth, query=query,
         )  # fmt: skip
@@ -83,17 +83,17 @@ def with_expressions(
     return [new[node] for node in roots], lost
 
 
-def rebuilt(roots: Sequence[Node], given: Mapping[Node, Node]) -> list[Node]:
+def rebuilt(roots: Sequence[Node], images: Mapping[Node, Node]) -> list[Node]:
     """Return the roots with other nodes of the same shape and type in place of some nodes.
 
     Nodes that do not depend on these do not change.
     """
-    new: dict[Node, Node] = dict(given)
-    for node in topological_until(roots, given, _inputs_of_unknown):
+    new: dict[Node, Node] = dict(images)
+    for node in topological_until(roots, images, _inputs_of_unknown):
         if node not in new:
             inputs = tuple([new.get(source, source) for source in node.inputs])
-            known = node.value is not None or inputs == node.inputs
-            new[node] = node if known else node.replace(inputs)
+            is_unchanged = node.value is not None or inputs == node.inputs
+            new[node] = node if is_unchanged else node.replace(inputs)
     return [new[node] for node in roots]
 
 

@@ -90,14 +90,14 @@ class Recipe:
         With `through_gradients=False`, nodes that are reached only through results of `mm.grad` are
         left out, and with `through_stops=False` those reached only through `mm.stop_gradient`.
         """
-        found = {output}
+        positions = {output}
         for i in range(output, -1, -1):
             step = self.steps[i]
-            if i not in found or not isinstance(step, RecipeStep):
+            if i not in positions or not isinstance(step, RecipeStep):
                 continue
             if not _is_end(step.operation, through_gradients, through_stops):
-                found.update(step.sources)
-        return sorted(found)
+                positions.update(step.sources)
+        return sorted(positions)
 
     def read_by(
         self, output: int, *, through_gradients: bool = True, through_stops: bool = True
@@ -105,32 +105,32 @@ class Recipe:
         """Return the indices, in `operands`, of those from which an output is computed, without
         itself unless it is an operand; the other arguments as in `reached`."""
         key = (output, through_gradients, through_stops)
-        found = self._read_by.get(key)
-        if found is None:
+        indices = self._read_by.get(key)
+        if indices is None:
             bits = self._operand_bits(through_gradients, through_stops)[output]
             own = -1 if self.steps[output] is None else output
-            found = [k for k, i in enumerate(self.operands) if bits >> k & 1 and i != own]
-            self._read_by[key] = found
-        return found
+            indices = [k for k, i in enumerate(self.operands) if bits >> k & 1 and i != own]
+            self._read_by[key] = indices
+        return indices
 
     def _operand_bits(self, through_gradients: bool, through_stops: bool) -> list[int]:
         """Return for each step the operands that it reaches, as the bits of an integer, so that all
         outputs are known after one pass."""
         key = (through_gradients, through_stops)
-        found = self._bits.get(key)
-        if found is None:
+        bits_of_steps = self._bits.get(key)
+        if bits_of_steps is None:
             own = {i: 1 << k for k, i in enumerate(self.operands)}
-            found = []
+            bits_of_steps = []
             for i, step in enumerate(self.steps):
                 bits = own.get(i, 0)
                 if isinstance(step, RecipeStep) and not _is_end(
                     step.operation, through_gradients, through_stops
                 ):
                     for source in step.sources:
-                        bits |= found[source]
-                found.append(bits)
-            self._bits[key] = found
-        return found
+                        bits |= bits_of_steps[source]
+                bits_of_steps.append(bits)
+            self._bits[key] = bits_of_steps
+        return bits_of_steps
 
 
 def _is_end(operation: Operation, through_gradients: bool, through_stops: bool) -> bool:

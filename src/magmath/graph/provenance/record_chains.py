@@ -116,32 +116,32 @@ def _existing(
         nodes = nodes_before(records[0], through_gradients=through_gradients)
         return {records[0]: _without_provenance(dict.fromkeys([node.known for node in nodes]))}
     numbers: dict[Node, int] = {}
-    found: dict[ProvenanceRecord, int] = {}  # sets of numbers, as the bits of integers
+    reached: dict[ProvenanceRecord, int] = {}  # sets of numbers, as the bits of integers
     stack = [*records]
     while stack:
         last = stack[-1]
         read = last.direct_operands(through_gradients=through_gradients)
         before = [x.provenance for x in read if x.provenance is not None]
-        unknown = [one for one in before if one not in found]
-        if unknown and last not in found:
+        unknown = [one for one in before if one not in reached]
+        if unknown and last not in reached:
             stack += unknown
             continue
         bits = 0
         for node in [node.known for x in read for node in x.nodes()]:
             bits |= 1 << numbers.setdefault(node, len(numbers))
         for one in before:
-            bits |= found[one]
-        found[last] = bits
+            bits |= reached[one]
+        reached[last] = bits
         stack.pop()
     arrays = list(numbers)
     return {
-        one: _without_provenance([x for i, x in enumerate(arrays) if found[one] >> i & 1])
+        one: _without_provenance([x for i, x in enumerate(arrays) if reached[one] >> i & 1])
         for one in records
     }
 
 
 def _without_provenance(nodes: Iterable[Node]) -> list[RecordedOperand]:
-    found = [LeafOperand.of(node) for node in nodes]
-    for leaf in found:
+    operands = [LeafOperand.of(node) for node in nodes]
+    for leaf in operands:
         leaf.forget_provenance()
-    return [*found]
+    return [*operands]

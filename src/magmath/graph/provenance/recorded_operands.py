@@ -115,8 +115,8 @@ class LeafOperand(RecordedOperand, Struct, eq=False, gc=False):
         leaf = self._leaf()
         if leaf is None or leaf.provenance is self.provenance:
             return leaf
-        made = leaf.provenance
-        is_same = self._serial and made is not None and made.serial == self._serial
+        provenance = leaf.provenance
+        is_same = self._serial and provenance is not None and provenance.serial == self._serial
         return leaf if is_same else None
 
     def nodes(self) -> Sequence[Node]:
@@ -239,8 +239,8 @@ class DeferredProvenance(Protocol):
 
 def record_of(leaf: Node) -> ProvenanceRecord | None:
     """Return the record of a leaf, or None if it has none."""
-    found: ProvenanceRecord | DeferredProvenance | None = leaf.provenance
-    return None if found is None else found.recorded(leaf)
+    record: ProvenanceRecord | DeferredProvenance | None = leaf.provenance
+    return None if record is None else record.recorded(leaf)
 
 
 set_provenance: Callable[[Node, ProvenanceRecord | DeferredProvenance | None], None] = (

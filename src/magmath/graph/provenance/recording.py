@@ -54,6 +54,6 @@ def _replace_numbers(steps: list[RecipeEntry], position: Mapping[Node, int]) -> 
     """Store numbers without their nodes, if only this list, the order and the positions of the
     expression, and one operation refer to these."""
     nodes = [step for step in steps if type(step) is Node]
-    for node, found in zip(nodes, references(nodes), strict=True):
-        if found == COUNTING + 4 and node.provenance is None:
+    for node, count in zip(nodes, references(nodes), strict=True):
+        if count == COUNTING + 4 and node.provenance is None:
             steps[position[node]] = NumberStep(node.operation, node.dtype, node.value)

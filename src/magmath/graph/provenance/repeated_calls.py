@@ -83,13 +83,13 @@ class RepeatedCalls:
         self.room -= self._recipe.length
         if numbers:
             self._numbers[call] = numbers
-        made = []
+        results = []
         for output, leaf in enumerate(leaves):
             result = CallResult(self, call, output)
-            made.append(result)
+            results.append(result)
             self._results.append(ref(leaf))
             set_provenance(leaf, result)
-        return made
+        return results
 
     def record(self, call: int) -> list[Provenance]:
         """Return the records of the results of a call, and make those of all calls before."""
@@ -141,26 +141,26 @@ class RepeatedCalls:
         leaf = self._results[call * len(self._outputs) + output]()
         if leaf is None:
             return None
-        made = leaf.provenance
-        if isinstance(made, CallResult):
-            return leaf if made.calls is self and made.call == call else None
-        recorded = call < len(self._records) and any(made is x for x in self._records[call])
+        provenance = leaf.provenance
+        if isinstance(provenance, CallResult):
+            return leaf if provenance.calls is self and provenance.call == call else None
+        recorded = call < len(self._records) and any(provenance is x for x in self._records[call])
         return leaf if recorded else None
 
     def _recorded(self, call: int, operands: tuple[RecordedOperand, ...]) -> list[Provenance]:
         """Return the records of the results of a call, and set them as the provenance of leaves
         that still have these results."""
-        made = []
+        records = []
         for number, output in enumerate(self._outputs):
-            found = Provenance.of(
+            record = Provenance.of(
                 self._recipe, output, operands, self._line, self._numbers.get(call, ())
             )
-            made.append(found)
+            records.append(record)
             leaf = self._held(call, number)
             if leaf is not None and isinstance(leaf.provenance, CallResult):
-                found.serial = leaf.provenance.serial
-                set_provenance(leaf, found)
-        return made
+                record.serial = leaf.provenance.serial
+                set_provenance(leaf, record)
+        return records
 
 
 def _nodes_before(operand: RecordedOperand) -> Sequence[Node]:

@@ -21,7 +21,7 @@ import torch
 from magmath.codegen.background_build import compile_in_background
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
-from magmath.kernels.conv.direct_loops import CODE, JOB, PHASE, WIDTH
+from magmath.kernels.conv.direct_loops import CODE, JOB, PHASE, STARTED, WIDTH
 from magmath.kernels.conv.frozen_filters import frozen_filters
 from magmath.kernels.conv.image_views import has_adjacent_numbers, view_of
 from magmath.kernels.gemm.gemm_candidates import sequence
@@ -329,12 +329,7 @@ class _Plan:
         shared = start + self.threads * self._slot_bytes
         if filters is not None:
             shared = _round_up(filters, _PAGE)
-        changed = {
-            "next_slot": 0, "next_item": 0, "next_filter": 0, "workspace": start,
-            "packed": shared, "sums": shared,
-        }  # fmt: skip
-        for name, value in changed.items():
-            self._job[JOB.index(name)] = value
+        self._job[:STARTED] = shared, shared, start, 0, 0, 0
 
 
 def _round_up(number: int, unit: int) -> int:

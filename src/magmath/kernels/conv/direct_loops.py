@@ -25,8 +25,8 @@ from magmath.kernels.conv.image_views import CONSTANTS
 WIDTH: Final = VECTOR_BYTES // 4
 
 JOB: Final = (
-    "source", "target", "filters", "packed", "sums", "workspace", "slot_bytes", "zeros",
-    "next_slot", "next_item", "next_filter",
+    "packed", "sums", "workspace", "next_slot", "next_item", "next_filter",
+    "source", "target", "filters", "slot_bytes", "zeros",
     "of_filter", "of_unit", "units", "run", "taps", "places", "packed_rows",
     "source_channels", "outputs", "pitch", "depth",
     "step_y", "step_x", "target_step_y", "target_step_x",
@@ -35,7 +35,7 @@ JOB: Final = (
     "chunk_taps", "chunk_parts", "residual", "accumulate", "bias", "relu",
     "shares", "group_parts", "depth_parts",
 )  # fmt: skip
-"""The argument of the exported functions, 64-bit words.
+"""The argument of the exported functions, 64-bit words; the first STARTED change in each call.
 
 source, target   addresses of VIEWs: the images that are read, and those that are written; for the
                  gradient of the filters both are read: x and y
@@ -59,6 +59,8 @@ chunk_taps, …    filter elements that are added at once, or the parts of one e
 residual         the distance of the summand from the target in bytes, used if `accumulate` is not 0
 shares, …        division of the gradients: of blocks, of groups of outputs, of depths
 """
+
+STARTED: Final = JOB.index("next_filter") + 1
 
 PHASE: Final = (
     "start_y", "start_x", "extent_rows", "extent_columns", "phase_taps", "first_row", "offsets",
@@ -312,6 +314,8 @@ def correlate_group(
             begins = step == 0 and part == 0
             ends = step == steps - 1 and part == job[CHUNK_PARTS] - 1
             b = packed + (tap * job[DEPTH] + from_depth) * wide * VECTOR_BYTES
+            share = quotient(taps * depth, UNROLL) * wide * VECTOR_BYTES
+            following = b + taps * depth * wide * VECTOR_BYTES
             adds = job[ACCUMULATE] if begins else 1
             added = to + (job[RESIDUAL] if begins else 0)
             row = bias if ends else 0
@@ -322,8 +326,8 @@ def correlate_group(
                 pixels_tile(
                     high * (VECTORS + 1) + wide, taps, depth,
                     slot + (tap * job[BLOCK_PIXELS] + i) * 8, job[BLOCK_PIXELS] * 8,
-                    from_depth * 4, b, adds, added, slot + job[TARGETS_AT] + i * 8, to, last, row,
-                    cut
+                    from_depth * 4, b, following + min(t, UNROLL) * share, adds, added,
+                    slot + job[TARGETS_AT] + i * 8, to, last, row, cut
                 )
 
 def correlate(record: int64):

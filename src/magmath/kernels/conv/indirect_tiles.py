@@ -35,14 +35,14 @@ class _Pixels(_Indirect):
     """The code for a block of pixels: the sum over filter elements and channels."""
 
     def write(
-        self, taps: Any, depth: Any, table: Any, pitch: Any, shift: Any, b: Any, adds: Any,
-        added: Any, targets: Any, to: Any, last: Any, bias: Any, relu: Any,
+        self, taps: Any, depth: Any, table: Any, pitch: Any, shift: Any, b: Any, following: Any,
+        adds: Any, added: Any, targets: Any, to: Any, last: Any, bias: Any, relu: Any,
     ) -> None:  # fmt: skip
         at, mask = self.builder, self.first(last)
         starts = self.words_at(targets)
         for start in starts:
             self.fetch(at.add(start, to))
-        state = [table, b, *[self.zero] * (self.rows * self.vectors)]
+        state = [table, following, b, *[self.zero] * (self.rows * self.vectors)]
         with self.loop(taps, state) as outer:
             rows = [self.opaque(at.add(row, shift)) for row in self.words_at(outer[0])]
             inner = [*rows, *outer[1:]]
@@ -51,7 +51,7 @@ class _Pixels(_Indirect):
                     self._add(held, steps)
                 inner = held
             outer[:] = [at.add(outer[0], pitch), *inner[self.rows :]]
-        sums = outer[2:]
+        sums = outer[3:]
 
         def with_former() -> list[Any]:
             former = [x for start in starts for x in self.row(at.add(start, added), mask)]
@@ -62,15 +62,19 @@ class _Pixels(_Indirect):
         self.store_rows(self.finished(total, mask, bias, relu), addresses, mask)
 
     def _add(self, state: list[Any], steps: int) -> None:
-        """Add `steps` products. `state`: the addresses of the rows, that in B, the sums."""
-        starts, b, sums = state[: self.rows], state[self.rows], state[self.rows + 1 :]
+        """Add `steps` products. `state`: the addresses of the rows, that of the filters that are
+        needed later, that in B, the sums."""
+        starts, (following, b, *sums) = state[: self.rows], state[self.rows :]
         width = self.vectors * self.width
+        for v in range(self.vectors):
+            self.prefetch(self.plus(following, v * self.width), 2)
         for step in range(steps):
             self.fetch(self.plus(b, AHEAD * width))
             row = self.row(b, None)
             self.add_products([self.plus(start, step) for start in starts], row, sums)
             b = self.plus(b, width)
-        state[:] = [*(self.plus(start, steps) for start in starts), b, *sums]
+        following = self.plus(following, width)
+        state[:] = [*(self.plus(start, steps) for start in starts), following, b, *sums]
 
 
 @final
@@ -140,20 +144,21 @@ def _sizes(name: str, block: type[_Pixels] | type[_Filters]) -> OneOf:
 
 
 INSIDE: Final = {
-    "pixels_tile": (_sizes("pixels_tile", _Pixels), ("int64",) * 14),
+    "pixels_tile": (_sizes("pixels_tile", _Pixels), ("int64",) * 15),
     "filters_tile": (_sizes("filters_tile", _Filters), ("int64",) * 7),
     "copy_vectors": (_Copy("float32", "copy_vectors"), ("int64",) * 6),
     "sum_vectors": (_Sum("float32", "sum_vectors"), ("int64",) * 4),
 }
 """The functions that the outer loops call. `form` is rows · (VECTORS + 1) + vectors.
 
-`pixels_tile(form, taps, depth, table, pitch, shift, b, adds, added, targets, to, last, bias, relu)`
-computes `vectors` vectors of outputs of `rows` pixels. The table has, for each filter element, the
-addresses of the pixels under it; elements are `pitch` bytes apart. `depth` numbers are read
-`shift` bytes behind each address, and multiplied with the rows of b, which are contiguous. The
-results are stored `to` bytes behind the addresses `targets`; if `adds` is not 0, what is `added`
-bytes behind them is added. Then follow the row `bias`, unless it is 0, and ReLU, unless `relu` is
-0. Only `last` lanes of the last vector are accessed.
+`pixels_tile(form, taps, depth, table, pitch, shift, b, following, adds, added, targets, to, last,
+bias, relu)` computes `vectors` vectors of outputs of `rows` pixels. The table has, for each filter
+element, the addresses of the pixels under it; elements are `pitch` bytes apart. `depth` numbers are
+read `shift` bytes behind each address, and multiplied with the rows of b, which are contiguous. For
+every UNROLL rows of b, one of `following` is prefetched to the second-level cache. The results are
+stored `to` bytes behind the addresses `targets`; if `adds` is not 0, what is `added` bytes behind
+them is added. Then follow the row `bias`, unless it is 0, and ReLU, unless `relu` is 0. Only `last`
+lanes of the last vector are accessed.
 
 `filters_tile(form, pixels, table, shift, b, adds, c)` computes `rows` rows of c: sums over pixels
 of the numbers `shift` bytes behind the addresses of the table and the rows of b; c and b are
@@ -163,5 +168,7 @@ contiguous. If `adds` is not 0, the content of c is added.
 lanes behind `lanes` become 0. `sum_vectors(count, source, lds, target)` adds `count` vectors.
 """
 
-CONSTANTS: Final = {"VECTOR_BYTES": VECTOR_BYTES, "ROWS": ROWS, "VECTORS": VECTORS}
+CONSTANTS: Final = {
+    "VECTOR_BYTES": VECTOR_BYTES, "ROWS": ROWS, "VECTORS": VECTORS, "UNROLL": UNROLL,
+}  # fmt: skip
 """Constants for the outer loops."""

@@ -26,17 +26,17 @@ class AbandonedRun:
     def __init__(
         self,
         compiled: Compiled,
-        given: Sequence[RemoteArray],
+        operands: Sequence[RemoteArray],
         numbers: Sequence[Number],
         outputs: Sequence[RemoteArray],
     ) -> None:
-        self._compiled, self._given, self._numbers = compiled, given, numbers
+        self._compiled, self._given, self._numbers = compiled, operands, numbers
         self._outputs = [ref(data) for data in outputs]
 
     def rerun(self, start: Start) -> None:
         """Repeat the run, and give its results to the arrays of the abandoned run."""
-        made, _ = start(self._compiled, self._given, self._numbers)
-        for output, data in zip(self._outputs, made, strict=True):
+        results, _ = start(self._compiled, self._given, self._numbers)
+        for output, data in zip(self._outputs, results, strict=True):
             former = output()
             if former is not None:
                 former.swap(data)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @final
-class FoundProgram:
+class ExpressionProgram:
     """A weak reference to a program, and the positions of its operands among the leaves of an
     expression.
 
@@ -34,5 +34,5 @@ class FoundProgram:
 
     def operands(self, leaves: Sequence[Node]) -> tuple[list[RemoteArray], list[Number]]:
         """Return the program's input arrays and scalars, given an expression's leaves."""
-        given = [remote_array_of(leaves[i]) for i in self._inputs]
-        return given, [leaves[i].value for i in self._scalars]
+        arrays = [remote_array_of(leaves[i]) for i in self._inputs]
+        return arrays, [leaves[i].value for i in self._scalars]

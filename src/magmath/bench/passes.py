@@ -1,0 +1,128 @@
+"""`bench passes`: what each optional pass gains, in networks and their parts.
+
+One system has all passes; each of the others omits one (`core/optional_passes.py`), or native
+segments, which join element-wise operations to loops; the last one omits all of these. A ratio is
+the time without a pass over the time with all. Rematerialization, which pays with time for memory,
+is a system of its own: all passes, under a limit of three quarters of the memory.
+"""
+
+from __future__ import annotations
+
+from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
+from magmath.core.optional_passes import (
+    EPILOGUES,
+    EQUAL_NODES,
+    HOISTING,
+    IN_PLACE,
+    JOINT_SUMS,
+    MEMORY_ORDER,
+    POOLED_MASKS,
+)
+from magmath.core.options import COMPILE_AFTER, DEBUG
+
+ALL, NONE = "all passes", "without all"
+LIMITED = "under a memory limit"
+MEMORY_SHARE = 0.75
+FACTORY = "magmath.bench.contestants.passes:network_or_part"
+OMITTED = (
+    EQUAL_NODES, JOINT_SUMS, POOLED_MASKS, EPILOGUES, IN_PLACE, MEMORY_ORDER, HOISTING,
+)  # fmt: skip
+NO_SEGMENTS = {COMPILE_AFTER.name: "inf"}
+
+# network of the zoo, title, image shape, batches of training and inference, calls of a round
+NETWORKS = [
+    ("resnet18", "ResNet-18", (3, 32, 32), (16, 1), (1, 8)),
+    ("vgg16", "VGG-16, 32×32", (3, 32, 32), (16, 1), (1, 8)),
+    ("lenet5", "LeNet-5", (1, 28, 28), (128, 128), (16, 64)),
+    ("mlp", "MLP", (1, 28, 28), (128, 128), (64, 256)),
+]
+QUICK = ("lenet5",)
+LIMITED_NETWORKS = ("resnet18",)
+# part (`contestants/passes.py`), title, calls of a round
+PARTS = [
+    ("convolution", "convolution, bias, relu", 4),
+    ("normalization", "batch normalization, residual, relu", 4),
+    ("normalization_gradient", "gradient of it", 2),
+    ("pooling_gradient", "gradient of relu and pooling", 2),
+    ("cross_entropy_gradient", "gradient of softmax and cross-entropy", 4),
+    ("adam", "update of 10⁷ parameters by Adam", 2),
+]
+
+
+def _cases(options: RunOptions) -> list[Case]:
+    return [*_network_cases(options), *(() if options.quick else _part_cases())]
+
+
+def _network_cases(options: RunOptions) -> list[Case]:
+    return [
+        Case(
+            name=f"{title}, {purpose}, batch {batch}",
+            parameters={
+                "network": network,
+                "image": image,
+                "purpose": purpose,
+                "batch": batch,
+                "repeats": repeats,
+            },
+            work=float(repeats),
+            unit="s",
+            group=purpose,
+            x=x,
+        )
+        for purpose, which in (("training", 0), ("inference", 1))
+        for x, (network, title, image, batches, calls) in enumerate(NETWORKS)
+        if not options.quick or network in QUICK
+        for batch, repeats in [(batches[which], calls[which])]
+    ]
+
+
+def _part_cases() -> list[Case]:
+    return [
+        Case(title, {"part": part, "repeats": calls}, float(calls), "s", "parts", x)
+        for x, (part, title, calls) in enumerate(PARTS)
+    ]
+
+
+def _unlimited(case: Case) -> str:
+    """Return why a case is not computed under a memory limit."""
+    parameters = case.parameters
+    limited = parameters.get("network") in LIMITED_NETWORKS
+    limited = limited and parameters["purpose"] == "training"
+    return "" if limited else "it has few activations"
+
+
+def _without(*passes: str) -> dict[str, str]:
+    return {DEBUG.name: ",".join(f"without={name}" for name in passes)}
+
+
+def _systems(options: RunOptions) -> list[System]:
+    return [
+        System(ALL, FACTORY),
+        *[System(f"without {name}", FACTORY, environment=_without(name)) for name in OMITTED],
+        System("without native segments", FACTORY, environment=NO_SEGMENTS),
+        System(NONE, FACTORY, environment=_without(*OMITTED) | NO_SEGMENTS),
+        System(
+            LIMITED,
+            FACTORY,
+            settings={"memory_share": MEMORY_SHARE},
+            unsupported_reason=_unlimited,
+        ),
+    ]
+
+
+def _comparisons(options: RunOptions) -> list[Comparison]:
+    others = [system.name for system in _systems(options)][1:]
+    return [
+        Comparison(name, ALL, (name,), constant_mark(1.0 if name == NONE else None))
+        for name in others
+    ]
+
+
+BENCH = Bench(
+    "passes",
+    "what each pass gains, in networks and their parts",
+    "case",
+    _cases,
+    _systems,
+    _comparisons,
+)

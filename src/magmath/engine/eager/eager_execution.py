@@ -1,0 +1,93 @@
+"""Eager execution: the worker of this process computes an expression of small nodes by their
+kernels, without a program."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, final
+
+from magmath.engine.lifetimes.pending_arrays import note_bytes
+from magmath.engine.remote_array import RemoteArray, no_value_error, remote_array_of
+from magmath.graph import Node
+from magmath.ops.leaves import CONSTANT, SCALAR, VARIABLE
+from magmath.ops.redistribute import REDISTRIBUTE
+
+if TYPE_CHECKING:
+    from magmath.engine.programs.program_runs import ProgramRuns
+
+MAX_EAGER_BYTES = 128 << 10
+"""The size of the largest array for which eager execution beats a program of one worker."""
+MAX_REPLICATED_BYTES = 128 << 10
+"""The size of the largest array that is replicated by default, not split. Up to this size eager
+execution also beats programs of several workers, which are messages."""
+
+
+@final
+class EagerExecution:
+    """Eager execution in one pool, if its only worker is in this process.
+
+    max_bytes  the size of the largest arrays that are computed without a program
+    """
+
+    def __init__(self, runs: ProgramRuns, *, deterministic: bool) -> None:
+        self._runs = runs
+        self._pool = pool = runs.pool
+        self._can_execute = pool.is_inline and not deterministic
+        self.max_bytes = MAX_EAGER_BYTES if pool.is_inline else MAX_REPLICATED_BYTES
+
+    @property
+    def _is_possible(self) -> bool:
+        """True if small nodes may be computed without a program, which a profiler could observe."""
+        return self._can_execute and self._runs.profiler is None
+
+    def computes(self, node: Node) -> bool:
+        """Return True if the worker computes a node of this size without a program."""
+        return self._is_possible and node.nbytes <= self.max_bytes
+
+    def numbers_of_operands(
+        self, order: Sequence[Node], requested: Sequence[Node]
+    ) -> dict[Node, int] | None:
+        """Return the numbers of leaves and evaluated nodes if the nodes are computed eagerly.
+
+        Returns None if a program computes them. Eager execution needs the worker of this process
+        and small arrays, each whole on that worker. Raises TracingError for an argument of a
+        function that is being traced.
+        """
+        pool, max_bytes = self._pool, self.max_bytes
+        small = self._is_possible
+        small &= not any(node.operation.is_leaf or node.operation is CONSTANT for node in requested)
+        numbers: dict[Node, int] = {}
+        for node in order:
+            operation, value = node.operation, node.value
+            if operation is SCALAR or operation is VARIABLE:
+                if value is None or operation is VARIABLE:
+                    raise no_value_error()
+            elif not small:
+                continue
+            elif value is not None or operation.is_leaf:
+                data = remote_array_of(node)
+                small = data.layout.is_on_single_worker and data.nbytes <= max_bytes
+                numbers[node] = (
+                    data.number if data.pool is pool else self._runs.checked(data).number
+                )
+            else:
+                small = node.nbytes <= max_bytes and operation is not REDISTRIBUTE
+        return numbers if small else None
+
+    def execute(
+        self, order: Sequence[Node], requested: Sequence[Node], numbers: dict[Node, int]
+    ) -> list[RemoteArray]:
+        """Return the data of requested nodes, given the numbers of their operands."""
+        different = list(dict.fromkeys(requested))  # a mark and its value are the same node now
+        outputs = self._pool.compute(order, different, numbers)
+        note_bytes(self.max_bytes * len(different))  # at most
+        arrays = [
+            RemoteArray(self._pool, number, node.shape, node.dtype, layout)
+            for node, (number, layout) in zip(different, outputs, strict=True)
+        ]
+        if len(different) < len(requested):
+            data = dict(zip(different, arrays, strict=True))
+            arrays = [data[node] for node in requested]
+        if self._pool.interrupts.count:
+            self._pool.interrupt_point()
+        return arrays

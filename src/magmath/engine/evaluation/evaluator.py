@@ -1,0 +1,365 @@
+"""The evaluation of expressions: their values, with those that user code may read next.
+
+An expression of small arrays is computed in this process. For any other the program is found by the
+structure of the expression; only on a miss is the graph built, planned and sent to the workers. A
+run then names the program, the numbers of its inputs and the values of its scalars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Mapping, Sequence
+from contextlib import nullcontext
+from typing import NamedTuple, Protocol, final
+
+from magmath.core.bounded_memo import RecentlyUsed
+from magmath.core.paused_gc import paused_gc
+from magmath.core.stage_times import stage
+from magmath.core.traceback_cleanup import clear_frames
+from magmath.engine.data_failures import any_pending_fallible
+from magmath.engine.eager.eager_arrays import EagerArrays
+from magmath.engine.eager.eager_execution import EagerExecution
+from magmath.engine.evaluation.intermediate_choice import worthwhile_intermediates
+from magmath.engine.evaluation.joint_evaluation import JointEvaluation, Pending
+from magmath.engine.evaluation.loop_runs import LoopPrograms, has_counted_loop
+from magmath.engine.evaluation.redistributed_copies import (
+    RedistributedCopies,
+    is_redistribution_of_value,
+)
+from magmath.engine.evaluation.result_records import (
+    RecipeMemo,
+    deliver_results,
+    record_by_structure,
+    record_provenance,
+)
+from magmath.engine.lifetimes.donation import donate, is_small_write, with_former_values
+from magmath.engine.lifetimes.intermediate_cache import IntermediateCache
+from magmath.engine.lifetimes.live_references import is_unobservable, live_intermediates
+from magmath.engine.programs.cut import cut
+from magmath.engine.programs.expression_program import ExpressionProgram
+from magmath.engine.programs.program_runs import ProgramRuns
+from magmath.engine.programs.program_table import ProgramTable
+from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
+from magmath.graph import Graph, Node, set_value, structure_of, topological
+from magmath.layout import Layout
+from magmath.ops.leaves import INPUT, SCALAR
+from magmath.passes.expand import expand
+
+MAX_STRUCTURES = 512
+"""Structures of expressions whose programs and recipes are found without building a graph."""
+EAGER_WRITES = 64
+"""Depth of a pending expression at which the next small write (`x[i] = v`) computes it."""
+NO_VALUES: Mapping[Node, list[Node]] = {}
+NO_CONTEXT = nullcontext()
+
+
+class Target(Protocol):
+    """The methods of a variable that the engine uses."""
+
+    @property
+    def layout(self) -> Layout:
+        """The distribution of the value over the workers."""
+
+    def release(self) -> list[Node]:
+        """Return a list with the value's leaf, which only the list, the variable and user code
+        reference."""
+
+    def set_value(self, data: RemoteArray) -> None:
+        """Store a new value."""
+
+
+@final
+class _Expression(NamedTuple):
+    """What one evaluation computes.
+
+    outputs   the requested nodes, then those that are computed with them
+    order     the nodes that the outputs need, up to evaluated ones, in topological order
+    held      the intermediates among them that something refers to
+    results   the outputs that are results of calls, whose gradients exist
+    """
+
+    outputs: tuple[Node, ...]
+    order: list[Node]
+    held: Container[Node]
+    results: Sequence[Node]
+
+
+@final
+class Evaluator:
+    """Computes the values of expressions on one pool, and those that are assigned to variables."""
+
+    def __init__(
+        self,
+        programs: ProgramTable,
+        runs: ProgramRuns,
+        copies: RedistributedCopies,
+        eager_arrays: EagerArrays,
+        eager: EagerExecution,
+        loops: LoopPrograms,
+    ) -> None:
+        self._pool = runs.pool
+        self._programs = programs
+        self._runs = runs
+        self._copies = copies
+        self._eager_arrays = eager_arrays
+        self._eager = eager
+        self._loops = loops
+        self._by_structure: RecentlyUsed[Hashable, ExpressionProgram] = RecentlyUsed(MAX_STRUCTURES)
+        self._recipes: RecipeMemo = RecentlyUsed(MAX_STRUCTURES)
+        self._intermediates = IntermediateCache(self._pool)
+        self._joint = JointEvaluation()
+
+    def clear(self) -> None:
+        """Forget the programs and recipes of all structures."""
+        self._by_structure.clear()
+        self._recipes.clear()
+
+    def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
+        """Return input leaves with the values of `nodes`.
+
+        Raises TracingError for nodes that depend on arguments of a function that is being traced.
+        """
+        leaves = {x: self._copies.leaf(x) for x in nodes if is_redistribution_of_value(x)}
+        if self._eager_arrays.max_eager_bytes > 0:
+            for node in nodes:
+                leaf = None if node in leaves else self._eager_arrays.value_leaf(node)
+                if leaf is not None:
+                    leaves[node] = leaf
+        requested = tuple(dict.fromkeys([node for node in nodes if node not in leaves]))
+        leaves |= self._values_of(requested) if requested else {}
+        deliver_results(leaves)
+        return [leaves[node] for node in nodes]
+
+    def assign(self, pairs: Sequence[tuple[Target, Node]]) -> None:
+        """Compute and store new values of variables.
+
+        A new value is computed in the memory of the former one, unless that has other references.
+        If an operation can fail depending on its data, this waits for the result first, so that the
+        variables keep their values after a failure.
+        """
+        self._runs.wait_for_fallible_run()
+        self.forget_failed()
+        nodes = dict.fromkeys([node for _, node in pairs])
+        eager = self._assigned_eagerly(pairs)
+        leaves = {node: node.known for node in nodes}
+        requested = tuple([node for node in nodes if _is_pending(node) and node not in eager])
+        order = topological(requested, cut=True)
+        certain = not any_pending_fallible(order)
+        overwritten = {node: v.release() for v, node in pairs} if certain else {}
+        with self._pool.defer_interrupts():
+            if requested:
+                computed = self._values_of(requested, overwritten)
+                if not certain:
+                    self._runs.wait()
+                deliver_results(computed)
+                leaves |= computed
+            for v, node in pairs:
+                v.set_value(eager.get(node) or remote_array_of(leaves[node]))
+
+    def _assigned_eagerly(self, pairs: Sequence[tuple[Target, Node]]) -> dict[Node, RemoteArray]:
+        """Return the values of small pending nodes that this process computes."""
+        if not self._eager_arrays.max_eager_bytes:
+            return {}
+        values = {
+            node: self._eager_arrays.assigned_value(node, v.layout)
+            for v, node in pairs
+            if _is_pending(node)
+        }
+        return {node: data for node, data in values.items() if data is not None}
+
+    def _values_of(
+        self, requested: tuple[Node, ...], overwritten: Mapping[Node, list[Node]] = NO_VALUES
+    ) -> dict[Node, Node]:
+        """Return input leaves with the values of nodes.
+
+        `overwritten` maps the new values of variables to the leaves of the former values.
+        """
+        try:
+            return self._values_of_expression(requested, overwritten)
+        except BaseException as error:
+            clear_frames(error)  # references count: `live_intermediates`
+            raise
+
+    def _values_of_expression(
+        self, requested: tuple[Node, ...], overwritten: Mapping[Node, list[Node]]
+    ) -> dict[Node, Node]:
+        expression = self._expression_of(requested)
+        outputs = expression.outputs
+        order, expanded = expression.order, outputs
+        lowered = [x for x in order if x.operation.lower_to is not None and x.value is None]
+        if lowered and has_counted_loop(lowered):
+            return self._values_through_loops(expression, len(requested))
+        if lowered:
+            simpler = expand(cut(Graph(outputs)))
+            order, expanded = simpler.nodes, simpler.outputs
+        numbers = self._eager.numbers_of_operands(order, expanded)
+        if numbers is not None:
+            data = self._eager.execute(order, expanded, numbers)
+            leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
+            record_provenance(leaves, expression.order, expression.held)
+        else:
+            targets: tuple[Node | None, ...] = ()
+            if expanded is outputs and self._may_donate(order, outputs):
+                outputs, targets = donate(order, outputs)
+                targets = with_former_values(order, outputs, targets, overwritten)
+            leaves = self._known_by_program(expression, outputs, targets)
+        others = outputs[len(requested) :]
+        self._set_intermediates(others, leaves, expression.order, expression.results)
+        return leaves
+
+    def _values_through_loops(self, expression: _Expression, requested: int) -> dict[Node, Node]:
+        """Return input leaves with the values of an expression that contains loops."""
+        outputs = expression.outputs
+        rest = self._loops.without_loops(cut(Graph(outputs)).outputs)
+        pending = [x for x in rest if x.operation is not INPUT]
+        values = dict(zip(pending, self.evaluate(pending), strict=True))
+        leaves = {x: values.get(y, y) for x, y in zip(outputs, rest, strict=True)}
+        record_provenance(leaves, expression.order, expression.held)
+        self._set_intermediates(outputs[requested:], leaves, expression.order, expression.results)
+        return leaves
+
+    def _expression_of(self, requested: tuple[Node, ...]) -> _Expression:
+        """Return the expression of requested nodes and of those that are computed with them."""
+        outputs, order = requested, topological(requested, cut=True)
+        results, updates = self._joint.nodes_with(order)
+        if results or updates:
+            outputs = (*outputs, *results, *updates)
+            order = topological(outputs, cut=True)
+        held = live_intermediates(order, outputs)
+        if self._pool.memory_limit is None:
+            outputs = (*outputs, *worthwhile_intermediates(order, held))
+        return _Expression(outputs, order, held, results)
+
+    def _known_by_program(
+        self,
+        expression: _Expression,
+        outputs: tuple[Node, ...],
+        targets: tuple[Node | None, ...],
+    ) -> dict[Node, Node]:
+        """Return input leaves with the values of outputs, which a program computes; `targets` are
+        the leaves whose memory it reuses."""
+        donated = [leaf for leaf in targets if leaf is not None]
+        if donated:
+            self._runs.wait_for_fallible_run()
+        with self._pool.defer_interrupts() if donated else NO_CONTEXT:
+            structure = structure_of(expression.order, outputs, targets)
+            data = self._run_program(expression.order, outputs, targets, structure)
+            leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
+            record_by_structure(
+                leaves, expression.order, expression.held, donated, structure, self._recipes
+            )
+            if donated:  # the expressions cannot be recomputed
+                for node, leaf in leaves.items():
+                    set_value(node, leaf)
+        return leaves
+
+    def _may_donate(self, order: Sequence[Node], requested: Sequence[Node]) -> bool:
+        """Return True if no failure of the expression could follow a write to donated memory.
+
+        Worker processes report failures later. In this process nothing fails after the only write,
+        which checks its indices first.
+        """
+        if not any_pending_fallible(order):
+            return True
+        writes = [x for x in order if x.operation.overwrites_first and x.value is None]
+        return self._pool.is_inline and len(requested) == 1 and writes == list(requested)
+
+    def _run_program(
+        self,
+        order: Sequence[Node],
+        requested: tuple[Node, ...],
+        targets: tuple[Node | None, ...],
+        structure: tuple[Hashable, list[Node]],
+    ) -> list[RemoteArray]:
+        """Compute nodes by their program, which is found by the structure of the expression."""
+        key, leaves = structure
+        program = self._by_structure.find(key)
+        compiled = None if program is None else program.compiled()
+        if program is None or compiled is None:
+            with paused_gc(), stage("look up"):
+                graph = cut(Graph(requested, targets), order)
+                copied = self._copies.substituted_in(graph, make=True)
+                compiled = self._programs.program_of(copied)
+            if copied is not graph:  # it reads copies of some leaves
+                return self._runs.run(compiled, copied.leaves)[0]
+            program = ExpressionProgram(compiled, graph, leaves)
+            self._by_structure.store(key, program)
+        self._programs.note_use(compiled)
+        return self._runs.start(compiled, *program.operands(leaves))[0]
+
+    def _set_intermediates(
+        self,
+        nodes: Sequence[Node],
+        leaves: Mapping[Node, Node],
+        expression: Sequence[Node],
+        results: Sequence[Node],
+    ) -> None:
+        """Set the values of nodes that user code refers to and that were computed with others.
+
+        Their arrays drop the expression, unless it serves gradients by variables, or recomputation
+        after a failure. Arrays of `results`, whose gradients exist, drop it like requested ones.
+        """
+        certain = bool(nodes) and self._is_certain(expression)
+        for node in nodes:
+            can_drop = certain and (not node.reads_version or node in results)
+            array = node.user_array() if can_drop and node.user_array is not None else None
+            if array is not None and array.node is node:
+                array.set_known(leaves[node])
+                continue
+            set_value(node, leaves[node])
+            donated = self._pool.is_inline or certain  # a written value cannot be recomputed
+            if not (donated and node.operation.overwrites_first):
+                self._intermediates.add(node)
+
+    def _is_certain(self, expression: Sequence[Node]) -> bool:
+        """Return True if the run of an expression cannot fail for its data, and neither can a run
+        on which it depends."""
+        if any_pending_fallible(expression):
+            return False
+        if not self._runs.has_uncertain_runs:
+            return True
+        operands = [
+            remote_array_of(x)
+            for x in expression
+            if x.operation is INPUT or (x.value is not None and not x.is_leaf)
+        ]
+        return not any(
+            x.has_failed or (x.origin is not None and x.origin.is_pending) for x in operands
+        )
+
+    def forget_failed(self) -> list[Node]:
+        """Drop intermediate values of failed runs, so that they are computed again on use; return
+        their nodes."""
+        return self._intermediates.forget_failed()
+
+    def note_update(self, array: Pending, node: Node) -> None:
+        """Register an array after an update in place: a later evaluation of other arrays may
+        compute it in the same program. Small arrays are computed when they are read."""
+        signature = node.signature
+        if signature is not None and signature.nbytes > self._eager.max_bytes:
+            self._joint.note_update(array)
+
+    def note_gradients(self, gradients: Sequence[Pending], value: Pending) -> None:
+        """Register the gradients of a function and its value: an evaluation of one gradient
+        computes the others and the value in the same program."""
+        if self._pool.memory_limit is None:
+            self._joint.note_gradients(gradients, value)
+
+    def should_evaluate_now(self, own: Sequence[Node]) -> bool:
+        """Return True if a written array, the first of `own`, should be computed at once.
+
+        That is so if no live reference outside `own` could be differentiated later. A write that
+        depends on an earlier pending write stays pending, and so do up to `EAGER_WRITES` operations
+        with small writes, since one evaluation of them all is faster.
+        """
+        written = own[0]
+        if self._eager.computes(written):
+            if written.depth < EAGER_WRITES and is_small_write(written, self._eager.max_bytes):
+                return False
+        elif any(x.operation.overwrites_first and x.value is None for x in written.inputs[:1]):
+            return False
+        return is_unobservable(topological(own[:1], cut=True), own)
+
+
+def _is_pending(node: Node) -> bool:
+    """Return True for a node without a computed value."""
+    return node.value is None or node.operation is SCALAR

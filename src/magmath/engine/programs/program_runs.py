@@ -1,0 +1,175 @@
+"""The runs of programs on one pool: they are started, waited for, and repeated if abandoned.
+
+A run is asynchronous: the arrays of its outputs exist at once, and later runs may read them. The
+workers do all runs in order, so what waits for all of them waits for the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, final
+
+from magmath.engine.lifetimes.pending_arrays import note_bytes
+from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
+from magmath.engine.programs.abandoned_run import AbandonedRun
+from magmath.engine.programs.program_build import Compiled
+from magmath.engine.remote_array import RemoteArray, remote_array_of
+from magmath.errors import MagmathError
+from magmath.graph import Node
+
+if TYPE_CHECKING:
+    from magmath.runtime.messages import Number
+    from magmath.runtime.pool import Pool
+    from magmath.runtime.run_handle import ProgressCallback, RunHandle
+
+
+@final
+class ProgramRuns:
+    """The runs on one pool.
+
+    profiler  receives each run after its end; None: no run is measured
+    """
+
+    def __init__(self, pool: Pool, copies: RedistributionCache) -> None:
+        self.pool = pool
+        self.profiler: Callable[[RunHandle], object] | None = None
+        self._copies = copies
+        self._last: RunHandle | None = None
+        self._last_fallible: RunHandle | None = None  # the last run that can fail for some data
+
+    def run(
+        self,
+        compiled: Compiled,
+        leaves: Sequence[Node],
+        *,
+        steps: int = 1,
+        progress: ProgressCallback | None = None,
+        asynchronous: bool = False,
+    ) -> tuple[list[RemoteArray], RunHandle]:
+        """Run a program on the data of `leaves`; return the data of the outputs and the run.
+
+        The caller must give variables among the targets their new data. Raises MagmathError for
+        data of another pool.
+        """
+        operands = [remote_array_of(leaves[i]) for i in compiled.inputs]
+        numbers = [leaves[i].value for i in compiled.scalars]
+        return self.start(
+            compiled, operands, numbers, steps=steps, progress=progress, asynchronous=asynchronous
+        )
+
+    def start(
+        self,
+        compiled: Compiled,
+        operands: Sequence[RemoteArray],
+        numbers: Sequence[Number],
+        *,
+        steps: int = 1,
+        progress: ProgressCallback | None = None,
+        asynchronous: bool = False,
+    ) -> tuple[list[RemoteArray], RunHandle]:
+        """Like `run`, with the program's input arrays and scalars in order."""
+        if self.pool.memory_limit is not None:
+            self._copies.make_room(self.pool.array_bytes, compiled.new_bytes)
+        timed = self.profiler is not None
+        run = self.pool.run(
+            compiled.identifier,
+            self.numbers_of(operands),
+            numbers,
+            steps=steps,
+            progress=progress,
+            timed=timed,
+            asynchronous=asynchronous,
+        )
+        self._last = run
+        if compiled.is_fallible and not self.pool.is_inline:
+            self._last_fallible = run
+        if self.profiler is not None:
+            run.values()
+            self.profiler(run)
+        outputs = []
+        for number, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
+            outputs.append(RemoteArray(self.pool, number, shape, dtype, layout, run))
+        note_bytes(compiled.result_bytes)
+        if run.can_be_abandoned and self.pool.memory_limit is None:
+            run.recovery = AbandonedRun(compiled, tuple(operands), tuple(numbers), outputs)
+        if self.pool.interrupts.count:
+            self.pool.interrupt_point()
+        return outputs, run
+
+    def restore(self, operands: Sequence[RemoteArray]) -> None:
+        """Recompute those of the arrays whose run was interrupted and abandoned."""
+        for data in operands:
+            run = data.origin
+            if (
+                run is not None
+                and run.recovery is not None
+                and self.pool.was_abandoned(data.number)
+            ):
+                run.recovery.rerun(self.start)
+
+    def wait_for_fallible_run(self) -> None:
+        """Wait for the last run that can fail for its data; raise its failure. This precedes what
+        would replace values by results of such runs, or of runs that read them."""
+        run = self._last_fallible
+        if run is not None:
+            if run.is_pending:
+                run.wait()
+            self._last_fallible = None
+        if self.pool.any_failed:
+            self.drain()
+
+    @property
+    def has_uncertain_runs(self) -> bool:
+        """True if a run that can fail for its data may be pending, or if one has failed."""
+        return self._last_fallible is not None or self.pool.any_failed
+
+    def has_succeeded(self, data: RemoteArray) -> bool:
+        """Wait for the run that computes an array; return False if it has failed. Failures are not
+        raised."""
+        if data.pool is not self.pool or self.pool.is_inline:
+            return True
+        if self.pool.any_failed:
+            self.restore([data])
+        if data.origin is not None:
+            data.origin.complete()
+        return not data.has_failed
+
+    def wait_for(self, leaves: Sequence[Node]) -> None:
+        """Wait until all started runs are done. Raises their failures, and those of the leaves."""
+        self.wait()
+        if self.pool.any_failed:
+            data = [remote_array_of(x) for x in leaves]
+            self.restore(data)
+            for x in data:
+                if x.has_failed:
+                    self.pool.raise_failure(x.number)
+
+    def drain(self) -> None:
+        """Wait until all started runs are done. Failures are not raised."""
+        if self._last is not None and not self.pool.is_inline:
+            self._last.complete()
+            self._last = self._last_fallible = None
+
+    def wait(self) -> None:
+        """Wait until all started runs are done. Raises their failures, once."""
+        run = self._last
+        if run is not None and run.is_pending:
+            run.values()
+        elif run is not None:  # its failure may have been raised
+            self.pool.finish()
+
+    def numbers_of(self, operands: Sequence[RemoteArray]) -> list[int]:
+        """Return the numbers of arrays. Raises MagmathError for data of another pool."""
+        if self.pool.any_failed:
+            self.restore(operands)
+        pool = self.pool
+        return [x.number if x.pool is pool else self.checked(x).number for x in operands]
+
+    def checked(self, data: RemoteArray) -> RemoteArray:
+        """Return the data. Raises MagmathError for data of another pool."""
+        if data.pool is not self.pool:
+            raise MagmathError(
+                f"an array of shape {data.shape} belongs to another pool, which has ended or is "
+                f"not the current one; make it again in this pool (mm.init starts with no arrays)"
+            )
+        return data

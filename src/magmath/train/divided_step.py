@@ -1,0 +1,60 @@
+"""Training steps that contain long loops: several programs, which the controller starts in order.
+
+A step is divided at its loops, as a compiled function is (`transform/subgraph_programs.py`), so
+planning takes the same time for loops of any number of steps. The last program updates the
+variables in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, final
+
+from magmath.api.creation import asarray
+from magmath.arrays.array import Array
+from magmath.engine import session
+from magmath.engine.run_numbers import rollback_on_failure
+from magmath.engine.traces.tracing import Trace
+from magmath.graph import Graph, Node
+from magmath.passes.subgraphs import without_versions
+from magmath.transform.compiled import compile
+from magmath.transform.subgraph_programs import SubgraphPrograms
+
+if TYPE_CHECKING:
+    from magmath.diagnostics.explanation import Explanation
+
+
+@final
+class DividedStep:
+    """The programs of a traced step.
+
+    trace   the variables and the random numbers of the step
+    graph   its targets are variables; it emits numbers
+    """
+
+    def __init__(self, trace: Trace, graph: Graph) -> None:
+        self._trace, self._draws = trace, trace.computed_draws
+        variables = {leaf: leaf.value() for leaf in graph.leaves if leaf.name == "variable"}
+        numbers = [draws.number for draws in self._draws]
+        roots = without_versions([*graph.outputs, *graph.emitted, *numbers], {})
+        count, self._emitted = len(graph.outputs), len(graph.emitted)
+        targets = [variables[leaf] for leaf in graph.targets if leaf is not None]
+        assigned = dict(zip(targets, roots[:count], strict=True))
+        self._programs = SubgraphPrograms(roots[count:], (), compile, variables, assigned)
+
+    def run(
+        self, data: Mapping[Node, Node], numbers: Mapping[Node, float], step: int
+    ) -> list[float]:
+        """Run the step of this number on these operands and numbers; return what it emits."""
+        with session.engine().training_step(), rollback_on_failure():
+            numbers = {**numbers, **self._trace.numbers_of_run(origin=step)}
+            given = {x: Array(leaf) for x, leaf in data.items()}
+            given |= {x: asarray(value, dtype=x.dtype) for x, value in numbers.items()}
+            found = self._programs.run(given)
+        for draws, number in zip(self._draws, found[self._emitted :], strict=True):
+            draws.generator.skip_for_run(int(number) - draws.generator.next)
+        return [float(x) for x in found[: self._emitted]]
+
+    def explain(self) -> Explanation:
+        """Return the explanation of the programs of the last step."""
+        return self._programs.explain()

@@ -1,0 +1,144 @@
+"""Training steps are divided at their long loops: losses, parameters, buffers and random numbers are
+those of unrolled loops, for every strategy and number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath import nn
+from magmath.ops import counted_loops
+from magmath.parallel import (
+    STRATEGIES,
+    Asynchronous,
+    Auto,
+    CompiledStep,
+    DataParallel,
+    WeightAveraging,
+)
+from magmath.transform import traced_loop
+
+SAMPLES, LENGTH, WIDTH = 12, 5, 3
+DRAW = np.random.default_rng(3)
+X = DRAW.normal(size=(SAMPLES, LENGTH, WIDTH))
+Y = DRAW.integers(0, 2, SAMPLES)
+WEIGHT = DRAW.normal(size=(WIDTH, WIDTH))
+STRATEGIES_OF_STEPS = [
+    *[name for name, strategy in STRATEGIES.items() if not strategy.is_asynchronous],
+    Auto(accumulate=2),
+    DataParallel("ring", accumulate=2),
+    DataParallel(messages="1-bit"),
+    WeightAveraging(2, every=2),
+    Asynchronous(2, schedule=[0, 1]),
+]
+POOLS = [("inline", 1), ("shared", 2), ("messages", 3)]
+
+
+@contextmanager
+def limits(operations: int) -> Iterator[None]:
+    """Unroll loops of up to this many operations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counted_loops, "MAX_UNROLLED", operations)
+        patch.setattr(traced_loop, "MIN_STEPS", 1)
+        yield
+
+
+class Noisy(nn.Module):
+    """A loop whose steps draw random numbers and assign a running statistic."""
+
+    def __init__(self) -> None:
+        self.weight = nn.Parameter(WEIGHT)
+        self.seen = nn.Buffer(mm.zeros((WIDTH,)))
+
+    def __call__(self, x: mm.Array) -> mm.Array:
+        def step(h: mm.Array, row: mm.Array) -> Any:
+            noise = mm.random.uniform(size=row.shape, dtype=row.dtype)
+            h = mm.tanh(h @ self.weight + row * noise)
+            self.seen.assign(self.seen * 0.5 + mm.mean(h, axis=0))
+            return h, h
+
+        _, hs = mm.scan(step, mm.zeros(x[:, 0].shape, dtype=x.dtype), mm.swapaxes(x, 0, 1))
+        return mm.swapaxes(hs, 0, 1)
+
+
+class Network(nn.Module):
+    def __init__(self) -> None:
+        self.noisy = Noisy()
+        self.gru = nn.GRU(4, layers=2, bidirectional=True, dropout=0.25)
+        self.out = nn.Dense(2)
+
+    def __call__(self, x: mm.Array) -> mm.Array:
+        return self.out(self.gru(self.noisy(x))[0][:, -1])
+
+
+@pytest.fixture(autouse=True)
+def _in_float64() -> Iterator[None]:
+    mm.set_default_dtype(mm.float64)
+    yield
+    mm.set_default_dtype(mm.float32)
+
+
+def fitted(strategy: Any, batch: int) -> list[Any]:
+    network = Network()
+    trainer = mm.train.Trainer(network, optimizer=mm.optim.Momentum(0.1), seed=1, strategy=strategy)
+    losses = [trainer.fit(X, Y, batch_size=batch, epochs=2).step_losses for _ in range(2)]
+    return [losses, *[v.numpy() for v in network.state_dict().values()]]
+
+
+def stepped(strategy: Any) -> list[Any]:
+    mm.random.seed(5)
+    network = Network()
+    network(X[:2])
+    step = CompiledStep(
+        lambda x, y: nn.losses.cross_entropy(network(x), y), network,
+        mm.optim.Momentum(0.1), strategy,
+    )  # fmt: skip
+    losses = [float(step(X[i : i + 6], Y[i : i + 6])) for i in (0, 6, 0, 6)]
+    step.collect()
+    return [losses, *[v.numpy() for v in network.state_dict().values()]]
+
+
+def check_equal(found: list[Any], expected: list[Any]) -> None:
+    for x, y in zip(found, expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.parametrize("pool", POOLS, ids=str)
+@pytest.mark.parametrize("strategy", STRATEGIES_OF_STEPS, ids=str)
+def test_fit_through_loops_equals_fit_of_unrolled_loops(strategy: Any, pool: Any) -> None:
+    """With a last batch of other size."""
+    batch = 8 if not isinstance(strategy, WeightAveraging) else 4
+    with current(*pool):
+        with limits(10**9):
+            expected = fitted(strategy, batch)
+        with limits(-1):
+            check_equal(fitted(strategy, batch), expected)
+
+
+@pytest.mark.parametrize("pool", POOLS, ids=str)
+@pytest.mark.parametrize("strategy", ["auto", "sharded", WeightAveraging(2, every=2)], ids=str)
+def test_compiled_steps_through_loops(strategy: Any, pool: Any) -> None:
+    with current(*pool):
+        with limits(10**9):
+            expected = stepped(strategy)
+        with limits(-1):
+            check_equal(stepped(strategy), expected)
+
+
+def test_planning_does_not_depend_on_the_number_of_steps() -> None:
+    """The traces, and the instructions of the programs, are as many."""
+    sizes = []
+    with current("shared", 2):
+        for length in (300, 900):
+            network = nn.Sequential(nn.RNN(3))
+            loss = lambda outputs, y: mm.mean(outputs[0] ** 2)  # noqa: E731
+            trainer = mm.train.Trainer(network, loss, "sgd", metrics=(), seed=1)
+            trainer.fit(np.zeros((4, length, 2)), np.zeros(4), batch_size=2)
+            sizes.append(len(trainer.explain().instructions))
+    assert sizes[0] == sizes[1] < 300
