@@ -23,7 +23,7 @@ from magmath.comm.local_group import LocalGroup
 from magmath.core.dtypes import DTYPES, DType
 from magmath.core.index_set import Tile
 from magmath.executor.context import Context
-from magmath.executor.numpy_fast_path import is_faster_by_numpy, silent
+from magmath.executor.numpy_fast_path import is_faster_by_numpy, silent_context
 from magmath.executor.user_line import attach_user_line
 from magmath.graph import KernelCall, Node, Shape
 from magmath.layout import Layout, Mesh
@@ -51,7 +51,7 @@ def compute(
     made: dict[Node, _Made] = {}
     spare: defaultdict[_WholeTile, list[LocalArray]] = defaultdict(list)
     try:
-        silent().run(_compute, context, order, requested, views, made, spare)
+        silent_context().run(_compute, context, order, requested, views, made, spare)
     except BaseException:
         _free([array for array, _ in made.values()], context)
         raise
@@ -79,7 +79,7 @@ class EagerKernels:
         signature = node.signature
         step = (signature.eager_step if signature is not None else None) or _prepared(node)
         out = np.empty(node.shape, step.type)
-        run: Any = silent().run
+        run: Any = silent_context().run
         try:
             if step.function is not None:
                 run(step.function, *operands, out)
