@@ -106,7 +106,7 @@ def _traced(
         cotangents = [
             None if x is None else _conjugate(x.node) for x in _entries(returned, positional)
         ]
-    del returned
+    del returned  # the check counts references
     scope.check_updates(_NAME)
     if scope.assigned:
         names = ", ".join([scope.read[leaf].name for leaf in scope.assigned])
