@@ -62,6 +62,10 @@ def dispatch_cached(function: F) -> F:
             key.append(name)
             if not _add(x, key, leaves):
                 return function(*args, **options)
+        given = leaves
+        if len(leaves) > 1 and len(distinct := dict.fromkeys(leaves)) < len(leaves):
+            key.append(tuple(map(leaves.index, leaves)))  # which arguments are the same array
+            leaves = [*distinct]
         form = tuple(key)
         known = eager.calls.get(form)
         if type(known) is EagerCall:
@@ -75,7 +79,7 @@ def dispatch_cached(function: F) -> F:
         elif known == _SEEN:
             effects = CALL_EFFECTS.count
             made = function(*args, **options)
-            is_pure = CALL_EFFECTS.count == effects and _are_leaves(args, options, leaves)
+            is_pure = CALL_EFFECTS.count == effects and _are_leaves(args, options, given)
             eager.note_call(form, (is_pure and _repeatable(eager, made, leaves)) or _NEVER)
             return made
         return function(*args, **options)
@@ -159,29 +163,29 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
     eager = session.dispatching()
     if eager is None:
         return None
-    first, second = type(x), type(y)
+    first, second, default = type(x), type(y), DEFAULT.floating
     numbers: tuple[Any, ...]
     leaves: tuple[Node, ...]
     if second in _REAL:
         if not isinstance(x, LazyArray) or (a := x._node) is not x._leaf:
             return None
-        key: tuple[Any, ...] = operation, a.shape, a.dtype.name, second
+        key: tuple[Any, ...] = operation, default, a.shape, a.dtype.name, second
         leaves, numbers = (a,), (y,)
     elif first in _REAL:
         if not isinstance(y, LazyArray) or (b := y._node) is not y._leaf:
             return None
-        key = operation, first, b.shape, b.dtype.name
+        key = operation, default, first, b.shape, b.dtype.name
         leaves, numbers = (b,), (x,)
     elif second is first and isinstance(x, LazyArray):
         a, b = x._node, y._node
         if a is not x._leaf or b is not y._leaf:
             return None
-        key = operation, a.shape, a.dtype.name, b.shape, b.dtype.name, a is b
+        key = operation, default, a.shape, a.dtype.name, b.shape, b.dtype.name, a is b
         leaves, numbers = ((a,) if a is b else (a, b)), ()
     else:
         return None
     if operation == "power":  # which is another operation for some numbers
-        key, numbers = key + numbers, ()
+        key, numbers = (*key, *map(_part_of_key, numbers)), ()
     call = eager.calls.get(key)
     if call is None:
         return None
@@ -192,12 +196,17 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
     return leaf
 
 
+def _part_of_key(number: Any) -> Hashable:
+    """Return what is equal for the same number only: 0.0 equals -0.0."""
+    return number or str(number)
+
+
 def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
     """Note how a leaf was computed, for the next operation on arrays of the same form."""
     eager = session.dispatching()
     if leaf is None or eager is None:
         return
-    key: list[Any] = [operation]
+    key: list[Any] = [operation, DEFAULT.floating]
     leaves: list[Node] = []
     numbers: list[Any] = []
     for operand in (x, y):
@@ -215,7 +224,7 @@ def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
         if leaves[0] is leaves[1]:
             del leaves[1]
     if operation == "power":
-        key, numbers = key + numbers, []
+        key, numbers = [*key, *map(_part_of_key, numbers)], []
     form = tuple(key)
     if form not in eager.calls:
         call = call_of(eager, leaf, leaves, len(numbers))
