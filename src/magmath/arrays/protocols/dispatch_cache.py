@@ -62,22 +62,14 @@ def dispatch_cached(function: F) -> F:
             key.append(name)
             if not _add(x, key, leaves):
                 return function(*args, **options)
-<<<<<<< HEAD
         if len(leaves) > 1:  # f(x, x) and f(x, y) are different calls
             key += map(leaves.index, leaves)
-=======
-        given = leaves
-        if len(leaves) > 1 and len(distinct := dict.fromkeys(leaves)) < len(leaves):
-            key.append(tuple(map(leaves.index, leaves)))  # which arguments are the same array
-            leaves = [*distinct]
->>>>>>> stranger
         form = tuple(key)
         call = eager.calls.get(form, _NEW)
         if type(call) is EagerCall:
             try:
                 repeated = call.run(eager, leaves, user_line(2))
             except Exception:  # the function raises it at its own line
-<<<<<<< HEAD
                 repeated = None
             return function(*args, **options) if repeated is None else _array_class()(repeated)
         effects = CALL_EFFECTS.count
@@ -88,19 +80,6 @@ def dispatch_cached(function: F) -> F:
             is_pure = CALL_EFFECTS.count == effects and _are_unchanged(args, options, leaves)
             eager.note_call(form, _repeatable(eager, result, leaves) if is_pure else None)
         return result
-=======
-                result = None
-            return function(*args, **options) if result is None else _array_class()(result)
-        if known is None:
-            eager.note_call(form, _SEEN if leaves else _NEVER)
-        elif known == _SEEN:
-            effects = CALL_EFFECTS.count
-            made = function(*args, **options)
-            is_pure = CALL_EFFECTS.count == effects and _are_leaves(args, options, given)
-            eager.note_call(form, (is_pure and _repeatable(eager, made, leaves)) or _NEVER)
-            return made
-        return function(*args, **options)
->>>>>>> stranger
 
     del dispatching.__wrapped__
     dispatching.__signature__ = signature(function)  # type: ignore[attr-defined]
@@ -185,33 +164,7 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
     eager = session.dispatching()
     if eager is None or (form := _form_of(operation, x, y)) is None:
         return None
-<<<<<<< HEAD
     key, leaves, numbers = form
-=======
-    first, second, default = type(x), type(y), DEFAULT.floating
-    numbers: tuple[Any, ...]
-    leaves: tuple[Node, ...]
-    if second in _REAL:
-        if not isinstance(x, LazyArray) or (a := x._node) is not x._leaf:
-            return None
-        key: tuple[Any, ...] = operation, default, a.shape, a.dtype.name, second
-        leaves, numbers = (a,), (y,)
-    elif first in _REAL:
-        if not isinstance(y, LazyArray) or (b := y._node) is not y._leaf:
-            return None
-        key = operation, default, first, b.shape, b.dtype.name
-        leaves, numbers = (b,), (x,)
-    elif second is first and isinstance(x, LazyArray):
-        a, b = x._node, y._node
-        if a is not x._leaf or b is not y._leaf:
-            return None
-        key = operation, default, a.shape, a.dtype.name, b.shape, b.dtype.name, a is b
-        leaves, numbers = ((a,) if a is b else (a, b)), ()
-    else:
-        return None
-    if operation == "power":  # which is another operation for some numbers
-        key, numbers = (*key, *map(_part_of_key, numbers)), ()
->>>>>>> stranger
     call = eager.calls.get(key)
     if call is None:
         return None
@@ -232,32 +185,8 @@ def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
     eager = session.dispatching()
     if leaf is None or eager is None or (form := _form_of(operation, x, y)) is None:
         return
-<<<<<<< HEAD
     key, leaves, numbers = form
     if key not in eager.calls:
-=======
-    key: list[Any] = [operation, DEFAULT.floating]
-    leaves: list[Node] = []
-    numbers: list[Any] = []
-    for operand in (x, y):
-        if type(operand) in _REAL:
-            key.append(type(operand))
-            numbers.append(operand)
-            continue
-        stored = _stored(operand) if type(operand) is _array_class() else None
-        if stored is None:
-            return
-        key += stored.shape, stored.dtype.name
-        leaves.append(stored)
-    if len(leaves) == 2:
-        key.append(leaves[0] is leaves[1])
-        if leaves[0] is leaves[1]:
-            del leaves[1]
-    if operation == "power":
-        key, numbers = [*key, *map(_part_of_key, numbers)], []
-    form = tuple(key)
-    if form not in eager.calls:
->>>>>>> stranger
         call = call_of(eager, leaf, leaves, len(numbers))
         if call is not None:
             eager.note_call(key, call)
@@ -298,5 +227,5 @@ def _form_of(operation: str, x: Any, y: Any) -> _Form | None:
     else:
         return None
     if operation == "power":  # which is another operation for some numbers
-        key, numbers = key + numbers, ()
+        key, numbers = (*key, *map(_part_of_key, numbers)), ()
     return key, leaves, numbers
