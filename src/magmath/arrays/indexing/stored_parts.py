@@ -283,7 +283,7 @@ def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
 
 def _masked_call(step: RecipeStep, leaf: Node, mask: Node) -> EagerCall | None:
     """Return the call that reads the elements where a mask is true, whatever their number is."""
-    truths = mask.value.elements_here()
+    truths = mask.value.local_elements()
     if truths is None:
         return None
     cuts, axis = step.attributes["cuts"], step.attributes["axis"]
