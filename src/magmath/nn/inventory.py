@@ -7,7 +7,7 @@ the module weakly: the memory of a network is freed with its last reference.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, final
 from weakref import ref
@@ -17,7 +17,7 @@ from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_list import is_module
 from magmath.core.identity import are_identical
 from magmath.errors import MagmathError
-from magmath.nn.variables import Deferred
+from magmath.nn.variables import Deferred, is_layer
 
 ModulePart = Any  # a module, variable, Deferred, list, tuple or dictionary
 
@@ -261,3 +261,31 @@ def _twice(path: str) -> MagmathError:
 
 def _items(container: Any) -> list[Any]:
     return list(container.values() if isinstance(container, dict) else container)
+
+
+def missing_variable_error(
+    operation: str, inventory: Inventory[Any], called: Collection[int] | None
+) -> MagmathError:
+    """Return the error about the first variable that has no shape; see `Module._built`."""
+    modules = inventory.modules
+    owner, _, name = next(iter(inventory.deferred)).rpartition(".")
+    layer = modules.get(owner, modules[""])
+    kind = type(layer)
+    if called is None:
+        own = f"; {kind.__name__}.__call__ makes it with self.materialize({name}=shape)"
+        reason = (
+            f"yet, because it has received no input; first call module.build(shape) with the shape "
+            f"of an input, or call the module{'' if is_layer(kind) else own}"
+        )
+    elif id(layer) in called:
+        reason = (
+            f"after its call; call self.materialize({name}=shape) in {kind.__name__}.__call__ "
+            f"before the variable is used"
+        )
+    else:
+        reason = (
+            f"because the call of {type(modules['']).__name__} does not call this layer; call it "
+            f"in __call__, or remove it"
+        )
+    where = f" {owner!r}" if owner else ""
+    return MagmathError(f"{operation}: the layer{where} ({kind.__name__}) has no {name} {reason}")

@@ -38,7 +38,13 @@ from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.nn.abstract import AbstractArray, inputs_of, trace_call
 from magmath.nn.describe import representation, summary
 from magmath.nn.forward_hooks import active_hooks, forward_hook
-from magmath.nn.inventory import Inventory, check_replacement, named, note_change
+from magmath.nn.inventory import (
+    Inventory,
+    check_replacement,
+    missing_variable_error,
+    named,
+    note_change,
+)
 from magmath.nn.mixed_precision import called
 from magmath.nn.state_file import assign_state, load, save
 from magmath.nn.variables import Buffer, Deferred, Parameter, RngState, is_layer
@@ -81,9 +87,9 @@ def _with_hooks(call: CallMethod, converts_lists: bool) -> CallMethod:
             if _running:
                 trace.note_state(self)
             else:
-                found = self._walked()
-                trace.note_observed_state(found.structure)
-                for part in found.modules.values():
+                inventory = self._walked()
+                trace.note_observed_state(inventory.structure)
+                for part in inventory.modules.values():
                     trace.note_state(part)  # it may read attributes of parts that it does not call
             if not _forced:
                 trace.note_state(vars(self).setdefault("_mode", object()))
@@ -209,12 +215,12 @@ class Module(metaclass=KeywordHints):
 
     def _walked(self) -> Inventory[Module]:
         """Return the parts, whether or not all are built."""
-        found = self._inventory
-        if found is None or not found.is_current:
-            found = Inventory(self, Module, found)
-            object.__setattr__(self, "_inventory", found)
-            list(named(found.variables))
-        return found
+        inventory = self._inventory
+        if inventory is None or not inventory.is_current:
+            inventory = Inventory(self, Module, inventory)
+            object.__setattr__(self, "_inventory", inventory)
+            list(named(inventory.variables))
+        return inventory
 
     def _built(self, operation: str, called: Collection[int] | None = None) -> Inventory[Module]:
         """Return the parts. Raises MagmathError, which names the operation, if a parameter has no
@@ -223,27 +229,10 @@ class Module(metaclass=KeywordHints):
         called   the ids of the modules that a call of this one has called, if it was called just
                  now
         """
-        found = self._walked()
-        if found.deferred:
-            path = next(iter(found.deferred))
-            owner = path.rpartition(".")[0]
-            layer = found.modules.get(owner, self)
-            where = f" {owner!r}" if owner else ""
-            name, kind = path.rpartition(".")[2], type(layer)
-            reason = (
-                f"yet, because it has received no input; first call module.build(shape) with the "
-                f"shape of an input, or call the module{_materialize_hint(kind, name)}"
-            )
-            if called is not None and id(layer) in called:
-                reason = f"after its call; call self.materialize({name}=shape) in {kind.__name__}"
-                reason += ".__call__ before the variable is used"
-            elif called is not None:
-                reason = f"because the call of {type(self).__name__} does not call this layer; "
-                reason += "call it in __call__, or remove it"
-            raise MagmathError(
-                f"{operation}: the layer{where} ({kind.__name__}) has no {name} {reason}"
-            )
-        return found
+        inventory = self._walked()
+        if inventory.deferred:
+            raise missing_variable_error(operation, inventory, called)
+        return inventory
 
     @property
     def is_built(self) -> bool:
@@ -259,8 +248,8 @@ class Module(metaclass=KeywordHints):
         return self._parameters("parameters")
 
     def _parameters(self, operation: str) -> list[tuple[str, Parameter]]:
-        found = self._built(operation).variables
-        return [(path, v) for path, v in found.items() if _is_parameter(v)]  # type: ignore[misc]
+        variables = self._built(operation).variables
+        return [(path, v) for path, v in variables.items() if _is_parameter(v)]  # type: ignore[misc]
 
     def parameters(self) -> list[Parameter]:
         """Return the parameters, in the order of `named_parameters`."""
@@ -276,8 +265,8 @@ class Module(metaclass=KeywordHints):
 
     def named_buffers(self) -> list[tuple[str, Variable]]:
         """Return the buffers and random states with their paths."""
-        found = self._built("buffers").variables
-        return [(path, v) for path, v in found.items() if not _is_parameter(v)]
+        variables = self._built("buffers").variables
+        return [(path, v) for path, v in variables.items() if not _is_parameter(v)]
 
     def buffers(self) -> list[Variable]:
         """Return the buffers and random states, in the order of `named_buffers`."""
@@ -427,11 +416,11 @@ class Module(metaclass=KeywordHints):
 
     def _variables_in_float32(self) -> set[int]:
         """Return the ids of the variables of modules that keep float32."""
-        found: set[int] = set()
+        kept: set[int] = set()
         for module in self.modules():
             if module.keeps_float32:
-                found |= set(map(id, module._walked().variables.values()))
-        return found
+                kept |= set(map(id, module._walked().variables.values()))
+        return kept
 
     # state --------------------------------------------------------------------------------------
 
@@ -454,8 +443,8 @@ class Module(metaclass=KeywordHints):
         Returns the paths that are missing in `state` and those that the module lacks; with `strict`
         both are errors. Raises WeightsError, which lists all problems, before any value changes.
         """
-        found = self._built("load_state_dict")
-        return assign_state(found.variables, found.aliases, state, strict)
+        inventory = self._built("load_state_dict")
+        return assign_state(inventory.variables, inventory.aliases, state, strict)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write `state_dict` to a safetensors file, complete or not at all."""
@@ -475,13 +464,6 @@ _METHODS = frozenset(name for name, value in vars(Module).items() if isfunction(
 def _parameters_of(module: Module) -> list[InspectedParameter]:
     """Return the parameters of the `__call__` of a module, without `self`."""
     return list(signature(type(module).__call__).parameters.values())[1:]
-
-
-def _materialize_hint(kind: type[Module], name: str) -> str:
-    """Return how the class of a user makes a variable."""
-    if is_layer(kind):
-        return ""
-    return f"; {kind.__name__}.__call__ makes it with self.materialize({name}=shape)"
 
 
 def _is_equal(former: Any, value: Any) -> bool:

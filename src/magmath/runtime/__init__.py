@@ -5,8 +5,9 @@ from __future__ import annotations
 from magmath.core.paused_gc import paused_gc
 
 with paused_gc():  # torch loads half a million objects that stay
-    from magmath.runtime.pool import Pool, Topology
+    from magmath.runtime.pool import Pool
     from magmath.runtime.pool_factory import PoolOptions, start_pool
     from magmath.runtime.run_handle import RunHandle
+    from magmath.runtime.topology import Topology
 
 __all__ = ["Pool", "PoolOptions", "RunHandle", "Topology", "start_pool"]

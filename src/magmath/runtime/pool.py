@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final, NamedTuple, final
 
@@ -17,16 +16,9 @@ import torch
 
 from magmath.core.dtypes import DTYPES, DType
 from magmath.core.type_aliases import Number
-from magmath.errors import (
-    DTypeError,
-    LayoutError,
-    MemoryLimitError,
-    ShapeError,
-    WorkerError,
-)
+from magmath.errors import LayoutError, WorkerError
 from magmath.files.formats import StorageSpec
 from magmath.layout import Layout, Mesh
-from magmath.memory.torch_dtypes import from_torch, to_torch
 from magmath.program.instructions import Program
 from magmath.runtime import messages
 from magmath.runtime.array_records import ArrayRecords, OwnerReference
@@ -34,37 +26,12 @@ from magmath.runtime.command_queue import CommandQueue
 from magmath.runtime.failures import add_user_line
 from magmath.runtime.run_handle import ProgressCallback, RunHandle
 from magmath.runtime.tiles import covering_workers, extract_tile, insert_tile
+from magmath.runtime.topology import Topology
+from magmath.runtime.transfer_checks import check_put, new_tensor, require_complete
 from magmath.runtime.transport_interface import ControlTraffic, Expression, Transport
 
 _numbers: Final = count(1)
 """Numbers of arrays and programs, unique across pools."""
-
-
-@final
-@dataclass(frozen=True)
-class Topology:
-    """The hosts of the workers, by number, and the resources of each worker.
-
-    `network`: the seconds of a message between hosts and the bytes per second out of one; None if
-    all workers are on one host, or the pool is simulated.
-    """
-
-    hosts: tuple[int, ...]
-    shares_memory: bool
-    threads: int
-    device: str
-    network: tuple[float, float] | None = None
-
-    @staticmethod
-    def of(hellos: Sequence[messages.Hello]) -> Topology:
-        """Summarize the Hello messages of the workers."""
-        return Topology(
-            hosts=tuple([hello.host_number for hello in hellos]),
-            shares_memory=all(hello.shares_memory for hello in hellos),
-            threads=hellos[0].threads,
-            device=hellos[0].device.partition(":")[0],
-            network=hellos[0].network,
-        )
 
 
 @final
@@ -150,7 +117,7 @@ class Pool:
         Raises ShapeError, DTypeError or LayoutError if tensor, layout and pool do not match.
         """
         self._records.release_collected()
-        dtype = self._check_put(tensor, layout)
+        dtype = check_put(tensor, layout, self.workers)
         array = next(self._numbers)
         parts = [
             None
@@ -184,16 +151,16 @@ class Pool:
         Waits for all earlier commands. Raises LayoutError if a reduction is pending.
         """
         layout, dtype = self._require_array("get", array)
-        _require_complete("get", layout)
+        require_complete("get", layout)
         if self.is_inline:
-            whole = _new_tensor(layout.shape, dtype)
+            whole = new_tensor(layout.shape, dtype)
             insert_tile(whole, layout, 0, self._queue.get(array).tensor)
             return whole
         # Even for an empty array one worker receives a request, since it may have failed.
         ranks = covering_workers(layout) or [layout.mesh.workers[0]]
         pending = self._queue.request(messages.Get(self._queue.ticket(), array), ranks)
         self._require_array("get", array)  # another worker may have failed in the meantime
-        whole = _new_tensor(layout.shape, dtype)
+        whole = new_tensor(layout.shape, dtype)
         for rank in ranks if whole.numel() else ():
             insert_tile(whole, layout, rank, pending.tiles[rank])
         return whole
@@ -249,7 +216,7 @@ class Pool:
         LayoutError if a reduction is pending.
         """
         layout, _ = self._require_array("write", array)
-        _require_complete("write", layout)
+        require_complete("write", layout)
         ranks = covering_workers(layout) or [layout.mesh.workers[0]]
         ticket, reports = self._queue.ticket(), progress is not None
         command = messages.Write(ticket, array, path, storage, reports)
@@ -484,45 +451,3 @@ class Pool:
         """Return layout and type of an array; raises as `ArrayRecords.require`, or WorkerLost."""
         self._queue.check_open()
         return self._records.require(operation, array)
-
-    def _check_put(self, tensor: torch.Tensor, layout: Layout) -> DType:
-        if tuple(tensor.shape) != layout.shape:
-            raise ShapeError(
-                f"put: the layout is for shape {layout.shape}, the array has shape "
-                f"{tuple(tensor.shape)}; bind the layout to this shape"
-            )
-        if max(layout.mesh.workers) >= self.workers:
-            raise LayoutError(
-                f"put: layout {layout} needs worker {max(layout.mesh.workers)}, the pool has "
-                f"workers 0 to {self.workers - 1}; use a mesh of the pool's workers"
-            )
-        if layout.is_partial:
-            raise LayoutError(
-                f"put: layout {layout} has a pending reduction; put the array replicated or split "
-                f"and redistribute it"
-            )
-        try:
-            return from_torch(tensor.dtype)
-        except KeyError:
-            raise DTypeError(
-                f"put: arrays of {tensor.dtype} cannot be sent to the workers; convert the array "
-                f"to one of magmath's dtypes"
-            ) from None
-
-
-def _new_tensor(shape: tuple[int, ...], dtype: DType) -> torch.Tensor:
-    try:
-        return torch.empty(shape, dtype=to_torch(dtype))
-    except RuntimeError as error:
-        raise MemoryLimitError(
-            f"get: this process has no memory for a whole array of {shape} {dtype}; fetch parts of "
-            "it, or save it to a file"
-        ) from error
-
-
-def _require_complete(operation: str, layout: Layout) -> None:
-    if layout.is_partial:
-        raise LayoutError(
-            f"{operation} needs an array without pending reductions, this one is {layout}; "
-            f"redistribute it first"
-        )

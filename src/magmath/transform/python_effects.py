@@ -17,7 +17,8 @@ from magmath.engine.user_line import warn_user
 from magmath.errors import TracingError
 from magmath.graph import Node, topological
 from magmath.transform.held_entries import COMPARED, MISSING, HeldEntries, is_same
-from magmath.transform.read_names import ReadNames, global_generators
+from magmath.transform.object_walk import global_generators
+from magmath.transform.read_names import ReadNames
 
 
 @final

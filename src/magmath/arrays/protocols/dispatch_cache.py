@@ -175,6 +175,11 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
     return leaf
 
 
+def _part_of_key(number: Any) -> Hashable:
+    """Return what is equal for the same number only: 0.0 equals -0.0."""
+    return number or str(number)
+
+
 def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
     """Note how a leaf was computed, for the next operation on arrays of the same form."""
     eager = session.dispatching()
@@ -222,5 +227,5 @@ def _form_of(operation: str, x: Any, y: Any) -> _Form | None:
     else:
         return None
     if operation == "power":  # which is another operation for some numbers
-        key, numbers = key + numbers, ()
+        key, numbers = (*key, *map(_part_of_key, numbers)), ()
     return key, leaves, numbers

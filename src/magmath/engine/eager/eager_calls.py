@@ -114,7 +114,8 @@ def call_of(
     """Return the call that has computed a leaf from these leaves; None if it depends on other
     arrays, on variables or on random numbers, or needs the workers.
 
-    With `numbers`, the call gets as many numbers in place of its own ones; None if it has others.
+    With `numbers`, the call gets as many numbers in place of its own ones; None if it has others,
+    or constants, which may be computed from the numbers.
     """
     operations = _operations(result, arguments)
     if operations is None:
@@ -124,7 +125,7 @@ def call_of(
     arguments = (*arguments, *constants)
     if numbers:
         own = [i for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
-        if len(own) != numbers or len(used) != len(arguments):
+        if len(own) != numbers or constants or len(used) != len(arguments):
             return None
         recipe = recipe.with_numbers(own)
     nodes = _built(recipe, [arguments[i] for i in used])

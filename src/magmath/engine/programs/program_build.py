@@ -26,7 +26,8 @@ from magmath.program.instructions import Program
 from magmath.program.lower import lower
 
 if TYPE_CHECKING:
-    from magmath.runtime.pool import Pool, Topology
+    from magmath.runtime.pool import Pool
+    from magmath.runtime.topology import Topology
 
 UNSENT = -1
 """The identifier of a program that the workers do not have."""

@@ -1,0 +1,446 @@
+"""The walk over the objects that functions read by name: other functions, attributes, classes,
+Python modules and items of containers, as far as users have written them.
+
+What a function reads is in its bytecode (`code_reads`). The walk lists what must be compared at
+each call (`held_entries`), and what cannot be compared: generators, iterators, large containers.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Hashable, Mapping
+from functools import cached_property, lru_cache, partial, partialmethod
+from pathlib import Path
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any, final
+
+import numpy as np
+
+from magmath.arrays.array import Array
+from magmath.arrays.variables.variable import Variable
+from magmath.transform.code_reads import ANY_KEY, CodeReads, merge_keys, reads_of
+from magmath.transform.held_entries import (
+    COMPARED,
+    CONTAINERS,
+    MAX_BYTES,
+    MISSING,
+    HeldBuffer,
+    HeldEntries,
+    attributes_of,
+    cells_of,
+    items_of,
+    slots_of,
+)
+
+OWN = __name__.split(".", maxsplit=1)[0]
+LIBRARIES = frozenset({OWN, "builtins", "numpy", "torch", "scipy"})
+"""Packages whose objects have no attributes that a user binds anew: magmath's own note it."""
+MAX_ENTRIES = 512
+"""Number of entries that are compared at each call."""
+MAX_VISITED = 20_000
+"""Number of objects that are examined for names."""
+_NOT_CALLED = frozenset(
+    f"__{name}__"
+    for name in (
+        *("init", "new", "post_init", "init_subclass", "set_name", "class_getitem"),
+        *("repr", "str", "format", "dir", "sizeof", "hash", "setattr", "delattr", "del"),
+        *("eq", "ne", "lt", "le", "gt", "ge"),
+        *("reduce", "reduce_ex", "getstate", "setstate", "copy", "deepcopy", "replace"),
+    )
+)
+"""Special methods of an object that a computation with it seldom calls."""
+_CONSTANT = (*COMPARED, type(None), type(...), Array, np.dtype, range, slice)
+"""Types in which nothing is read by name."""
+
+
+@final
+class NameReads:
+    """The names that functions read, all together."""
+
+    def __init__(self) -> None:
+        self.attributes, self.stored = set[str](), set[str]()
+        self.rebound, self.initialized = set[Hashable](), set[Hashable]()
+        self.used = set[Hashable]()
+        self.keys: dict[str, frozenset[Hashable] | None] = {}
+        self.reads_all = False
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other)
+
+    def add(self, reads: CodeReads) -> None:
+        """Add what one function reads."""
+        self.attributes |= reads.attributes
+        self.stored |= reads.stored
+        self.rebound |= reads.rebound
+        self.initialized |= reads.initialized
+        self.used |= reads.used
+        self.reads_all |= reads.reads_all
+        merge_keys(self.keys, reads.keys)
+
+    def read(self, names: Any) -> list[str]:
+        """Return those of these names of attributes that are read."""
+        if self.reads_all:
+            return [name for name in names if isinstance(name, str)]
+        return sorted(self.attributes.intersection(names))
+
+
+@final
+class ObjectWalk:
+    """A walk over the objects that functions read by name, given the names of attributes.
+
+    found    the names that the functions read, as far as they have been found
+    """
+
+    def __init__(self, reads: NameReads) -> None:
+        self._reads, self.found = reads, NameReads()
+        self._entries: list[HeldEntries] = []
+        self.buffers: list[HeldBuffer] = []
+        self.generators: dict[str, Any] = {}
+        self.iterators: list[str] = []
+        self.uncompared: str | None = None
+        self.modules: list[object] = []
+        self._inner: set[int] = set()  # modules that others contain
+        self._namespaces: dict[int, tuple[Any, Any, dict[str, str]]] = {}
+        self._seen: set[Hashable] = set()
+        self._kept: list[object] = []  # so that no identity is used again
+        self._waiting: deque[tuple[Any, str, frozenset[Hashable] | None]] = deque()
+        self._compared = 0
+
+    def follow(self, functions: tuple[Any, ...], arguments: tuple[Any, ...]) -> None:
+        """Walk over all that these functions, called with these arguments, read."""
+        for function in functions:
+            self._reach(function, type(function).__name__)
+        for argument in arguments:
+            self._reach(argument, "an argument")
+        while self._waiting and len(self._kept) < MAX_VISITED:
+            self._visit(*self._waiting.popleft())
+        if self._waiting:
+            self.uncompared = self.uncompared or self._waiting[0][1]
+
+    def all_entries(self) -> list[HeldEntries]:
+        """Return all entries that are to be compared."""
+        spaces = [
+            attributes_of(owner, mapping, [*labels], partial(_label, labels))
+            for owner, mapping, labels in self._namespaces.values()
+        ]
+        return [*spaces, *self._entries]
+
+    def _reach(self, value: Any, label: str, name: str | None = None) -> None:
+        """Visit an object later, which is read by this name."""
+        if isinstance(value, _CONSTANT) or value is MISSING:
+            return
+        is_by_name = name is not None and isinstance(value, dict) and not self._reads.reads_all
+        keys = self._reads.keys.get(name or "", ANY_KEY) if is_by_name else ANY_KEY
+        if (id(value), keys) not in self._seen:
+            self._seen.add((id(value), keys))
+            self._kept.append(value)
+            self._waiting.append((value, label, keys))
+
+    def _visit(self, value: Any, label: str, keys: frozenset[Hashable] | None) -> None:
+        if isinstance(value, FunctionType):
+            self._visit_function(value)
+        elif isinstance(value, MethodType):
+            self._visit_method(value.__func__, value.__self__)
+        elif isinstance(value, BuiltinFunctionType):
+            self._visit_generator(value.__self__, label)
+        elif isinstance(value, ModuleType):
+            self._visit_python_module(value, label)
+        elif isinstance(value, type):
+            self._visit_class(value, label)
+        elif isinstance(value, np.ndarray) and value.dtype.kind != "O":
+            self._visit_buffer(value, label)
+        else:
+            if isinstance(value, CONTAINERS):
+                self._visit_items(value, label, keys)
+            self._visit_object(value, label)
+
+    # functions ----------------------------------------------------------------------------------
+
+    def _visit_function(self, function: FunctionType) -> None:
+        module = function.__globals__.get("__name__")
+        is_library = _is_library(module) or _is_installed(module)
+        attributes = vars(function)
+        owner = attributes.get("method_of")
+        if owner is not None:  # a compiled method
+            self._visit_method(attributes["__wrapped__"], owner())
+        elif "__wrapped__" in attributes:
+            self._reach(attributes["__wrapped__"], function.__name__)
+        names, closure = function.__code__.co_freevars, function.__closure__ or ()
+        cells = {n: c for n, c in zip(names, closure, strict=True) if _content(c) is not MISSING}
+        for name, cell in cells.items():
+            self._reach(_content(cell), name, None if is_library else name)
+        if is_library:
+            return
+        reads = reads_of(function.__code__)
+        self.found.add(reads)
+        if cells:
+            self._compare(cells_of(cells, function, str))
+        space = function.__globals__
+        for name in sorted(reads.names & space.keys()):
+            self._note(space, name, name, skip=isinstance(space[name], ModuleType))
+        for name in reads.modules:
+            self._reach(sys.modules.get(name), name)
+        for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
+            self._reach(value, f"a default of {function.__name__}")
+        for name in self._reads.read(attributes.keys() - {"__wrapped__", "method_of"}):
+            self._note(attributes, name, f"{function.__name__}.{name}")
+
+    def _visit_method(self, function: Any, owner: Any) -> None:
+        code = getattr(function, "__code__", None)
+        self._reach(function, getattr(function, "__name__", "the function"))
+        self._reach(owner, code.co_varnames[0] if code and code.co_varnames else "self")
+
+    def _note(
+        self, space: Any, name: str, label: str, *, of: Any = None, skip: bool = False
+    ) -> None:
+        """Compare the object that a namespace has under a name, and visit it.
+
+        of     the class whose namespace it is
+        skip   do not compare it
+        """
+        if not skip:
+            owner = space if of is None else of
+            _, _, labels = self._namespaces.setdefault(id(owner), (owner, space, {}))
+            self._compared += name not in labels
+            labels[name] = label
+        self._reach(space.get(name, MISSING), label, name)
+
+    def _compare(self, entries: HeldEntries) -> bool:
+        """Compare entries, unless there are too many; return True if they are compared."""
+        self._compared += len(entries.keys)
+        if is_compared := self._compared <= MAX_ENTRIES:
+            self._entries.append(entries)
+        return is_compared
+
+    # objects ------------------------------------------------------------------------------------
+
+    def _visit_object(self, value: Any, label: str) -> None:
+        kind = type(value)
+        if isinstance(value, partial):
+            for one in (value.func, value.args, value.keywords):
+                self._reach(one, label)
+        self._visit_generator(value, label)
+        if _is_iterator(value):
+            self.iterators.append(f"the iterator {label}")
+        attributes = _attributes(value)
+        self._reach(attributes.get("__wrapped__"), label)
+        if hasattr(kind, "named_parameters"):
+            self._visit_module(value, attributes, label)
+        elif _is_package(kind.__module__, LIBRARIES):
+            self._reach(getattr(value, "__wrapped__", None), label)
+            for name, one in attributes.items():
+                if isinstance(one, FunctionType | MethodType | partial):
+                    self._reach(one, f"{label}.{name}")
+        else:
+            self._visit_plain(value, attributes, label)
+
+    def _visit_plain(self, value: Any, attributes: dict[str, Any], label: str) -> None:
+        """Compare the attributes of an object of a user's class, and those of the class that they
+        would hide."""
+        classes = _own_classes(type(value))
+        has_attributes = _attributes_or_none(value) is not None
+        inherited = {name for one in classes for name in vars(one)} if has_attributes else set()
+        names = set(self._reads.read(attributes.keys() | inherited))
+        if any(one.__module__ == "collections" for one in type(value).__mro__):
+            names |= attributes.keys()  # which the methods of UserDict and others read
+        for name in sorted(names):
+            self._note(attributes, name, f"{label}.{name}")
+        slots = {
+            name
+            for one in classes
+            for name, x in vars(one).items()
+            if isinstance(x, MemberDescriptorType)
+        }
+        if read := self._reads.read(slots):
+            entries = slots_of(value, read, lambda name: f"{label}.{name}")
+            self._compare(entries)
+            for name, one in zip(read, entries.read(), strict=True):
+                self._reach(one, f"{label}.{name}", name)
+        self._visit_class_of(value, label)
+
+    def _visit_module(self, module: Any, attributes: dict[str, Any], label: str) -> None:
+        """Visit the attributes of a module of `mm.nn`, which notes itself what is assigned outside
+        of its calls, and the modules in it."""
+        read = self._reads.read(attributes)
+        self.modules += [module] if read else []
+        for name in read:
+            value = attributes[name]
+            changes = name in self._reads.stored and not isinstance(value, Variable)
+            is_compared = changes and isinstance(value, (*_CONSTANT, np.ndarray))
+            self._note(attributes, name, f"{label}.{name}", skip=not is_compared)
+        if id(module) not in self._inner:
+            for inner in module.modules():
+                self._inner.add(id(inner))
+                self._reach(inner, type(inner).__name__)
+        self._visit_class_of(module, label)
+
+    def _visit_class_of(self, value: Any, label: str) -> None:
+        """Visit what the class of an object has under names that are read, and its special
+        methods."""
+        kind = type(value)
+        if ("class of", id(kind)) in self._seen:
+            return
+        self._seen.add(("class of", id(kind)))
+        special = [
+            name
+            for one in _own_classes(kind)
+            for name, x in vars(one).items()
+            if name.startswith("__") and isinstance(x, FunctionType) and name not in _NOT_CALLED
+        ]
+        self._add_methods(kind, special)
+        self._visit_attributes_of_class(kind, label)
+
+    def _visit_class(self, kind: type, label: str) -> None:
+        """Visit a class that is read by name, and may be called."""
+        self._add_methods(kind, ("__init__", "__new__", "__post_init__"))
+        self._visit_attributes_of_class(kind, label)
+        self._visit_attributes_of_class(type(kind), label)
+
+    def _add_methods(self, kind: type, names: Any) -> None:
+        for one in _own_classes(kind):
+            for name in names:
+                self._reach(_function_of(vars(one).get(name)), f"{kind.__name__}.{name}")
+
+    def _visit_attributes_of_class(self, kind: type, label: str) -> None:
+        classes = _own_classes(kind)
+        if ("class", id(kind)) in self._seen or not classes:
+            return
+        self._seen.add(("class", id(kind)))
+        for name in self._reads.read({name for one in classes for name in vars(one)}):
+            for one in classes:
+                value = vars(one).get(name, MISSING)
+                if not isinstance(value, MemberDescriptorType | GetSetDescriptorType):
+                    self._note(vars(one), name, f"{label}.{name}", of=one)
+                    self._reach(_function_of(value), f"{kind.__name__}.{name}", name)
+                if value is not MISSING:
+                    break
+
+    def _visit_python_module(self, module: ModuleType, label: str) -> None:
+        space = vars(module)
+        if module.__name__ == "numpy" and "random" in self._reads.attributes:
+            self._visit_generator(np.random, label)
+        self._visit_generator(module, label)
+        if not _is_library(module.__name__):
+            for name in self._reads.read(space):
+                skip = isinstance(space[name], ModuleType)
+                self._note(space, name, f"{label}.{name}", skip=skip)
+
+    def _visit_generator(self, value: Any, label: str) -> None:
+        """Note a generator of random numbers of Python or NumPy."""
+        labels = {np.random: "np.random", sys.modules.get("random"): "random"}
+        own = global_generators()
+        if isinstance(value, ModuleType) and value in labels:
+            self.generators[labels[value]] = own[labels[value]]
+        elif isinstance(value, np.random.Generator | np.random.RandomState) or (
+            "random" in sys.modules and isinstance(value, sys.modules["random"].Random)
+        ):
+            name = next((name for name, one in own.items() if one is value), label)
+            self.generators[name] = value
+
+    # containers ---------------------------------------------------------------------------------
+
+    def _visit_items(self, value: Any, label: str, keys: frozenset[Hashable] | None) -> None:
+        def labelled(key: Any) -> str:
+            return label if key is MISSING else f"{label}[{key!r}]"
+
+        if isinstance(value, dict) and keys is not ANY_KEY:
+            names: list[Any] = [*keys]
+            entries = attributes_of(value, value, names, labelled)
+        else:
+            entries = items_of(value, labelled)
+        is_fixed = isinstance(value, tuple | frozenset)
+        if is_fixed and all(isinstance(item, _CONSTANT) for item in value):
+            return
+        if not self._compare(entries):
+            self.uncompared = self.uncompared or label
+            return
+        for key, item in zip(entries.keys, entries.read(), strict=False):
+            is_large = isinstance(item, np.ndarray) and item.nbytes > MAX_BYTES
+            if not is_large:  # which of the items are read is not known, so none is warned of
+                self._reach(item, labelled(key))
+
+    def _visit_buffer(self, array: np.ndarray[Any, Any], label: str) -> None:
+        if array.nbytes <= MAX_BYTES:
+            self.buffers.append(HeldBuffer(array, label))
+        elif array.flags.writeable:
+            self.uncompared = self.uncompared or label
+
+
+def _label(labels: Mapping[str, str], name: str) -> str:
+    return labels.get(name, "a name")
+
+
+def global_generators() -> dict[str, Any]:
+    """Return the generators behind the functions of `random` and `numpy.random`, by label."""
+    generators: dict[str, Any] = {"np.random": np.random.mtrand._rand}
+    if "random" in sys.modules:
+        generators["random"] = sys.modules["random"]._inst
+    return generators
+
+
+def _function_of(value: Any) -> Any:
+    """Return the function that an attribute of a class calls."""
+    if isinstance(value, staticmethod | classmethod):
+        return value.__func__
+    if isinstance(value, property):
+        return value.fget
+    return value.func if isinstance(value, cached_property | partialmethod) else value
+
+
+def _own_classes(kind: type) -> list[type]:
+    """Return a class and its bases, as far as users have written them, in the order of look-up."""
+    return [one for one in kind.__mro__ if not _is_library(one.__module__)]
+
+
+def _attributes_or_none(value: Any) -> dict[str, Any] | None:
+    """Return the dictionary of an object's own attributes; runs no code of its class."""
+    try:
+        attributes = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return None
+    return attributes if isinstance(attributes, dict) else None
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    attributes = _attributes_or_none(value)
+    return {} if attributes is None else attributes
+
+
+def _is_iterator(value: Any) -> bool:
+    """Return True for Python's iterators, which each use moves."""
+    kind = type(value)
+    return kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__")
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return MISSING
+
+
+@lru_cache(maxsize=4096)
+def _is_library(module: str | None) -> bool:
+    """Return True for modules whose functions read nothing that a user binds anew."""
+    return _is_package(module, LIBRARIES | sys.stdlib_module_names)
+
+
+@lru_cache(maxsize=1024)
+def _is_installed(module: str | None) -> bool:
+    """Return True for a module of an installed package, whose functions are not examined."""
+    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+
+
+def _is_package(module: str | None, packages: frozenset[str]) -> bool:
+    name = (module or "").split(".", maxsplit=1)[0]
+    return name in packages and name != "__main__"
