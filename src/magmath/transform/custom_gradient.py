@@ -126,17 +126,17 @@ def _entries(returned: Any, positional: Sequence[Any]) -> list[Array | None]:
             f"{len(positional)} positional arguments, it returned {_described(entries)}; an "
             f"argument without a gradient has the entry None"
         )
-    found: list[Array | None] = []
+    gradients: list[Array | None] = []
     for i, (entry, argument) in enumerate(zip(entries, positional, strict=True)):
         leaves = flatten(argument)[0]
         if not any(map(_is_differentiable, leaves)):
             continue
-        found += [
+        gradients += [
             _entry(part, leaf, i)
             for part, leaf in zip(_parts(entry, argument, i), leaves, strict=True)
             if _is_differentiable(leaf)
         ]
-    return found
+    return gradients
 
 
 def _parts(entry: Any, argument: Any, position: int) -> list[Any]:

@@ -349,7 +349,7 @@ class EagerArrays:
                     return None
                 value = data.elements
                 if value is None:
-                    value = data.elements_here()
+                    value = data.local_elements()
                 position = len(leaves)
                 if leaf in leaves:
                     position = leaves.index(leaf)

@@ -98,7 +98,7 @@ class EagerCall:
             if type(data) is not RemoteArray or data.pool is not pool:
                 return None
             value = data.elements
-            if value is None and (value := data.elements_here()) is None:
+            if value is None and (value := data.local_elements()) is None:
                 return None
             values.append(value)
             operands.append(operand_of_array(leaf))
