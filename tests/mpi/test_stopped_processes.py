@@ -150,3 +150,10 @@ def test_a_stopped_time_is_counted_while_it_is_looked_at(monkeypatch: pytest.Mon
 def test_a_timeout_is_a_positive_number_or_none(timeout: Any) -> None:
     with pytest.raises(OptionError, match="heartbeat_timeout must be a positive number"):
         start_pool(PoolOptions(0, heartbeat_timeout=timeout))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("limit", [0, -5, 1.5e9, "1GB"])
+def test_a_memory_limit_is_a_positive_number_of_bytes(workers: int, limit: Any) -> None:
+    with pytest.raises(OptionError, match="memory_limit, in bytes, must be an integer of at least"):
+        start_pool(PoolOptions(workers, memory_limit=limit))

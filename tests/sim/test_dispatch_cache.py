@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import magmath as mm
+from magmath.engine.session import dispatching
 
 CALLS = 5
 """A form is noted by the first call, recorded by the second, and repeated by the others."""
@@ -162,9 +164,9 @@ def test_numbers_take_part_as_in_the_first_call(dtype: str, number: Any) -> None
             assert _outcome(operation, x, number) == first
 
 
-def _outcome(operation: Callable[[Any, Any], Any], x: Any, number: Any) -> Any:
+def _outcome(operation: Callable[..., Any], *arguments: Any) -> Any:
     try:
-        result = operation(x, number)
+        result = operation(*arguments)
     except (mm.errors.MagmathError, ValueError, TypeError) as error:
         return type(error), str(error)
     return str(result.dtype), result.numpy().tolist()
@@ -219,8 +221,10 @@ def test_the_default_type_is_a_part_of_the_form() -> None:
         for name in ("float32", "float64", "float32"):
             mm.set_default_dtype(name)
             for _ in range(CALLS):
-                assert mm.mean(x).dtype == name
-                for result in (x + 1.5, 2.0 - x, x / 3, x / x, x / (x + 1)):
+                for result in (
+                    mm.mean(x), x + 1.5, 2.0 - x, x / 3, 2 / x, x * 1.5, x / x, x / (x + 1),
+                    x**0.5, mm.hypot(x, 3),
+                ):  # fmt: skip
                     assert result.dtype == name
     finally:
         mm.set_default_dtype("float32")
@@ -289,3 +293,71 @@ def test_results_outlive_no_pool() -> None:
             x = mm.asarray(np.arange(4.0))
             for _ in range(CALLS):
                 assert float(mm.sum(x) + mm.median(x)) == 7.5
+
+
+FUNCTIONS_OF_TWO: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "operators": lambda lib, x, y: x - y / (x * y + y) + y**x,
+    "functions": lambda lib, x, y: lib.maximum(x, y) + lib.hypot(x, y) - lib.arctan2(x, y),
+    "matmul": lambda lib, x, y: x @ y,
+    "dot": lambda lib, x, y: lib.dot(x, y) + lib.vdot(x, y) + lib.inner(x, y),
+    "outer": lambda lib, x, y: lib.outer(x, y) + lib.kron(x, y).reshape(16, 16),
+    "einsum": lambda lib, x, y: lib.einsum("ij,jk->ik", x, y) + lib.tensordot(x, y, axes=1),
+    "lists": lambda lib, x, y: lib.concatenate([x, y, x]).sum(axis=1) + lib.stack((y, x)).sum(),
+    "where": lambda lib, x, y: lib.where(x > 1.2, x, y) + lib.where(x > y, 1.0, 2.0),
+    "clip": lambda lib, x, y: lib.clip(x, y, 1.9) + lib.clip(y, 0.6, x),
+    "solve": lambda lib, x, y: lib.linalg.solve(x + 4 * lib.eye(4), y),
+    "moments": lambda lib, x, y: lib.cov(x, y) + lib.corrcoef(x, y),
+    "integral": lambda lib, x, y: lib.trapezoid(x, y) + lib.convolve(x[0], y[0])[:4],
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS_OF_TWO)
+@given(pairs=st.lists(st.sampled_from([(0, 0), (0, 1), (1, 0), (1, 1)]), min_size=4, max_size=8))
+def test_one_array_in_two_places_is_another_form(name: str, pairs: list[tuple[int, int]]) -> None:
+    """A call with the same array twice is not repeated for two arrays, nor the reverse."""
+    function = FUNCTIONS_OF_TWO[name]
+    _forget_calls()
+    values = [_values((4, 4), seed) for seed in range(2)]
+    arrays = [mm.asarray(x) for x in values]
+    for i, j in pairs:
+        expected = function(np, values[i], values[j])
+        result = function(mm, arrays[i], arrays[j]).numpy()
+        np.testing.assert_allclose(result, expected, rtol=1e-12, atol=1e-12)
+
+
+_TYPES = ["bool", "uint8", "int32", "int64", "float32", "float64", "complex64", "complex128"]
+_NUMBERS = st.sampled_from([True, 0, 1, 2, 3, -1, 300, 0.0, -0.0, 0.5, 2.0, -1.5, np.inf, np.nan])
+_OPERATIONS = [
+    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "pow", "minimum",
+    "maximum", "less", "less_equal", "equal", "copysign", "arctan2", "hypot", "logaddexp", "fmin",
+    "fmax", "fmod", "float_power", "heaviside", "nextafter", "bitwise_and", "bitwise_xor",
+    "bitwise_left_shift", "bitwise_right_shift", "logical_or", "clip",
+]  # fmt: skip
+
+
+def _combine(name: str, x: Any, number: Any, is_reversed: bool) -> Any:
+    function = getattr(mm, name)
+    return function(number, x) if is_reversed else function(x, number)
+
+
+@pytest.mark.parametrize("name", _OPERATIONS)
+@given(
+    dtype=st.sampled_from(_TYPES),
+    numbers=st.lists(_NUMBERS, min_size=CALLS, max_size=2 * CALLS),
+    is_reversed=st.booleans(),
+)
+def test_results_do_not_depend_on_the_numbers_before(
+    name: str, dtype: str, numbers: list[Any], is_reversed: bool
+) -> None:
+    x = mm.asarray(np.asarray([3, 1, 0, 2]), dtype=dtype)
+    _forget_calls()
+    repeated = [_outcome(partial(_combine, name), x, n, is_reversed) for n in numbers]
+    for number, known in zip(numbers, repeated, strict=True):
+        _forget_calls()
+        assert repr(known) == repr(_outcome(partial(_combine, name), x, number, is_reversed))
+
+
+def _forget_calls() -> None:
+    eager = dispatching()
+    assert eager is not None
+    eager.calls.clear()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from rich.console import Console
@@ -17,10 +20,11 @@ from rich.console import Console
 import magmath
 from magmath.cli.main import main
 from magmath.cli.progress_reporter import ProgressReporter
-from magmath.cli.train import learning_rate, resolved_options
+from magmath.cli.train import command_line, learning_rate, resolved_options
 from magmath.cli.train_data import TrainData, train_data
-from magmath.cli.train_options import TRAIN_DEFAULTS, TrainOptions
+from magmath.cli.train_options import IMAGES, TRAIN_DEFAULTS, DataName, TrainOptions
 from magmath.cost import Machine, keep_machine
+from magmath.data.datasets import _LOADERS
 from magmath.kernels.dispatch.tuner import DECISIONS, Timing, _encoded, _name, machine
 from magmath.train import EpochRecord
 
@@ -309,6 +313,45 @@ def test_train_says_what_came_out_and_what_to_try(tmp_path: Path, here: Here) ->
 
 def test_every_network_of_the_zoo_can_be_trained() -> None:
     assert set(TRAIN_DEFAULTS) == set(magmath.nn.zoo.NETWORKS)
+    assert {*get_args(DataName)} == {*_LOADERS, IMAGES}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("lenet5",),
+        ("mlp", "--layers", "3", "--width", "32", "--workers", "2", "--activation", "tanh"),
+        ("mlp", "--width", "32", "64", "--seed", "3", "--checkpoint"),
+        ("vgg16", "--data", "images", "--data-path", "my photos", "--image-size", "64"),
+        ("resnet18", "--batch", "8", "--no-augment", "--no-checkpoint", "--output", "there"),
+        ("resnet18", "--optimizer", "adam", "--lr", "0.1", "--precision", "mixed-float16"),
+    ],
+)
+def test_proposed_commands_have_the_options_of_the_run(
+    arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[tuple[dict[str, Any], Path | None]] = []
+
+    def record(network: str, options: TrainOptions, _: Any, extra: dict[str, Any]) -> None:
+        runs.append((resolved_options(network, options) | extra, options.output))
+
+    monkeypatch.setattr("magmath.cli.train.train", record)
+    assert main(["train", *arguments]) == 0
+    command = command_line(*runs[0], epochs=7)
+    assert main(shlex.split(command)[1:]) == 0
+    assert runs[1] == ({**runs[0][0], "epochs": 7}, runs[0][1])
+
+
+def test_warnings_are_lines_of_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        "magmath.cli.train.train", lambda *_: warnings.warn("a file is [broken]", stacklevel=1)
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main(["train", "lenet5"]) == 0
+    assert capsys.readouterr().err == "magmath: warning: a file is [broken]\n"
 
 
 @pytest.mark.parametrize(

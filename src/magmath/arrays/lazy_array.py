@@ -324,7 +324,7 @@ def elements_of(leaf: Node) -> np.ndarray[Any, Any] | None:
     data = leaf.value
     if type(data) is not RemoteArray or data.pool.closed or data.has_failed:
         return None
-    return data.elements_here() if data.nbytes <= MAX_EAGER_BYTES else None
+    return data.local_elements() if data.nbytes <= MAX_EAGER_BYTES else None
 
 
 def evaluate(*arrays: LazyArray, wait: bool = False) -> None:

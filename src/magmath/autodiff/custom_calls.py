@@ -30,8 +30,8 @@ def call_cotangents(call: Node, reached: Mapping[int, Node]) -> Gradients:
         broadcast_to(reached[i], x.shape) if i in reached else full(x.shape, constant(0, x.dtype))
         for i, x in enumerate(values)
     ]
-    found = rule.applied(cotangents, read)
-    return (*found, *[None] * (len(call.inputs) - len(arguments)))
+    of_arguments = rule.applied(cotangents, read)
+    return (*of_arguments, *[None] * (len(call.inputs) - len(arguments)))
 
 
 def check_call(

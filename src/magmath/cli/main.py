@@ -10,6 +10,7 @@ import atexit
 import gc
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -83,7 +84,9 @@ def launch(
         app(tokens)
         return 0
     try:
-        app(tokens)
+        with warnings.catch_warnings():
+            warnings.showwarning = show_warning
+            app(tokens)
     except KeyboardInterrupt:
         Console(stderr=True).print("magmath: interrupted")
         return INTERRUPTED
@@ -102,6 +105,13 @@ def report(error: Exception) -> None:
     console.print("[bold red]magmath: error:[/]", end=" ")
     console.print(message, markup=False)
     console.print("[dim]The option --traceback shows where it arose.[/]")
+
+
+def show_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """Print a warning without the line of the library that gives it."""
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    console.print("[bold yellow]magmath: warning:[/]", end=" ")
+    console.print(str(message), markup=False)
 
 
 def terminate(number: int, frame: object) -> None:

@@ -6,6 +6,7 @@ It uses only the public names, as a user's script would.
 from __future__ import annotations
 
 import json as jsonlib
+import shlex
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -43,6 +44,8 @@ train_app = App(name="train", help=HELP, help_format="markdown")
 _DEFAULT_OPTIONS = TrainOptions()
 _RESOLVED = ("data", "batch", "epochs", "optimizer", "learning_rate", "schedule", "weight_decay")
 """The options whose default depends on the network."""
+_MLP = {"width": [128, 128], "activation": "relu"}
+"""The defaults of the options that only `mlp` has."""
 
 
 @train_app.command
@@ -78,7 +81,12 @@ def mlp(
         Activation of the hidden layers.
     """
     widths = _widths(width, layers)
-    train("mlp", options, {"units": widths, "activation": activation}, {"width": widths})
+    train(
+        "mlp",
+        options,
+        {"units": widths, "activation": activation},
+        {"width": widths, "activation": activation},
+    )
 
 
 def _zoo_command(name: str) -> Callable[..., None]:
@@ -126,7 +134,7 @@ def train(
     if options.json:
         print(jsonlib.dumps(result, indent=2))
     else:
-        _print_result(result, console)
+        _print_result(result, options.output, console)
 
 
 def resolved_options(network: str, options: TrainOptions) -> dict[str, Any]:
@@ -289,7 +297,7 @@ def _result(
     }
 
 
-def _print_result(result: dict[str, Any], console: Console) -> None:
+def _print_result(result: dict[str, Any], output: Path | None, console: Console) -> None:
     console.print(
         f"\n[bold]Test accuracy {result['test_accuracy']:.2%}[/] on {result['test_images']} images "
         f"that the network has not seen, after {result['seconds']:.1f} s of training "
@@ -299,25 +307,48 @@ def _print_result(result: dict[str, Any], console: Console) -> None:
     for file in result["files"]:
         console.print(f"  {file}", markup=False)
     console.print("What to try next:")
-    for command, purpose in _next_commands(result["options"]):
-        console.print(f"  {command}\n      {purpose}", markup=False)
+    for command, purpose in _next_commands(result["options"], output):
+        console.print(f"  {command}\n      {purpose}", markup=False, soft_wrap=True)
 
 
-def _next_commands(options: dict[str, Any]) -> list[tuple[str, str]]:
+def command_line(options: dict[str, Any], output: Path | None, **changes: Any) -> str:
+    """Return the command that has these resolved options, some of them changed; without those that
+    are the defaults of the network."""
+    usual = resolved_options(options["network"], _DEFAULT_OPTIONS) | _MLP
+    chosen = options | {"output": output} | changes
+    words = ["magmath", "train", chosen.pop("network"), "--data", chosen.pop("data")]
+    if (width := chosen.get("width", usual["width"])) != usual["width"]:
+        chosen["layers"] = len(width)
+    if chosen["resume"]:
+        chosen.pop("checkpoint")
+    for name, value in chosen.items():
+        if value is None or value == usual.get(name):
+            continue
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            values = value if isinstance(value, list) else [value]
+            words += [f"--{flag}", *map(str, values)]
+    return shlex.join(words)
+
+
+def _next_commands(options: dict[str, Any], output: Path | None) -> list[tuple[str, str]]:
     """Return suggested next commands, each with its purpose."""
-    again = f"magmath train {options['network']} --data {options['data']}"
     other = 0 if options["workers"] else 2
-    commands = [(f"{again} --workers {other}", f"the same with {other} workers")]
+    with_others = command_line(options, output, workers=other, resume=False)
+    commands = [(with_others, f"the same with {other} workers")]
     if options["network"] == "mlp":
         layers, width = len(options["width"]), options["width"][0]
         data = "mnist-5k" if options["data"] == "digits" else "digits"
+        wider = command_line(options, output, width=[2 * width] * (layers + 2), resume=False)
         commands += [
-            (f"{again} --layers {layers + 2} --width {2 * width}", "a deeper and wider network"),
+            (wider, "a deeper and wider network"),
             (f"magmath train mlp --data {data}", "other images"),
             ("magmath train lenet5 --data fashion-mnist", "a convolutional network"),
         ]
     else:
-        more = f"{again} --epochs {2 * options['epochs']} --resume"
+        more = command_line(options, output, epochs=2 * options["epochs"], resume=True)
         commands += [
             (more, "more epochs, from the checkpoint"),
             ("magmath train --help", "other networks"),

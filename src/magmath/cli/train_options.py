@@ -22,7 +22,10 @@ _MACHINE = Group("Machine")
 _DATA = Group("Data")
 _OUTPUT = Group("Output")
 
-IMAGES = "images"
+DataName = Literal[
+    "digits", "fashion-mnist", "mnist-5k", "mnist", "cifar-10", "cifar-100", "idx", "images"
+]
+IMAGES: DataName = "images"
 """The name of the data set that is a folder of image files."""
 
 
@@ -62,9 +65,8 @@ class TrainOptions:
         Type in which the network computes; mixed precision has float32 parameters, and activations
         and gradients of the half type.
     data
-        "digits", "fashion-mnist", "mnist", "mnist-5k", "cifar-10", "cifar-100", "idx" (IDX files),
-        or "images" (a folder with the sub-folders train and val, each with a folder of image files
-        for each class).
+        "idx" is a folder of IDX files, "images" a folder with the sub-folders train and val, each
+        with a folder of image files for each class.
     data_path
         Folder of the data set's files, where it does not come with a package.
     image_size
@@ -108,7 +110,7 @@ class TrainOptions:
     precision: Annotated[
         Literal["float32", "mixed-bfloat16", "mixed-float16"], Parameter(group=_MACHINE)
     ] = "float32"
-    data: Annotated[str | None, Parameter(group=_DATA)] = None
+    data: Annotated[DataName | None, Parameter(group=_DATA)] = None
     data_path: Annotated[Path | None, Parameter(group=_DATA)] = None
     image_size: Annotated[PositiveInt | None, Parameter(group=_DATA)] = None
     augment: Annotated[bool | None, Parameter(group=_DATA)] = None

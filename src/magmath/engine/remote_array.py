@@ -71,7 +71,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
         number = self._number
         return number is not None and self.pool.any_failed and self.pool.has_failed(number)
 
-    def elements_here(self) -> np.ndarray[Any, Any] | None:
+    def local_elements(self) -> np.ndarray[Any, Any] | None:
         """Return the values in the memory of this process, for reading; None if it does not store
         them all, or if the run that computes them is known to have failed."""
         if self.elements is None and self.pool.is_inline and not self.has_failed:

@@ -143,7 +143,7 @@ class ReplayCache:
                 return None
             value = data.elements
             if value is None:
-                value = data.elements_here()
+                value = data.local_elements()
             if value is None or value.nbytes > MAX_READ:
                 return None
             values.append(value)

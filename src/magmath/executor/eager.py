@@ -4,7 +4,8 @@ program.
 Planning pays if arrays are large or distributed. For a few kilobytes on the single worker of this
 process it costs more than it saves, so this module calls the operations' own kernels in the order
 of the nodes, and reuses memory as soon as its last reader has run. Properties that nodes of one
-signature share are computed once.
+signature share are computed once. `compute` does so on the heap of the worker; `EagerKernels`
+computes single nodes on NumPy arrays, for eager arrays and eager programs.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from magmath.comm.local_group import LocalGroup
 from magmath.core.dtypes import DTYPES, DType
 from magmath.core.index_set import Tile
 from magmath.executor.context import Context
-from magmath.executor.numpy_fast_path import is_faster_by_numpy, silent
+from magmath.executor.numpy_fast_path import is_faster_by_numpy, silent_context
 from magmath.executor.user_line import attach_user_line
 from magmath.graph import KernelCall, Node, Shape
 from magmath.layout import Layout, Mesh
@@ -50,7 +51,7 @@ def compute(
     made: dict[Node, _Made] = {}
     spare: defaultdict[_WholeTile, list[LocalArray]] = defaultdict(list)
     try:
-        silent().run(_compute, context, order, requested, views, made, spare)
+        silent_context().run(_compute, context, order, requested, views, made, spare)
     except BaseException:
         _free([array for array, _ in made.values()], context)
         raise
@@ -78,7 +79,7 @@ class EagerKernels:
         signature = node.signature
         step = (signature.eager_step if signature is not None else None) or _prepared(node)
         out = np.empty(node.shape, step.type)
-        run: Any = silent().run
+        run: Any = silent_context().run
         try:
             if step.function is not None:
                 run(step.function, *operands, out)
@@ -217,14 +218,12 @@ class EagerStep(Struct, eq=False):
     whole      the placement of the result
     function   NumPy's function of operands and result, if it is faster than the kernel
     allocates  the function is called without memory for the result, and returns a new array
-    shape      of the result
     type       NumPy's type of the result, if there is one
     """
 
     whole: _WholeTile
     function: Callable[..., Any] | None
     allocates: bool
-    shape: Shape
     type: np.dtype[Any] | None
 
 
@@ -240,7 +239,7 @@ def _prepared(node: Node) -> EagerStep:
     elif copy is not None and all(x.size and x.dtype in NUMPY for x in arrays):
         function = copy(node)
     kind = NUMPY.get(node.dtype)
-    step = EagerStep(whole, function, _allocates(function, node, kind), node.shape, kind)
+    step = EagerStep(whole, function, _allocates(function, node, kind), kind)
     if node.signature is not None:
         node.signature.eager_step = step
     return step

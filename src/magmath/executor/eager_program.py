@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 
 from magmath.executor.eager import EagerKernels, number_array
-from magmath.executor.numpy_fast_path import silent
+from magmath.executor.numpy_fast_path import silent_context
 from magmath.executor.user_line import attach_user_line
 from magmath.graph import Node
 from magmath.memory.torch_dtypes import NUMPY
@@ -76,7 +76,7 @@ class EagerProgram:
 
         An error carries the line that built the node.
         """
-        run: Any = silent().run
+        run: Any = silent_context().run
         try:
             if numbers:
                 kinds = self._kinds

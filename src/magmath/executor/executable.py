@@ -23,7 +23,7 @@ from magmath.executor.bind import Binding
 from magmath.executor.context import Context, no_progress_thread
 from magmath.executor.fault import found_by
 from magmath.executor.native_forms import NativeForms
-from magmath.executor.numpy_fast_path import silent, without_fp_warnings
+from magmath.executor.numpy_fast_path import silent_context, without_fp_warnings
 from magmath.executor.rebinding import Rebinding
 from magmath.executor.select import (
     WORTH_SECONDS,
@@ -232,7 +232,7 @@ class Executable:
         """
         key = _blocks_of(inputs, outputs)
         fixed = None if self._can_move else self._bound(key, inputs, outputs)
-        run, heap, within = self._tiers.run, self.context.heap, silent()
+        run, heap, within = self._tiers.run, self.context.heap, silent_context()
         kept = {stored.block for stored in inputs}
         new = [stored.block for stored in outputs if stored.block not in kept] if heap.fills else []
 

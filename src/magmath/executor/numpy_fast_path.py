@@ -29,8 +29,9 @@ _SILENT = Context()
 _SILENT.run(np.seterr, all="ignore")
 
 
-silent = _SILENT.copy
-"""Returns a new context in which NumPy emits no floating-point warnings, for one call."""
+silent_context = _SILENT.copy
+"""Returns a new context for one call, in which NumPy emits no floating-point warnings: to enter a
+context takes less time than `np.errstate`."""
 
 
 def without_fp_warnings(
@@ -41,7 +42,7 @@ def without_fp_warnings(
 
     `np.errstate` does the same but takes ten times as long.
     """
-    return silent().run(function, *args, **kwargs)
+    return silent_context().run(function, *args, **kwargs)
 
 
 def is_faster_by_numpy(ufunc: NumpyUfunc, size: int, dtypes: Iterable[DType]) -> bool:

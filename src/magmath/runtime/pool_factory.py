@@ -71,6 +71,8 @@ def start_pool(options: PoolOptions) -> Pool:
     seed = require_integer("init: seed", options.seed, 0)
     threads, launcher, fold_bias = options.threads, options.launcher, options.fold_bias
     threads = None if threads is None else require_integer("init: threads", threads, 1)
+    limit = options.memory_limit
+    limit = None if limit is None else require_integer("init: memory_limit, in bytes,", limit, 1)
     _check_timeout(options.heartbeat_timeout)
     if fold_bias not in FOLD_BIAS:
         raise OptionError(f"init: fold_bias must be one of {FOLD_BIAS}, was given {fold_bias!r}")
@@ -87,7 +89,7 @@ def start_pool(options: PoolOptions) -> Pool:
         options.device,
         threads,
         options.deterministic,
-        options.memory_limit,
+        limit,
         options.winograd,
         options.flush_denormals,
     )
@@ -103,7 +105,7 @@ def start_pool(options: PoolOptions) -> Pool:
         transport,
         deterministic=options.deterministic,
         seed=seed,
-        memory_limit=options.memory_limit,
+        memory_limit=limit,
         fold_bias=fold_bias,
     )
 

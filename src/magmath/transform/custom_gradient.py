@@ -106,7 +106,7 @@ def _traced(
         cotangents = [
             None if x is None else _conjugate(x.node) for x in _entries(returned, positional)
         ]
-    del returned
+    del returned  # the check counts references
     scope.check_updates(_NAME)
     if scope.assigned:
         names = ", ".join([scope.read[leaf].name for leaf in scope.assigned])
@@ -126,17 +126,17 @@ def _entries(returned: Any, positional: Sequence[Any]) -> list[Array | None]:
             f"{len(positional)} positional arguments, it returned {_described(entries)}; an "
             f"argument without a gradient has the entry None"
         )
-    found: list[Array | None] = []
+    gradients: list[Array | None] = []
     for i, (entry, argument) in enumerate(zip(entries, positional, strict=True)):
         leaves = flatten(argument)[0]
         if not any(map(_is_differentiable, leaves)):
             continue
-        found += [
+        gradients += [
             _entry(part, leaf, i)
             for part, leaf in zip(_parts(entry, argument, i), leaves, strict=True)
             if _is_differentiable(leaf)
         ]
-    return found
+    return gradients
 
 
 def _parts(entry: Any, argument: Any, position: int) -> list[Any]:

@@ -1,7 +1,8 @@
 """Stored parts: slices and elements of small arrays, which NumPy reads and writes in this process.
 
-The operations of `x[i]` and `x[i] = v` are known by the key and the forms of the arrays: they are
-built once, and later calls share the recipe.
+The dispatch cache for keys: what `x[i]` and `x[i] = v` do is noted by the key and the shapes and
+types of the arrays. Later lines of the same form are one line of NumPy (`_Reading`, `_Picking`,
+`_Writing`), and share the recipe, by which gradients pass through them.
 """
 
 from __future__ import annotations
@@ -264,13 +265,11 @@ def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
     if form in eager.calls:
         return
     arguments = source, *known.arrays
-    found = recipe_of_call(leaf, arguments)
-    if found is not None and found[1] != [*range(len(arguments))]:
-        found = None
-    if found is None:
+    operations = recipe_of_call(leaf, arguments)
+    if operations is None or operations[1] != [*range(len(arguments))]:
         eager.note_call(form, None)
         return
-    recipe, used = found
+    recipe, used = operations
     if known.has_mask:
         step = recipe.steps[-1]
         assert isinstance(step, RecipeStep)
@@ -283,7 +282,7 @@ def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
 
 def _masked_call(step: RecipeStep, leaf: Node, mask: Node) -> EagerCall | None:
     """Return the call that reads the elements where a mask is true, whatever their number is."""
-    truths = mask.value.elements_here()
+    truths = mask.value.local_elements()
     if truths is None:
         return None
     cuts, axis = step.attributes["cuts"], step.attributes["axis"]

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from magmath.engine.eager.eager_arrays import EagerArrays
 
 F = TypeVar("F", bound=Callable[..., Any])
-_SEEN, _NEVER = 0, 1
-"""In place of a call: it was made once; it is not repeated."""
+_NEW, _SEEN = object(), object()
+"""In place of a call: its form is new; it was made once. None: it is not repeated."""
 _EXACT = frozenset((bool, int, str, type(None)))
-"""Classes of arguments that are equal only if they mean the same."""
+"""Classes of constants, other than floats, that stand for themselves in a key."""
 _REAL = frozenset((float, int))
 """Classes of numbers that operators take as operands."""
 
@@ -65,22 +65,21 @@ def dispatch_cached(function: F) -> F:
         if len(leaves) > 1:  # f(x, x) and f(x, y) are different calls
             key += map(leaves.index, leaves)
         form = tuple(key)
-        known = eager.calls.get(form)
-        if type(known) is EagerCall:
+        call = eager.calls.get(form, _NEW)
+        if type(call) is EagerCall:
             try:
-                result = known.run(eager, leaves, user_line(2))
+                repeated = call.run(eager, leaves, user_line(2))
             except Exception:  # the function raises it at its own line
-                result = None
-            return function(*args, **options) if result is None else _array_class()(result)
-        if known is None:
-            eager.note_call(form, _SEEN if leaves else _NEVER)
-        elif known == _SEEN:
-            effects = CALL_EFFECTS.count
-            made = function(*args, **options)
-            is_pure = CALL_EFFECTS.count == effects and _are_leaves(args, options, leaves)
-            eager.note_call(form, (is_pure and _repeatable(eager, made, leaves)) or _NEVER)
-            return made
-        return function(*args, **options)
+                repeated = None
+            return function(*args, **options) if repeated is None else _array_class()(repeated)
+        effects = CALL_EFFECTS.count
+        result = function(*args, **options)
+        if call is _NEW:
+            eager.note_call(form, _SEEN if leaves else None)
+        elif call is _SEEN:
+            is_pure = CALL_EFFECTS.count == effects and _are_unchanged(args, options, leaves)
+            eager.note_call(form, _repeatable(eager, result, leaves) if is_pure else None)
+        return result
 
     del dispatching.__wrapped__
     dispatching.__signature__ = signature(function)  # type: ignore[attr-defined]
@@ -88,8 +87,8 @@ def dispatch_cached(function: F) -> F:
 
 
 def _add(x: Any, key: list[Hashable], leaves: list[Node]) -> bool:
-    """Add an argument to the key and the leaves of a call; return False if it is none of these: a
-    stored array, a constant, and a list or tuple of such."""
+    """Add an argument to the key and the leaves of a call; return False for an argument that is
+    neither a stored array, nor a constant, nor a list or tuple of such."""
     kind: Any = type(x)
     if kind in _EXACT:
         key += kind, x
@@ -110,13 +109,13 @@ def _add(x: Any, key: list[Hashable], leaves: list[Node]) -> bool:
     return True
 
 
-def _are_leaves(args: Sequence[Any], options: Mapping[str, Any], leaves: Sequence[Node]) -> bool:
-    """Return True if these are the leaves of the arrays among the arguments, of which none was
-    updated, as by `out=`."""
-    found: list[Node] = []
+def _are_unchanged(args: Sequence[Any], options: Mapping[str, Any], leaves: Sequence[Node]) -> bool:
+    """Return True if the arrays among the arguments still have these leaves: a call may update
+    them, as with `out=`."""
+    present: list[Node] = []
     for x in (*args, *options.values()):
-        _add(x, [], found)
-    return len(found) == len(leaves) and all(map(is_, found, leaves))
+        _add(x, [], present)
+    return len(present) == len(leaves) and all(map(is_, present, leaves))
 
 
 def _stored(x: LazyArray) -> Node | None:
@@ -176,6 +175,11 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
     return leaf
 
 
+def _part_of_key(number: Any) -> Hashable:
+    """Return what is equal for the same number only: 0.0 equals -0.0."""
+    return number or str(number)
+
+
 def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
     """Note how a leaf was computed, for the next operation on arrays of the same form."""
     eager = session.dispatching()
@@ -223,5 +227,5 @@ def _form_of(operation: str, x: Any, y: Any) -> _Form | None:
     else:
         return None
     if operation == "power":  # which is another operation for some numbers
-        key, numbers = key + numbers, ()
+        key, numbers = (*key, *map(_part_of_key, numbers)), ()
     return key, leaves, numbers

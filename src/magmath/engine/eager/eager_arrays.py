@@ -115,7 +115,9 @@ class EagerArrays:
         self._result_layouts: dict[Shape, Layout] = {}
         self._copy_layouts: dict[Shape, Layout] = {}
         self.calls: dict[Hashable, Any] = {}
-        """The calls of functions that are repeated, and what is known of others, by their forms."""
+        """By the forms of calls, the call that repeats them; None for calls that are not repeated,
+        and what `arrays/protocols/dispatch_cache.py` and `arrays/indexing/stored_parts.py` note of
+        others."""
 
     @cached_property
     def _kernels(self) -> EagerKernels:
@@ -347,7 +349,7 @@ class EagerArrays:
                     return None
                 value = data.elements
                 if value is None:
-                    value = data.elements_here()
+                    value = data.local_elements()
                 position = len(leaves)
                 if leaf in leaves:
                     position = leaves.index(leaf)

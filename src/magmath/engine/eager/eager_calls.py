@@ -11,13 +11,21 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
+from msgspec.structs import replace
 
 from magmath.core.type_aliases import Number
 from magmath.engine.remote_array import RemoteArray
 from magmath.graph import Graph, Node, Provenance, provenance_of
-from magmath.graph.operation import Line, make_node
+from magmath.graph.operation import Line
 from magmath.graph.provenance.provenance import provenance_before
-from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeEntry, RecipeStep, number_node
+from magmath.graph.provenance.recipe import (
+    NumberStep,
+    Recipe,
+    RecipeEntry,
+    RecipeStep,
+    built_step,
+    number_node,
+)
 from magmath.graph.provenance.recorded_operands import (
     KeptOperand,
     LeafOperand,
@@ -45,11 +53,13 @@ class CallProgram(Protocol):
 class EagerCall:
     """The operations of a call, from its arguments to its result.
 
-    used       the arguments and constants from which the result was computed
-    constants  arrays that the function has made; they count as further arguments
+    program    computes the result from the operands
+    recipe     how gradients build the result again, on the same operands
+    used       the positions of the operands among the arguments, followed by the constants
+    constants  arrays that the function has made
     """
 
-    __slots__ = ("_constants", "_dtype", "_program", "_recipe", "_shape", "used")
+    __slots__ = ("_constants", "_dtype", "_program", "_recipe", "_shape", "_used")
 
     def __init__(
         self,
@@ -62,7 +72,7 @@ class EagerCall:
         self._program = program
         self._recipe = recipe
         self._shape, self._dtype = result.shape, result.dtype
-        self.used = used
+        self._used = used
         self._constants = constants
 
     def run(
@@ -82,13 +92,13 @@ class EagerCall:
         operands: list[RecordedOperand] = []
         if self._constants:
             arguments = (*arguments, *self._constants)
-        for i in self.used:
+        for i in self._used:
             leaf = arguments[i]
             data = leaf.value
             if type(data) is not RemoteArray or data.pool is not pool:
                 return None
             value = data.elements
-            if value is None and (value := data.elements_here()) is None:
+            if value is None and (value := data.local_elements()) is None:
                 return None
             values.append(value)
             operands.append(operand_of_array(leaf))
@@ -104,7 +114,8 @@ def call_of(
     """Return the call that has computed a leaf from these leaves; None if it depends on other
     arrays, on variables or on random numbers, or needs the workers.
 
-    With `numbers`, the call gets as many numbers in place of its own ones; None if it has others.
+    With `numbers`, the call gets as many numbers in place of its own ones; None if it has others,
+    or constants, which may be computed from the numbers.
     """
     operations = _operations(result, arguments)
     if operations is None:
@@ -114,7 +125,7 @@ def call_of(
     arguments = (*arguments, *constants)
     if numbers:
         own = [i for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
-        if len(own) != numbers or len(used) != len(arguments):
+        if len(own) != numbers or constants or len(used) != len(arguments):
             return None
         recipe = recipe.with_numbers(own)
     nodes = _built(recipe, [arguments[i] for i in used])
@@ -184,7 +195,7 @@ class _Operations:
 
     def _step(self, step: RecipeEntry, number: Any, positions: Mapping[int, int]) -> int:
         if isinstance(step, Node):
-            step = NumberStep(step.operation, step.dtype, number_of(step))
+            step = NumberStep(step.operation, step.dtype, step.attributes.get("value", step.value))
         if isinstance(step, NumberStep):
             value = step.value if number is None else number
             step = NumberStep(step.operation, step.dtype, value)
@@ -193,10 +204,7 @@ class _Operations:
             if step.operation.is_random or step.operation.is_mark or step.operation.is_version:
                 raise _OtherOperand
             sources = tuple([positions[i] for i in step.sources])
-            step = RecipeStep(
-                step.operation, step.attributes, step.shape, step.dtype, step.layout, None,
-                step.signature, sources,
-            )  # fmt: skip
+            step = replace(step, line=None, sources=sources)
         self._steps.append(step)
         if len(self._steps) > MAX_OPERATIONS:
             raise _OtherOperand
@@ -226,40 +234,23 @@ class _Operations:
         for step in self._steps:
             if isinstance(step, RecipeStep):
                 sources = tuple([-1 - i if i < 0 else first + i for i in step.sources])
-                step = RecipeStep(
-                    step.operation, step.attributes, step.shape, step.dtype, step.layout, None,
-                    step.signature, sources,
-                )  # fmt: skip
+                step = replace(step, sources=sources)
             steps.append(step)
         return Recipe(steps, range(first))
 
 
-def number_of(node: Node) -> Any:
-    """Return the number of a scalar or a constant."""
-    return node.attributes.get("value", node.value)
-
-
 def _built(recipe: Recipe, operands: Sequence[Node]) -> list[Node]:
     """Return the nodes of all steps, on leaves without values in place of the operands."""
-    nodes: list[Node] = []
-    for leaf in operands:
+    nodes: dict[int, Node] = {}
+    for i, leaf in enumerate(operands):
         assert leaf.layout is not None
-        nodes.append(input_leaf(leaf.shape, leaf.dtype, leaf.layout, None))
-    for step in recipe.steps[len(operands) :]:
+        nodes[i] = input_leaf(leaf.shape, leaf.dtype, leaf.layout, None)
+    for i, step in enumerate(recipe.steps[len(operands) :], len(operands)):
         if isinstance(step, NumberStep):
-            nodes.append(number_node(step, step.value))
+            nodes[i] = number_node(step, step.value)
         else:
             assert isinstance(step, RecipeStep)
-            inputs = tuple([nodes[i] for i in step.sources])
-            nodes.append(
-                make_node(
-                    step.operation,
-                    inputs,
-                    step.attributes,
-                    step.shape,
-                    step.dtype,
-                    step.layout,
-                    signature=step.signature,
-                )
-            )
-    return nodes
+            node = built_step(step, nodes, None, None)
+            assert node is not None
+            nodes[i] = node
+    return [*nodes.values()]

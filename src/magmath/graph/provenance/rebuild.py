@@ -15,13 +15,13 @@ from magmath.graph.provenance.provenance import Provenance, Replace, provenance_
 from magmath.graph.provenance.recorded_operands import ProvenanceRecord, RecordedOperand
 
 
-def as_read(read: RecordedOperand) -> Node | None:
-    """Return the node of an operand as it was read; None if it is gone."""
-    return read.find()
+def operand_node(operand: RecordedOperand) -> Node | None:
+    """Return the node of an operand as it was read; None if it no longer exists."""
+    return operand.find()
 
 
-def is_no_end(node: Node) -> bool:
-    """Return False: no node ends the expressions."""
+def never_ends(node: Node) -> bool:
+    """Return False: expressions are followed to their leaves."""
     return False
 
 
@@ -29,8 +29,8 @@ def with_expressions(
     roots: Sequence[Node],
     kept: Collection[Node],
     is_source: IsSource,
-    replace: Replace = as_read,
-    is_end: Callable[[Node], bool] = is_no_end,
+    replace: Replace = operand_node,
+    is_end: Callable[[Node], bool] = never_ends,
     *,
     through_gradients: bool = True,
     through_stops: bool = True,
