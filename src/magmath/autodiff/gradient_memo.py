@@ -79,9 +79,9 @@ def cached_gradients(
     steps = _memo.find(key)
     if steps is not None:
         return steps.of(order)
-    found = compute()
-    _memo.store(key, _GradientSteps(order, found) if key in _memo else None)
-    return found
+    derivatives = compute()
+    _memo.store(key, _GradientSteps(order, derivatives) if key in _memo else None)
+    return derivatives
 
 
 def _structure(order: Sequence[Node], sources: Sequence[Node]) -> Hashable | None:

@@ -32,18 +32,18 @@ def is_independent(node: Node) -> bool:
     return _is_marked(node, {}, MAX_DEPTH)
 
 
-def _is_marked(x: Node | _Recorded, known: dict[Node | _Recorded, bool], depth: int) -> bool:
-    found = known.get(x)
-    if found is None:
+def _is_marked(x: Node | _Recorded, answers: dict[Node | _Recorded, bool], depth: int) -> bool:
+    is_marked = answers.get(x)
+    if is_marked is None:
         operation, inputs = _computed_by(x)
-        found = known[x] = _has_mark(operation, inputs, known, depth - 1)
-    return found
+        is_marked = answers[x] = _has_mark(operation, inputs, answers, depth - 1)
+    return is_marked
 
 
 def _has_mark(
     operation: Operation | None,
     inputs: Sequence[Node | _Recorded],
-    known: dict[Node | _Recorded, bool],
+    answers: dict[Node | _Recorded, bool],
     depth: int,
 ) -> bool:
     if operation is INDEPENDENT:
@@ -51,10 +51,10 @@ def _has_mark(
     if operation is None or not depth:
         return False
     if operation.name in _OF_FIRST:
-        return _is_marked(inputs[0], known, depth)
+        return _is_marked(inputs[0], answers, depth)
     if operation.name in _OF_ALL:
-        return all(_is_marked(x, known, depth) for x in inputs)
-    return operation.name in _OF_ONE and any(_is_marked(x, known, depth) for x in inputs)
+        return all(_is_marked(x, answers, depth) for x in inputs)
+    return operation.name in _OF_ONE and any(_is_marked(x, answers, depth) for x in inputs)
 
 
 def _computed_by(x: Node | _Recorded) -> tuple[Operation | None, Sequence[Node | _Recorded]]:

@@ -69,8 +69,10 @@ def gradients(
     order = _plain_order(output, sources)
     if order is None:
         return _gradients(output, sources, check_independence)
-    known = [node.known for node in sources]
-    return cached_gradients(order, known, lambda: _gradients(output, sources, check_independence))
+    source_leaves = [node.known for node in sources]
+    return cached_gradients(
+        order, source_leaves, lambda: _gradients(output, sources, check_independence)
+    )
 
 
 def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
@@ -79,8 +81,8 @@ def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
     None if an expression has to be built again, an intermediate result is evaluated or a gradient,
     or the output does not read a source.
     """
-    known = {node.known for node in sources}
-    if len(known) > 1 and any(node.provenance is not None for node in known):
+    source_leaves = {node.known for node in sources}
+    if len(source_leaves) > 1 and any(node.provenance is not None for node in source_leaves):
         return None  # sources may depend on each other
     evaluated: list[Node] = []
 
@@ -93,28 +95,28 @@ def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
     order = topological_until([output], _arguments(sources), inputs_of)
     if evaluated or any(node.operation.is_mark for node in order):
         return None
-    alike = [node for node in order if node.known in known]
-    if len({node.known for node in alike}) < len(known):
+    alike = [node for node in order if node.known in source_leaves]
+    if len({node.known for node in alike}) < len(source_leaves):
         return None
-    leaves = [node for node in order if node.provenance is not None and node not in known]
+    leaves = [node for node in order if node.provenance is not None and node not in source_leaves]
     if leaves:
-        dependence = _Dependence(known.union(sources, alike), through_gradients=True)
+        dependence = _Dependence(source_leaves.union(sources, alike), through_gradients=True)
         if any(map(dependence.has, leaves)):
             return None
     return order
 
 
 def _gradients(output: Node, sources: Sequence[Node], check_independence: bool) -> list[Node]:
-    found, graph = _derivatives(output, sources, closes=check_independence)
+    cotangents, graph = _derivatives(output, sources, closes=check_independence)
     if check_independence:
-        missing = [x for x in sources if x.known not in found]
+        missing = [x for x in sources if x.known not in cotangents]
         if missing:  # they may be reached through gradients
             opened, graph = _derivatives(output, missing, closes=False)
-            found |= opened
+            cotangents |= opened
         for source in missing:
-            if source.known not in found:
+            if source.known not in cotangents:
                 _check_independent(graph.output, source)
-    return [_gradient_of(found.get(source.known), source) for source in sources]
+    return [_gradient_of(cotangents.get(source.known), source) for source in sources]
 
 
 def _derivatives(
@@ -310,8 +312,8 @@ class _Connected:
     def source_of(self, node: Node) -> Node | None:
         """Return the leaf with the value of the source that a node of the expression is, or None if
         it is none."""
-        found = self.rebuilt.get(node, node.known)
-        return found if found in self.known else None
+        leaf = self.rebuilt.get(node, node.known)
+        return leaf if leaf in self.known else None
 
 
 def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connected:
@@ -321,9 +323,9 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     of those are therefore built again if they depend on a source. With `closes`, nothing is built
     again that only closed gradients are computed from.
     """
-    known, ends = {node.known for node in sources}, _arguments(sources)
+    source_leaves, ends = {node.known for node in sources}, _arguments(sources)
     order = topological_until([output], ends)
-    alike = known.union(sources, [node for node in order if node.known in known])
+    alike = source_leaves.union(sources, [node for node in order if node.known in source_leaves])
     dependence = _Dependence(alike, through_gradients=not closes)
     closed = set[Node]()
 
@@ -333,7 +335,7 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
         return node in ends or node in closed
 
     leaves = [node for node in alike if provenance_of(node) is not None]
-    dependent = [] if len(known) < 2 else dependence.on_others(leaves)
+    dependent = [] if len(source_leaves) < 2 else dependence.on_others(leaves)
     roots, kept = [output, *sources, *dependent], alike.difference(dependent)
     images, lost = with_expressions(
         roots, kept, dependence.reads_source, is_end=is_end, through_gradients=not closes,
@@ -343,7 +345,7 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     images = without_short_loops(images, {*ends, *closed})
     count = len(sources) + 1
     rebuilt = dict(zip(images[count:], [node.known for node in dependent], strict=True))
-    return _Connected(images[0], images[1:count], known, rebuilt, lost, closed)
+    return _Connected(images[0], images[1:count], source_leaves, rebuilt, lost, closed)
 
 
 @final
@@ -381,19 +383,19 @@ class _Dependence:
 
     def on_others(self, leaves: Sequence[Node]) -> list[Node]:
         """Return the sources' leaves whose values were computed from other sources."""
-        known, found = self._known, []
+        source_leaves, dependent = self._known, []
         for leaf in leaves:
             record, own = provenance_of(leaf), leaf.known
 
             def is_other(read: RecordedOperand, own: Node = own) -> bool:
-                return any(x.known in known and x.known is not own for x in read.nodes())
+                return any(x.known in source_leaves and x.known is not own for x in read.nodes())
 
             if record is not None and depends_on(
                 record, is_other, {}, through_gradients=self._through, through_stops=False,
                 least_depth=self.least_depth,
             ):  # fmt: skip
-                found.append(leaf)
-        return found
+                dependent.append(leaf)
+        return dependent
 
 
 def _arguments(sources: Sequence[Node]) -> set[Node]:
@@ -427,12 +429,12 @@ def _check_independent(output: Node, source: Node) -> None:
     """Raise MagmathError if an output that does not depend on a source depends on an array from
     which the source was computed: a zero gradient is hardly intended then."""
     made_of = _ancestors(source) - {source, source.known}
-    found = next(iter(made_of & _ancestors(output)), None)
-    if found is not None:
+    ancestor = next(iter(made_of & _ancestors(output)), None)
+    if ancestor is not None:
         raise MagmathError(
             f"grad: the result does not depend on this array of shape {source.shape}, only on its "
-            f"source of shape {found.shape}, so the gradient would be zero; pass the array that is "
-            f"used in the result (x[0] is a new array each time: write part = x[0] once; after an "
+            f"source of shape {ancestor.shape}, so the gradient would be zero; pass the array that "
+            f"is used in the result (x[0] is a new array each time: write part = x[0] once; after an "
             f"update in place, x has a value that the result has not read: compute the gradient "
             f"before), or take a part of the gradient with respect to the source "
             f"(mm.grad(y, x)[0]); apply mm.stop_gradient to the source if the array is a constant"
@@ -442,7 +444,7 @@ def _check_independent(output: Node, source: Node) -> None:
 def _ancestors(node: Node) -> set[Node]:
     """Return the node and all nodes through which its value has gradients, including the existing
     ones of the provenance of evaluated nodes."""
-    found, stack = {node}, [node]
+    ancestors, stack = {node}, [node]
     while stack:
         last = stack.pop()
         is_end = last.name == "stop_gradient" or last.operation.is_gradient
@@ -451,10 +453,14 @@ def _ancestors(node: Node) -> set[Node]:
         before = nodes_before(provenance, through_gradients=False) if provenance else ()
         for source in [*sources, *before]:
             numbers = source.name in ("scalar", "constant")
-            if source.dtype.kind in ("float", "complex") and not numbers and source not in found:
-                found.add(source)
+            if (
+                source.dtype.kind in ("float", "complex")
+                and not numbers
+                and source not in ancestors
+            ):
+                ancestors.add(source)
                 stack.append(source)
-    return found
+    return ancestors
 
 
 def _depending_on(

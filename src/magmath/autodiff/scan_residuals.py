@@ -78,8 +78,8 @@ def _is_cheap(node: Node) -> bool:
 
 def depending(roots: Iterable[Node], sources: Iterable[Node]) -> set[Node]:
     """Return the sources, and the nodes of expressions that depend on them."""
-    found = set(sources)
-    for node in topological_until(roots, tuple(found)):
-        if not found.isdisjoint(node.inputs):
-            found.add(node)
-    return found
+    dependent = set(sources)
+    for node in topological_until(roots, tuple(dependent)):
+        if not dependent.isdisjoint(node.inputs):
+            dependent.add(node)
+    return dependent

@@ -53,11 +53,11 @@ def summed_over_steps(part: Node, stacked: Mapping[Node, Node]) -> Node:
     if operation is SUM:
         axes = (0, *[axis + 1 for axis in part.attributes["axis"]])
         return reshape(reduce("sum", stacked[inputs[0]], axes), part.shape)
-    found = [summed_over_steps(x, stacked) for x in inputs]
+    sums = [summed_over_steps(x, stacked) for x in inputs]
     if part.name == "add":
-        return add(*found)
+        return add(*sums)
     if operation is ASTYPE:
-        return astype(found[0], part.dtype)
+        return astype(sums[0], part.dtype)
     if operation is RESHAPE:
-        return reshape(found[0], part.shape)
-    return permute(found[0], part.attributes["axes"])
+        return reshape(sums[0], part.shape)
+    return permute(sums[0], part.attributes["axes"])

@@ -274,19 +274,19 @@ class Optimizer(metaclass=KeywordHints):
     ) -> Callable[..., None]:
         """Return the compiled step of these variables, a function of their gradients."""
         key = (id(loss_scale), *map(id, variables))
-        known = self._updates.find(key)
-        if known is None:
+        update = self._updates.find(key)
+        if update is None:
             owner = ref(self)  # which owns the function
 
             def step(*gradients: Array) -> None:
                 optimizer = owner()
                 assert optimizer is not None
-                given = dict(zip(variables, gradients, strict=True))
-                optimizer._assign_next_values(given, loss_scale)
+                pairs = dict(zip(variables, gradients, strict=True))
+                optimizer._assign_next_values(pairs, loss_scale)
 
-            known = compile(step)
-            self._updates.store(key, known)
-        return known
+            update = compile(step)
+            self._updates.store(key, update)
+        return update
 
     def _assign_next_values(
         self, gradients: Mapping[Variable, Array], loss_scale: LossScale | None
@@ -308,8 +308,8 @@ class Optimizer(metaclass=KeywordHints):
         With a loss scale, the step is skipped unless all gradients are finite. Then the variables
         `others`, which were assigned before, have their former values, the given nodes, again.
         """
-        given = zip(variables, gradients, strict=True)
-        used = [(v, gradient) for v, gradient in given if not is_independent(gradient)]
+        by_variable = zip(variables, gradients, strict=True)
+        used = [(v, gradient) for v, gradient in by_variable if not is_independent(gradient)]
         if not used:
             return
         entries = self.variable_states.of([v for v, _ in used])
@@ -426,9 +426,9 @@ class Optimizer(metaclass=KeywordHints):
         which raises ShapeError if the shapes differ; of several variables with one name, in the
         order of their first updates. Variables without a loaded state start from zero states.
         """
-        given, schedules, self._steps = decoded_state(state)
+        values, schedules, self._steps = decoded_state(state)
         load_schedule_states(self.learning_rates, schedules)
-        self.variable_states.load_state_dict(given)
+        self.variable_states.load_state_dict(values)
 
 
 def _check_expression(expression: Array) -> None:

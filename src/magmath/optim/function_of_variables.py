@@ -147,25 +147,25 @@ def _of_variables(output: Node, newest: Mapping[Node, int]) -> Node:
         inputs = tuple([new[source] for source in node.inputs])
         former = node.operation.is_version and newest[node.inputs[0]] != node.attributes["number"]
         if node.name == "variable" or (node.operation.is_version and not former):
-            made = node if node.name == "variable" else inputs[0]
+            image = node if node.name == "variable" else inputs[0]
         elif former or varying.isdisjoint(inputs):
             new[node] = node if node.value is None or node.is_leaf else node.value
             continue
         else:
-            made = make_node(
+            image = make_node(
                 node.operation, inputs, node.attributes, node.shape, node.dtype, node.layout,
                 node.line, signature=node.signature,
             )  # fmt: skip
-        new[node] = made
-        varying.add(made)
+        new[node] = image
+        varying.add(image)
     return new[output]
 
 
 def _draws(leaves: Sequence[Node]) -> dict[Node, StreamState]:
     """Return the leaves of random stream numbers and their generators, in order of the draws."""
-    found = {
+    streams = {
         leaf: state
         for leaf in leaves
         if leaf.name == "scalar" and (state := generator_of(leaf)) is not None
     }
-    return dict(sorted(found.items(), key=lambda pair: pair[0].value))
+    return dict(sorted(streams.items(), key=lambda pair: pair[0].value))

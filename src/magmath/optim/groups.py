@@ -85,10 +85,10 @@ class Groups(Generic[GroupRule]):
 
 
 def _member(optimizer: GroupRule, pattern: str, settings: Mapping[str, Any]) -> GroupRule:
-    known = [f.name for f in fields(optimizer) if f.name not in OF_ALL]
-    if unknown := sorted(set(settings) - set(known)):
+    allowed = [f.name for f in fields(optimizer) if f.name not in OF_ALL]
+    if unknown := sorted(set(settings) - set(allowed)):
         raise OptionError(
             f"groups: {pattern!r} sets {', '.join(unknown)}; the settings of a group of "
-            f"{type(optimizer).__name__} are {', '.join(known)}"
+            f"{type(optimizer).__name__} are {', '.join(allowed)}"
         )
     return replace(optimizer, clip_value=None, clip_norm=None, groups={}, **settings)

@@ -94,11 +94,9 @@ def grad(
         )
     several = isinstance(xs, Iterable) and not isinstance(xs, (Array, np.ndarray))
     sources: list[Array] = list(xs) if several else [xs]
-    if is_module(xs):
-        raise _array_error(xs, remedy_for(xs))
     for array in (y, *sources):
         if not isinstance(array, Array):
-            raise _array_error(array, _remedy_for_array(array))
+            raise _array_error(xs if is_module(xs) else array)
     nodes = [x.leaf if isinstance(x, Variable) else x.node for x in sources]
     derivatives = gradients(y.node, nodes)
     if y.is_known():
@@ -108,14 +106,13 @@ def grad(
     return results[0] if isinstance(xs, Array) else results
 
 
-def _array_error(given: Any, remedy: str) -> TypeError:
+def _array_error(given: Any) -> TypeError:
+    remedy = (
+        "compute the result from the array object by which you differentiate: x = mm.asarray(x)"
+    )
+    if is_module(given) or hasattr(type(given), "describe_missing"):
+        remedy = remedy_for(given)
     return TypeError(f"grad: needs magmath arrays, was given {type(given).__name__}; {remedy}")
-
-
-def _remedy_for_array(given: Any) -> str:
-    if hasattr(type(given), "describe_missing"):
-        return remedy_for(given)
-    return "compute the result from the array object by which you differentiate: x = mm.asarray(x)"
 
 
 @overload
