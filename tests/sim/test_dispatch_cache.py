@@ -361,3 +361,17 @@ def _forget_calls() -> None:
     eager = dispatching()
     assert eager is not None
     eager.calls.clear()
+
+
+def test_gradients_pass_through_long_loops_of_writes() -> None:
+    """The writes share their memory, in a chain that is longer than Python's recursion limit."""
+    x, v = mm.asarray(np.ones((3, 4))), mm.asarray(np.arange(4.0))
+    x[1] = v
+    for _ in range(1200):
+        x[1, 2] = 1.0
+    gradient = mm.grad(mm.sum((x @ v) ** 2), v)
+    ones, values = np.ones(4), np.arange(4.0)
+    row = np.where([True, True, False, True], values, 1.0)
+    kept = np.where([True, True, False, True], values, 0.0)
+    expected = 2 * 2 * (ones @ values) * ones + 2 * (row @ values) * (row + kept)
+    np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-12)

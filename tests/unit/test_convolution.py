@@ -78,12 +78,12 @@ def _stride(algorithm: WinogradAlgorithm) -> int:
 def test_the_transforms_give_the_correlation_exactly(name: str) -> None:
     algorithm, exact = ALGORITHMS[name], Exact()
     forms, tile, stride = algorithm.forms, algorithm.tile, _stride(algorithm)
-    d, g = _integers(1, algorithm.covered), _integers(2, TAPS)
+    d, g = _integers(1, algorithm.covered), _integers(2, algorithm.taps)
     sums = [Fraction(0)] * algorithm.products
     pairs = zip(forms.inputs(exact, d), forms.filters(exact, g), strict=True)
     for i, (a, b) in enumerate(pairs):
         sums[i % algorithm.products] += a * b
-    expected = [sum(d[stride * o + j] * g[j] for j in range(TAPS)) for o in range(tile)]
+    expected = [sum(d[stride * o + j] * g[j] for j in range(algorithm.taps)) for o in range(tile)]
     assert forms.outputs(exact, sums) == expected
 
 
@@ -96,7 +96,7 @@ def test_the_transforms_give_the_gradient_of_the_filter_exactly(name: str) -> No
     d, y = _integers(3, algorithm.covered), _integers(4, tile)
     cotangents = _positions(algorithm, forms.cotangents(exact, y))
     products = [a * b for a, b in zip(forms.inputs(exact, d), cotangents, strict=True)]
-    expected = [sum(d[stride * o + j] * y[o] for o in range(tile)) for j in range(TAPS)]
+    expected = [sum(d[stride * o + j] * y[o] for o in range(tile)) for j in range(algorithm.taps)]
     assert forms.weights(exact, products) == expected
 
 
@@ -168,7 +168,7 @@ def _error(problem: ConvolutionProblem, expected: torch.Tensor) -> float:
 @pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
 def test_winograd_stays_within_its_error_bound(direction: str, method: Method, last: bool) -> None:
     for shape in SHAPES:
-        problem = _problem(direction, shape, last=last, stride=method.stride)
+        problem = _problem(direction, shape, last=last, stride=method.stride, kernel=method.taps)
         expected = _expected(problem)
         winograd.bind(problem, method)()
         assert _error(problem, expected) <= ERROR_BOUND[method], shape
@@ -196,7 +196,9 @@ def _among_other_channels(problem: ConvolutionProblem) -> ConvolutionProblem:
 @pytest.mark.parametrize("direction", PASSES)
 @pytest.mark.parametrize("method", ERROR_BOUND, ids=[method.name for method in ERROR_BOUND])
 def test_winograd_of_groups_strided_views_and_one_thread(direction: str, method: Method) -> None:
-    problem = _problem(direction, (2, 18, 16, 11, 10, 1), groups=3, stride=method.stride)
+    problem = _problem(
+        direction, (2, 18, 16, 11, 10, 1), groups=3, stride=method.stride, kernel=method.taps
+    )
     expected = _expected(problem)
     problem = _among_other_channels(problem)
     call = winograd.bind(problem, method)
@@ -244,7 +246,8 @@ def test_direct_of_groups_strided_views_and_filters(direction: str, channels: in
 @pytest.mark.parametrize("method", ERROR_BOUND, ids=[method.name for method in ERROR_BOUND])
 def test_winograd_accepts_no_empty_batch_other_stride_or_small_channels(method: Method) -> None:
     def takes(shape: Sequence[int], stride: int = method.stride, **more: Any) -> bool:
-        return winograd.can_bind(_problem("forward", shape, stride=stride, **more), method)
+        problem = _problem("forward", shape, stride=stride, kernel=method.taps, **more)
+        return winograd.can_bind(problem, method)
 
     assert takes((2, 16, 16, 32, 32, 1))
     for shape in ((0, 16, 16, 32, 32, 1), (2, 15, 16, 32, 32, 1), (1, 16, 16, 4, 4, 1)):

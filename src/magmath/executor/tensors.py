@@ -96,6 +96,13 @@ class Tensors:
 
     def _view(self, index: int, alias: int, rank: int) -> torch.Tensor:
         """Return this slot's tile as a view of the tensor in whose memory it is stored."""
+        owner: int | None = alias
+        chain: list[int] = []
+        while owner is not None and (owner, rank) not in self._cache:  # as long as a loop of writes
+            chain.append(owner)
+            owner = self.program.slots[owner].alias
+        for x in reversed(chain):
+            self.of(x, rank)
         base = self.of(alias, rank)
         layout = self.program.slots[index].layout
         if self.program.slots[index].leading:

@@ -87,10 +87,14 @@ class _Lowering:
     def slot_of(self, node: Node) -> int:
         """Return the slot of a node; create it, and those of the nodes in whose storage it is, on
         first use."""
-        if node not in self.slot:
-            alias = self.storage.alias.get(node)
-            owner = None if alias is None else self.slot_of(alias)
-            self.slot[node] = self._new(node, self._kind(node), owner)
+        chain: list[Node] = []
+        owner: Node | None = node
+        while owner is not None and owner not in self.slot:  # a loop of writes is a long chain
+            chain.append(owner)
+            owner = self.storage.alias.get(owner)
+        alias = None if owner is None else self.slot[owner]
+        for x in reversed(chain):
+            alias = self.slot[x] = self._new(x, self._kind(x), alias)
         return self.slot[node]
 
     def _new(self, node: Node, kind: str, alias: int | None = None) -> int:

@@ -155,10 +155,10 @@ INSIDE: Final = {
 bias, relu)` computes `vectors` vectors of outputs of `rows` pixels. The table has, for each filter
 element, the addresses of the pixels under it; elements are `pitch` bytes apart. `depth` numbers are
 read `shift` bytes behind each address, and multiplied with the rows of b, which are contiguous. For
-every UNROLL rows of b, one of `following` is prefetched to the second-level cache. The results are
-stored `to` bytes behind the addresses `targets`; if `adds` is not 0, what is `added` bytes behind
-them is added. Then follow the row `bias`, unless it is 0, and ReLU, unless `relu` is 0. Only `last`
-lanes of the last vector are accessed.
+UNROLL rows of b, one of `following` is prefetched to the second-level cache. The results are stored
+`to` bytes behind the addresses `targets`; if `adds` is not 0, what is `added` bytes behind them is
+added. Then follow the row `bias`, unless it is 0, and ReLU, unless `relu` is 0. Only `last` lanes
+of the last vector are accessed.
 
 `filters_tile(form, pixels, table, shift, b, adds, c)` computes `rows` rows of c: sums over pixels
 of the numbers `shift` bytes behind the addresses of the table and the rows of b; c and b are

@@ -1,16 +1,17 @@
-"""Winograd convolution of float32 images with 3×3 filters, on the processor.
+"""Winograd convolution of float32 images with 3×3 and 5×5 filters, on the processor.
 
 F(4×4, 3×3) needs a quarter of the multiplications of the direct sum, F(2×2, 3×3) four ninths; with
-stride 2, F(4×4) needs nine sixteenths and F(3×3) 49 of 81 (`kernels/conv/winograd_transforms.py`).
+stride 2, F(4×4) needs nine sixteenths and F(3×3) 49 of 81. F(2×2, 5×5) needs 9 of 25
+(`kernels/conv/winograd_transforms.py`).
 The gradient with respect to the images is a convolution with filters turned by 180°, whose inputs
 and outputs are exchanged; the gradient of the filters adds the products of transformed images and
 cotangents over all tiles, and transforms the sum once. Frozen filters, those of inference, are
 transformed once for each version.
 
 The results differ from the direct sum by rounding: at 128 channels and normal operands, the root
-mean square error relative to that of the result is 4e-7 for F(2×2) and F(3×3) and 1.5e-6 for
-F(4×4), against 2e-7 for the direct sum; tests check `ERROR_BOUND`. An infinity or a NaN makes its
-whole tile NaN.
+mean square error relative to that of the result is 4e-7 for F(2×2) and F(3×3), 1.5e-6 for F(4×4)
+and 1.9e-6 for F(2×2, 5×5), against 2e-7 for the direct sum; tests check `ERROR_BOUND`. An infinity
+or a NaN makes its whole tile NaN.
 """
 
 from __future__ import annotations
@@ -45,16 +46,18 @@ _PAGE = 4096
 @final
 @dataclass(frozen=True)
 class Method:
-    """The algorithms for the three passes of a convolution: F(tile×tile, 3×3) of a stride."""
+    """The algorithms for the three passes of a convolution: F(tile×tile, taps×taps) of a stride."""
 
     tile: int
     stride: int
+    taps: int = TAPS
 
     @property
     def name(self) -> str:
         """The name of the candidate."""
         of_stride = f", stride {self.stride}" if self.stride > 1 else ""
-        return f"winograd {self.tile}×{self.tile}{of_stride}"
+        of_taps = f", {self.taps}×{self.taps} filters" if self.taps != TAPS else ""
+        return f"winograd {self.tile}×{self.tile}{of_stride}{of_taps}"
 
     @property
     def algorithms(self) -> tuple[str, ...]:
@@ -64,12 +67,13 @@ class Method:
     def algorithm(self, direction: str) -> str:
         """Return the name of the algorithm for a pass."""
         if self.stride == 1:
-            return str(self.tile)
+            return f"{self.tile}" if self.taps == TAPS else f"{self.tile}_{self.taps}"
         return f"{self.tile}_{'transposed' if direction == 'data' else 'strided'}"
 
 
 ERROR_BOUND: Final = {
-    Method(4, 1): 4e-5, Method(2, 1): 8e-6, Method(4, 2): 8e-5, Method(3, 2): 1.6e-5
+    Method(4, 1): 4e-5, Method(2, 1): 8e-6, Method(4, 2): 8e-5, Method(3, 2): 1.6e-5,
+    Method(2, 1, 5): 4e-5,
 }  # fmt: skip
 """The methods, and the maximum error of an element relative to the root mean square of the result,
 for normally distributed operands and at most 4,096 summands."""
@@ -78,7 +82,7 @@ for normally distributed operands and at most 4,096 summands."""
 def can_bind(problem: ConvolutionProblem, method: Method) -> bool:
     """Return True for problems that a method can compute and is likely to compute faster."""
     tensors = (problem.x, problem.w, problem.y)
-    if problem.kernel != (TAPS, TAPS) or {*problem.stride} != {method.stride}:
+    if problem.kernel != (method.taps, method.taps) or {*problem.stride} != {method.stride}:
         return False
     if {*problem.dilation} != {1} or problem.x.dtype != torch.float32:
         return False
@@ -204,7 +208,7 @@ class _Plan:
         if not turned:
             return offset, start
         if self._problem.stride[0] == 1:
-            return tuple([1 - TAPS - first for first in offset]), start
+            return tuple([1 - self._algorithm.taps - first for first in offset]), start
         start = tuple([first % 2 - 1 for first in offset])
         pairs = zip(start, offset, strict=True)
         return tuple([(first - begin - 1) // 2 for first, begin in pairs]), start

@@ -359,7 +359,7 @@ def code(name: str) -> AotModule:
         "WIDTH": WIDTH, "VECTOR_BYTES": VECTOR_BYTES, "PAD": PAD, "SUMS_HEADER": SUMS_HEADER,
         "ROWS": ROWS, "VECTORS": VECTORS, "MAX_RUN": run, "GRID_BYTES": pixels * VECTOR_BYTES,
         "TILE": algorithm.tile, "COVERED": algorithm.covered, "STEP": algorithm.step,
-        "SIDE": algorithm.positions, "POSITIONS": algorithm.positions**2,
+        "TAPS": algorithm.taps, "SIDE": algorithm.positions, "POSITIONS": algorithm.positions**2,
         "INPUTS_SIDE": algorithm.inputs, "PRODUCTS_SIDE": algorithm.products,
     }  # fmt: skip
     parts = [_STRIPS, _READ.replace("{kind}", "inputs"), _BLOCKS, _FILTERS, _CORRELATE]

@@ -1,10 +1,10 @@
-"""The transforms of Winograd's algorithms for 3×3 filters, in LLVM IR.
+"""The transforms of Winograd's algorithms for 3×3 and 5×5 filters, in LLVM IR.
 
 A tile of m×m outputs is y = Aᵀ[(G g Gᵀ) ⊙ (Bᵀ d B)]A for a filter g and the (m+2)×(m+2) inputs d
 that it covers (Lavin and Gray, CVPR 2016, eq. 8). The polynomials are evaluated at 0, ±1, ∞, and
 for m = 4 also at ½ and -2. These two points have about half the error of ±2, and their product is
 -1, so that a transform of the inputs needs 14 additions where ±2 needs more. The normalization is
-in G.
+in G. F(2×2, 5×5) has the same points as F(4×4, 3×3), and so the same transform of the inputs.
 
 With stride 2, the inputs of even positions have the taps g[0] and g[2], those of odd positions
 g[1]: y is the sum of F(m, 2) of the even inputs and F(m, 1) of the odd ones. Both are evaluated at
@@ -28,7 +28,7 @@ from llvmlite import ir
 
 from magmath.codegen.vectors import Vectors
 
-TAPS: Final = 3  # extent of a filter
+TAPS: Final = 3  # extent of most filters
 
 
 class TransformArithmetic(Protocol):
@@ -136,6 +136,47 @@ def _weights_4(a: TransformArithmetic, u: Sequence[Any]) -> list[Any]:
     second = a.multiply_add(-2 / 15, u[4], a.multiply_add(-8 / 15, u[3], middle))
     third = a.multiply_add(4 / 15, u[4], a.multiply_add(-4 / 15, u[3], a.plus(outer, u[5])))
     return [first, second, third]
+
+
+# F(2, 5) at the same points ---------------------------------------------------------------------
+
+
+def _filters_2_5(a: TransformArithmetic, g: Sequence[Any]) -> list[Any]:
+    outer, middle = a.plus(g[0], a.plus(g[2], g[4])), a.plus(g[1], g[3])
+    third, at_half, at_minus_2 = a.scaled(1 / 3, middle), g[4], g[4]
+    for tap in reversed(g[:4]):
+        at_half = a.multiply_add(0.5, at_half, tap)
+        at_minus_2 = a.multiply_add(-2.0, at_minus_2, tap)
+    return [
+        g[0],
+        a.multiply_add(1 / 3, outer, third),
+        a.multiply_add(-1 / 3, outer, third),
+        a.scaled(-16 / 15, at_half),
+        a.scaled(1 / 15, at_minus_2),
+        g[4],
+    ]
+
+
+def _outputs_2_5(a: TransformArithmetic, m: Sequence[Any]) -> list[Any]:
+    return [
+        a.plus(a.plus(m[0], a.plus(m[1], m[2])), a.plus(m[3], m[4])),
+        a.multiply_add(-2.0, m[4], a.multiply_add(0.5, m[3], a.plus(a.minus(m[1], m[2]), m[5]))),
+    ]
+
+
+def _cotangents_2_5(a: TransformArithmetic, y: Sequence[Any]) -> list[Any]:
+    both = [a.plus(y[0], y[1]), a.minus(y[0], y[1])]
+    return [y[0], *both, *[a.multiply_add(p, y[1], y[0]) for p in (0.5, -2.0)], y[1]]
+
+
+def _weights_2_5(a: TransformArithmetic, u: Sequence[Any]) -> list[Any]:
+    even, odd = a.scaled(1 / 3, a.minus(u[1], u[2])), a.scaled(1 / 3, a.plus(u[1], u[2]))
+    half, minus_2 = a.scaled(-16 / 15, u[3]), a.scaled(1 / 15, u[4])
+    sums = [a.plus(even, u[0]), odd, even, odd, a.plus(even, u[5])]
+    return [
+        a.multiply_add((-2.0) ** i, minus_2, a.multiply_add(0.5**i, half, x))
+        for i, x in enumerate(sums)
+    ]
 
 
 # F(3, 2) at 0, 1, -1, ∞; without the last operand, or with one tap, F(3, 1) without ∞ ----------
@@ -288,6 +329,7 @@ class WinogradAlgorithm:
     positions   elements of a transformed filter. Each has an element of the transformed inputs, of
                 which there are `inputs`, and one of the `products`; where there are fewer of these,
                 the positions from this number on have the elements from 0 on again
+    taps        elements of a filter
     """
 
     forms: Forms
@@ -297,11 +339,12 @@ class WinogradAlgorithm:
     positions: int
     inputs: int
     products: int
+    taps: int = TAPS
 
 
-def _with_stride_1(forms: Forms, tile: int) -> WinogradAlgorithm:
-    extent = tile + TAPS - 1
-    return WinogradAlgorithm(forms, tile, extent, tile, extent, extent, extent)
+def _with_stride_1(forms: Forms, tile: int, taps: int = TAPS) -> WinogradAlgorithm:
+    extent = tile + taps - 1
+    return WinogradAlgorithm(forms, tile, extent, tile, extent, extent, extent, taps)
 
 
 _TWO_TAPS: Final = {
@@ -312,6 +355,9 @@ _TWO_TAPS: Final = {
 ALGORITHMS: Final = {
     "2": _with_stride_1(Forms(_inputs_2, _filters_2, _outputs_2, _cotangents_2, _weights_2), 2),
     "4": _with_stride_1(Forms(_inputs_4, _filters_4, _outputs_4, _cotangents_4, _weights_4), 4),
+    "2_5": _with_stride_1(
+        Forms(_inputs_4, _filters_2_5, _outputs_2_5, _cotangents_2_5, _weights_2_5), 2, 5
+    ),
     **{
         f"{m}_strided": WinogradAlgorithm(
             _strided(forms, m), m, 2 * m + 1, 2 * m, 2 * m + 1, 2 * m + 1, m + 1
@@ -325,8 +371,8 @@ ALGORITHMS: Final = {
         for m, forms in _TWO_TAPS.items()
     },
 }
-"""The algorithms: of stride 1 by the extent of a tile; of stride 2, and the gradient of its inputs,
-by the outputs of a tile along a side."""
+"""The algorithms: of stride 1 by the extent of a tile, and of a filter unless it is 3; of stride 2,
+and the gradient of its inputs, by the outputs of a tile along a side."""
 
 
 # code -------------------------------------------------------------------------------------------
@@ -414,8 +460,9 @@ def _transforms(name: str, algorithm: WinogradAlgorithm) -> Iterator[tuple[str, 
         form = getattr(algorithm.forms, kind)
         if form is not None:
             extent = {
-                "inputs": algorithm.covered, "filters": TAPS, "cotangents": algorithm.tile,
-                "outputs": algorithm.products, "weights": algorithm.positions,
+                "inputs": algorithm.covered, "filters": algorithm.taps,
+                "cotangents": algorithm.tile, "outputs": algorithm.products,
+                "weights": algorithm.positions,
             }[kind]  # fmt: skip
             full = f"{kind}_{name}"
             yield full, _Transform(f"winograd_{full}", form, extent, from_grid=from_grid)
@@ -432,5 +479,5 @@ rows of the grid, `stride` between positions, `advance` and `step` from one bloc
 either side. The vectors of a row of the grid are contiguous; the positions are numbered by rows.
 """
 
-CONSTANTS: Final = {"TAPS": TAPS}
-"""Constants for the outer loops."""
+CONSTANTS: Final[dict[str, int]] = {}
+"""Constants for the outer loops: none, since those of an algorithm are its own."""

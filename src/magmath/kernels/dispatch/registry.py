@@ -114,6 +114,7 @@ ROWS: tuple[Row, ...] = (
     Row("convolution", "winograd 2×2", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "winograd 4×4, stride 2", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "winograd 3×3, stride 2", CPU, SINGLE, _CONVOLUTIONS),
+    Row("convolution", "winograd 2×2, 5×5 filters", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "direct", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "depthwise", CPU, SINGLE, _CONVOLUTIONS),
     Row("convolution", "products", CPU, SINGLE, _CONVOLUTIONS),

@@ -7,7 +7,8 @@ solution and its gradient, is computed once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -70,14 +71,21 @@ def _numpy_solve(node: Node) -> Callable[..., object]:
     transposed = node.attributes["transpose"]
 
     def solve_into(a: Any, b: Any, out: Any) -> None:
-        try:
+        with _naming("solve"):
             out[...] = np.linalg.solve(np.swapaxes(a, -1, -2) if transposed else a, b)
-        except np.linalg.LinAlgError:
-            from magmath.kernels.linalg.lapack import singular_matrix
-
-            raise singular_matrix("solve") from None
 
     return solve_into
+
+
+@contextmanager
+def _naming(operation: str) -> Iterator[None]:
+    """Raise NumPy's error for a singular matrix in the name of an operation."""
+    try:
+        yield
+    except np.linalg.LinAlgError:
+        from magmath.kernels.linalg.lapack import singular_matrix
+
+        raise singular_matrix(operation) from None
 
 
 SOLVE = Operation(
@@ -116,6 +124,16 @@ def _by_solution(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     return (lu_solve(lu(a), identity_matrix(n, n, a)),)
 
 
+def _numpy_inv(node: Node) -> Callable[..., object]:
+    """Return LAPACK's inverse of small matrices, by NumPy."""
+
+    def invert_into(a: Any, out: Any) -> None:
+        with _naming("inv"):
+            out[...] = np.linalg.inv(a)
+
+    return invert_into
+
+
 INV = Operation(
     name="inv",
     infer=square_infer("inv"),
@@ -127,6 +145,7 @@ INV = Operation(
     reference=np.linalg.inv,
     flops=lambda node: 2.0 * matrix_count(node) * node.shape[-1] ** 3,
     decompositions=_by_solution,
+    numpy_function=_numpy_inv,
     uses_lapack=True,
 )
 
