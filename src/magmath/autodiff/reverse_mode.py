@@ -434,8 +434,8 @@ def _check_independent(output: Node, source: Node) -> None:
         raise MagmathError(
             f"grad: the result does not depend on this array of shape {source.shape}, only on its "
             f"source of shape {ancestor.shape}, so the gradient would be zero; pass the array that "
-            f"is used in the result (x[0] is a new array each time: write part = x[0] once; after an "
-            f"update in place, x has a value that the result has not read: compute the gradient "
+            f"is used in the result (x[0] is a new array each time: write part = x[0] once; after "
+            f"an update in place, x has a value that the result has not read: compute the gradient "
             f"before), or take a part of the gradient with respect to the source "
             f"(mm.grad(y, x)[0]); apply mm.stop_gradient to the source if the array is a constant"
         )
