@@ -57,10 +57,9 @@ class SystemProcesses:
         self._start()
 
     def prepare(self, case: Case) -> Record:
-        """Prepare the system for `case`; return its record. Processes that have died in an earlier
-        case are started again."""
-        if not self._channels or any(child.poll() is not None for child in self._children):
-            self.stop()
+        """Prepare the system for `case`; return its record. A system that failed in an
+        earlier case is started again."""
+        if not self._channels:
             self._start()
         return self._ask({"do": "prepare", "case": {**case.parameters, **self.system.settings}})
 
@@ -178,8 +177,7 @@ class SystemProcesses:
         try:
             replies = self._receive_all()
         except SystemFailed:
-            if self.system.processes > 1:
-                self.stop()  # the other processes may wait forever for the failed one
+            self.stop()  # other processes may wait forever for the failed one
             raise
         merged = dict(replies[0])
         if "seconds" in merged:
