@@ -50,19 +50,17 @@ class SystemProcesses:
         self.system = system
         self._python, self._device = python, device
         self.versions: dict[str, str] = {}
-        # A socket's path must be short, whatever the user's TMPDIR is.
-        self._folder = TemporaryDirectory(prefix="magmath-bench-", dir="/tmp")
-        self._log = Path(self._folder.name, "output")
         self._children: list[subprocess.Popen[bytes]] = []
         self._channels: list[_Channel] = []
-        try:
-            self._start(python)
-        except BaseException:
-            self.stop()
-            raise
+        self._folder: TemporaryDirectory[str]
+        self._log: Path
+        self._start()
 
     def prepare(self, case: Case) -> Record:
-        """Prepare the system for `case`; return its record."""
+        """Prepare the system for `case`; return its record. A system that failed in an
+        earlier case is started again."""
+        if not self._channels:
+            self._start()
         return self._ask({"do": "prepare", "case": {**case.parameters, **self.system.settings}})
 
     def round(self) -> float:
@@ -99,13 +97,24 @@ class SystemProcesses:
         self._channels.clear()
         self._folder.cleanup()
 
-    def _start(self, python: str) -> None:
+    def _start(self) -> None:
+        # A socket's path must be short, whatever the user's TMPDIR is.
+        self._folder = TemporaryDirectory(prefix="magmath-bench-", dir="/tmp")
+        self._log = Path(self._folder.name, "output")
+        try:
+            self._connect()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _connect(self) -> None:
+        """Start the processes, and accept their connections."""
         address = str(Path(self._folder.name, "socket"))
         with socket.socket(socket.AF_UNIX) as listener, self._log.open("wb") as log:
             listener.bind(address)
             listener.listen(self.system.processes)
             listener.settimeout(0.2)
-            for command, environment in self._commands(python, address):
+            for command, environment in self._commands(address):
                 self._children.append(
                     subprocess.Popen(
                         command,
@@ -123,12 +132,12 @@ class SystemProcesses:
         self._channels = [self._channels[i] for i in order]
         self.versions = hellos[order[0]]["versions"]
 
-    def _commands(self, python: str, address: str) -> list[tuple[list[str], dict[str, str]]]:
+    def _commands(self, address: str) -> list[tuple[list[str], dict[str, str]]]:
         """Return the commands to start, each with its environment."""
         if self.system.peer:
-            start = [python, "-P", str(_BOOTSTRAP)]
+            start = [self._python, "-P", str(_BOOTSTRAP)]
         else:
-            start = [python, "-m", "magmath.bench.peers.service"]
+            start = [self._python, "-m", "magmath.bench.peers.service"]
         service = [*start, self.system.factory, address, str(processor_count())]
         if self.system.launcher == "mpiexec":
             command = [_mpiexec(), "-n", str(self.system.processes), *service]
@@ -163,15 +172,12 @@ class SystemProcesses:
         raise SystemFailed(f"{self.system.name} did not start:\n{self._output()}")
 
     def _ask(self, request: Record) -> Record:
-        if not self._channels:
-            raise SystemFailed(f"{self.system.name} was stopped after an error")
         for channel in self._channels:
             channel.send(request)
         try:
             replies = self._receive_all()
         except SystemFailed:
-            if self.system.processes > 1:
-                self.stop()  # the other processes may wait forever for the failed one
+            self.stop()  # other processes may wait forever for the failed one
             raise
         merged = dict(replies[0])
         if "seconds" in merged:
