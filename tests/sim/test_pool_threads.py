@@ -32,6 +32,7 @@ from magmath.runtime.messages import decode_reply
 from magmath.runtime.transport.inline import InlineTransport
 from magmath.runtime.transport.threads import ThreadTransport
 from magmath.runtime.transport_interface import WorkerOptions
+from magmath.runtime.worker import Worker
 from pool_fakes import FakeExecutable, fake_program
 
 
@@ -397,10 +398,14 @@ def test_workers_that_were_stopped_with_the_controller_may_fail_later(
 def test_a_dead_worker_thread_is_a_lost_worker(
     threads: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def vanish(*_: object) -> None:
-        raise SystemError("gone")
+    answer = Worker.answer
 
-    monkeypatch.setattr("magmath.runtime.worker.Worker.answer", vanish)
+    def vanish(worker: Worker, *parcel: Any) -> Any:
+        if threading.current_thread() in threads._transport._threads:  # not of other tests' pools
+            raise SystemError("gone")
+        return answer(worker, *parcel)
+
+    monkeypatch.setattr(Worker, "answer", vanish)
     with pytest.raises(WorkerLost, match=r"worker \d failed: gone"):
         threads.get(put_ones(threads))
     assert threads.closed

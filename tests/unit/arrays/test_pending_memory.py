@@ -165,7 +165,8 @@ def test_programs_share_the_memory_of_temporaries(kind: tuple[str, int]) -> None
                         np.testing.assert_allclose(float(f(given)), (x @ x * k).sum(), rtol=1e-9)
         largest = arrays[-1].nbytes
         mm.evaluate(mm.zeros(3), wait=True)
-        assert max(int(s["in_use"]) for s in pool.stats()) - before < 8 * largest
+        # The last results of the three functions keep their arguments, for gradients.
+        assert max(int(s["in_use"]) for s in pool.stats()) - before < 11 * largest
 
 
 def test_terms_that_the_user_holds_wait_for_one_program() -> None:
