@@ -6,6 +6,12 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath.executor import executable
 from magmath.executor.select import RECHECK, TRIALS, Executor, ExecutorSelector
 
 
@@ -110,3 +116,29 @@ def test_times_measured_while_a_compiler_runs_are_measured_again() -> None:
     run(selector, ways, 4 * TRIALS)
     native.pace, team.was_built = 0.5, True
     assert run(selector, ways, 4 * TRIALS)[-1] == "native"
+
+
+def test_runs_on_ever_new_arrays_are_worth_one_compilation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each run of `x = loop(x)` is bound to other memory, and has a selector of its own: the
+    seconds of all of them count."""
+    requests: list[object] = []
+    native = executable.native_executors
+
+    def counted(*given: Any) -> Any:
+        requests.append(given)
+        return native(*given)
+
+    monkeypatch.setattr(executable, "native_executors", counted)
+    monkeypatch.setattr(executable, "WORTH_SECONDS", 0.2)
+    with current("inline"):
+        x = mm.asarray(np.arange(1024.0))
+        kept = []
+        for _ in range(300):
+            x = mm.fori_loop(0, 5_000, lambda i, z: z * 0.5 + 1.0, x)
+            x.numpy()
+            kept.append(x)  # so that no memory is used again
+            if requests:
+                break
+    assert requests

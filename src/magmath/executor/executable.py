@@ -355,6 +355,8 @@ class Executable:
             fitting = int(CHUNK_SECONDS * chunk / max(seconds, 1e-7))
             self._chunk = comm.allreduce_max(max(1, min(4 * chunk, fitting)))
             selector.note(seconds, chunk)
+            # Runs on other arrays, each with a selector of its own, are worth one compilation too.
+            self._compile_after = max(0.0, self._compile_after - seconds)
         return values
 
     def _selector(
