@@ -375,3 +375,40 @@ def test_gradients_pass_through_long_loops_of_writes() -> None:
     kept = np.where([True, True, False, True], values, 0.0)
     expected = 2 * 2 * (ones @ values) * ones + 2 * (row @ values) * (row + kept)
     np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-12)
+
+
+WRITES: dict[str, Callable[[Any, Any, Any], None]] = {
+    "a number, where a mask is true": lambda x, k, v: x.__setitem__(k, 5.0),
+    "a number, in a column": lambda x, k, v: x.__setitem__((k, 0), 5.0),
+    "a number, in a part of the columns": lambda x, k, v: x.__setitem__((k, slice(1, 3)), 5.0),
+    "elements, where a mask is true": lambda x, k, v: x.__setitem__(k, v[k]),
+    "elements, in a column": lambda x, k, v: x.__setitem__((k, 0), v[k, 1]),
+    "a row for all": lambda x, k, v: x.__setitem__(k, v[0]),
+    "an element": lambda x, k, v: x.__setitem__((4, 1), 1.5),
+    "a number in a window": lambda x, k, v: x.__setitem__((slice(1, 3), slice(2, 3)), 2.5),
+    "a number in most rows": lambda x, k, v: x.__setitem__((slice(1, None), 2), 0.5),
+    "a column": lambda x, k, v: x.__setitem__((slice(None), 1), v[:, 2]),
+    "rows at positions": lambda x, k, v: x.__setitem__(k.nonzero()[0], 3.5),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@given(seed=st.integers(0, 1000))
+def test_gradients_pass_through_writes_at_masks_of_any_number(name: str, seed: int) -> None:
+    """Another mask of the same shape may select another number of elements."""
+    random, write = np.random.default_rng(seed), WRITES[name]
+    for _ in range(CALLS):
+        values, others = random.uniform(0.5, 2.0, (2, 6, 3))
+        mask = random.uniform(size=6) < random.uniform(0.2, 0.9)
+        x, y = mm.asarray(values), mm.asarray(others)
+        z = x * 2.0
+        write(z, mm.asarray(mask), y)
+        written = values * 2.0
+        write(written, mask, others)
+        np.testing.assert_array_equal(z.numpy(), written)
+        loss = mm.sum(z * z)
+        loss.numpy()
+        here = np.full((6, 3), 2.0)
+        write(here, mask, np.zeros((6, 3)))
+        kept = np.where(here == 2.0, 2.0, 0.0)
+        np.testing.assert_allclose(mm.grad(loss, x).numpy(), 2 * written * kept)

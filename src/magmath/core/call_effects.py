@@ -1,22 +1,21 @@
-"""The count of what functions of the namespace do besides operations on arrays.
+"""The effects of functions of the namespace other than operations on arrays: values that they read,
+and warnings.
 
-A call that has read a value, or has warned, cannot be repeated by its operations alone
+A call with effects cannot be repeated by its operations alone
 (`arrays/protocols/dispatch_cache.py`).
 """
 
 from __future__ import annotations
 
+from threading import local
 from typing import final
 
 
 @final
-class _CallEffects:
-    """The number of values read and warnings issued by this process."""
+class _CallEffects(local):
+    """The number of effects of the functions that a thread has called."""
 
-    __slots__ = ("count",)
-
-    def __init__(self) -> None:
-        self.count = 0
+    count = 0
 
 
 CALL_EFFECTS = _CallEffects()

@@ -23,12 +23,17 @@ from magmath.graph import (
     weak_operand,
 )
 from magmath.graph.provenance.provenance import provenance_before
-from magmath.graph.provenance.recorded_operands import KeptOperand, LeafOperand, operand_of_array
+from magmath.graph.provenance.recorded_operands import (
+    MAX_KEPT,
+    KeptOperand,
+    LeafOperand,
+    operand_of_array,
+)
 from magmath.graph.provenance.repeated_calls import CallResult, RepeatedCalls
 
 MAX_KEPT_ARGUMENT = 64 << 20
-"""Bytes of the largest argument that the results of a call keep alive: a batch of NumPy that the
-call has converted has no other reference."""
+"""Bytes of the largest argument that the results of a call keep alive, without a memory limit: a
+batch of NumPy that the call has converted has no other reference."""
 
 
 @final
@@ -91,7 +96,8 @@ class ProvenanceTemplate:
                 argument = arguments[source]
                 leaf = argument._leaf or argument.evaluated()
                 keep_expression(leaf)
-                operands.append(operand_of_array(leaf, MAX_KEPT_ARGUMENT))
+                limited = leaf.value.pool.memory_limit is not None
+                operands.append(operand_of_array(leaf, MAX_KEPT if limited else MAX_KEPT_ARGUMENT))
             elif isinstance(source, Node):
                 operands.append(weak_operand(source.value().node))
             else:

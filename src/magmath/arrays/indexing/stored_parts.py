@@ -19,6 +19,7 @@ from magmath.arrays.storage.element_storage import ViewStep
 from magmath.core.dtypes import convert_number
 from magmath.engine import session
 from magmath.engine.eager.eager_calls import EagerCall, recipe_of_call
+from magmath.engine.remote_array import RemoteArray
 from magmath.engine.user_line import user_line
 from magmath.graph import Node
 from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeStep
@@ -101,10 +102,11 @@ def note_write(
     known = recipe_of_call(written._leaf, arguments)
     if known is not None and sorted(known[1]) == [*range(len(arguments))]:
         recipe, used = known
-        numbers = [i for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
-        if write.numbers:  # the written one is the first; the others are positions
-            recipe = recipe.with_numbers(numbers[:1])
-        call = EagerCall(write.program(used), recipe, written._leaf, used)
+        written_number = _written_number(recipe, write)
+        if write.numbers and written_number is not None:
+            recipe = recipe.with_numbers((written_number,))
+        if _has_own_counts(recipe, write) and len(recipe.numbers) == len(write.numbers):
+            call = EagerCall(write.program(used), recipe, written._leaf, used)
     eager.note_call(write.form, call)
 
 
@@ -156,6 +158,37 @@ def _write_of(
     return _Write(
         (*form, *known.form), (leaf, *known.arrays, *arguments), numbers, known.items, known.places
     )
+
+
+def _written_number(recipe: Recipe, write: _Write) -> int | None:
+    """Return the position of the written number in a recipe, whose other numbers are positions;
+    None if they cannot be told apart, or there is no written number.
+
+    A write of a part has the number before the positions; a key with arrays may read a part first.
+    """
+    if not write.numbers:
+        return None
+    dtype = write.arguments[0].dtype
+    steps = [(i, x) for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
+    if write.places:
+        steps = [(i, x) for i, x in steps if x.dtype is dtype]
+    if not steps or (write.places and len(steps) > 1):
+        return None
+    return steps[0][0]
+
+
+def _has_own_counts(recipe: Recipe, write: _Write) -> bool:
+    """Return True if the operations of a write hold for all masks of a form: if no number of true
+    elements is among their attributes, or if it is an extent of the written array."""
+    counts = {
+        sum(step.attributes["counts"])
+        for step in recipe.steps
+        if isinstance(step, RecipeStep) and "counts" in step.attributes
+    }
+    if not counts:
+        return True
+    shape = () if write.numbers else write.arguments[-1].shape
+    return write.places == (0,) and shape[:1] == tuple(counts)
 
 
 def _written_value(
@@ -245,7 +278,7 @@ def stored_elements(array: LazyArray, key: Any) -> Node | None:
     try:
         if known.has_mask:
             step = eager.calls.get(form)
-            call = None if step is None else _masked_call(step, leaf, known.arrays[0])
+            call = None if step is None else _masked_call(eager, step, leaf, known.arrays[0])
         else:
             call = eager.calls.get(form)
         return None if call is None else call.run(eager, (leaf, *known.arrays), line)
@@ -280,9 +313,12 @@ def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
         eager.note_call(form, EagerCall(program, recipe, leaf, used))
 
 
-def _masked_call(step: RecipeStep, leaf: Node, mask: Node) -> EagerCall | None:
+def _masked_call(eager: EagerArrays, step: RecipeStep, leaf: Node, mask: Node) -> EagerCall | None:
     """Return the call that reads the elements where a mask is true, whatever their number is."""
-    truths = mask.value.local_elements()
+    data = mask.value
+    if type(data) is not RemoteArray or data.pool is not eager.pool:
+        return None
+    truths = data.local_elements()
     if truths is None:
         return None
     cuts, axis = step.attributes["cuts"], step.attributes["axis"]

@@ -72,13 +72,14 @@ def dispatch_cached(function: F) -> F:
             except Exception:  # the function raises it at its own line
                 repeated = None
             return function(*args, **options) if repeated is None else _array_class()(repeated)
+        if call is not _SEEN:
+            if call is _NEW:
+                eager.note_call(form, _SEEN if leaves else None)
+            return function(*args, **options)
         effects = CALL_EFFECTS.count
         result = function(*args, **options)
-        if call is _NEW:
-            eager.note_call(form, _SEEN if leaves else None)
-        elif call is _SEEN:
-            is_pure = CALL_EFFECTS.count == effects and _are_unchanged(args, options, leaves)
-            eager.note_call(form, _repeatable(eager, result, leaves) if is_pure else None)
+        is_pure = CALL_EFFECTS.count == effects and _are_unchanged(args, options, leaves)
+        eager.note_call(form, _repeatable(eager, result, leaves) if is_pure else None)
         return result
 
     del dispatching.__wrapped__

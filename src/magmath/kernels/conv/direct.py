@@ -8,7 +8,6 @@ applied while results are in registers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -24,10 +23,9 @@ from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.direct_loops import CODE, JOB, PHASE, STARTED, WIDTH
 from magmath.kernels.conv.frozen_filters import frozen_filters
 from magmath.kernels.conv.image_views import has_adjacent_numbers, view_of
+from magmath.kernels.conv.plan_runs import PAGE, frozen_call, round_up, run_plan
 from magmath.kernels.gemm.gemm_candidates import sequence
 from magmath.kernels.gemm.microkernel import ROWS, VECTORS
-from magmath.kernels.parallel_region import run_on_threads
-from magmath.kernels.scratch import shared_workspace
 
 ERROR_BOUND: Final = 1e-5
 """The maximum error of an element relative to the root mean square of the result, for normally
@@ -38,7 +36,6 @@ FEW_CHANNELS: Final = 16  # below, the elements of a filter row are read as one
 DEPTH: Final = 512  # summands that are added at once, so that their filters stay in a cache
 BLOCK_PIXELS: Final = 256
 SUMS_BYTES: Final = 384 << 10  # of gradients of filters that stay in a second-level cache
-_PAGE: Final = 4096
 
 
 @final
@@ -104,27 +101,12 @@ def _groups(problem: ConvolutionProblem) -> list[ConvolutionProblem]:
 def _bind_group(problem: ConvolutionProblem) -> ReadyCall:
     plan, version = _Plan(problem), problem.version
     if problem.direction == "filter":
-        return partial(_run, plan, [CODE.address(name) for name in ("weight_sums", "finish")])
+        return partial(run_plan, plan, [CODE.address(name) for name in ("weight_sums", "finish")])
     pack, correlate = (CODE.address(name) for name in ("pack_filters", "correlate"))
     if problem.direction == "data" or version is None:
-        return partial(_run, plan, [pack, correlate])
+        return partial(run_plan, plan, [pack, correlate])
     filters = frozen_filters(problem.w, ("direct", tuple(problem.w.shape)))
-
-    def packed() -> torch.Tensor:
-        memory = torch.from_numpy(np.empty(plan.shared_bytes + _PAGE, np.uint8))  # huge pages
-        _run(plan, [pack], memory)
-        return memory
-
-    return lambda: _run(plan, [correlate], filters.update(version, packed))
-
-
-def _run(plan: _Plan, functions: Sequence[int], filters: torch.Tensor | None = None) -> None:
-    """Run functions of a plan, with packed filters in their own memory or the workspace."""
-    memory = shared_workspace(plan.nbytes - (0 if filters is None else plan.shared_bytes))
-    plan.start(memory.data_ptr(), None if filters is None else filters.data_ptr())
-    threads = min(plan.threads, torch.get_num_threads())  # 1 in a process that was forked since
-    for function in functions:
-        run_on_threads(function, plan.address, threads)
+    return frozen_call(plan, filters, version, pack, correlate)
 
 
 def _axes(problem: ConvolutionProblem, d: int) -> list[_Axis]:
@@ -208,7 +190,7 @@ class _Plan:
     def _addresses(self, source: torch.Tensor, target: torch.Tensor) -> dict[str, int]:
         problem, epilogue = self._problem, self._problem.epilogue
         self._views = [view_of(source), view_of(target)]
-        self._zeros = np.zeros(_round_up(self._channels, WIDTH), np.float32)
+        self._zeros = np.zeros(round_up(self._channels, WIDTH), np.float32)
         bias, residual = epilogue.bias, epilogue.residual
         self._bias = None if bias is None else bias.reshape(-1)
         return {
@@ -234,7 +216,7 @@ class _Plan:
             row += self._channels
         self._rows = np.array([rows[tap] for tap in range(taps)], np.int64)
         values = {"taps": taps, "places": self._rows.ctypes.data, "packed_rows": row}
-        self.shared_bytes = 4 * row * _round_up(self._outputs, WIDTH)
+        self.shared_bytes = 4 * row * round_up(self._outputs, WIDTH)
         if self._problem.direction == "data":
             units, run = (1, outputs) if taps == 1 else (outputs, taps)
             of_unit = channels * taps
@@ -246,7 +228,7 @@ class _Plan:
         rows = [pixel for y, _ in self._phases for pixel, _ in y.offsets] or [0]
         columns = [pixel for _, x in self._phases for pixel, _ in x.offsets] or [0]
         count = max(x.count for _, x in self._phases)
-        pitch = self._channels if self._merges else _round_up(self._channels, WIDTH)
+        pitch = self._channels if self._merges else round_up(self._channels, WIDTH)
         high = max(rows) - min(rows) + 1
         wide = (count - 1) * self._step[1] + max(columns) - min(columns) + 1
         spanned = 1 + -(-self._block_pixels // min(x.count for _, x in self._phases))
@@ -293,7 +275,7 @@ class _Plan:
         side = sqrt(SUMS_BYTES / (4 * taps))
         groups = min(self._groups, max(1, round(side / (VECTORS * WIDTH))))
         group_parts = -(-self._groups // groups)
-        outputs = _round_up(-(-self._outputs // group_parts), WIDTH)
+        outputs = round_up(-(-self._outputs // group_parts), WIDTH)
         depth_parts = -(-self._depth // max(ROWS, int(SUMS_BYTES / (4 * taps * outputs))))
         items, shares = group_parts * depth_parts, 1
         if self.threads > 1:
@@ -309,9 +291,9 @@ class _Plan:
         taps = max(1, *[len(self._elements(y, x)) for y, x in self._phases])
         table = 8 * taps * self._block_pixels
         targets = 8 * self._block_pixels
-        panel = _round_up(table + targets, 64)
+        panel = round_up(table + targets, 64)
         strip = panel + 4 * self._block_pixels * self._panel_columns
-        self._slot_bytes = _round_up(strip + self._strip_bytes, _PAGE)
+        self._slot_bytes = round_up(strip + self._strip_bytes, PAGE)
         return {
             "targets_at": table, "panel_at": panel, "strip_at": strip,
             "slot_bytes": self._slot_bytes,
@@ -320,17 +302,13 @@ class _Plan:
     @property
     def nbytes(self) -> int:
         """The bytes of workspace."""
-        return self.shared_bytes + self.threads * self._slot_bytes + _PAGE
+        return self.shared_bytes + self.threads * self._slot_bytes + PAGE
 
     def start(self, memory: int, filters: int | None = None) -> None:
         """Set the addresses of the workspace and of the packed filters, which may have their own
         memory, and all counters to 0."""
-        start = _round_up(memory, _PAGE)
+        start = round_up(memory, PAGE)
         shared = start + self.threads * self._slot_bytes
         if filters is not None:
-            shared = _round_up(filters, _PAGE)
+            shared = round_up(filters, PAGE)
         self._job[:STARTED] = shared, shared, start, 0, 0, 0
-
-
-def _round_up(number: int, unit: int) -> int:
-    return -(-number // unit) * unit

@@ -16,7 +16,6 @@ or a NaN makes its whole tile NaN.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, final
@@ -28,11 +27,10 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import PASSES, ConvolutionProblem
 from magmath.kernels.conv.frozen_filters import frozen_filters
 from magmath.kernels.conv.image_views import has_adjacent_numbers, view_of
+from magmath.kernels.conv.plan_runs import PAGE, frozen_call, round_up, run_plan
 from magmath.kernels.conv.winograd_loops import JOB, PAD, SUMS_HEADER, WIDTH, code
 from magmath.kernels.conv.winograd_transforms import ALGORITHMS, TAPS
 from magmath.kernels.gemm.microkernel import ROWS, VECTORS
-from magmath.kernels.parallel_region import run_on_threads
-from magmath.kernels.scratch import shared_workspace
 
 MIN_CHANNELS: Final = 16  # of either side; below, the transforms cost more than the products save
 MIN_TILES: Final = 8
@@ -40,7 +38,6 @@ CACHE_BYTES: Final = 640 << 10  # of transformed inputs that stay in a second-le
 MIN_BLOCK, MAX_BLOCK = 32, 96  # tiles of a block; twice the minimum for MANY_FILTERS
 GRADIENT_BLOCK: Final = 128  # likewise, for the gradient of MANY_FILTERS; half of it for fewer
 MANY_FILTERS: Final = 1 << 17  # too many for a second-level cache, and read for each block
-_PAGE = 4096
 
 
 @final
@@ -121,42 +118,20 @@ def bind(problem: ConvolutionProblem, method: Method) -> ReadyCall:
 def _bind_group(problem: ConvolutionProblem, name: str) -> ReadyCall:
     plan = _Plan(problem, name)
     if problem.direction == "forward" and problem.version is not None:
-        return _bind_frozen(plan, problem, name, problem.version)
+        w = problem.w
+        filters = frozen_filters(w, ("winograd", name, tuple(w.shape), w.stride()))
+        transform, correlate = map(code(name).address, ("transform_filters", "correlate"))
+        return frozen_call(plan, filters, problem.version, transform, correlate)
     functions = ("weight_sums", "finish")
     if problem.direction != "filter":
         functions = ("transform_filters", "correlate")
-    return partial(_run, plan, [code(name).address(function) for function in functions])
-
-
-def _bind_frozen(
-    plan: _Plan, problem: ConvolutionProblem, name: str, version: torch.Tensor
-) -> ReadyCall:
-    """Return a call that transforms the filters only if their version has changed."""
-    w = problem.w
-    filters = frozen_filters(w, ("winograd", name, tuple(w.shape), w.stride()))
-    transform, correlate = map(code(name).address, ("transform_filters", "correlate"))
-
-    def transformed() -> torch.Tensor:
-        memory = torch.from_numpy(np.empty(plan.shared_bytes + _PAGE, np.uint8))  # huge pages
-        _run(plan, [transform], memory)
-        return memory
-
-    return lambda: _run(plan, [correlate], filters.update(version, transformed))
-
-
-def _run(plan: _Plan, functions: Sequence[int], filters: torch.Tensor | None = None) -> None:
-    """Run functions of a plan, with transformed filters in their own memory or the workspace."""
-    memory = shared_workspace(plan.nbytes - (0 if filters is None else plan.shared_bytes))
-    plan.start(memory.data_ptr(), None if filters is None else filters.data_ptr())
-    threads = min(plan.threads, torch.get_num_threads())  # 1 in a process that was forked since
-    for function in functions:
-        run_on_threads(function, plan.address, threads)
+    return partial(run_plan, plan, [code(name).address(function) for function in functions])
 
 
 def _padded(elements: int) -> int:
     """Return the distance of positions, in elements: pages and an odd number of cache lines, so
     that different positions use different sets of the caches."""
-    return _round_up(4 * elements, _PAGE) // 4 + PAD
+    return round_up(4 * elements, PAGE) // 4 + PAD
 
 
 @final
@@ -171,14 +146,14 @@ class _Plan:
         turned = problem.direction == "data"
         source, target = (problem.y, problem.x) if turned else (problem.x, problem.y)
         offset, start = self._origin(turned)
-        channels, outputs = source.shape[1], _round_up(target.shape[1], WIDTH)
+        channels, outputs = source.shape[1], round_up(target.shape[1], WIDTH)
         rows, columns = (
             -(-(extent - first) // algorithm.tile)
             for extent, first in zip(target.shape[2:], start, strict=True)
         )
         tiles = target.shape[0] * rows * columns
         block = self._block_tiles(channels, outputs, tiles, of_filters)
-        pitch = _round_up(channels, WIDTH) + WIDTH
+        pitch = round_up(channels, WIDTH) + WIDTH
         wide = outputs + WIDTH if of_filters else min(outputs, VECTORS * WIDTH)
         strides = _padded(block * pitch), _padded(block * wide)
         inputs_bytes = 4 * algorithm.inputs**2 * strides[0]
@@ -239,21 +214,17 @@ class _Plan:
     @property
     def nbytes(self) -> int:
         """The bytes of workspace."""
-        return self.shared_bytes + self.threads * self._slot_bytes + _PAGE
+        return self.shared_bytes + self.threads * self._slot_bytes + PAGE
 
     def start(self, memory: int, filters: int | None = None) -> None:
         """Set the addresses of the workspace and of the transformed filters, which may have their
         own memory, and all counters to 0."""
-        start = _round_up(memory, _PAGE)
+        start = round_up(memory, PAGE)
         end = start + self.threads * self._slot_bytes
         changed = {
             "next_block": 0, "next_slot": 0, "next_filter": 0, "next_finisher": 0,
             "workspace": start,
-            "transformed": end if filters is None else _round_up(filters, _PAGE),
+            "transformed": end if filters is None else round_up(filters, PAGE),
         }  # fmt: skip
         for name, value in changed.items():
             self._job[JOB.index(name)] = value
-
-
-def _round_up(number: int, unit: int) -> int:
-    return -(-number // unit) * unit

@@ -1,0 +1,62 @@
+"""Runs of plans: native functions of a convolution, called on all threads in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import numpy as np
+import torch
+
+from magmath.core.type_aliases import ReadyCall
+from magmath.kernels.conv.frozen_filters import FrozenFilters
+from magmath.kernels.parallel_region import run_on_threads
+from magmath.kernels.scratch import shared_workspace
+
+PAGE: Final = 4096
+
+
+class Plan(Protocol):
+    """The division of a convolution for native functions."""
+
+    threads: int
+    shared_bytes: int
+    """Bytes of the converted filters, which all threads read."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the workspace, the converted filters included."""
+
+    @property
+    def address(self) -> int:
+        """The address of the record that the functions read."""
+
+    def start(self, memory: int, filters: int | None, /) -> None:
+        """Fill the record for a workspace, and for converted filters outside of it."""
+
+
+def run_plan(plan: Plan, functions: Sequence[int], filters: torch.Tensor | None = None) -> None:
+    """Run functions of a plan, with converted filters in their own memory or the workspace."""
+    memory = shared_workspace(plan.nbytes - (0 if filters is None else plan.shared_bytes))
+    plan.start(memory.data_ptr(), None if filters is None else filters.data_ptr())
+    threads = min(plan.threads, torch.get_num_threads())  # 1 in a process that was forked since
+    for function in functions:
+        run_on_threads(function, plan.address, threads)
+
+
+def frozen_call(
+    plan: Plan, filters: FrozenFilters, version: torch.Tensor, convert: int, correlate: int
+) -> ReadyCall:
+    """Return a call that converts the filters only if their version has changed."""
+
+    def converted() -> torch.Tensor:
+        memory = torch.from_numpy(np.empty(plan.shared_bytes + PAGE, np.uint8))  # huge pages
+        run_plan(plan, [convert], memory)
+        return memory
+
+    return lambda: run_plan(plan, [correlate], filters.update(version, converted))
+
+
+def round_up(number: int, unit: int) -> int:
+    """Return the smallest multiple of a unit that is at least a number."""
+    return -(-number // unit) * unit
