@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -142,3 +143,36 @@ def test_runs_on_ever_new_arrays_are_worth_one_compilation(
             if requests:
                 break
     assert requests
+
+
+def test_runs_on_new_arrays_replay_one_step_before_known_code_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first chunk of a run must not be as long as those of the native code before."""
+    replayed: list[int] = []
+    replay = executable.ExecutorSelector.replay
+
+    def noted(selector: ExecutorSelector, steps: int) -> list[float]:
+        if selector.current_name == "replay":
+            replayed.append(steps)
+        return replay(selector, steps)
+
+    monkeypatch.setattr(executable.ExecutorSelector, "replay", noted)
+    monkeypatch.setattr(executable, "WORTH_SECONDS", 0.0)
+    with current("inline"):
+        x = mm.asarray(np.arange(1024.0))
+        kept = []
+        deadline = time.monotonic() + 120.0
+        while time.monotonic() < deadline:
+            x = mm.fori_loop(0, 5_000, lambda i, z: z * 0.5 + 1.0, x)
+            x.numpy()
+            kept.append(x)
+            if sum(replayed[-3:]) == 3:
+                break
+            time.sleep(0.02)  # the compiler needs a processor
+        replayed.clear()
+        for _ in range(5):
+            x = mm.fori_loop(0, 5_000, lambda i, z: z * 0.5 + 1.0, x)
+            x.numpy()
+            kept.append(x)
+    assert max(replayed, default=1) <= 4

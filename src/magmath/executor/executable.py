@@ -341,6 +341,8 @@ class Executable:
         done = 0
         comm = self.context.comm
         selector.start()
+        if comm.allreduce_max(int(selector.is_undecided and not self._compile_after)):
+            self._chunk = 1  # after it, compiled code that was timed on other arrays goes on
         while done < steps:
             chunk = min(self._chunk, steps - done)
             start = time.perf_counter()

@@ -216,6 +216,11 @@ class FastestSelector(Generic[AlternativeType]):
         return self._alternatives[self._current]
 
     @property
+    def is_undecided(self) -> bool:
+        """True if only the first alternative was used so far."""
+        return self._others is not None
+
+    @property
     def has_one_alternative(self) -> bool:
         """True if only one alternative exists."""
         return self._others is None and len(self._alternatives) == 1
