@@ -31,6 +31,7 @@ def only(position: int) -> Any:
 
     class Only:
         used: list[str] = []  # noqa: RUF012  shared by all selectors of the class
+        is_undecided = False
 
         def __init__(
             self, context: Any, replay: Any, others: Callable[[], list[Any]], *_: Any
@@ -91,6 +92,7 @@ class NativeWherePossible:
     """Replaces `ExecutorSelector`: the native form, or replay if there is none."""
 
     used: list[str] = []  # noqa: RUF012  shared by all
+    is_undecided = False
 
     def __init__(self, context: Any, replay: Any, others: Callable[[], list[Any]], *_: Any) -> None:
         self._executors = [*others()[:1], replay]
