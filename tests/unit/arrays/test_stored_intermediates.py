@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 import magmath as mm
 from engines import current
+from magmath.engine.lifetimes.intermediate_cache import MAX_INTERMEDIATES
 
 POOLS = [("inline", 1), ("shared", 2)]
 
@@ -60,3 +62,45 @@ def test_differences_of_all_pairs() -> None:
             mm.min(distances, axis=1).numpy()
 
         assert operations(read)["square"] == 1
+
+
+PENDING = [  # expressions of arrays that later lines write into; nothing reads them before the end
+    "b = np.concatenate([b[1:], a[1:2]])",
+    "b = b * 0.5 + a",
+    "b = np.where(b > a, b, c)",
+    "sums.append(a[1:4] + c[:3])",
+    "sums.append(a - c)",
+]
+WRITES = [
+    "a[1] = 1.5",
+    "a[1:] -= c[1:]",
+    "a[::2] *= 0.5",
+    "a[a > 3] = 0.25",
+    "a.reshape(2, -1)[0] = 3",
+]
+READS = ["float(a[1])", "float(a.sum())", "a.max().item()"]
+UPDATES = ["a += c", "a = a - c", "a -= c * 0.5"]
+OTHER_WRITES = ["c[1] = a[-2]", "c[1:3] = 0.5", "c *= 0.5", "c[::2] += a[::2]"]
+
+
+def _run_lines(lib: Any, lines: list[str], extent: int) -> list[Any]:
+    values = {name: lib.asarray(np.arange(extent) % 7 * 0.5**i) for i, name in enumerate("abc")}
+    names: dict[str, Any] = {"np": lib, "sums": [], **values}
+    code = compile("\n".join(lines), "<lines>", "exec")
+    for _ in range(MAX_INTERMEDIATES + 6):
+        exec(code, names)  # noqa: S102  programs of these tables
+    return [*[names[name] for name in "abc"], *names["sums"]]
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+@pytest.mark.parametrize("pending", PENDING)
+def test_pending_expressions_of_overwritten_arrays(pending: str, kind: str, workers: int) -> None:
+    """A stored intermediate keeps its value if its operand was overwritten since."""
+    random = Random(0)
+    with current(kind, workers):
+        for _ in range(12):
+            parts = [random.choice(x) for x in (WRITES, READS, UPDATES, OTHER_WRITES)]
+            lines = [pending, *parts]
+            results = _run_lines(mm, lines, 30_000)
+            for ours, theirs in zip(results, _run_lines(np, lines, 30_000), strict=True):
+                np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-9, err_msg=str(lines))

@@ -31,7 +31,12 @@ from magmath.engine.evaluation.result_records import (
     record_by_structure,
     record_provenance,
 )
-from magmath.engine.lifetimes.donation import donate, is_small_write, with_former_values
+from magmath.engine.lifetimes.donation import (
+    donate,
+    is_small_write,
+    readers_of_overwritten,
+    with_former_values,
+)
 from magmath.engine.lifetimes.intermediate_cache import IntermediateCache
 from magmath.engine.lifetimes.live_references import is_unobservable, live_intermediates
 from magmath.engine.programs.cut import cut
@@ -191,6 +196,7 @@ class Evaluator:
         if lowered:
             simpler = expand(cut(Graph(outputs)))
             order, expanded = simpler.nodes, simpler.outputs
+        lost: set[Node] = set()
         numbers = self._eager.numbers_of_operands(order, expanded)
         if numbers is not None:
             data = self._eager.execute(order, expanded, numbers)
@@ -201,9 +207,12 @@ class Evaluator:
             if expanded is outputs and self._may_donate(order, outputs):
                 outputs, targets = donate(order, outputs)
                 targets = with_former_values(order, outputs, targets, overwritten)
+                lost = readers_of_overwritten(order, targets)
+                if lost:
+                    self._intermediates.pin(lost)
             leaves = self._known_by_program(expression, outputs, targets)
         others = outputs[len(requested) :]
-        self._set_intermediates(others, leaves, expression.order, expression.results)
+        self._set_intermediates(others, leaves, expression, lost)
         return leaves
 
     def _values_through_loops(self, expression: _Expression, requested: int) -> dict[Node, Node]:
@@ -214,7 +223,7 @@ class Evaluator:
         values = dict(zip(pending, self.evaluate(pending), strict=True))
         leaves = {x: values.get(y, y) for x, y in zip(outputs, rest, strict=True)}
         record_provenance(leaves, expression.order, expression.held)
-        self._set_intermediates(outputs[requested:], leaves, expression.order, expression.results)
+        self._set_intermediates(outputs[requested:], leaves, expression)
         return leaves
 
     def _expression_of(self, requested: tuple[Node, ...]) -> _Expression:
@@ -290,24 +299,25 @@ class Evaluator:
         self,
         nodes: Sequence[Node],
         leaves: Mapping[Node, Node],
-        expression: Sequence[Node],
-        results: Sequence[Node],
+        expression: _Expression,
+        lost: Container[Node] = (),
     ) -> None:
         """Set the values of nodes that user code refers to and that were computed with others.
 
         Their arrays drop the expression, unless it serves gradients by variables, or recomputation
-        after a failure. Arrays of `results`, whose gradients exist, drop it like requested ones.
+        after a failure. Arrays of results, whose gradients exist, drop it like requested ones.
+        Nodes of `lost` read memory that the run has overwritten, so their values are never dropped.
         """
-        certain = bool(nodes) and self._is_certain(expression)
+        certain = bool(nodes) and self._is_certain(expression.order)
         for node in nodes:
-            can_drop = certain and (not node.reads_version or node in results)
+            can_drop = certain and (not node.reads_version or node in expression.results)
             array = node.user_array() if can_drop and node.user_array is not None else None
             if array is not None and array.node is node:
                 array.set_known(leaves[node])
                 continue
             set_value(node, leaves[node])
             donated = self._pool.is_inline or certain  # a written value cannot be recomputed
-            if not (donated and node.operation.overwrites_first):
+            if node not in lost and not (donated and node.operation.overwrites_first):
                 self._intermediates.add(node)
 
     def _is_certain(self, expression: Sequence[Node]) -> bool:

@@ -92,6 +92,24 @@ def _depending(order: Sequence[Node], leaf: Node) -> list[Node]:
     return [node for node in order if node in depending and node is not leaf]
 
 
+def readers_of_overwritten(order: Sequence[Node], targets: Sequence[Node | None]) -> set[Node]:
+    """Return the nodes that cannot be computed again after a run that overwrites `targets`.
+
+    They read the former values of these leaves, directly or through pending nodes.
+    """
+    overwritten = {leaf for leaf in targets if leaf is not None}
+    readers: set[Node] = set()
+    if not overwritten:
+        return readers
+    lost = overwritten | {x for x in order if isinstance(x.value, Node) and x.value in overwritten}
+    for node in order:
+        if node not in lost and any(source in lost for source in node.inputs):
+            readers.add(node)
+            if node.value is None:
+                lost.add(node)
+    return readers
+
+
 def with_former_values(
     order: Sequence[Node],
     requested: Sequence[Node],

@@ -8,6 +8,7 @@ while. If the run fails, the value is dropped, so that the node is computed agai
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Container
 from typing import final
 from weakref import ref
 
@@ -46,6 +47,10 @@ class IntermediateCache:
             self._uncertain.append(reference)
             if len(self._uncertain) > _MAX_UNCERTAIN:
                 self._uncertain = [x for x in self._uncertain if _is_uncertain(x())]
+
+    def pin(self, nodes: Container[Node]) -> None:
+        """Never drop the values of these nodes, which cannot be computed again."""
+        self._kept = deque([x for x in self._kept if x() not in nodes])
 
     def forget_failed(self) -> list[Node]:
         """Drop the values of failed runs; return their nodes.
