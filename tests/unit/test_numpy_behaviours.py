@@ -625,3 +625,42 @@ def test_small_systems(kind: str, stack: tuple[int, ...], dtype: str) -> None:
         if x.size:
             with pytest.raises(np.linalg.LinAlgError, match="solve: the matrix is singular"):
                 mm.evaluate(mm.linalg.solve(0 * x, y), wait=True)
+
+
+# complex numbers ----------------------------------------------------------------------------------
+
+UFUNCS = [name for name in dir(mm) if isinstance(getattr(np, name, None), np.ufunc)]
+UFUNCS = [name for name in UFUNCS if getattr(np, name).signature is None]  # of single elements
+OPERANDS = {"complex": RANDOM.normal(size=3) + 1j, "real": RANDOM.normal(size=3)}
+
+
+def _takes(lib: Any, name: str, kinds: tuple[str, ...]) -> bool:
+    operands = [lib.asarray(OPERANDS[kind]) for kind in kinds]
+    try:
+        np.asarray(getattr(lib, name)(*operands))
+    except TypeError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", [*UFUNCS, "i0", "isposinf", "isneginf"])
+def test_functions_of_real_numbers_take_no_complex_ones(name: str) -> None:
+    operands = getattr(getattr(np, name), "nin", 1)
+    forms = [("complex",)] if operands == 1 else [("complex", "real"), ("real", "complex")]
+    for kinds in [x for x in forms if not _takes(np, name, x)]:
+        assert not _takes(mm, name, kinds)
+
+
+# values that are defaults in NumPy ------------------------------------------------------------------
+
+
+def test_norms_of_transforms_that_are_none() -> None:
+    x = RANDOM.normal(size=(4, 6))
+    for name in ["fft", "ifft", "rfft", "irfft", "fftn", "ifft2", "rfftn", "irfftn", "hfft"]:
+        transform = getattr(mm.fft, name)(mm.asarray(x), norm=None)
+        np.testing.assert_allclose(transform.numpy(), getattr(np.fft, name)(x), atol=1e-12)
+
+
+def test_differences_of_order_zero() -> None:
+    x = np.arange(3.0)
+    np.testing.assert_array_equal(mm.diff(mm.asarray(x), n=0, prepend=1), np.diff(x, 0, prepend=1))

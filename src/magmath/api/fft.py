@@ -71,7 +71,7 @@ Extents = Sequence[int] | None
 
 
 @dispatch_cached
-def fft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def fft(a: Array, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Return the discrete Fourier transform along one axis, complex, of length n if n is given.
 
     Raises DTypeError for half types, ShapeError for an axis out of range or n < 1.
@@ -80,31 +80,31 @@ def fft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward") 
 
 
 @dispatch_cached
-def ifft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def ifft(a: Array, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Return the inverse of `fft`. Raises as `fft`."""
     return _transform("ifft", a, None if n is None else (n,), (axis,), norm, inverse=True)
 
 
 @dispatch_cached
-def fftn(a: Array, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
+def fftn(a: Array, s: Extents = None, axes: FftAxes = None, norm: str | None = None) -> Array:
     """Return the transform over several axes (all, or the last len(s)) of lengths s. Raises as
     `fft`."""
     return _transform("fftn", a, s, axes, norm, inverse=False)
 
 
 @dispatch_cached
-def ifftn(a: Array, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
+def ifftn(a: Array, s: Extents = None, axes: FftAxes = None, norm: str | None = None) -> Array:
     """Return the inverse of `fftn`. Raises as `fft`."""
     return _transform("ifftn", a, s, axes, norm, inverse=True)
 
 
 def _transform(
-    name: str, x: Array, s: Extents, axes: FftAxes, norm: str, *, inverse: bool
+    name: str, x: Array, s: Extents, axes: FftAxes, norm: str | None, *, inverse: bool
 ) -> Array:
     x = floating(name, x)
     positions, extents = _chosen(name, x, s, axes)
     node = _resized(_as_complex(name, x), positions, extents)
-    node = fourier.fft(node, tuple(sorted(positions)), inverse=inverse, norm=norm)
+    node = fourier.fft(node, tuple(sorted(positions)), inverse=inverse, norm=norm or "backward")
     return _result(node)
 
 
@@ -112,7 +112,7 @@ def _transform(
 
 
 @dispatch_cached
-def rfft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def rfft(a: Array, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Return the n // 2 + 1 coefficients from frequency 0 up of the transform of a real array.
 
     Raises as `fft`, and DTypeError for complex arrays.
@@ -121,37 +121,37 @@ def rfft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward")
 
 
 @dispatch_cached
-def irfft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def irfft(a: Array, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Return the inverse of `rfft`: a real array of length n (2·(m - 1) for m coefficients)."""
     return _to_real("irfft", a, None if n is None else (n,), (axis,), norm)
 
 
 @dispatch_cached
-def rfftn(a: Array, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
+def rfftn(a: Array, s: Extents = None, axes: FftAxes = None, norm: str | None = None) -> Array:
     """Return `rfft` over the last of the axes and `fftn` over the others. Raises as `rfft`."""
     return _of_real("rfftn", a, s, axes, norm)
 
 
 @dispatch_cached
-def irfftn(a: Array, s: Extents = None, axes: FftAxes = None, norm: str = "backward") -> Array:
+def irfftn(a: Array, s: Extents = None, axes: FftAxes = None, norm: str | None = None) -> Array:
     """Return the inverse of `rfftn`. Raises as `fft`."""
     return _to_real("irfftn", a, s, axes, norm)
 
 
 @dispatch_cached
-def hfft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def hfft(a: Array, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Return the transform of a Hermitian signal given by its first half; real, of length n."""
     return _to_real("hfft", a, None if n is None else (n,), (axis,), norm, inverse=False)
 
 
 @dispatch_cached
-def ihfft(a: Array, n: int | None = None, axis: int = -1, norm: str = "backward") -> Array:
+def ihfft(a: Array, n: int | None = None, axis: int = -1, norm: str | None = None) -> Array:
     """Return the inverse of `hfft`: the first n // 2 + 1 elements. Raises as `rfft`."""
     return _of_real("ihfft", a, None if n is None else (n,), (axis,), norm, inverse=True)
 
 
 def _of_real(
-    name: str, x: Array, s: Extents, axes: FftAxes, norm: str, *, inverse: bool = False
+    name: str, x: Array, s: Extents, axes: FftAxes, norm: str | None, *, inverse: bool = False
 ) -> Array:
     x = floating(name, x)
     if not x.dtype.is_floating:
@@ -163,13 +163,15 @@ def _of_real(
     if not positions:
         raise ShapeError(f"{name}: needs at least one axis; name one, or leave `axes` out")
     node = _resized(x.node, positions, extents)
-    node = fourier.fft_of_real(node, positions[-1], inverse=inverse, norm=norm)
-    node = fourier.fft(node, tuple(sorted(positions[:-1])), inverse=inverse, norm=norm)
+    node = fourier.fft_of_real(node, positions[-1], inverse=inverse, norm=norm or "backward")
+    node = fourier.fft(
+        node, tuple(sorted(positions[:-1])), inverse=inverse, norm=norm or "backward"
+    )
     return _result(node)
 
 
 def _to_real(
-    name: str, x: Array, s: Extents, axes: FftAxes, norm: str, *, inverse: bool = True
+    name: str, x: Array, s: Extents, axes: FftAxes, norm: str | None, *, inverse: bool = True
 ) -> Array:
     x = floating(name, x)
     positions, extents = _chosen(name, x, s, axes)
@@ -179,8 +181,10 @@ def _to_real(
     if n < 1:
         raise ShapeError(f"{name}: the result would have {n} elements; give the length, 1 or more")
     node = _resized(_as_complex(name, x), positions, (*extents[:-1], n // 2 + 1))
-    node = fourier.fft(node, tuple(sorted(positions[:-1])), inverse=inverse, norm=norm)
-    node = fourier.fft_to_real(node, positions[-1], n, inverse=inverse, norm=norm)
+    node = fourier.fft(
+        node, tuple(sorted(positions[:-1])), inverse=inverse, norm=norm or "backward"
+    )
+    node = fourier.fft_to_real(node, positions[-1], n, inverse=inverse, norm=norm or "backward")
     return _result(node)
 
 
@@ -188,25 +192,25 @@ def _to_real(
 
 
 @dispatch_cached
-def fft2(a: Array, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward") -> Array:
+def fft2(a: Array, s: Extents = None, axes: FftAxes = (-2, -1), norm: str | None = None) -> Array:
     """Return `fftn` over two axes."""
     return fftn(a, s=s, axes=axes, norm=norm)
 
 
 @dispatch_cached
-def ifft2(a: Array, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward") -> Array:
+def ifft2(a: Array, s: Extents = None, axes: FftAxes = (-2, -1), norm: str | None = None) -> Array:
     """Return `ifftn` over two axes."""
     return ifftn(a, s=s, axes=axes, norm=norm)
 
 
 @dispatch_cached
-def rfft2(a: Array, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward") -> Array:
+def rfft2(a: Array, s: Extents = None, axes: FftAxes = (-2, -1), norm: str | None = None) -> Array:
     """Return `rfftn` over two axes."""
     return rfftn(a, s=s, axes=axes, norm=norm)
 
 
 @dispatch_cached
-def irfft2(a: Array, s: Extents = None, axes: FftAxes = (-2, -1), norm: str = "backward") -> Array:
+def irfft2(a: Array, s: Extents = None, axes: FftAxes = (-2, -1), norm: str | None = None) -> Array:
     """Return `irfftn` over two axes."""
     return irfftn(a, s=s, axes=axes, norm=norm)
 

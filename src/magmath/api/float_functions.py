@@ -55,20 +55,37 @@ from magmath.errors import DTypeError
 
 LOG_2 = math.log(2.0)
 DEGREE = math.pi / 180
+_SINC_DIVISORS = tuple(k * (k + 1) for k in range(2, 16, 2))
+"""Ratios of the coefficients of the series of sin(y) / y."""
+
+
+def _require_real(name: str, x: Array) -> Array:
+    """Return an array of real numbers; complex ones have no sign."""
+    if x.dtype.kind == "complex":
+        raise DTypeError(
+            f"{name}: takes real numbers, was given {x.dtype}; take mm.real(x), mm.imag(x) or "
+            f"mm.abs(x)"
+        )
+    return x
+
+
+def _real_floating(name: str, x: Any) -> Array:
+    """Return an array of real floating point numbers."""
+    return floating(name, _require_real(name, as_array(name, x)))
 
 
 @as_ufunc(1)
 @takes_out
 def deg2rad(x: Any, /) -> Array:
     """Return degrees as radians."""
-    return multiply(x, DEGREE)
+    return multiply(x if is_number(x) else _real_floating("deg2rad", x), DEGREE)
 
 
 @as_ufunc(1)
 @takes_out
 def rad2deg(x: Any, /) -> Array:
     """Return radians as degrees."""
-    return multiply(x, 1 / DEGREE)
+    return multiply(x if is_number(x) else _real_floating("rad2deg", x), 1 / DEGREE)
 
 
 @as_ufunc(1)
@@ -82,7 +99,7 @@ def exp2(x: Any, /) -> Array:
 @takes_out
 def fabs(x: Any, /) -> Array:
     """Return the absolute value as a floating point number."""
-    return abs(floating("fabs", x))
+    return abs(_real_floating("fabs", x))
 
 
 @as_ufunc(1)
@@ -146,7 +163,7 @@ def float_power(x1: Any, x2: Any, /) -> Array:
 def heaviside(x1: Any, x2: Any, /) -> Array:
     """0 for negative x1, 1 for positive, x2 at 0."""
     a, b = (
-        floating("heaviside", Array(node))
+        _real_floating("heaviside", Array(node))
         for node in promoted_nodes("heaviside", *as_arrays("heaviside", x1, x2))
     )
     step = where(less(a, 0), 0.0 * b, where(equal(a, 0), b, 0.0 * b + 1.0))
@@ -158,14 +175,14 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
 @takes_out
 def isneginf(x: Any) -> Array:
     """Return True for -inf."""
-    x = as_array("isneginf", x)
+    x = _require_real("isneginf", as_array("isneginf", x))
     return logical_and(isinf(x), less(x, 0))
 
 
 @takes_out
 def isposinf(x: Any) -> Array:
     """Return True for inf."""
-    x = as_array("isposinf", x)
+    x = _require_real("isposinf", as_array("isposinf", x))
     return logical_and(isinf(x), less(0, x))
 
 
@@ -181,9 +198,12 @@ def sinc(x: Any) -> Array:
     """sin(πx) / (πx), 1 at 0."""
     x = floating("sinc", x)
     turned = multiply(x, math.pi)
-    safe, square = where(equal(x, 0), 1.0, turned), multiply(turned, turned)
-    series = 1.0 - square / 6.0 * (1.0 - square / 20.0)  # its derivatives at 0
-    return where(equal(x, 0), series, divide(sin(safe), safe))
+    near = less(abs(turned), 0.5) if x.dtype.is_floating else equal(x, 0)
+    safe, square = where(near, 1.0, turned), where(near, multiply(turned, turned), 0.0)
+    series = 1.0 - square / _SINC_DIVISORS[-1]  # near 0, derivatives of the quotient cancel
+    for divisor in _SINC_DIVISORS[-2::-1]:
+        series = 1.0 - square / divisor * series
+    return where(near, series, divide(sin(safe), safe))
 
 
 @as_ufunc(1)
@@ -200,7 +220,7 @@ def spacing(x: Any, /) -> Array:
 @takes_out
 def ldexp(x1: Any, x2: Any, /) -> Array:
     """Return x1 · 2**x2, for integers or truth values x2."""
-    x, power = floating("ldexp", x1), as_array("ldexp", x2)
+    x, power = _real_floating("ldexp", x1), as_array("ldexp", x2)
     if not power.dtype.is_integer and power.dtype.kind != "bool":
         raise DTypeError(
             f"ldexp: exponents are integers, was given {power.dtype}"
@@ -322,7 +342,7 @@ def _chebyshev(x: Array, coefficients: tuple[float, ...]) -> Array:
 
 def i0(x: Any) -> Array:
     """Return the modified Bessel function of the first kind, of order 0."""
-    x = floating("i0", x)
+    x = _real_floating("i0", x)
     size = where(x < 0, -x, x)  # the function is smooth at 0, abs is not
     near, far = clip(size, max=8.0), clip(size, min=8.0)
     inner = exp(near) * _chebyshev(near / 2.0 - 2.0, _NEAR)

@@ -462,9 +462,12 @@ def diff(
     append: Any = None,
 ) -> Array:
     """Return the n-th differences of neighbours along `axis`, after joining `prepend` and `append`
-    to `a`."""
+    to `a`, or `a` itself for n=0."""
     a = as_array("diff", a)
     d = normalize_axis("diff", axis, a.ndim)
+    steps = require_integer("diff: n", n, 0)
+    if not steps:
+        return a
     line = (*a.shape[:d], 1, *a.shape[d + 1 :])
     wide = a.dtype is not uint64  # numbers have 64 bits, as in NumPy
     ends = [asarray(end) if wide and isinstance(end, int) else end for end in (prepend, append)]
@@ -472,7 +475,7 @@ def diff(
     parts = [part if part.ndim else Array(broadcast_to(part.node, line)) for part in given]
     node = concat(parts, axis=d).node if len(parts) > 1 else a.node
     difference = "not_equal" if node.dtype.kind == "bool" else "subtract"
-    for _ in range(require_integer("diff: n", n, 0)):
+    for _ in range(steps):
         last = node.shape[d] - 1 if node.shape[d] else 0
         upper, lower = slice_along(node, d, 1, last + 1), slice_along(node, d, 0, last)
         node = apply(e.OPERATIONS[difference], upper, lower, line=user_line())

@@ -19,7 +19,7 @@ from magmath.errors import MagmathError
 from magmath.graph import Graph
 from magmath.nn.mixed_precision import check_parameters, check_precision
 from magmath.nn.mixed_precision import precision as in_precision
-from magmath.nn.module import Module
+from magmath.nn.module import Module, check_module
 from magmath.optim import LossScale, Optimizer
 from magmath.parallel.scalar_loss import scalar_loss
 from magmath.parallel.strategy import Training, loss_scale_for, trainable_parameters
@@ -62,6 +62,12 @@ class CompiledStep:
         precision: str | None = None,
         loss_scale: LossScale | None = None,
     ) -> None:
+        check_module("CompiledStep(loss, module, optimizer)", module)
+        if not callable(loss):
+            raise MagmathError(
+                f"CompiledStep: the loss is a function of a batch that calls the module, was given "
+                f"{loss!r}; write lambda x, y: mm.nn.cross_entropy(model(x), y)"
+            )
         self.strategy = as_strategy(strategy)
         self.precision = check_precision("CompiledStep", precision)
         self.loss_scale = loss_scale_for(self.precision, loss_scale)

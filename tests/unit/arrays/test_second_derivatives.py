@@ -113,3 +113,21 @@ def test_angles_and_lengths_at_the_origin() -> None:
     origin = mm.asarray([0.0, 0.0])
     assert mm.grad(lambda x: mm.atan2(x[0], x[1]))(origin).tolist() == [0, 0]
     assert mm.grad(lambda x: mm.hypot(x[0], x[1]))(origin).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["sinc", "i0", "softplus", "gelu", "silu", "log_sigmoid"])
+def test_smooth_functions_near_zero(name: str, dtype: str) -> None:
+    """A form of a function that cancels near 0 has wrong derivatives there, not only at 0."""
+    function, _ = FUNCTIONS[name]
+    near = mm.asarray(np.array([s * 10.0**-k for k in range(3, 13) for s in (1, -1)], dtype))
+    zero = mm.asarray(np.zeros(1, dtype))
+
+    def curvature(x: mm.Array) -> np.ndarray:
+        return mm.grad(lambda z: mm.sum(mm.grad(function)(z)))(x).numpy()
+
+    rounding = 20 * np.finfo(dtype).eps
+    (at_zero,) = curvature(zero)
+    np.testing.assert_allclose(curvature(near), at_zero, atol=2e-3)
+    slopes = mm.grad(function)(near).numpy() - mm.grad(function)(zero).numpy()
+    np.testing.assert_allclose(slopes, at_zero * near.numpy(), rtol=2e-3, atol=rounding)

@@ -316,6 +316,14 @@ def test_arrays_of_other_libraries_are_inputs_and_targets() -> None:
         assert float(metric(expected.numpy(), labels)) == float(metric(expected, own))
 
 
+def test_arguments_of_compiled_steps_in_another_order() -> None:
+    module, adam = mm.nn.Dense(2), mm.optim.Adam(0.1)
+    with pytest.raises(MagmathError, match=r"CompiledStep\(loss, module, optimizer\): 'cross"):
+        mm.parallel.CompiledStep(module, "cross_entropy", adam)  # type: ignore[arg-type]
+    with pytest.raises(MagmathError, match="CompiledStep: the loss is a function"):
+        mm.parallel.CompiledStep("cross_entropy", module, adam)  # type: ignore[arg-type]
+
+
 def test_mistakes_of_states_and_training() -> None:
     module = nn.Sequential(nn.Dense(2)).build((1, 3))
     for wrong, message in (
