@@ -387,6 +387,40 @@ def test_numpy_scalars_take_part_as_in_numpy(dtype: str, kinds: list[Any], seed:
         mm.set_default_dtype("float32")
 
 
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(-6, 6), min_size=1, max_size=4),
+            st.sampled_from(["int8", "int64", ">i4", "uint64"]),
+        ),
+        min_size=4,
+        max_size=10,
+    )
+)
+def test_numpys_arrays_are_positions(keys: list[tuple[list[int], str]]) -> None:
+    """Elements, errors and gradients follow each array of positions, which may change later."""
+    values = _values((5, 3), 0)
+    x = mm.asarray(values)
+    for positions, dtype in keys:
+        key = np.asarray(positions).astype(dtype)
+        extent = len(values)
+        if not all(-extent <= i < extent for i in key.tolist()):  # NumPy wraps those of uint64
+            for outside in (key, mm.asarray(key)):
+                with pytest.raises(IndexError):
+                    x[outside]
+            continue
+        expected = values[key]
+        x[mm.asarray(key)]
+        selected = x[key]
+        counts = np.zeros_like(values)
+        np.add.at(counts, key, 1.0)
+        key[:] = 0
+        np.testing.assert_array_equal(selected, expected)
+        np.testing.assert_array_equal(mm.grad(mm.sum(selected), x), counts)
+        selected[0] = 7.0
+        np.testing.assert_array_equal(x, values)
+
+
 def _forget_calls() -> None:
     eager = dispatching()
     assert eager is not None
