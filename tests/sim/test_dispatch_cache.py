@@ -326,7 +326,10 @@ def test_one_array_in_two_places_is_another_form(name: str, pairs: list[tuple[in
 
 
 _TYPES = ["bool", "uint8", "int32", "int64", "float32", "float64", "complex64", "complex128"]
-_NUMBERS = st.sampled_from([True, 0, 1, 2, 3, -1, 300, 0.0, -0.0, 0.5, 2.0, -1.5, np.inf, np.nan])
+_NUMBERS = st.sampled_from([
+    True, 0, 1, 2, 3, -1, 300, 0.0, -0.0, 0.5, 2.0, -1.5, np.inf, np.nan,
+    np.float64(2), np.float64(-0.0), np.float64(0.1), np.float32(2), np.float32(0.1), np.int64(3),
+])  # fmt: skip
 _OPERATIONS = [
     "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "pow", "minimum",
     "maximum", "less", "less_equal", "equal", "copysign", "arctan2", "hypot", "logaddexp", "fmin",
@@ -355,6 +358,67 @@ def test_results_do_not_depend_on_the_numbers_before(
     for number, known in zip(numbers, repeated, strict=True):
         _forget_calls()
         assert repr(known) == repr(_outcome(partial(_combine, name), x, number, is_reversed))
+
+
+@given(
+    dtype=st.sampled_from(["int32", "float32", "float64"]),
+    kinds=st.lists(st.sampled_from([np.float32, np.float64, float]), min_size=4, max_size=8),
+    seed=st.integers(0, 100),
+)
+def test_numpy_scalars_take_part_as_in_numpy(dtype: str, kinds: list[Any], seed: int) -> None:
+    """A scalar of another type than the array's promotes it, whatever numbers came before."""
+    values = (4 * _values((5,), seed)).astype(dtype)
+    x = mm.asarray(values)
+    mm.set_default_dtype("float64")
+    try:
+        for i, kind in enumerate(kinds):
+            number = kind(0.1 + i)
+            for operation in (
+                lambda a, n: a + n, lambda a, n: n - a, lambda a, n: n / a, lambda a, n: a ** n,
+                lambda a, n: a < n,
+            ):  # fmt: skip
+                result, expected = operation(x, number), operation(values, number)
+                assert result.dtype == expected.dtype
+                np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-6)
+            if dtype != "int32":
+                gradient = mm.grad(mm.sum(x * number), x)
+                np.testing.assert_array_equal(gradient, np.full(5, number, dtype))
+    finally:
+        mm.set_default_dtype("float32")
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(-6, 6), min_size=1, max_size=4),
+            st.sampled_from(["int8", "int64", ">i4", "uint64"]),
+        ),
+        min_size=4,
+        max_size=10,
+    )
+)
+def test_numpys_arrays_are_positions(keys: list[tuple[list[int], str]]) -> None:
+    """Elements, errors and gradients follow each array of positions, which may change later."""
+    values = _values((5, 3), 0)
+    x = mm.asarray(values)
+    for positions, dtype in keys:
+        key = np.asarray(positions).astype(dtype)
+        extent = len(values)
+        if not all(-extent <= i < extent for i in key.tolist()):  # NumPy wraps those of uint64
+            for outside in (key, mm.asarray(key)):
+                with pytest.raises(IndexError):
+                    x[outside]
+            continue
+        expected = values[key]
+        x[mm.asarray(key)]
+        selected = x[key]
+        counts = np.zeros_like(values)
+        np.add.at(counts, key, 1.0)
+        key[:] = 0
+        np.testing.assert_array_equal(selected, expected)
+        np.testing.assert_array_equal(mm.grad(mm.sum(selected), x), counts)
+        selected[0] = 7.0
+        np.testing.assert_array_equal(x, values)
 
 
 def _forget_calls() -> None:

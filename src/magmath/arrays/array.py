@@ -21,6 +21,7 @@ from magmath.arrays.indexing.element_reads import element_of
 from magmath.arrays.indexing.masked_elements import masked_elements, with_item
 from magmath.arrays.indexing.masks import UnknownCount
 from magmath.arrays.indexing.stored_parts import (
+    are_small_positions,
     note_elements,
     note_part,
     note_write,
@@ -418,6 +419,8 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         known = known_part(self.node, key)
         if known is not None:
             return rearranged(self, known)
+        if type(key) is np.ndarray and are_small_positions(self, key):
+            key = as_array("indexing", key)  # as one with this form is repeated
         leaf = stored_elements(self, key)
         if leaf is not None:
             return Array(leaf)

@@ -16,7 +16,7 @@ import numpy as np
 from magmath.arrays.indexing.subscripts import Part, fixed_bounds
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.storage.element_storage import ViewStep
-from magmath.core.dtypes import convert_number
+from magmath.core.dtypes import convert_number, uint64
 from magmath.engine import session
 from magmath.engine.eager.eager_calls import EagerCall, recipe_of_call
 from magmath.engine.remote_array import RemoteArray
@@ -243,6 +243,8 @@ def _array_key(key: Any) -> _ArrayKey | None:
             kind = node.dtype.kind
             if node is not item._leaf or item.is_variable or kind in ("float", "complex"):
                 return None
+            if node.dtype is uint64:  # NumPy reads 2**64 - 1 as -1, which is out of range here
+                return None
             has_mask = has_mask or kind == "bool"
             form += node.shape, node.dtype.name
             places.append(len(items))
@@ -262,6 +264,16 @@ def _array_key(key: Any) -> _ArrayKey | None:
     if not arrays or (has_mask and len(arrays) > 1):
         return None
     return _ArrayKey(tuple(form), items, tuple(places), tuple(arrays), has_mask)
+
+
+def are_small_positions(array: LazyArray, key: np.ndarray[Any, Any]) -> bool:
+    """Return True for a NumPy array of positions in a stored array, both small: other operations
+    check the positions of NumPy's arrays before those of magmath's."""
+    eager = session.dispatching()
+    if eager is None or not key.ndim or key.dtype.kind not in "iu":
+        return False
+    leaf, limit = array._leaf, eager.max_eager_bytes
+    return leaf is not None and leaf is array._node and max(leaf.nbytes, key.nbytes) <= limit
 
 
 def stored_elements(array: LazyArray, key: Any) -> Node | None:

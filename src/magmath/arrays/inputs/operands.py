@@ -17,6 +17,7 @@ from magmath.core.dtypes import (
     PYTHON_NUMBERS,
     DType,
     bool_,
+    float32,
     float64,
     int8,
     int64,
@@ -36,6 +37,9 @@ from magmath.ops.torch_gaps import negative_power
 
 OPERANDS = (LazyArray, bool, int, float, complex, np.ndarray, np.generic, list, tuple)
 _NUMBER_CLASSES = frozenset(PYTHON_NUMBERS)
+FLOAT_SCALARS: dict[type, DType] = {np.float32: float32, np.float64: float64}
+"""NumPy's floating-point scalars, which take part like Python numbers in operations with arrays of
+their own type."""
 _COMPARING = ALIGNED | {"isin", "searchsorted"}  # the operations that only compare operands
 
 
@@ -74,14 +78,18 @@ def promoted_nodes(operation: str, *values: Any) -> tuple[Node, ...]:
             if node.dtype.kind == "float" and not x.is_weak:
                 if second is float or second is int:
                     return node, leaves.scalar(y, node.dtype)
+                if FLOAT_SCALARS.get(second) is node.dtype:
+                    return node, leaves.scalar(float(y), node.dtype)
                 if isinstance(y, LazyArray) and not y.is_weak:
                     other = y._node
                     if other.dtype is node.dtype:
                         return node, other
-        elif (first is float or first is int) and isinstance(y, LazyArray) and not y.is_weak:
+        elif isinstance(y, LazyArray) and not y.is_weak:
             node = y._node
-            if node.dtype.kind == "float":
+            if (first is float or first is int) and node.dtype.kind == "float":
                 return leaves.scalar(x, node.dtype), node
+            if FLOAT_SCALARS.get(first) is node.dtype:
+                return leaves.scalar(float(x), node.dtype), node
     found: list[Any] = []
     kinds: list[DType | type] = []
     for value in values:

@@ -14,6 +14,7 @@ from inspect import signature
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from magmath.arrays.inputs.operands import FLOAT_SCALARS
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.protocols.namespace import array_namespace
 from magmath.core.call_effects import CALL_EFFECTS
@@ -225,6 +226,10 @@ def _form_of(operation: str, x: Any, y: Any) -> _Form | None:
             is_same,
         )
         leaves, numbers = ((a,) if is_same else (a, b)), ()
+    elif second in FLOAT_SCALARS and isinstance(x, LazyArray):
+        return _form_of(operation, x, float(y)) if FLOAT_SCALARS[second] is x._node.dtype else None
+    elif first in FLOAT_SCALARS and isinstance(y, LazyArray):
+        return _form_of(operation, float(x), y) if FLOAT_SCALARS[first] is y._node.dtype else None
     else:
         return None
     if operation == "power":  # which is another operation for some numbers
