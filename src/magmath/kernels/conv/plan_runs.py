@@ -16,7 +16,7 @@ from magmath.kernels.scratch import shared_workspace
 PAGE: Final = 4096
 
 
-class Plan(Protocol):
+class ConvolutionPlan(Protocol):
     """The division of a convolution for native functions."""
 
     threads: int
@@ -35,7 +35,9 @@ class Plan(Protocol):
         """Fill the record for a workspace, and for converted filters outside of it."""
 
 
-def run_plan(plan: Plan, functions: Sequence[int], filters: torch.Tensor | None = None) -> None:
+def run_plan(
+    plan: ConvolutionPlan, functions: Sequence[int], filters: torch.Tensor | None = None
+) -> None:
     """Run functions of a plan, with converted filters in their own memory or the workspace."""
     memory = shared_workspace(plan.nbytes - (0 if filters is None else plan.shared_bytes))
     plan.start(memory.data_ptr(), None if filters is None else filters.data_ptr())
@@ -45,7 +47,11 @@ def run_plan(plan: Plan, functions: Sequence[int], filters: torch.Tensor | None 
 
 
 def frozen_call(
-    plan: Plan, filters: FrozenFilters, version: torch.Tensor, convert: int, correlate: int
+    plan: ConvolutionPlan,
+    filters: FrozenFilters,
+    version: torch.Tensor,
+    convert: int,
+    correlate: int,
 ) -> ReadyCall:
     """Return a call that converts the filters only if their version has changed."""
 
