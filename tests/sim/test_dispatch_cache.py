@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -476,3 +477,110 @@ def test_gradients_pass_through_writes_at_masks_of_any_number(name: str, seed: i
         write(here, mask, np.zeros((6, 3)))
         kept = np.where(here == 2.0, 2.0, 0.0)
         np.testing.assert_allclose(mm.grad(loss, x).numpy(), 2 * written * kept)
+
+
+_SHAPES = [(5,), (1,), (2, 3), (3, 1), (2, 1, 3), (1, 1)]
+_ELEMENT_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["read", "number", "copy", "add", "multiply"]),
+        st.lists(st.integers(-4, 3), min_size=6, max_size=6),
+        st.sampled_from([0, 1, 3, -2, 0.5, -1.25]),
+    ),
+    min_size=6,
+    max_size=20,
+)
+
+
+def _element_steps(x: Any, steps: list[Any], *, as_position: bool = True) -> list[Any]:
+    """Read and write elements of x; return what was read, or the class of the error."""
+    results: list[Any] = []
+    rank = len(x.shape)
+    for kind, places, number in steps:
+        first, second = tuple(places[:rank]), tuple(places[3 : 3 + rank])
+        if rank == 1 and as_position:
+            first, second = first[0], second[0]  # type: ignore[assignment]
+        try:
+            if kind == "read":
+                results.append(x[first] * number)
+            elif kind == "number":
+                x[first] = number
+            elif kind == "copy":
+                x[first] = x[second]
+            elif kind == "add":
+                x[first] += number
+            else:
+                x[first] *= x[second]
+        except (IndexError, TypeError) as error:
+            results.append(IndexError if isinstance(error, IndexError) else TypeError)
+    return results
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "uint8", "bool"])
+@given(shape=st.sampled_from(_SHAPES), steps=_ELEMENT_STEPS)
+def test_elements_at_any_positions_equal_numpys(
+    dtype: str, shape: tuple[int, ...], steps: list[Any]
+) -> None:
+    if dtype in ("uint8", "bool"):  # whose numbers NumPy and the array API treat differently
+        steps = [
+            (kind, places, 1) for kind, places, _ in steps if kind in ("read", "number", "copy")
+        ]
+    elif dtype == "int64":
+        steps = [(kind, places, int(number)) for kind, places, number in steps]
+    values = (_values(shape, 1) * 3).astype(dtype)
+    x = mm.asarray(values)
+    expected = _element_steps(values, steps)
+    results = _element_steps(x, steps)
+    np.testing.assert_array_equal(np.asarray(x), values)
+    assert len(results) == len(expected)
+    for result, other in zip(results, expected, strict=True):
+        if isinstance(other, type):
+            assert result is other
+        else:
+            assert result.shape == ()
+            np.testing.assert_array_equal(np.asarray(result), other)
+
+
+@given(shape=st.sampled_from(_SHAPES), steps=_ELEMENT_STEPS, seed=st.integers(0, 100))
+def test_gradients_pass_through_elements_at_any_positions(
+    shape: tuple[int, ...], steps: list[Any], seed: int
+) -> None:
+    """Elements are read and written by repeated calls, whose gradients are PyTorch's."""
+    places = [tuple(p % n for p, n in zip(part, shape)) for _, part, _ in steps]  # noqa: B905
+    others = [tuple(p % n for p, n in zip(part[3:], shape)) for _, part, _ in steps]  # noqa: B905
+    inside = [
+        (kind, [*a, *[0] * (3 - len(a)), *b, 0, 0], number)
+        for (kind, _, number), a, b in zip(steps, places, others, strict=True)
+    ]
+    values, weights = _values(shape, seed), _values(shape, seed + 1)
+    x = mm.asarray(values)
+    copy = x * 1.0
+    read = _element_steps(copy, inside)
+    total = mm.sum(copy * copy * mm.asarray(weights))
+    for i, one in enumerate(read):
+        total = total + one * one * (i + 1.0)
+    (gradient,) = mm.grad(total, [x])
+
+    twin = torch.tensor(values, requires_grad=True)
+    written = twin * 1.0
+    before: list[Any] = []
+    for kind, places_, number in inside:
+        first, second = tuple(places_[: len(shape)]), tuple(places_[3 : 3 + len(shape)])
+        value = {
+            "number": lambda n=number: torch.tensor(n, dtype=torch.float64),
+            "copy": lambda: written[second],  # noqa: B023
+            "add": lambda n=number: written[first] + n,  # noqa: B023
+            "multiply": lambda: written[first] * written[second],  # noqa: B023
+        }
+        if kind == "read":
+            before.append(written[first] * number)
+            continue
+        mask = torch.zeros(shape, dtype=torch.bool)
+        mask[first] = True
+        written = torch.where(mask, value[kind](), written)
+    other = (written * written * torch.tensor(weights)).sum()
+    for i, one in enumerate(before):
+        other = other + one * one * (i + 1.0)
+    other.backward()
+    np.testing.assert_allclose(np.asarray(total), other.item(), rtol=1e-12)
+    assert twin.grad is not None
+    np.testing.assert_allclose(np.asarray(gradient), twin.grad.numpy(), rtol=1e-12, atol=1e-12)

@@ -20,6 +20,12 @@ from magmath.arrays.exports.pickling import restored_leaf, values_of
 from magmath.arrays.indexing.element_reads import element_of
 from magmath.arrays.indexing.masked_elements import masked_elements, with_item
 from magmath.arrays.indexing.masks import UnknownCount
+from magmath.arrays.indexing.single_elements import (
+    note_element,
+    note_written_element,
+    read_element,
+    write_element,
+)
 from magmath.arrays.indexing.stored_parts import (
     are_small_positions,
     note_elements,
@@ -416,9 +422,15 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return transposed
 
     def __getitem__(self, key: Any) -> Array:
+        leaf = read_element(self, key)
+        if leaf is not None:
+            return Array(leaf)
         known = known_part(self.node, key)
         if known is not None:
-            return rearranged(self, known)
+            selected = rearranged(self, known)
+            if not known.is_view:
+                note_element(self, key, selected)
+            return selected
         if type(key) is np.ndarray and are_small_positions(self, key):
             key = as_array("indexing", key)  # as one with this form is repeated
         leaf = stored_elements(self, key)
@@ -451,12 +463,17 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             )
         if unnamed:
             value.view_of = None  # not read after the write
+        element = write_element(self, key, value)
+        if element is not None:
+            self._updated(element)
+            return
         source, part = self._leaf, known_part(self.node, key)
         leaf = stored_write(self, key, part, value)
         self._updated(with_item(self, key, value) if leaf is None else leaf)
         if self._leaf is not None:
             if leaf is None:
                 note_write(source, key, part, value, self)
+                note_written_element(source, key, value, self)
             return
         source = None  # an evaluation counts references
         if session.engine().evaluator.should_evaluate_now(

@@ -193,6 +193,21 @@ class LazyArray(ArrayHandle):
         """Return the whole array as a new PyTorch tensor on the CPU."""
         return fetched(self.evaluated())
 
+    def stored_leaf(self) -> Node | None:
+        """Return the leaf of an evaluated array; None if it is pending, and for a variable.
+
+        The node of a pending array may have been computed as an operand of another one; the array
+        then drops the expression.
+        """
+        node = self._node
+        if node is self._leaf:
+            return None if self.is_variable else node
+        known = node.value
+        if isinstance(known, Node) and not (node.is_leaf or node.reads_version or self.is_variable):
+            self.set_known(known)
+            return known
+        return None
+
     def is_known(self) -> bool:
         """Return True if the value has been computed."""
         return self._leaf is not None

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 import numpy as np
 
 from magmath.arrays.indexing.subscripts import Part, fixed_bounds
+from magmath.arrays.indexing.written_values import written_value
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.storage.element_storage import ViewStep
-from magmath.core.dtypes import convert_number, uint64
+from magmath.core.dtypes import uint64
 from magmath.engine import session
 from magmath.engine.eager.eager_calls import EagerCall, recipe_of_call
 from magmath.engine.remote_array import RemoteArray
@@ -40,8 +41,8 @@ PART_FRAMES = 3
 def stored_part(array: LazyArray, step: ViewStep) -> Node | None:
     """Return a leaf with the elements that a step selects from a small stored array; None if they
     are read by an operation."""
-    leaf = array._leaf
-    if leaf is None or leaf is not array._node:
+    leaf = array.stored_leaf()
+    if leaf is None:
         return None
     eager = session.dispatching()
     if eager is None:
@@ -69,9 +70,9 @@ def stored_write(array: LazyArray, key: Any, part: Part | None, value: Any) -> N
 
     `part` is the part that the key selects; None if the key has arrays.
     """
-    leaf = array._leaf
+    leaf = array.stored_leaf()
     eager = session.dispatching()
-    if leaf is None or leaf is not array._node or eager is None:
+    if leaf is None or eager is None:
         return None
     write = _write_of(eager, leaf, key, part, value)
     if write is None:
@@ -144,7 +145,7 @@ def _write_of(
     Where a mask selects elements for an array of values, the operation depends on their number in
     the part of each worker.
     """
-    arguments, numbers, kind = _written_value(leaf, value)
+    arguments, numbers, kind = written_value(leaf, value)
     if kind is None:
         return None
     form = "write", leaf.shape, leaf.dtype.name, kind
@@ -191,24 +192,6 @@ def _has_own_counts(recipe: Recipe, write: _Write) -> bool:
     return write.places == (0,) and shape[:1] == tuple(counts)
 
 
-def _written_value(
-    leaf: Node, value: Any
-) -> tuple[tuple[Node, ...], tuple[float, ...], Hashable | None]:
-    """Return the array or the number that is written into the array of a leaf, and the form of the
-    value; None as its form if it must be converted or computed."""
-    kind: Any = type(value)
-    if kind is float or kind is int:
-        if leaf.dtype.kind == "float":
-            return (), (convert_number(value, leaf.dtype),), kind
-        if kind is int and leaf.dtype.kind == "int" and -128 <= value < 128:
-            return (), (value,), kind
-    elif isinstance(value, LazyArray) and not value.is_weak and not value.is_variable:
-        node = value._node
-        if node is value._leaf and node is not leaf and node.dtype is leaf.dtype:
-            return (node,), (), node.shape
-    return (), (), None
-
-
 # arrays of positions, masks -----------------------------------------------------------------------
 
 
@@ -239,9 +222,8 @@ def _array_key(key: Any) -> _ArrayKey | None:
     has_mask = False
     for item in key if type(key) is tuple else (key,):
         if isinstance(item, LazyArray):
-            node = item._node
-            kind = node.dtype.kind
-            if node is not item._leaf or item.is_variable or kind in ("float", "complex"):
+            node = item.stored_leaf()
+            if node is None or (kind := node.dtype.kind) in ("float", "complex"):
                 return None
             if node.dtype is uint64:  # NumPy reads 2**64 - 1 as -1, which is out of range here
                 return None
@@ -279,8 +261,8 @@ def are_small_positions(array: LazyArray, key: np.ndarray[Any, Any]) -> bool:
 def stored_elements(array: LazyArray, key: Any) -> Node | None:
     """Return a leaf with the elements of a small stored array at stored positions, or where a
     stored mask is true; None if they are read by an operation."""
-    leaf = array._leaf
-    if leaf is None or leaf is not array._node:
+    leaf = array.stored_leaf()
+    if leaf is None:
         return None
     known = _array_key(key)
     if known is None or (eager := session.dispatching()) is None:

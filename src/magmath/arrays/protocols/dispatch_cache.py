@@ -95,7 +95,7 @@ def _add(x: Any, key: list[Hashable], leaves: list[Node]) -> bool:
     if kind in _EXACT:
         key += kind, x
     elif isinstance(x, LazyArray):
-        leaf = _stored(x)
+        leaf = x.stored_leaf()
         if leaf is None:
             return False
         leaves.append(leaf)
@@ -118,23 +118,6 @@ def _are_unchanged(args: Sequence[Any], options: Mapping[str, Any], leaves: Sequ
     for x in (*args, *options.values()):
         _add(x, [], present)
     return len(present) == len(leaves) and all(map(is_, present, leaves))
-
-
-def _stored(x: LazyArray) -> Node | None:
-    """Return the leaf of an evaluated array that is no variable; None if it is pending.
-
-    The node of a pending array may have been computed as an operand of another one.
-    """
-    node = x._node
-    if x.is_variable:
-        return None
-    if node is x._leaf:
-        return node
-    known = node.value
-    if isinstance(known, Node) and not node.is_leaf and not node.reads_version:
-        x.set_known(known)
-        return known
-    return None
 
 
 @cache
@@ -202,18 +185,25 @@ def _form_of(operation: str, x: Any, y: Any) -> _Form | None:
     leaves: tuple[Node, ...]
     numbers: tuple[Any, ...]
     if second in _REAL:
-        if not isinstance(x, LazyArray) or (a := x._node) is not x._leaf:
+        if not isinstance(x, LazyArray):
+            return None
+        a = x._leaf if x._leaf is x._node else x.stored_leaf()
+        if a is None:
             return None
         key = operation, DEFAULT.floating.name, a.shape, a.dtype.name, second
         leaves, numbers = (a,), (y,)
     elif first in _REAL:
-        if not isinstance(y, LazyArray) or (b := y._node) is not y._leaf:
+        if not isinstance(y, LazyArray):
+            return None
+        b = y._leaf if y._leaf is y._node else y.stored_leaf()
+        if b is None:
             return None
         key = operation, DEFAULT.floating.name, first, b.shape, b.dtype.name
         leaves, numbers = (b,), (x,)
     elif second is first and isinstance(x, LazyArray):
-        a, b = x._node, y._node
-        if a is not x._leaf or b is not y._leaf:
+        a = x._leaf if x._leaf is x._node else x.stored_leaf()
+        b = y._leaf if y._leaf is y._node else y.stored_leaf()
+        if a is None or b is None:
             return None
         is_same = a is b
         key = (

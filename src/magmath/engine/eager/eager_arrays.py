@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from magmath.executor.eager_program import EagerProgram
     from magmath.runtime.pool import Pool
 
-MAX_DEPTH = 16
+MAX_DEPTH = 64
 """Depth of an expression, of a function that is composed of several operations, up to which it is
 computed when it is built."""
 MAX_DEPTH_NEEDED = 200
