@@ -584,3 +584,60 @@ def test_gradients_pass_through_elements_at_any_positions(
     np.testing.assert_allclose(np.asarray(total), other.item(), rtol=1e-12)
     assert twin.grad is not None
     np.testing.assert_allclose(np.asarray(gradient), twin.grad.numpy(), rtol=1e-12, atol=1e-12)
+
+
+_CUTS = st.one_of(
+    st.integers(-4, 3),
+    st.builds(slice, st.integers(-5, 5), st.integers(-5, 5), st.sampled_from([1, 2, -1, -2, None])),
+    st.sampled_from([slice(None), slice(1, None), slice(None, -1), slice(None, None, -1)]),
+)
+_WINDOW_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["read", "number", "values", "add", "window"]),
+        _CUTS,
+        _CUTS,
+        st.sampled_from([1.0, 2.5]),
+    ),
+    min_size=5,
+    max_size=12,
+)
+
+
+@given(shape=st.sampled_from([(4,), (9,), (4, 4), (5, 11)]), steps=_WINDOW_STEPS)
+def test_windows_from_any_positions_on_equal_numpys(shape: tuple[int, ...], steps: Any) -> None:
+    """Parts that differ only in where they begin are read and written by one call."""
+    values = _values(shape, 2)
+    start = mm.asarray(values)
+    x = start * 1.0
+    weights = np.zeros(shape)  # of the elements of `start` in the sum of what was read
+    owned = np.ones(shape)  # 0 where an element was replaced
+    scale = np.ones(shape)
+    total = mm.asarray(0.0)
+    expected = 0.0
+    values = values * 1.0
+    for kind, first, second, number in steps:
+        key = first if len(shape) == 1 else (first, second)
+        if kind == "read":
+            total = total + mm.sum(x[key]) * number
+            expected += np.sum(values[key]) * number
+            weights[key] += number * owned[key] * scale[key]
+        elif kind == "number":
+            x[key] = number
+            values[key] = number
+            owned[key] = 0
+        elif kind == "values":
+            part = np.full(np.shape(values[key]), number)
+            x[key] = mm.asarray(part)
+            values[key] = part
+            owned[key] = 0
+        elif kind == "window":
+            whole = first if len(shape) == 1 else (first,)
+            np.testing.assert_array_equal(np.asarray(x[whole]), values[whole])
+        else:
+            x[key] *= number
+            values[key] *= number
+            scale[key] *= number
+    np.testing.assert_allclose(np.asarray(x), values, rtol=1e-13)
+    np.testing.assert_allclose(float(total), expected, rtol=1e-12, atol=1e-12)
+    (gradient,) = mm.grad(total + mm.sum(x), [start])
+    np.testing.assert_allclose(np.asarray(gradient), weights + owned * scale, rtol=1e-12)

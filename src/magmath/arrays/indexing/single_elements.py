@@ -1,8 +1,8 @@
 """Single elements of small arrays: `x[i]` and `x[i, j] = v`, for all positions by one call.
 
-The dispatch cache of other parts has an entry for each key (`arrays/indexing/stored_parts.py`). A
-loop over the elements of a table has a new key in each step, so the positions of an element are
-numbers of the call instead, as they are of the operations, and of the recipe for gradients.
+A loop over the elements of a table has a new key in each step. So the dispatch cache has one call
+for all of them, and the positions are its numbers, as they are of the operations and of the recipe
+for gradients.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any, final
 
 import numpy as np
 
+from magmath.arrays.indexing.window_recipes import with_starts
 from magmath.arrays.indexing.written_values import written_value
 from magmath.arrays.lazy_array import LazyArray
 from magmath.engine import session
 from magmath.engine.eager.eager_calls import EagerCall, recipe_of_call
 from magmath.engine.user_line import user_line
-from magmath.graph import Node, Operation
-from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeStep
+from magmath.graph import Node
 from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
 
 METHOD_FRAMES = 2
@@ -49,7 +49,7 @@ def note_element(array: LazyArray, key: Any, element: LazyArray) -> None:
         return
     call, known = None, recipe_of_call(leaf, (source,))
     if known is not None:
-        recipe = _with_positions(known[0], WINDOW, len(position), 1)
+        recipe = with_starts(known[0], WINDOW, 1, len(position))
         call = None if recipe is None else EagerCall(_ElementRead(), recipe, leaf, (0,))
     eager.note_call(form, call)
 
@@ -87,7 +87,7 @@ def note_written_element(source: Node | None, key: Any, value: Any, written: Laz
     call, known = None, recipe_of_call(leaf, arguments)
     if known is not None and [*known[1]] == [*range(len(arguments))]:
         first = 1 if numbers else 2  # the number is one of the recipe's
-        recipe = _with_positions(known[0], SET_WINDOW, len(numbers) + len(position), first)
+        recipe = with_starts(known[0], SET_WINDOW, first, len(numbers) + len(position))
         call = None if recipe is None else EagerCall(_ElementWrite(), recipe, leaf, known[1])
     eager.note_call(form, call)
 
@@ -109,24 +109,6 @@ def _position(array: LazyArray, key: Any) -> tuple[int, ...] | None:
             return None
         position.append(item)
     return tuple(position)
-
-
-def _with_positions(
-    recipe: Recipe, operation: Operation, numbers: int, first: int
-) -> Recipe | None:
-    """Return a recipe of one operation with its inputs from the `first` one as numbers; None if it
-    has other operations, or others than so many numbers."""
-    step = recipe.steps[-1]
-    if not isinstance(step, RecipeStep) or step.operation is not operation:
-        return None
-    axes = step.attributes["axes"]
-    own = step.sources[first:]
-    others = [x for x in recipe.steps[:-1] if x is not None and not isinstance(x, NumberStep)]
-    if others or [*axes] != sorted(axes) or len({*own}) != numbers != len(own):
-        return None
-    if not all(isinstance(recipe.steps[i], NumberStep) for i in own):
-        return None
-    return recipe.with_numbers(own)
 
 
 _Arrays = Sequence["np.ndarray[Any, Any]"]

@@ -1,8 +1,9 @@
 """Stored parts: slices and elements of small arrays, which NumPy reads and writes in this process.
 
-The dispatch cache for keys: what `x[i]` and `x[i] = v` do is noted by the key and the shapes and
-types of the arrays. Later lines of the same form are one line of NumPy (`_Reading`, `_Picking`,
-`_Writing`), and share the recipe, by which gradients pass through them.
+The dispatch cache for keys: what `x[1:]` and `x[1:] = v` do is noted by the key and the shapes and
+types of the arrays. Later lines of the same form are one line of NumPy (the programs at the end of
+this file), and share the recipe, by which gradients pass through them. Small windows, as `x[i : i +
+3]`, have one form for all first positions, which are numbers of the call.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
-from magmath.arrays.indexing.subscripts import Part, fixed_bounds
+from magmath.arrays.indexing.subscripts import Part, Window, fixed_bounds
+from magmath.arrays.indexing.window_recipes import with_starts
 from magmath.arrays.indexing.written_values import written_value
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.storage.element_storage import ViewStep
 from magmath.core.dtypes import uint64
 from magmath.engine import session
-from magmath.engine.eager.eager_calls import EagerCall, recipe_of_call
+from magmath.engine.eager.eager_calls import CallProgram, EagerCall, recipe_of_call
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.user_line import user_line
 from magmath.graph import Node
 from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeStep
+from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
 from magmath.ops.masking import COMPRESS
 
 if TYPE_CHECKING:
@@ -47,8 +50,9 @@ def stored_part(array: LazyArray, step: ViewStep) -> Node | None:
     eager = session.dispatching()
     if eager is None:
         return None
-    call = eager.calls.get((step, leaf.shape, leaf.dtype.name))
-    return None if call is None else call.run(eager, (leaf,), user_line(PART_FRAMES))
+    form, starts = _form_and_starts(step)
+    call = eager.calls.get((form, leaf.shape, leaf.dtype.name))
+    return None if call is None else call.run(eager, (leaf,), user_line(PART_FRAMES), starts)
 
 
 def note_part(array: LazyArray, step: ViewStep, selected: LazyArray) -> None:
@@ -57,11 +61,23 @@ def note_part(array: LazyArray, step: ViewStep, selected: LazyArray) -> None:
     eager = session.dispatching()
     if source is None or source is not array._node or leaf is None or eager is None:
         return
-    key = step, source.shape, source.dtype.name
-    if key not in eager.calls:
-        known = recipe_of_call(leaf, (source,))
-        call = None if known is None else EagerCall(_Reading(step), known[0], leaf, (0,))
-        eager.note_call(key, call)
+    form, starts = _form_and_starts(step)
+    key = form, source.shape, source.dtype.name
+    if key in eager.calls:
+        return
+    known = recipe_of_call(leaf, (source,))
+    recipe = None if known is None else known[0]
+    program: CallProgram = _Reading(step)
+    if recipe is not None and isinstance(form, Window):
+        recipe, program = with_starts(recipe, WINDOW, 1, len(starts)), _WindowReading(form)
+    eager.note_call(key, None if recipe is None else EagerCall(program, recipe, leaf, (0,)))
+
+
+def _form_and_starts(step: Any) -> tuple[Hashable, tuple[int, ...]]:
+    """Return what equal selections have in common, and the first positions in which they differ."""
+    if type(step) is Part and step.window is not None:
+        return step.window, step.starts
+    return step, ()
 
 
 def stored_write(array: LazyArray, key: Any, part: Part | None, value: Any) -> Node | None:
@@ -82,7 +98,8 @@ def stored_write(array: LazyArray, key: Any, part: Part | None, value: Any) -> N
         return None
     try:
         line = user_line(METHOD_FRAMES)
-        written: Node | None = call.run(eager, write.arguments, line, write.numbers)
+        numbers = (*write.numbers, *write.starts)
+        written: Node | None = call.run(eager, write.arguments, line, numbers)
     except (IndexError, ValueError):  # the operation raises it at its own line
         return None
     return written
@@ -102,12 +119,9 @@ def note_write(
     call, arguments = None, write.arguments
     known = recipe_of_call(written._leaf, arguments)
     if known is not None and sorted(known[1]) == [*range(len(arguments))]:
-        recipe, used = known
-        written_number = _written_number(recipe, write)
-        if write.numbers and written_number is not None:
-            recipe = recipe.with_numbers((written_number,))
-        if _has_own_counts(recipe, write) and len(recipe.numbers) == len(write.numbers):
-            call = EagerCall(write.program(used), recipe, written._leaf, used)
+        recipe = _with_numbers(known[0], write)
+        if recipe is not None:
+            call = EagerCall(write.program(known[1]), recipe, written._leaf, known[1])
     eager.note_call(write.form, call)
 
 
@@ -120,6 +134,8 @@ class _Write(NamedTuple):
     numbers    a written number
     items      the key, with None in place of arrays
     places     where arrays are among the items
+    window     the form of the written part, if its first positions are no part of the form
+    starts     these first positions
     """
 
     form: tuple[Hashable, ...]
@@ -127,11 +143,15 @@ class _Write(NamedTuple):
     numbers: tuple[float, ...]
     items: Sequence[Any]
     places: tuple[int, ...]
+    window: Window | None = None
+    starts: tuple[int, ...] = ()
 
-    def program(self, used: Sequence[int]) -> _Writing:
+    def program(self, used: Sequence[int]) -> CallProgram:
         """Return the program, for operands that are the arguments at these positions."""
         arrays = len(self.places)
         value = None if self.numbers else used.index(arrays + 1)
+        if self.window is not None:
+            return _WindowWriting(self.window, used.index(0), value)
         places = [(place, used.index(1 + k)) for k, place in enumerate(self.places)]
         return _Writing(self.items, places, used.index(0), value)
 
@@ -150,7 +170,9 @@ def _write_of(
         return None
     form = "write", leaf.shape, leaf.dtype.name, kind
     if part is not None:
-        return _Write((*form, part), (leaf, *arguments), numbers, part.key, ())
+        own, starts = _form_and_starts(part)
+        arguments = (leaf, *arguments)
+        return _Write((*form, own), arguments, numbers, part.key, (), part.window, starts)
     known = _array_key(key)
     if known is None or leaf in known.arrays:
         return None
@@ -159,6 +181,19 @@ def _write_of(
     return _Write(
         (*form, *known.form), (leaf, *known.arrays, *arguments), numbers, known.items, known.places
     )
+
+
+def _with_numbers(recipe: Recipe, write: _Write) -> Recipe | None:
+    """Return the recipe of a write with the numbers of the write as its numbers; None if they
+    cannot be told apart, or if the recipe does not hold for all writes of the form."""
+    if write.window is not None:
+        first = 1 if write.numbers else 2
+        return with_starts(recipe, SET_WINDOW, first, len(write.numbers) + len(write.starts))
+    written_number = _written_number(recipe, write)
+    if write.numbers and written_number is not None:
+        recipe = recipe.with_numbers((written_number,))
+    is_complete = len(recipe.numbers) == len(write.numbers)
+    return recipe if is_complete and _has_own_counts(recipe, write) else None
 
 
 def _written_number(recipe: Recipe, write: _Write) -> int | None:
@@ -345,6 +380,20 @@ class _Reading:
 
 
 @final
+class _WindowReading:
+    """The program that copies a window from the first positions on that are its numbers."""
+
+    __slots__ = ("_window",)
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+
+    def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
+        """Return the copy."""
+        return (np.array(arrays[0][self._window.key_of(numbers)], order="C"),)
+
+
+@final
 class _Picking:
     """The program that copies the elements of the first array which the others select."""
 
@@ -392,4 +441,27 @@ class _Writing:
             for place, operand in self._places:
                 items[place] = arrays[operand]
         values[tuple(items)] = numbers[0] if self._value is None else arrays[self._value]
+        return (values,)
+
+
+@final
+class _WindowWriting:
+    """The program that copies an array and writes a window of the copy.
+
+    source  the position of the array among the operands
+    value   that of the written array; None if it is the first number, before those of the window
+    """
+
+    __slots__ = ("_source", "_value", "_window")
+
+    def __init__(self, window: Window, source: int, value: int | None) -> None:
+        self._window, self._source, self._value = window, source, value
+
+    def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
+        """Return the array with the window replaced."""
+        values = arrays[self._source].copy()
+        if self._value is None:
+            values[self._window.key_of(numbers[1:])] = numbers[0]
+        else:
+            values[self._window.key_of(numbers)] = arrays[self._value]
         return (values,)

@@ -117,6 +117,28 @@ class _Region(NamedTuple):
 
 
 @final
+class Window(NamedTuple):
+    """The form of a window: the dimensions of the array, and for each cut its axis, its extent
+    (None for one element, without the dimension) and its step."""
+
+    ndim: int
+    axes: tuple[int, ...]
+    extents: tuple[int | None, ...]
+    steps: tuple[int, ...]
+
+    def key_of(self, starts: Sequence[int]) -> tuple[Any, ...]:
+        """Return NumPy's key of the elements from these first positions on."""
+        items: list[Any] = [slice(None)] * self.ndim
+        for axis, extent, step, start in zip(self.axes, self.extents, self.steps, starts):  # noqa: B905
+            if extent is None:
+                items[axis] = start
+            else:
+                stop = start + step * extent
+                items[axis] = slice(start, None if stop < 0 else stop, step)
+        return tuple(items)
+
+
+@final
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
     """The part of an array that a key without arrays selects, a step of `views`.
@@ -127,6 +149,8 @@ class Part:
     fitting  the shape of written values that fit as they are: the same, if no dimension is new
     key      the key, with 0 for computed positions
     is_view  False for a single element, which is a number in NumPy
+    window   what parts that differ only in their first positions have in common; None if bounds are
+             attributes of an operation, or dimensions are new
     """
 
     region: _Region
@@ -136,6 +160,7 @@ class Part:
     fitting: Shape | None
     key: tuple[Any, ...]
     is_view: bool
+    window: Window | None
 
     def read(self, x: Node) -> Node:
         """Return this part of x."""
@@ -148,6 +173,11 @@ class Part:
         if values.shape and values.shape != self.fitting:
             values = _fitted(values, self.result)
         return _written(x, values, self.region)
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """The first positions of the window; none if there is no window."""
+        return () if self.window is None else tuple(self.region.starts)  # type: ignore[arg-type]
 
     @property
     def is_writable(self) -> bool:
@@ -177,7 +207,11 @@ def _part(x: Node, parsed: Key, key: Any) -> Part:
     items = [_without_node(item) for item in (key if isinstance(key, tuple) else (key,))]
     cuts = tuple(parsed.cuts)
     is_view = bool(shape) or Ellipsis in items
-    return Part(_region(x, cuts), cuts, result, shape, fitting, tuple(items), is_view)
+    region, window = _region(x, cuts), None
+    has_window = region.slice is None and region.window is not None and 0 not in shape
+    if has_window and fitting is not None and all(type(start) is int for start in region.starts):
+        window = Window(x.ndim, **region.window)  # type: ignore[arg-type]
+    return Part(region, cuts, result, shape, fitting, tuple(items), is_view, window)
 
 
 def _without_node(item: Any) -> Any:
