@@ -597,10 +597,20 @@ _WINDOW_STEPS = st.lists(
         _CUTS,
         _CUTS,
         st.sampled_from([1.0, 2.5]),
+        st.sampled_from([int, np.int64, mm.asarray]),
     ),
     min_size=5,
     max_size=12,
 )
+
+
+def _with_numbers(kind: Callable[[int], Any], key: Any) -> Any:
+    """Return a key with its integers as numbers of this kind."""
+    if isinstance(key, tuple):
+        return tuple(_with_numbers(kind, item) for item in key)
+    if isinstance(key, slice):
+        return slice(*(_with_numbers(kind, x) for x in (key.start, key.stop, key.step)))
+    return key if key is None else kind(key)
 
 
 @given(shape=st.sampled_from([(4,), (9,), (4, 4), (5, 11)]), steps=_WINDOW_STEPS)
@@ -615,26 +625,27 @@ def test_windows_from_any_positions_on_equal_numpys(shape: tuple[int, ...], step
     total = mm.asarray(0.0)
     expected = 0.0
     values = values * 1.0
-    for kind, first, second, number in steps:
+    for kind, first, second, number, number_kind in steps:
         key = first if len(shape) == 1 else (first, second)
+        own_key = _with_numbers(number_kind, key)
         if kind == "read":
-            total = total + mm.sum(x[key]) * number
+            total = total + mm.sum(x[own_key]) * number
             expected += np.sum(values[key]) * number
             weights[key] += number * owned[key] * scale[key]
         elif kind == "number":
-            x[key] = number
+            x[own_key] = number
             values[key] = number
             owned[key] = 0
         elif kind == "values":
             part = np.full(np.shape(values[key]), number)
-            x[key] = mm.asarray(part)
+            x[own_key] = mm.asarray(part)
             values[key] = part
             owned[key] = 0
         elif kind == "window":
             whole = first if len(shape) == 1 else (first,)
             np.testing.assert_array_equal(np.asarray(x[whole]), values[whole])
         else:
-            x[key] *= number
+            x[own_key] *= number
             values[key] *= number
             scale[key] *= number
     np.testing.assert_allclose(np.asarray(x), values, rtol=1e-13)

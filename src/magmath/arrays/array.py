@@ -20,6 +20,7 @@ from magmath.arrays.exports.pickling import restored_leaf, values_of
 from magmath.arrays.indexing.element_reads import element_of
 from magmath.arrays.indexing.masked_elements import masked_elements, with_item
 from magmath.arrays.indexing.masks import UnknownCount
+from magmath.arrays.indexing.number_items import with_python_numbers
 from magmath.arrays.indexing.single_elements import (
     note_element,
     note_written_element,
@@ -431,6 +432,9 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             if not known.is_view:
                 note_element(self, key, selected)
             return selected
+        numbers = with_python_numbers(key)
+        if numbers is not key:
+            return self[numbers]
         if type(key) is np.ndarray and are_small_positions(self, key):
             key = as_array("indexing", key)  # as one with this form is repeated
         leaf = stored_elements(self, key)
@@ -463,6 +467,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             )
         if unnamed:
             value.view_of = None  # not read after the write
+        key = with_python_numbers(key)
         element = write_element(self, key, value)
         if element is not None:
             self._updated(element)
