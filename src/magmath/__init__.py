@@ -10,6 +10,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from magmath.api import elementwise_names as _elementwise_names
 from magmath.core.wait_policy import set_wait_policy as _set_wait_policy
 
 _set_wait_policy()  # before any library with threads is loaded
@@ -43,15 +44,7 @@ _NAMES = {
         "promote_types result_type shape size"
     ),
     "magmath.api.distances": "cdist",
-    "magmath.api.elementwise": (
-        "abs acos acosh add asin asinh atan atan2 atanh bitwise_and bitwise_count bitwise_invert "
-        "bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor cbrt ceil clip conj "
-        "copysign cos cosh digamma divide equal erf erfc exp expm1 floor floor_divide fmod gcd "
-        "greater greater_equal hypot imag isfinite isinf isnan lcm less less_equal lgamma log "
-        "log10 log1p log2 logaddexp logical_and logical_not logical_or logical_xor maximum "
-        "minimum multiply negative nextafter not_equal polygamma positive pow real reciprocal "
-        "remainder round sign signbit sin sinh sqrt square subtract tan tanh trunc"
-    ),
+    "magmath.api.elementwise": "clip logical_not polygamma positive pow reciprocal round",
     "magmath.api.statistics": (
         "all any count_nonzero cumprod cumsum cumulative_prod cumulative_sum diff max mean min "
         "prod std sum var"
@@ -117,7 +110,7 @@ _NAMES = {
     "magmath.api.spaced_numbers": "geomspace linspace logspace",
     "magmath.api.numpy_names": (
         "absolute amax amin arccos arccosh arcsin arcsinh arctan arctan2 arctanh around "
-        "bitwise_not concatenate conjugate degrees dtype fix invert left_shift mod ndarray power "
+        "bitwise_not concatenate conjugate degrees dtype fix invert left_shift mod ndarray "
         "radians right_shift rint row_stack true_divide"
     ),
     "magmath.api.order_statistics": (
@@ -148,6 +141,9 @@ _NAMES = {
 _HOME: dict[str, tuple[str, str]] = {
     name: (module, name) for module, names in _NAMES.items() for name in names.split()
 }
+_HOME |= {
+    name: ("magmath.api.elementwise", name) for name in _elementwise_names.__annotations__
+}  # the functions that follow from records
 _DTYPES = {
     "bool": "bool_",
     "bool_": "bool_",
@@ -218,27 +214,10 @@ if TYPE_CHECKING:
         tril as tril, triu as triu, variable as variable, zeros as zeros, zeros_like as zeros_like,
     )  # fmt: skip
     from magmath.api.distances import cdist as cdist
+    from magmath.api.elementwise_names import *  # noqa: F403
     from magmath.api.elementwise import (
-        abs as abs, acos as acos, acosh as acosh, add as add, asin as asin, asinh as asinh,
-        atan as atan, atan2 as atan2, atanh as atanh, bitwise_and as bitwise_and,
-        bitwise_count as bitwise_count, bitwise_invert as bitwise_invert, cbrt as cbrt,
-        gcd as gcd, lcm as lcm, bitwise_left_shift as bitwise_left_shift,
-        bitwise_or as bitwise_or, bitwise_right_shift as bitwise_right_shift,
-        bitwise_xor as bitwise_xor, ceil as ceil, clip as clip, conj as conj, copysign as copysign,
-        cos as cos, cosh as cosh, digamma as digamma, divide as divide, equal as equal, erf as erf,
-        erfc as erfc, exp as exp, expm1 as expm1, floor as floor, floor_divide as floor_divide,
-        fmod as fmod, greater as greater, greater_equal as greater_equal, hypot as hypot,
-        imag as imag,
-        isfinite as isfinite, isinf as isinf, isnan as isnan, less as less,
-        less_equal as less_equal, lgamma as lgamma, log as log, log10 as log10, log1p as log1p,
-        log2 as log2, logaddexp as logaddexp, logical_and as logical_and,
-        logical_not as logical_not, logical_or as logical_or, logical_xor as logical_xor,
-        maximum as maximum, minimum as minimum, multiply as multiply, negative as negative,
-        nextafter as nextafter, not_equal as not_equal, polygamma as polygamma,
-        positive as positive, pow as pow, real as real, reciprocal as reciprocal,
-        remainder as remainder, round as round, sign as sign, signbit as signbit, sin as sin,
-        sinh as sinh, sqrt as sqrt, square as square, subtract as subtract, tan as tan,
-        tanh as tanh, trunc as trunc,
+        clip as clip, logical_not as logical_not, polygamma as polygamma, positive as positive,
+        pow as pow, reciprocal as reciprocal, round as round,
     )  # fmt: skip
     from magmath.api.indexing import take as take, take_along_axis as take_along_axis
     from magmath.api.interchange import from_dlpack as from_dlpack
@@ -371,7 +350,7 @@ if TYPE_CHECKING:
         arctanh as arctanh, around as around, bitwise_not as bitwise_not,
         concatenate as concatenate, conjugate as conjugate, degrees as degrees, dtype as dtype,
         fix as fix, invert as invert, left_shift as left_shift, mod as mod, ndarray as ndarray,
-        power as power, radians as radians, right_shift as right_shift, rint as rint,
+        radians as radians, right_shift as right_shift, rint as rint,
         row_stack as row_stack, true_divide as true_divide,
     )  # fmt: skip
     from magmath.api.order_statistics import (

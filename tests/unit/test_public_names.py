@@ -15,6 +15,8 @@ import pytest
 import torch
 
 import magmath as mm
+from magmath.api import elementwise as functions
+from magmath.api import elementwise_names
 from magmath.core import foreign_names, missing_numpy_names
 from magmath.ops import elementwise
 
@@ -105,7 +107,7 @@ NAMES = """
 OF_NUMPY = (  # see unit/test_numpy_functions.py; NumPy 2.5 has removed row_stack
     {*np.__all__, "row_stack"} & set(dir(mm)) - {"__version__"}
 )
-PROMISED = sorted({*NAMES.split(), *OF_NUMPY})
+PROMISED = sorted({*NAMES.split(), *OF_NUMPY, *functions.FUNCTIONS})
 CONSTANTS = {"e", "euler_gamma", "inf", "nan", "newaxis", "pi"}
 
 
@@ -124,6 +126,12 @@ def names_for_type_checkers() -> list[tuple[str, str, str]]:
         for alias in statement.names
         if alias.asname is not None
     ]
+    from_records = [
+        (name, "magmath.api.elementwise", name)
+        for statement in block
+        if ast.unparse(statement) == f"from {elementwise_names.__name__} import *"
+        for name in elementwise_names.__annotations__
+    ]
     renamed = [
         (statement.targets[0].id, "magmath.core.dtypes", statement.value.id)
         for statement in block
@@ -131,7 +139,7 @@ def names_for_type_checkers() -> list[tuple[str, str, str]]:
         and isinstance(statement.targets[0], ast.Name)
         and isinstance(statement.value, ast.Name)
     ]
-    return [*found, *renamed]
+    return [*found, *from_records, *renamed]
 
 
 def lazily_loaded() -> set[str]:
@@ -148,8 +156,61 @@ INTERNAL = {"root", "where_positive", "zeta", "complex", "argument", "clamp_min"
 
 
 def test_each_element_wise_operation_is_public() -> None:
-    public = {*dir(mm), *dir(mm.nn.functional)}
+    """By its summary, or by a function that is written out."""
+    public = {*functions.FUNCTIONS, *dir(mm), *dir(mm.nn.functional)}
     assert set(elementwise.OPERATIONS) - public == INTERNAL
+
+
+def declarations() -> dict[str, str]:
+    """The line that `api/elementwise_names.py` needs for each function of a record."""
+    types = {
+        "Callable[..., Array]": elementwise.PARTS,
+        "UnaryFunction": elementwise.UNARY,
+        "BinaryFunction": (*elementwise.BINARY, *elementwise.LOGICAL),
+    }
+    return {
+        record.name: f"{record.name}: {kind}"
+        for kind, records in types.items()
+        for record in records
+        if record.summary
+    }
+
+
+def test_each_function_of_a_record_is_declared() -> None:
+    """And nothing else is, in alphabetical order. The error names the line."""
+    path = "src/magmath/api/elementwise_names.py"
+    declared = [f"{name}: {kind}" for name, kind in elementwise_names.__annotations__.items()]
+    expected = declarations()
+    assert set(expected) == set(functions.FUNCTIONS)
+    missing = sorted(set(expected.values()) - set(declared))
+    assert not missing, f"{path} lacks: {'; '.join(missing)}"
+    unknown = sorted(set(declared) - set(expected.values()))
+    assert not unknown, f"{path} declares what follows from no record: {'; '.join(unknown)}"
+    assert declared == sorted(declared), path
+
+
+def test_functions_of_records_have_all_that_the_record_says() -> None:
+    """Name, documentation, number of operands, methods and identity are those of the record."""
+    for record in (*elementwise.UNARY, *elementwise.BINARY, *elementwise.LOGICAL):
+        if not record.summary:
+            continue
+        function = getattr(mm, record.name)
+        assert function is functions.FUNCTIONS[record.name]
+        assert function.__name__ == function.__qualname__ == record.name
+        assert function.__doc__.splitlines()[0] == record.summary
+        assert function.nin == (1 if record in elementwise.UNARY else 2)
+        assert function.identity == record.identity
+        methods = ("at",) if function.nin == 1 else ("reduce", "accumulate", "outer", "at")
+        for method in methods:
+            assert getattr(function, method).__qualname__ == f"{record.name}.{method}"
+
+
+def test_identities_are_those_of_numpy() -> None:
+    """A record with the name of a universal function has the identity of that."""
+    for record in (*elementwise.BINARY, *elementwise.LOGICAL):
+        ufunc = getattr(np, record.name, None)
+        if isinstance(ufunc, np.ufunc):
+            assert record.identity == ufunc.identity, record.name
 
 
 def test_the_package_runs_as_a_command() -> None:
@@ -256,6 +317,7 @@ def owners() -> list[tuple[dict[str, str], object, str]]:
 def test_names_of_other_libraries_are_told() -> None:
     for table, owner, _ in owners():
         for name, text in table.items():
+            assert not hasattr(owner, name), f"delete {name!r} from core/foreign_names.py"
             with pytest.raises(AttributeError, match=re.escape(f"{name!r}; write {text}")):
                 getattr(owner, name)
 

@@ -1,15 +1,18 @@
-"""Element-wise functions of the array API: they differ only in name, so a table defines them.
+"""Element-wise functions of the array API.
 
-Each takes NumPy's `out`, `where` and `dtype`; functions of two operands have `reduce`,
-`accumulate`, `outer` and `at` (`arrays/ufuncs/ufunc_methods.py`).
+Most follow from the records in `ops/elementwise.py`: name, documentation, conversions and methods;
+`elementwise_names.py` declares them for type checkers. The others are written out below. Each takes
+NumPy's `out`, `where` and `dtype`; functions of two operands have `reduce`, `accumulate`, `outer`
+and `at` (`arrays/ufuncs/ufunc_methods.py`).
 """
 
+# ruff: noqa: F405 (names of functions that follow from records)
 from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
 from math import factorial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,37 +32,41 @@ from magmath.arrays.ufuncs.ufunc_methods import (
 )
 from magmath.core.dtypes import PYTHON_NUMBERS, as_dtype, bool_, int8, side_of_range
 from magmath.core.integers import require_integer
+from magmath.graph import Operation
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
 _NUMBER_CLASSES = frozenset((*PYTHON_NUMBERS, TracedScalar))
 
 
-def _unary(name: str, operation: str | None = None, *, text: str) -> UnaryFunction:
+def _unary(operation: Operation) -> UnaryFunction:
+    """Return the public function of an operation with one operand."""
+    name = operation.name
+
     def function(x: Array, /, out: Any = None, *, where: Any = True, dtype: Any = None) -> Array:
         if out is None and where is True and dtype is None and isinstance(x, Array):
-            return unary(operation or name, x)
-        return _with_options(operation or name, (x,), out, where, dtype)
+            return unary(name, x)
+        return _with_options(name, (x,), out, where, dtype)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = _documentation(text, operation or name, "The result has the shape of x.")
+    function.__doc__ = _documentation(operation, "The result has the shape of x.")
     return attach_unary_methods(name, function)
 
 
-def _documentation(text: str, operation: str, shapes: str) -> str:
+def _documentation(operation: Operation, shapes: str) -> str:
     """Return the documentation of a function: its first line, shapes and types, and options."""
-    converts = operation in e.FLOATING
+    converts = operation.floats_only
     types = " Integers and truth values are converted to floating point." if converts else ""
     return (
-        f"{text}\n\n    {shapes}{types}\n"
+        f"{operation.summary}\n\n    {shapes}{types}\n"
         f"    `out`, `where` and `dtype` are those of NumPy's universal functions. Raises "
         f"DTypeError\n    for types that the function does not take.\n    "
     )
 
 
-def _part(name: str, text: str) -> Callable[..., Array]:
-    """Return a function for the parts of complex numbers, which are views, as the attributes."""
-    computed = _unary(name, text=text)
+def _part(operation: Operation) -> Callable[..., Array]:
+    """Return the public function for a part of complex numbers, a view, as the attribute."""
+    name, computed = operation.name, _unary(operation)
 
     def function(val: Array, out: Any = None, *, where: Any = True, dtype: Any = None) -> Array:
         if out is None and where is True and dtype is None and isinstance(val, Array):
@@ -68,11 +75,14 @@ def _part(name: str, text: str) -> Callable[..., Array]:
         return computed(val, out, where=where, dtype=dtype)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = text
+    function.__doc__ = operation.summary
     return function
 
 
-def _binary(name: str, text: str) -> BinaryFunction:
+def _binary(operation: Operation) -> BinaryFunction:
+    """Return the public function of an operation with two operands."""
+    name = operation.name
+
     def function(
         x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None
     ) -> Array:
@@ -81,12 +91,14 @@ def _binary(name: str, text: str) -> BinaryFunction:
         return _with_options(name, (x1, x2), out, where, dtype)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = _documentation(text, name, "x1 and x2 broadcast.")
-    return attach_ufunc_methods(name, function)
+    function.__doc__ = _documentation(operation, "x1 and x2 broadcast.")
+    return attach_ufunc_methods(name, function, operation.is_associative, operation.identity)
 
 
-def _logical(name: str) -> BinaryFunction:
-    """Return a function of truth values; numbers are true where they are not zero."""
+def _logical(operation: Operation) -> BinaryFunction:
+    """Return the public function of an operation with two truth values; numbers are true where
+    they are not zero."""
+    name = operation.name
 
     def function(
         x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None
@@ -95,9 +107,8 @@ def _logical(name: str) -> BinaryFunction:
         return _with_options(name, given, out, where, dtype)
 
     function.__name__ = function.__qualname__ = name
-    text = f"x1 {name.removeprefix('logical_')} x2 as truth values: numbers other than 0 are true."
-    function.__doc__ = _documentation(text, name, "x1 and x2 broadcast.")
-    return attach_ufunc_methods(name, function)
+    function.__doc__ = _documentation(operation, "x1 and x2 broadcast.")
+    return attach_ufunc_methods(name, function, operation.is_associative, operation.identity)
 
 
 def _truth(name: str, x: Any) -> Any:
@@ -156,102 +167,20 @@ def _with_options(
     return stored(operation, masked(operation, result, where, out), out)
 
 
-abs = _unary("abs", text="The absolute value of each element; of complex numbers a real number.")
-acos = _unary("acos", text="The inverse cosine of each element, in [0, π]; nan outside [-1, 1].")
-acosh = _unary("acosh", text="The inverse hyperbolic cosine of each element; nan below 1.")
-asin = _unary("asin", text="The inverse sine of each element, in [-π/2, π/2]; nan outside [-1, 1].")
-asinh = _unary("asinh", text="The inverse hyperbolic sine of each element.")
-atan = _unary("atan", text="The inverse tangent of each element, in [-π/2, π/2].")
-atanh = _unary("atanh", text="The inverse hyperbolic tangent of each element; nan outside [-1, 1].")
-bitwise_count = _unary("bitwise_count", text="The number of one bits of |x|, as uint8.")
-bitwise_invert = _unary(
-    "bitwise_invert", text="Each element with all bits inverted; for truth values the opposite."
-)
-cbrt = _unary("cbrt", text="The cube root of each element, also of negative ones.")
-ceil = _unary(
-    "ceil", text="The smallest integer that is at least x, for each element, in x's type."
-)
-conj = _unary("conj", text="The complex conjugate of each element.")
-cos = _unary("cos", text="The cosine of each element, an angle in radians.")
-cosh = _unary("cosh", text="The hyperbolic cosine of each element.")
-erf = _unary("erf", text="The error function 2/√π · ∫₀ˣ exp(-t²) dt of each element.")
-erfc = _unary("erfc", text="1 - erf(x) of each element, without the cancellation for large x.")
-exp = _unary("exp", text="e to the power of each element.")
-digamma = _unary("digamma", text="The derivative of lgamma at each element.")
-expm1 = _unary("expm1", text="exp(x) - 1 of each element, also accurate near 0.")
-floor = _unary(
-    "floor", text="The largest integer that is at most x, for each element, in x's type."
-)
-imag = _part("imag", text="The imaginary part of each element; 0 for real numbers.")
-isfinite = _unary("isfinite", text="True for each element that is neither nan nor infinite.")
-isinf = _unary("isinf", text="True for each element that is inf or -inf.")
-isnan = _unary("isnan", text="True for each element that is nan.")
-lgamma = _unary("lgamma", text="The logarithm of |Γ(x)| of each element x.")
-log = _unary(
-    "log", text="The natural logarithm of each element; -inf for 0, nan for negative numbers."
-)
-log10 = _unary(
-    "log10", text="The logarithm to base 10 of each element; -inf for 0, nan for negative numbers."
-)
-log1p = _unary("log1p", text="log(1 + x) of each element, also accurate near 0; nan below -1.")
-log2 = _unary(
-    "log2", text="The logarithm to base 2 of each element; -inf for 0, nan for negative numbers."
-)
-negative = _unary("negative", text="Each element with the opposite sign; unsigned integers wrap.")
-real = _part("real", text="The real part of each element.")
-sign = _unary("sign", text="-1, 0 or 1 by the sign of each element; x / |x| for complex numbers.")
-signbit = _unary("signbit", text="True for each element with a minus sign, also -0.0.")
-sin = _unary("sin", text="The sine of each element, an angle in radians.")
-sinh = _unary("sinh", text="The hyperbolic sine of each element.")
-sqrt = _unary("sqrt", text="The square root of each element; nan for negative numbers.")
-square = _unary("square", text="The square of each element.")
-tan = _unary("tan", text="The tangent of each element, an angle in radians.")
-tanh = _unary("tanh", text="The hyperbolic tangent of each element.")
-trunc = _unary("trunc", text="Each element rounded towards 0, in x's type.")
+FUNCTIONS: dict[str, Callable[..., Array]] = {
+    **{record.name: _part(record) for record in e.PARTS},
+    **{record.name: _unary(record) for record in e.UNARY if record.summary},
+    **{record.name: _binary(record) for record in e.BINARY if record.summary},
+    **{record.name: _logical(record) for record in e.LOGICAL},
+}
+"""The functions that follow from records."""
 
-add = _binary("add", "x1 + x2; of truth values, whether one of them is true.")
-atan2 = _binary("atan2", "The angle of the point (x2, x1) in radians, in [-π, π].")
-bitwise_and = _binary(
-    "bitwise_and", "The bits that are set in both x1 and x2; `and` of truth values."
-)
-bitwise_left_shift = _binary(
-    "bitwise_left_shift", "x1 with its bits shifted to the left by x2 places."
-)
-bitwise_or = _binary("bitwise_or", "The bits that are set in x1 or x2; `or` of truth values.")
-bitwise_right_shift = _binary(
-    "bitwise_right_shift", "x1 with its bits shifted to the right by x2 places."
-)
-bitwise_xor = _binary("bitwise_xor", "The bits that are set in only one of x1 and x2.")
-copysign = _binary("copysign", "|x1| with the sign of x2.")
-divide = _binary("divide", "x1 / x2, of integers too a floating point number.")
-equal = _binary("equal", "True where x1 and x2 are equal.")
-floor_divide = _binary(
-    "floor_divide", "The largest integer that is at most x1 / x2, in the type of the operands."
-)
-fmod = _binary("fmod", "The remainder of x1 / x2 with the sign of x1.")
-gcd = _binary("gcd", "The greatest common divisor of |x1| and |x2|.")
-greater = _binary("greater", "True where x1 > x2.")
-greater_equal = _binary("greater_equal", "True where x1 ≥ x2.")
-hypot = _binary("hypot", "√(x1² + x2²), without overflow of the squares.")
-lcm = _binary("lcm", "The least common multiple of |x1| and |x2|; 0 where one of them is 0.")
-less = _binary("less", "True where x1 < x2.")
-less_equal = _binary("less_equal", "True where x1 ≤ x2.")
-logaddexp = _binary("logaddexp", "log(exp(x1) + exp(x2)), without overflow.")
-logical_and = _logical("logical_and")
-logical_or = _logical("logical_or")
-logical_xor = _logical("logical_xor")
-maximum = _binary(
-    "maximum", "The larger of x1 and x2; where they are equal, each has half of the gradient."
-)
-minimum = _binary(
-    "minimum", "The smaller of x1 and x2; where they are equal, each has half of the gradient."
-)
-multiply = _binary("multiply", "x1 · x2; of truth values, whether both are true.")
-nextafter = _binary("nextafter", "The number next to x1 in the direction of x2.")
-not_equal = _binary("not_equal", "True where x1 and x2 differ.")
-pow = _binary("power", "x1 raised to the power x2, element by element.")
-remainder = _binary("remainder", "The remainder of x1 / x2 with the sign of x2, as Python's %.")
-subtract = _binary("subtract", "x1 - x2.")
+if TYPE_CHECKING:
+    from magmath.api.elementwise_names import *  # noqa: F403
+else:
+    globals().update(FUNCTIONS)
+
+pow = power
 
 
 @takes_selected
@@ -273,7 +202,7 @@ def logical_not(x: Array, /, out: Any = None, *, where: Any = True) -> Array:
     return _with_options("logical_not", (given,), out, where, None)
 
 
-_inverse = _unary("reciprocal", text="1 / x of each element.")
+_inverse = _unary(e.OPERATIONS["reciprocal"])
 
 
 @as_ufunc(1)
@@ -290,7 +219,7 @@ def reciprocal(x: Array, /, out: Any = None, *, where: Any = True, dtype: Any = 
     return _inverse(x, out, where=where, dtype=dtype)
 
 
-_rint = _unary("round", text="Each element rounded to the nearest integer, ties to even.")
+_rint = _unary(e.OPERATIONS["round"])
 
 
 @dispatch_cached

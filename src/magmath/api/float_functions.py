@@ -117,7 +117,7 @@ def _pair(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
     return a, b
 
 
-@as_ufunc(2)
+@as_ufunc(2, is_associative=True)
 @takes_out
 def fmax(x1: Any, x2: Any, /) -> Array:
     """Return the larger of two elements, or the one that is not nan.
@@ -130,7 +130,7 @@ def fmax(x1: Any, x2: Any, /) -> Array:
     return where(logical_or(greater_equal(a, b), isnan(b)), a, b)
 
 
-@as_ufunc(2)
+@as_ufunc(2, is_associative=True)
 @takes_out
 def fmin(x1: Any, x2: Any, /) -> Array:
     """Return the smaller of two elements, or the one that is not nan.
@@ -186,7 +186,7 @@ def isposinf(x: Any) -> Array:
     return logical_and(isinf(x), less(0, x))
 
 
-@as_ufunc(2)
+@as_ufunc(2, is_associative=True, identity=-math.inf)
 @takes_out
 def logaddexp2(x1: Any, x2: Any, /) -> Array:
     """log2(2**x1 + 2**x2)."""

@@ -16,7 +16,6 @@ from magmath.api.elementwise import bitwise_left_shift as left_shift
 from magmath.api.elementwise import bitwise_right_shift as right_shift
 from magmath.api.elementwise import conj as conjugate
 from magmath.api.elementwise import divide as true_divide
-from magmath.api.elementwise import pow as power
 from magmath.api.elementwise import remainder as mod
 from magmath.api.elementwise import round as around
 from magmath.api.elementwise import trunc as fix
@@ -33,6 +32,6 @@ from magmath.core.dtypes import as_dtype as dtype
 __all__ = [
     "absolute", "amax", "amin", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2",
     "arctanh", "around", "bitwise_not", "concatenate", "conjugate", "degrees", "dtype", "fix",
-    "invert", "left_shift", "mod", "ndarray", "power", "radians", "right_shift", "rint",
+    "invert", "left_shift", "mod", "ndarray", "radians", "right_shift", "rint",
     "row_stack", "true_divide",
 ]  # fmt: skip

@@ -652,11 +652,6 @@ def binary(operation: str, x: Any, y: Any) -> Array:
     return result
 
 
-_BOOL_UNCHANGED = frozenset(("abs", "ceil", "floor", "real", "trunc"))
-_BOOL_AS_INT8 = frozenset(("conj", "isfinite", "isinf", "isnan", "signbit", "square"))
-"""Functions that return truth values unchanged, and that take them as small integers: NumPy's."""
-
-
 @dispatch_cached
 def unary(operation: str, x: Array) -> Array:
     """Apply an element-wise operation to one array."""
@@ -666,9 +661,10 @@ def unary(operation: str, x: Array) -> Array:
     if operation in e.FLOATING:
         node = e.astype(node, floating_dtype(node.dtype))
     elif node.dtype is bool_:
-        if operation in _BOOL_UNCHANGED:
+        of_bools = e.OF_BOOLS.get(operation)
+        if of_bools == "unchanged":
             return Array(node)
-        if operation in _BOOL_AS_INT8:
+        if of_bools == "int8":
             node = e.astype(node, int8)
     return Array(applied(e.OPERATIONS[operation], (node,), user_line()))
 

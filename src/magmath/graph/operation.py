@@ -391,6 +391,14 @@ class Operation:
     is_view           its result may be stored in the memory of its first operand, as a view
     is_move           its elements are those of its first operand, maybe in another layout
     elementwise       computes each element from the corresponding elements of its operands
+    floats_only       takes floating point numbers only: public functions convert integers
+    of_bools          how public functions compute truth values, if not by the operation: "int8" (as
+                      small integers), "unchanged" (return them), or the name of another operation
+    is_associative    f(f(x, y), z) is f(x, f(y, z)), so that a reduction may combine halves
+    identity          the operand with which the result is the other operand, or None
+    summary           the first line of the documentation of its public function, which
+                      `api/elementwise.py` makes of the record; empty if the function is written
+                      out, or if the operation serves others only
     additive          is the sum of its operands: pending sums may be added before they are reduced
     is_leaf           gets its value from a run: an input, a variable or a scalar
     lower_to          node → the same in simpler operations, by which the passes replace it; such a
@@ -435,6 +443,11 @@ class Operation:
     is_view: bool = False
     is_move: bool = False
     elementwise: bool = False
+    floats_only: bool = False
+    of_bools: str = ""
+    is_associative: bool = False
+    identity: complex | None = None
+    summary: str = ""
     additive: bool = False
     is_leaf: bool = False
     lower_to: Callable[[Node], Node] | None = None

@@ -2,7 +2,8 @@
 
 A row gives the name, the accepted operand types, the torch and NumPy functions, the scalar
 expression for native code, and the cotangents of the operands. Cotangents may have the broadcast
-shape: `autodiff` sums them back to the operand's shape.
+shape: `autodiff` sums them back to the operand's shape. From a row with a summary follows the
+public function (`api/elementwise.py`).
 """
 
 from __future__ import annotations
@@ -55,33 +56,10 @@ from magmath.ops.torch_gaps import (
     wide_kernel,
 )
 
-FLOATING: set[str] = set()
-"""Names of operations that accept only floating-point types; integers are converted for them."""
-
 UNDIVIDED = 1 << 15
 """Number of elements up to which torch computes an element-wise function with one thread."""
 NUMPY_LOOP_FLOPS = 8192
 """Flops that take no longer than the overhead of one torch call."""
-
-VECTORIZED = frozenset(
-    [
-        "exp",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sinh",
-        "cosh",
-        "tanh",
-        "asinh",
-        "atanh",
-        "tan",
-        "asin",
-        "acos",
-        "atan",
-    ]
-)
-"""Functions that NumPy computes by AVX-512 in two thirds of torch's time or less."""
 
 
 UFUNC_KERNELS = (
@@ -113,11 +91,29 @@ def _row(
     kernel: Callable[[str, Callable[..., Any]], Kernel] = torch_kernel,
     flops: float = 1.0,
     numpy_loop: bool = True,
+    avx512: bool = False,
     bits: SameBits = no_same_bits,
+    associative: bool = False,
+    identity: complex | None = None,
+    of_bools: str = "",
+    summary: str = "",
 ) -> Operation:
+    """Return the record of an element-wise operation.
+
+    domain         the types that it takes: a key of `infer_rules.KINDS`
+    native         the scalar expression, or one for each kind of the result's type: `{0}` and `{1}`
+                   are the operands, `{one}` a 1 of their type; None: it stays a call
+    torch, numpy   the functions of the libraries, if they have other names
+    result         the result's type, if it is not that of the operands
+    kernel         makes the kernel of torch's name and NumPy's function
+    flops          the cost of one element, in additions
+    numpy_loop     NumPy's function, if it is a universal one, may compute short arrays
+    avx512         NumPy's function takes two thirds of torch's time or less with AVX-512
+
+    `vjp`, `bits` (`same_bits`), `associative`, `identity`, `of_bools` and `summary` are fields of
+    `Operation`.
+    """
     reference = numpy or getattr(np, torch or name)
-    if "floating" in domain:
-        FLOATING.add(name)
     of_integers = kernel in (quotient_kernel, remainder_kernel)
     has_ufunc = (
         numpy_loop and (of_integers or kernel in UFUNC_KERNELS) and isinstance(reference, np.ufunc)
@@ -135,11 +131,14 @@ def _row(
         same_bits=bits,
         elementwise=True,
         additive=name == "add",
-        numpy_ufunc=NumpyUfunc(
-            _into(reference), _most_by_numpy(flops), name in VECTORIZED, of_integers
-        )
+        numpy_ufunc=NumpyUfunc(_into(reference), _most_by_numpy(flops), avx512, of_integers)
         if has_ufunc
         else None,
+        floats_only="floating" in domain,
+        is_associative=associative,
+        identity=identity,
+        of_bools=of_bools,
+        summary=summary,
     )
 
 
@@ -364,24 +363,39 @@ _TWO_BY_SQRT_PI = float(2.0 / np.sqrt(np.pi))
 _MAX_EXPONENT = {"float32": 80.0, "float64": 700.0}
 """Numbers whose exponential is finite in a type."""
 
+PARTS = (
+    _row("real", "numeric", "{0}", lambda n, g: (astype(g, _x(n).dtype),),
+         kernel=part_kernel, result=real_dtype, bits=same_bits_always,
+         of_bools="unchanged",
+         summary="The real part of each element."),
+    _row("imag", "numeric", "0", _imag_vjp, kernel=part_kernel, result=real_dtype,
+         bits=same_bits_always,
+         summary="The imaginary part of each element; 0 for real numbers."),
+)  # fmt: skip
+"""Parts of complex numbers: their public functions return views."""
+
 UNARY = (
     _row("negative", "numeric", "(-{0})", lambda n, g: (-g,),
-         bits=same_bits_always),
+         bits=same_bits_always,
+         summary="Each element with the opposite sign; unsigned integers wrap."),
     _row("abs", "numeric", "abs({0})", _abs_vjp, kernel=absolute_kernel, result=real_dtype,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         of_bools="unchanged",
+         summary="The absolute value of each element; of complex numbers a real number."),
     _row("conj", "numeric", "{0}", lambda n, g: (conj(g),), torch="conj_physical", numpy=np.conj,
-         bits=same_bits_always),
-    _row("real", "numeric", "{0}", lambda n, g: (astype(g, _x(n).dtype),),
-         kernel=part_kernel, result=real_dtype, bits=same_bits_always),
-    _row("imag", "numeric", "0", _imag_vjp, kernel=part_kernel, result=real_dtype,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         of_bools="int8",
+         summary="The complex conjugate of each element."),
     _row("sign", "numeric",
          "({one} if {0} > 0 else -{one} if {0} < 0 else {0} if {0} != {0} else {one} - {one})",
          _sign_vjp, kernel=sign_kernel, flops=2,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         summary="-1, 0 or 1 by the sign of each element; x / |x| for complex numbers."),
     _row("square", "numeric", "({0} * {0})", _scaled(lambda n: _x(n) + _x(n)),
          kernel=square_kernel,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         of_bools="int8",
+         summary="The square of each element."),
     _row("reciprocal", "floating", "({one} / {0})", _scaled(lambda n: -_square(n)),
          bits=same_bits_always),
     _row("relu", "real floating", "({one} - {one} if {0} <= 0 else {0})",
@@ -390,103 +404,166 @@ UNARY = (
          bits=same_bits_always),
     _row("sqrt", "floating", "np.sqrt({0})",
          lambda n, g: (g / (n + n),), flops=4, kernel=root_kernel,
-         bits=same_bits_of_full_floats),
+         bits=same_bits_of_full_floats,
+         summary="The square root of each element; nan for negative numbers."),
     _row("root", "real floating", "np.sqrt({0})", _root_vjp, torch="sqrt", numpy=np.sqrt, flops=4,
          kernel=root_kernel, bits=same_bits_of_full_floats),
     _row("cbrt", "real floating", "np.cbrt({0})", lambda n, g: (g / (3 * _square(n)),),
-         kernel=host_kernel, flops=20),
-    _row("exp", "floating", "np.exp({0})", _scaled(lambda n: n), flops=10),
+         kernel=host_kernel, flops=20,
+         summary="The cube root of each element, also of negative ones."),
+    _row("exp", "floating", "np.exp({0})", _scaled(lambda n: n), flops=10, avx512=True,
+         summary="e to the power of each element."),
     _row("expm1", "floating", "np.expm1({0})", _scaled(lambda n: n + 1),
-         numpy=expm1, kernel=exact_complex_kernel, flops=12),
-    _row("log", "floating", "np.log({0})", lambda n, g: (g / _x(n),), flops=10),
+         numpy=expm1, kernel=exact_complex_kernel, flops=12,
+         summary="exp(x) - 1 of each element, also accurate near 0."),
+    _row("log", "floating", "np.log({0})", lambda n, g: (g / _x(n),), flops=10, avx512=True,
+         summary="The natural logarithm of each element; -inf for 0, nan for negative numbers."),
     _row("log1p", "floating", "np.log1p({0})",
          lambda n, g: (g / (_x(n) + 1),),
-         kernel=exact_complex_kernel, flops=12),
+         kernel=exact_complex_kernel, flops=12, avx512=True,
+         summary="log(1 + x) of each element, also accurate near 0; nan below -1."),
     _row("log2", "floating", "np.log2({0})",
-         lambda n, g: (g / (_x(n) * _LN2),), flops=10),
+         lambda n, g: (g / (_x(n) * _LN2),), flops=10, avx512=True,
+         summary="The logarithm to base 2 of each element; -inf for 0, nan for negative numbers."),
     _row("log10", "floating", "np.log10({0})",
-         lambda n, g: (g / (_x(n) * _LN10),), flops=10),
-    _row("sin", "floating", "np.sin({0})", _scaled(lambda n: call("cos", _x(n))), flops=12),
+         lambda n, g: (g / (_x(n) * _LN10),), flops=10, avx512=True,
+         summary="The logarithm to base 10 of each element; -inf for 0, nan for negative numbers."),
+    _row("sin", "floating", "np.sin({0})", _scaled(lambda n: call("cos", _x(n))), flops=12,
+         summary="The sine of each element, an angle in radians."),
     _row("cos", "floating", "np.cos({0})",
-         _scaled(lambda n: -call("sin", _x(n))), flops=12),
-    _row("tan", "floating", "np.tan({0})", _scaled(lambda n: _one_plus_square(n)), flops=16),
+         _scaled(lambda n: -call("sin", _x(n))), flops=12,
+         summary="The cosine of each element, an angle in radians."),
+    _row("tan", "floating", "np.tan({0})", _scaled(lambda n: _one_plus_square(n)), flops=16,
+         avx512=True,
+         summary="The tangent of each element, an angle in radians."),
     _row("asin", "floating", "np.arcsin({0})",
          lambda n, g: (g / call("sqrt", _one_minus_square(_x(n))),),
-         numpy=np.arcsin, flops=16),
+         numpy=np.arcsin, flops=16, avx512=True,
+         summary="The inverse sine of each element, in [-π/2, π/2]; nan outside [-1, 1]."),
     _row("acos", "floating", "np.arccos({0})",
          lambda n, g: (-(g / call("sqrt", _one_minus_square(_x(n)))),),
-         numpy=np.arccos, kernel=exact_complex_kernel, flops=16),
+         numpy=np.arccos, kernel=exact_complex_kernel, flops=16, avx512=True,
+         summary="The inverse cosine of each element, in [0, π]; nan outside [-1, 1]."),
     _row("atan", "floating", "np.arctan({0})",
-         lambda n, g: (g / _one_plus_square(_x(n)),), numpy=np.arctan, flops=16),
-    _row("sinh", "floating", "np.sinh({0})", _scaled(lambda n: call("cosh", _x(n))), flops=14),
-    _row("cosh", "floating", "np.cosh({0})", _scaled(lambda n: call("sinh", _x(n))), flops=14),
-    _row("tanh", "floating", "np.tanh({0})", _scaled(_one_minus_square), flops=14),
+         lambda n, g: (g / _one_plus_square(_x(n)),), numpy=np.arctan, flops=16, avx512=True,
+         summary="The inverse tangent of each element, in [-π/2, π/2]."),
+    _row("sinh", "floating", "np.sinh({0})", _scaled(lambda n: call("cosh", _x(n))), flops=14,
+         avx512=True,
+         summary="The hyperbolic sine of each element."),
+    _row("cosh", "floating", "np.cosh({0})", _scaled(lambda n: call("sinh", _x(n))), flops=14,
+         avx512=True,
+         summary="The hyperbolic cosine of each element."),
+    _row("tanh", "floating", "np.tanh({0})", _scaled(_one_minus_square), flops=14, avx512=True,
+         summary="The hyperbolic tangent of each element."),
     _row("asinh", "floating", "np.arcsinh({0})",
          lambda n, g: (g / call("sqrt", _one_plus_square(_x(n))),),
-         numpy=np.arcsinh, flops=16),
+         numpy=np.arcsinh, flops=16, avx512=True,
+         summary="The inverse hyperbolic sine of each element."),
     _row("acosh", "floating", "np.arccosh({0})",
          lambda n, g: (g / call("sqrt", _square(_x(n)) - 1),),
-         numpy=np.arccosh, flops=16),
+         numpy=np.arccosh, flops=16,
+         summary="The inverse hyperbolic cosine of each element; nan below 1."),
     _row("atanh", "floating", "np.arctanh({0})",
-         lambda n, g: (g / _one_minus_square(_x(n)),), numpy=np.arctanh, flops=16),
+         lambda n, g: (g / _one_minus_square(_x(n)),), numpy=np.arctanh, flops=16, avx512=True,
+         summary="The inverse hyperbolic tangent of each element; nan outside [-1, 1]."),
     _row("erf", "real floating", "np.erf({0})",
-         _scaled(lambda n: call("exp", -_square(_x(n))) * _TWO_BY_SQRT_PI), numpy=erf_of, flops=20),
+         _scaled(lambda n: call("exp", -_square(_x(n))) * _TWO_BY_SQRT_PI), numpy=erf_of, flops=20,
+         summary="The error function 2/√π · ∫₀ˣ exp(-t²) dt of each element."),
     _row("erfc", "real floating", "np.erfc({0})",
          _scaled(lambda n: call("exp", -_square(_x(n))) * -_TWO_BY_SQRT_PI), numpy=erfc_of,
-         flops=30),
+         flops=30,
+         summary="1 - erf(x) of each element, without the cancellation for large x."),
     _row("lgamma", "real floating", None, _scaled(lambda n: call("digamma", _x(n))),
-         numpy=lgamma_of, kernel=wide_kernel, flops=40),
+         numpy=lgamma_of, kernel=wide_kernel, flops=40,
+         summary="The logarithm of |Γ(x)| of each element x."),
     _row("digamma", "real floating", None, _scaled(lambda n: call("zeta", _c(2, n), _x(n))),
-         numpy=digamma_of, kernel=wide_kernel, flops=40),
+         numpy=digamma_of, kernel=wide_kernel, flops=40,
+         summary="The derivative of lgamma at each element."),
     _row("floor", "real", "np.floor({0})", no_gradient,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         of_bools="unchanged",
+         summary="The largest integer that is at most x, for each element, in x's type."),
     _row("ceil", "real", "np.ceil({0})", no_gradient,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         of_bools="unchanged",
+         summary="The smallest integer that is at least x, for each element, in x's type."),
     _row("round", "numeric", "np.rint({0})", no_gradient, numpy=np.round, kernel=round_kernel,
          bits=same_bits_always),
     _row("trunc", "real", "np.trunc({0})", no_gradient,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         of_bools="unchanged",
+         summary="Each element rounded towards 0, in x's type."),
     _row("isnan", "numeric", "np.isnan({0})", no_gradient, result=bool_, kernel=flag_kernel,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         of_bools="int8",
+         summary="True for each element that is nan."),
     _row("isinf", "numeric", "np.isinf({0})", no_gradient, result=bool_, kernel=flag_kernel,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         of_bools="int8",
+         summary="True for each element that is inf or -inf."),
     _row("isfinite", "numeric", "np.isfinite({0})", no_gradient, result=bool_, kernel=flag_kernel,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         of_bools="int8",
+         summary="True for each element that is neither nan nor infinite."),
     _row("signbit", "real floating", "np.signbit({0})", no_gradient, result=bool_,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         of_bools="int8",
+         summary="True for each element with a minus sign, also -0.0."),
     _row("logical_not", "bool", "(not {0})", no_gradient,
          bits=same_bits_always),
     _row("bitwise_invert", "integer or bool", "(~{0})", no_gradient,
-         torch="bitwise_not", numpy=np.invert, bits=same_bits_always),
+         torch="bitwise_not", numpy=np.invert, bits=same_bits_always,
+         summary="Each element with all bits inverted; for truth values the opposite."),
     _row("bitwise_count", "integer or bool", None, no_gradient, kernel=host_kernel, result=uint8,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         summary="The number of one bits of |x|, as uint8."),
 )  # fmt: skip
 
 BINARY = (
     _row("add", "numeric", "({0} + {1})", lambda n, g: (g, g), kernel=parts_kernel,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         associative=True, identity=0,
+         of_bools="logical_or",
+         summary="x1 + x2; of truth values, whether one of them is true."),
     _row("subtract", "numeric", "({0} - {1})", lambda n, g: (g, -g), kernel=parts_kernel,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         summary="x1 - x2."),
     _row("multiply", "numeric", "({0} * {1})",
          lambda n, g: (g * n.inputs[1], g * n.inputs[0]),
-         bits=same_bits_always),
+         bits=same_bits_always,
+         associative=True, identity=1,
+         of_bools="logical_and",
+         summary="x1 · x2; of truth values, whether both are true."),
     _row("divide", "floating", "({0} / {1})",
          lambda n, g: (g / n.inputs[1], -(g * n / n.inputs[1])),
-         bits=same_bits_always),
+         bits=same_bits_always,
+         summary="x1 / x2, of integers too a floating point number."),
     _row("floor_divide", "real", "({0} // {1})", no_gradient,
-         kernel=quotient_kernel, flops=4),
+         kernel=quotient_kernel, flops=4,
+         of_bools="int8",
+         summary="The largest integer that is at most x1 / x2, in the type of the operands."),
     _row("remainder", "real",
          {"int": "np.mod({0}, {1})", "uint": "np.mod({0}, {1})",
           "float": "np.copysign(np.mod({0}, {1}), {1})"}, _remainder_vjp,
-         kernel=remainder_kernel, flops=4),
-    _row("fmod", "real", "np.fmod({0}, {1})", _fmod_vjp, kernel=remainder_kernel, flops=4),
+         kernel=remainder_kernel, flops=4,
+         of_bools="int8",
+         summary="The remainder of x1 / x2 with the sign of x2, as Python's %."),
+    _row("fmod", "real", "np.fmod({0}, {1})", _fmod_vjp, kernel=remainder_kernel, flops=4,
+         of_bools="int8",
+         summary="The remainder of x1 / x2 with the sign of x1."),
     _row("power", "numeric",
          dict.fromkeys(("uint", "float", "complex"), "({0} ** {1})"), _power_vjp,
-         torch="pow", numpy=np.power, kernel=power_kernel, flops=20, numpy_loop=False),
+         torch="pow", numpy=np.power, kernel=power_kernel, flops=20, numpy_loop=False,
+         of_bools="int8",
+         summary="x1 raised to the power x2, element by element."),
     _row("maximum", "ordered", "np.maximum({0}, {1})",
-         _extremum_vjp("greater"), bits=same_bits_of_integers),
+         _extremum_vjp("greater"), bits=same_bits_of_integers,
+         associative=True,
+         summary="The larger of x1 and x2; where they are equal, each has half of the gradient."),
     _row("minimum", "ordered", "np.minimum({0}, {1})",
-         _extremum_vjp("less"), bits=same_bits_of_integers),
+         _extremum_vjp("less"), bits=same_bits_of_integers,
+         associative=True,
+         summary="The smaller of x1 and x2; where they are equal, each has half of the gradient."),
     _row("clamp_min", "ordered", "np.maximum({0}, {1})", _clamp_vjp("greater_equal", "less"),
          torch="maximum", numpy=np.maximum, bits=same_bits_of_integers),
     _row("clamp_max", "ordered", "np.minimum({0}, {1})", _clamp_vjp("less_equal", "greater"),
@@ -496,9 +573,14 @@ BINARY = (
          numpy=lambda g, y: np.where(y <= 0, 0, g), kernel=where_positive_kernel, numpy_loop=False,
          bits=same_bits_always),
     _row("atan2", "real floating", "np.arctan2({0}, {1})", _atan2_vjp,
-         numpy=np.arctan2, flops=20),
-    _row("hypot", "real floating", "np.hypot({0}, {1})", _hypot_vjp, flops=6),
-    _row("logaddexp", "real floating", "np.logaddexp({0}, {1})", _logaddexp_vjp, flops=20),
+         numpy=np.arctan2, flops=20,
+         summary="The angle of the point (x2, x1) in radians, in [-π, π]."),
+    _row("hypot", "real floating", "np.hypot({0}, {1})", _hypot_vjp, flops=6,
+         associative=True, identity=0,
+         summary="√(x1² + x2²), without overflow of the squares."),
+    _row("logaddexp", "real floating", "np.logaddexp({0}, {1})", _logaddexp_vjp, flops=20,
+         associative=True, identity=-np.inf,
+         summary="log(exp(x1) + exp(x2)), without overflow."),
     _row("zeta", "real floating", None, _zeta_vjp, torch="special.zeta", numpy=zeta_of,
          kernel=wide_kernel, flops=60),
     _row("complex", "real floating", None,
@@ -506,33 +588,65 @@ BINARY = (
          result=_complex_result),
     _row("copysign", "real floating", "np.copysign({0}, {1})",
          lambda n, g: (g * (call("sign", n) * call("sign", n.inputs[0])), None),
-         bits=same_bits_always),
+         bits=same_bits_always,
+         summary="|x1| with the sign of x2."),
     _row("nextafter", "real floating", "np.nextafter({0}, {1})", no_gradient,
-         kernel=nextafter_kernel),
+         kernel=nextafter_kernel,
+         summary="The number next to x1 in the direction of x2."),
     _row("equal", "any", "({0} == {1})", no_gradient, torch="eq", numpy=np.equal, result=bool_,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         summary="True where x1 and x2 are equal."),
     _row("not_equal", "any", "({0} != {1})", no_gradient,
-         torch="ne", numpy=np.not_equal, result=bool_, bits=same_bits_always),
-    _row("less", "ordered", "({0} < {1})", no_gradient, result=bool_, bits=same_bits_always),
-    _row("less_equal", "ordered", "({0} <= {1})", no_gradient, result=bool_, bits=same_bits_always),
-    _row("greater", "ordered", "({0} > {1})", no_gradient, result=bool_, bits=same_bits_always),
+         torch="ne", numpy=np.not_equal, result=bool_, bits=same_bits_always,
+         summary="True where x1 and x2 differ."),
+    _row("less", "ordered", "({0} < {1})", no_gradient, result=bool_, bits=same_bits_always,
+         summary="True where x1 < x2."),
+    _row("less_equal", "ordered", "({0} <= {1})", no_gradient, result=bool_, bits=same_bits_always,
+         summary="True where x1 ≤ x2."),
+    _row("greater", "ordered", "({0} > {1})", no_gradient, result=bool_, bits=same_bits_always,
+         summary="True where x1 > x2."),
     _row("greater_equal", "ordered", "({0} >= {1})", no_gradient, result=bool_,
-         bits=same_bits_always),
-    _row("logical_and", "bool", "({0} and {1})", no_gradient, bits=same_bits_always),
-    _row("logical_or", "bool", "({0} or {1})", no_gradient, bits=same_bits_always),
-    _row("logical_xor", "bool", "({0} != {1})", no_gradient, bits=same_bits_always),
-    _row("bitwise_and", "integer or bool", "({0} & {1})", no_gradient, bits=same_bits_always),
-    _row("bitwise_or", "integer or bool", "({0} | {1})", no_gradient, bits=same_bits_always),
-    _row("bitwise_xor", "integer or bool", "({0} ^ {1})", no_gradient, bits=same_bits_always),
+         bits=same_bits_always,
+         summary="True where x1 ≥ x2."),
+    _row("bitwise_and", "integer or bool", "({0} & {1})", no_gradient, bits=same_bits_always,
+         associative=True, identity=-1,
+         summary="The bits that are set in both x1 and x2; `and` of truth values."),
+    _row("bitwise_or", "integer or bool", "({0} | {1})", no_gradient, bits=same_bits_always,
+         associative=True, identity=0,
+         summary="The bits that are set in x1 or x2; `or` of truth values."),
+    _row("bitwise_xor", "integer or bool", "({0} ^ {1})", no_gradient, bits=same_bits_always,
+         associative=True, identity=0,
+         summary="The bits that are set in only one of x1 and x2."),
     _row("gcd", "integer", None, no_gradient, kernel=host_kernel, flops=60,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         associative=True, identity=0,
+         summary="The greatest common divisor of |x1| and |x2|."),
     _row("lcm", "integer", None, no_gradient, kernel=host_kernel, flops=60,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         associative=True,
+         summary="The least common multiple of |x1| and |x2|; 0 where one of them is 0."),
     _row("bitwise_left_shift", "integer", "({0} << {1})", no_gradient, numpy=np.left_shift,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         of_bools="int8",
+         summary="x1 with its bits shifted to the left by x2 places."),
     _row("bitwise_right_shift", "integer", "({0} >> {1})", no_gradient, numpy=np.right_shift,
-         bits=same_bits_always),
+         bits=same_bits_always,
+         of_bools="int8",
+         summary="x1 with its bits shifted to the right by x2 places."),
 )  # fmt: skip
+
+LOGICAL = (
+    _row("logical_and", "bool", "({0} and {1})", no_gradient, bits=same_bits_always,
+         associative=True, identity=True,
+         summary="x1 and x2 as truth values: numbers other than 0 are true."),
+    _row("logical_or", "bool", "({0} or {1})", no_gradient, bits=same_bits_always,
+         associative=True, identity=False,
+         summary="x1 or x2 as truth values: numbers other than 0 are true."),
+    _row("logical_xor", "bool", "({0} != {1})", no_gradient, bits=same_bits_always,
+         associative=True, identity=False,
+         summary="x1 xor x2 as truth values: numbers other than 0 are true."),
+)  # fmt: skip
+"""Their public functions take numbers as truth values."""
 
 
 def _where_infer(condition: Node, x: Node, y: Node) -> tuple[Shape, DType]:
@@ -670,8 +784,12 @@ ARGUMENT = Operation(  # x as a separate node: an argument of a differentiated f
 
 OPERATIONS = {
     operation.name: operation
-    for operation in (*UNARY, *BINARY, WHERE, ASTYPE, STOP_GRADIENT, ARGUMENT)
+    for operation in (*PARTS, *UNARY, *BINARY, *LOGICAL, WHERE, ASTYPE, STOP_GRADIENT, ARGUMENT)
 }
+FLOATING = frozenset(name for name, record in OPERATIONS.items() if record.floats_only)
+"""Names of operations that take floating point numbers only."""
+OF_BOOLS = {name: record.of_bools for name, record in OPERATIONS.items() if record.of_bools}
+"""How truth values are computed by operations that do not take them."""
 
 
 def _build(name: str, *operands: Node | Number) -> Node:

@@ -43,20 +43,13 @@ their own type."""
 _COMPARING = ALIGNED | {"isin", "searchsorted"}  # the operations that only compare operands
 
 
-_BOOL_OPERATIONS = {"add": "logical_or", "multiply": "logical_and"}
-"""Operations of truth values that are others than those of numbers."""
-_BOOL_AS_INT8 = frozenset(
-    ("floor_divide", "remainder", "fmod", "power", "bitwise_left_shift", "bitwise_right_shift")
-)
-"""Operations of truth values that, as in NumPy, give small integers."""
-
-
 def combined(operation: str, inputs: tuple[Node, ...], line: Line) -> Node:
     """Return the node of an element-wise operation on operands of one type. For bool, `add` is
     `logical_or` and `multiply` is `logical_and`; complex numbers are compared part by part."""
     dtype = inputs[0].dtype
     if dtype is bool_:
-        operation = _BOOL_OPERATIONS.get(operation, operation)
+        of_bools = e.OF_BOOLS.get(operation)
+        operation = of_bools if of_bools in e.OPERATIONS else operation
     elif dtype.kind == "complex" and operation in complex_compare.ORDERED:
         return complex_compare.compared(
             lambda name, *x: applied(e.OPERATIONS[name], x, line), operation, *inputs
@@ -229,7 +222,7 @@ def _operand_type(default: DType, operation: str, *kinds: DType | type) -> DType
         raise DTypeError(f"{operation}: {error}") from None
     if operation in e.FLOATING and not dtype.is_floating and dtype.kind != "complex":
         return floating_dtype(dtype)  # integer operands
-    if dtype is bool_ and operation in _BOOL_AS_INT8:
+    if dtype is bool_ and e.OF_BOOLS.get(operation) == "int8":
         return int8
     if operation in _COMPARING and dtype.is_floating and not inexact:
         return float64  # integers and a Python float: the result has another type anyway

@@ -9,7 +9,6 @@ take one step for each element of the axis.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -46,22 +45,6 @@ REDUCTIONS = {
     "logical_or": "any",
 }
 SCANS = {"add": CUMULATIVE_SUM, "multiply": CUMULATIVE_PROD}
-IDENTITIES = {
-    "add": 0,
-    "multiply": 1,
-    "logical_and": True,
-    "logical_or": False,
-    "logical_xor": False,
-    "bitwise_and": -1,
-    "bitwise_or": 0,
-    "bitwise_xor": 0,
-    "logaddexp": -inf,
-    "logaddexp2": -inf,
-    "hypot": 0,
-    "gcd": 0,
-}
-"""The numbers that change no other one."""
-ASSOCIATIVE = frozenset((*REDUCTIONS, *IDENTITIES, "lcm", "fmax", "fmin"))
 
 
 class UnaryFunction(Protocol):
@@ -100,10 +83,18 @@ class BinaryFunction(Protocol):
     ) -> Array: ...
 
 
-def as_ufunc(operands: int) -> Callable[[Callable[..., Any]], Any]:
-    """Return the decorator that attaches the methods to a function of one or two operands."""
-    attach = attach_unary_methods if operands == 1 else attach_ufunc_methods
-    return lambda function: attach(function.__name__, function)
+def as_ufunc(
+    operands: int, *, is_associative: bool = False, identity: complex | None = None
+) -> Callable[[Callable[..., Any]], Any]:
+    """Return the decorator that attaches the methods to a function of one or two operands.
+
+    `is_associative` and `identity` are those of `graph.operation.Operation`.
+    """
+    if operands == 1:
+        return lambda function: attach_unary_methods(function.__name__, function)
+    return lambda function: attach_ufunc_methods(
+        function.__name__, function, is_associative, identity
+    )
 
 
 def attach_unary_methods(name: str, function: Any) -> UnaryFunction:
@@ -118,13 +109,15 @@ def attach_unary_methods(name: str, function: Any) -> UnaryFunction:
     return typed
 
 
-def attach_ufunc_methods(name: str, function: Any) -> BinaryFunction:
+def attach_ufunc_methods(
+    name: str, function: Any, is_associative: bool, identity: complex | None
+) -> BinaryFunction:
     """Attach NumPy's methods and attributes to the function of two operands of this name."""
 
     def combine(x: Node, y: Node) -> Node:
         return as_array(name, function(Array(x), Array(y))).node
 
-    methods = _Methods(name, combine)
+    methods = _Methods(name, combine, is_associative, identity)
 
     def reduce(
         array: Array,
@@ -157,11 +150,11 @@ def attach_ufunc_methods(name: str, function: Any) -> BinaryFunction:
 
     def at(x: Array, indices: Any, values: Any, /) -> None:
         keeps_type = not name.startswith("logical") or x.dtype is bool_
-        known = combine if name in ASSOCIATIVE and keeps_type else None
+        known = combine if is_associative and keeps_type else None
         update_at(name, function, x, indices, values, combine=known)
 
     _attach(name, function, reduce, accumulate, reduceat, outer, at)
-    _describe(function, 2, IDENTITIES.get(name))
+    _describe(function, 2, identity)
     typed: BinaryFunction = function
     return typed
 
@@ -182,8 +175,11 @@ def _describe(function: Any, operands: int, identity: Any) -> None:
 class _Methods:
     """The methods of a function of nodes."""
 
-    def __init__(self, name: str, combine: Combine) -> None:
+    def __init__(
+        self, name: str, combine: Combine, is_associative: bool, identity: complex | None
+    ) -> None:
         self._name, self._combine = name, combine
+        self._is_associative, self._identity = is_associative, identity
 
     def operand(self, array: Any, dtype: Any) -> Node:
         """Return the elements in the type in which the function combines them."""
@@ -209,29 +205,28 @@ class _Methods:
         is_extremum_of_complex = x.dtype.kind == "complex" and name in ("maximum", "minimum")
         if name in REDUCTIONS and not is_extremum_of_complex:
             return Array(reduced(reduction_of(REDUCTIONS[name], x.dtype), x, axes, keepdims))
-        if name not in ASSOCIATIVE:
+        if not self._is_associative:
             axes = self._one_axis(axis, x)
         shape = reduced_shape(x.shape, axes, keepdims)
         for d in axes:
             if not x.shape[d]:
-                return Array(full(shape, self._identity("reduce", x)))
-            if x.shape[d] == 1 and name in IDENTITIES:
-                x = self._combine(self._identity("reduce", x), x)  # |x| for gcd and hypot
-            x = self._halved(x, d) if name in ASSOCIATIVE else self._stepwise(x, d)[-1]
+                return Array(full(shape, self._identity_node("reduce", x)))
+            if x.shape[d] == 1 and self._identity is not None:
+                x = self._combine(self._identity_node("reduce", x), x)  # |x| for gcd and hypot
+            x = self._halved(x, d) if self._is_associative else self._stepwise(x, d)[-1]
         return Array(reshape(x, shape))
 
-    def _identity(self, method: str, x: Node) -> Node:
+    def _identity_node(self, method: str, x: Node) -> Node:
         """Return the result for no elements. Raises ShapeError for functions without one."""
-        if self._name not in IDENTITIES:
+        if self._identity is None:
             raise ShapeError(
                 f"{self._name}.{method}: no elements of an array of shape {x.shape} have no "
                 f"{self._name}; leave empty arrays out, choose another axis, or give initial="
             )
-        value = IDENTITIES[self._name]
-        all_bits = value == -1 and x.dtype.kind in ("bool", "uint")
+        all_bits = self._identity == -1 and x.dtype.kind in ("bool", "uint")
         if all_bits:
             return e.call("bitwise_invert", constant(0, x.dtype))
-        return constant(value, x.dtype)
+        return constant(self._identity, x.dtype)
 
     def _halved(self, x: Node, d: int) -> Node:
         while (extent := x.shape[d]) > 1:
@@ -258,12 +253,12 @@ class _Methods:
         start = None if initial is None else written_operand(x.dtype, initial)
         if where is not True:
             mask = broadcast_to(as_array(f"{name}.reduce", where).node, x.shape)
-            neutral = self._identity("reduce", x) if name in IDENTITIES else start
+            neutral = start if self._identity is None else self._identity_node("reduce", x)
             if neutral is None:
                 raise OptionError(
                     f"{name}.reduce: where= needs initial=, the result if no element is selected"
                 )
-            if name not in ASSOCIATIVE:
+            if not self._is_associative:
                 return self._reduce_selected(x, axis, keepdims, neutral, mask)
             x = e.where(mask, x, neutral)
         if start is None:
@@ -271,7 +266,7 @@ class _Methods:
         axes = normalize_axes(name, axis, x.ndim)
         if not all(x.shape[d] for d in axes):
             return Array(full(reduced_shape(x.shape, axes, keepdims), start))
-        if name not in ASSOCIATIVE:  # it is the first operand
+        if not self._is_associative:  # it is the first operand
             shape = tuple([1 if d in axes else n for d, n in enumerate(x.shape)])
             x = apply(CONCAT, broadcast_to(start, shape), x, axis=axes[0])
             return self.reduce(x, axis, keepdims)
@@ -304,7 +299,7 @@ class _Methods:
         d = normalize_axis(name, axis, x.ndim)
         if name in SCANS:
             return Array(apply(SCANS[name], x, axis=d, line=user_line()))
-        if name not in ASSOCIATIVE:
+        if not self._is_associative:
             if x.shape[d] < 2:
                 return Array(x)
             return Array(apply(CONCAT, *self._stepwise(x, d), axis=d, line=user_line()))
@@ -333,5 +328,5 @@ class _Methods:
                 f"{name}.reduceat: an index is out of range for the extent {extent} of axis {d}; "
                 f"indices are from 0 to {extent - 1}"
             )
-        segments = combined_segments if name in ASSOCIATIVE else stepwise_segments
+        segments = combined_segments if self._is_associative else stepwise_segments
         return Array(segments(self._combine, x, leaf_of_values(starts, int64), d))
