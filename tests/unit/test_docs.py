@@ -209,7 +209,10 @@ def test_recipe_for_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
         bodies.check_second_gradient(one, record.name, smooth, row.slopes)
 
     holds()
-    public = defined("api/elementwise.py", functions)[record.name]
+    assert recipe("api/elementwise_names.py").splitlines()[1:] == [f"{record.name}: UnaryFunction"]
+    assert record.name not in functions.FUNCTIONS
+    public = functions._unary(record)
+    assert public.__doc__.startswith(record.summary)
     np.testing.assert_allclose(np.asarray(public(mm.asarray([4.0, 0.25]))), [0.5, 2.0])
 
 
