@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
+from magmath.graph import Operation
+from magmath.ops import elementwise
+from operation_table.elementwise import ROWS
 
 KINDS = [("inline", 1), ("shared", 2)]
 BOTH = [
@@ -21,6 +24,13 @@ BOTH = [
 INTEGERS = ["bitwise_and", "bitwise_or", "bitwise_xor", "gcd", "lcm", "floor_divide", "remainder"]
 UNARY = ["negative", "square", "sqrt", "exp2", "positive", "fabs", "reciprocal"]
 TWO_RESULTS = ["divmod", "frexp", "modf"]
+ASSOCIATIVE = [
+    (record, dtype)
+    for record in (*elementwise.BINARY, *elementwise.LOGICAL)
+    if record.is_associative
+    for dtype in ("bool", "uint8", "int32", "float64")
+    if dtype in ROWS[record.name].dtypes
+]
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +56,21 @@ def check(found: Any, expected: Any) -> None:
 
 
 few = settings(max_examples=5, deadline=None)
+
+
+@pytest.mark.parametrize(("record", "dtype"), ASSOCIATIVE, ids=lambda value: str(value))
+def test_associative_records_are_so_and_have_their_identity(record: Operation, dtype: str) -> None:
+    """Otherwise halves of an axis would combine to wrong numbers. The gcd with 0 is |x|."""
+    random = numpy.random.default_rng(0)
+    low, high = (0, 2) if dtype == "bool" else (0, 9) if dtype == "uint8" else (-9, 9)
+    x, y, z = random.integers(low, high, (3, 200)).astype(dtype)
+    f = record.reference
+    numpy.testing.assert_allclose(f(f(x, y), z), f(x, f(y, z)), rtol=1e-12)
+    if record.identity is not None:
+        identity = numpy.asarray(record.identity).astype(dtype)
+        for result in (f(identity, x), f(x, identity)):
+            is_size = record.name in ("gcd", "hypot")
+            numpy.testing.assert_array_equal(result, abs(x) if is_size else x)
 
 
 @pytest.mark.parametrize("name", ["add", "hypot", "gcd", "lcm", "logaddexp", "bitwise_xor", "fmax"])
