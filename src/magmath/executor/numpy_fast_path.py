@@ -18,7 +18,7 @@ from magmath.core.cpu import has_avx512
 from magmath.core.dtypes import DTYPES, DType, bfloat16, complex64, complex128, float16
 from magmath.core.type_aliases import ReadyCall
 from magmath.graph.operation import NumpyUfunc
-from magmath.ops.elementwise import UNDIVIDED
+from magmath.ops.elementwise import SINGLE_THREAD_ELEMENTS
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -48,7 +48,7 @@ def without_fp_warnings(
 def is_faster_by_numpy(ufunc: NumpyUfunc, size: int, dtypes: Iterable[DType]) -> bool:
     """Return True if NumPy's function is faster for a result of this size on the CPU, and supports
     these types of result and operands."""
-    alone = size <= UNDIVIDED or torch.get_num_threads() == 1
+    alone = size <= SINGLE_THREAD_ELEMENTS or torch.get_num_threads() == 1
     wide = ufunc.avx512 and has_avx512() and alone
     types = _INTEGERS if ufunc.of_integers else _TYPES
     return size > 0 and (wide or size <= ufunc.max_elements) and types.issuperset(dtypes)

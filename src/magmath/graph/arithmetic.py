@@ -2,8 +2,8 @@
 
 A node that an operator builds is the application of an ordinary operation. The records of the
 operations are in `ops`, above this package, so `ops/elementwise.py` passes their constructor to
-`define`. A Python number becomes a constant of the other operand's type. Nodes are compared by
-identity: `==` is not an operation.
+`define_operators`. A Python number becomes a constant of the other operand's type. Nodes are
+compared by identity: `==` is not an operation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def _undefined(name: str, *operands: Any) -> Any:
 _build: Build = _undefined
 
 
-def define(build: Build) -> None:
+def define_operators(build: Build) -> None:
     """Set the function that applies an operation, by its name, to nodes and numbers."""
     global _build
     _build = build

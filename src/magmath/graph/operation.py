@@ -355,69 +355,88 @@ class CollectiveKernel:
 class Operation:
     """One operation.
 
+    What it computes:
+
     infer             (*inputs, **attributes) → (shape, dtype); raises for invalid operands
     axes              node → index notation (graph/index_notation.py)
     reduction         how letters that the result lacks are combined over workers, or None
     vjp               (node, cotangent) → a cotangent for each input, or None where it has none
+    reference         the same on NumPy arrays: (*arrays, **attributes)
+    elementwise       computes each element from the corresponding elements of its operands
+    additive          is the sum of its operands: pending sums may be added before they are reduced
+    reads_subset      reads at most as many elements of its first operand as the result holds (for
+                      the cost model)
+    checks_indices    its integer operands after the first are indices; one out of range makes it
+                      fail (IndexError)
+
+    How it is computed:
+
     kernel            KernelCall → ready call, on torch tensors of any device
     native            its form in a native function; None: it remains a call between such functions
-    reference         the same on NumPy arrays: (*arrays, **attributes)
-    flops             node → arithmetic operations, for the cost model
     same_bits         (the result's type, its operands') → True if the native form, with each
                       operation rounded by itself, gives the bits of the kernel (nan counts as one
                       value)
+    lower_to          node → the same in simpler operations, by which the passes replace it; such a
+                      record exists for its gradient and has no kernel, but perhaps NumPy's code
+    decompositions    (node, its operands' layouts) → graphs of other operations on the same inputs
+                      that compute the same; the place pass chooses the cheapest
     epilogues         what its kernel can apply to the result before storing it, each an attribute
                       of the record's nodes: "convert" (to another type), "bias" (add a row),
                       "residual" (add an array), "accumulate" (c + alpha·result), or an activation
                       by name; the fuse pass folds such nodes into it
     bias_axis         the dimension of the result along which a bias varies
-    efficiency        (node, shape of a local result) → share of the full speed that such a piece
-                      reaches
-    decompositions    (node, its operands' layouts) → graphs of other operations on the same inputs
-                      that compute the same; the place pass chooses the cheapest
+    numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays
+    numpy_function    node → NumPy's code for the operation, a function of whole operands and of the
+                      result that is faster than the kernel for short arrays, or None
+    uses_lapack       computed by LAPACK: data can make it fail (LinAlgError), and one worker may
+                      compute it for all, with the threads of its whole host
+
+    Where it is computed:
+
     derived_split     (node, letter, its split, operand) → the split of the dimension with the
                       letter's upper-case form, in an operand by its number or (None) in the result;
                       None: a layout cannot express it
+    only_layouts      (node, mesh of one dimension) → the layouts of its operands and of its result
+                      on several workers, for operations whose layouts are prescribed; None: the
+                      place pass chooses
+    collective        how all workers compute it collectively if letters cannot divide it, or None
+
+    What it costs:
+
+    flops             node → arithmetic operations, for the cost model
+    efficiency        (node, shape of a local result) → share of the full speed that such a piece
+                      reaches
+
+    How its operands and its result are stored:
+
     memory_orders     node → the memory order that the kernel prefers for each operand and for the
                       result, None where it has no preference; the kernel accepts any order. If the
                       field is None, it requires row-major order (element-wise operations accept any
                       order that their arrays have in common)
-    reads_subset      reads at most as many elements of its first operand as the result holds (for
-                      the cost model)
     in_place          may be computed in the storage of its only operand, if shape and type agree
     grows_operand     its only operand may be stored at the beginning of its memory, in row-major
                       order, and is overwritten there
     overwrites_first  is its first operand with a part overwritten: may be computed in its storage
     is_view           its result may be stored in the memory of its first operand, as a view
     is_move           its elements are those of its first operand, maybe in another layout
-    elementwise       computes each element from the corresponding elements of its operands
+
+    What kind of node it makes:
+
+    is_leaf           gets its value from a run: an input, a variable or a scalar
+    is_version        the value of a variable at a line of the user's code (`ops/leaves.py`)
+    is_random         draws random numbers
+    is_mark           its value is its first operand; autodiff and batching read the others
+    is_gradient       a mark of a gradient, which counts as a constant in later ones
+
+    What public functions make of an element-wise operation (`api/elementwise.py`):
+
+    summary           the first line of the function's documentation; empty if the function is
+                      written out, or if the operation serves others only
     floats_only       takes floating point numbers only: public functions convert integers
     of_bools          how public functions compute truth values, if not by the operation: "int8" (as
                       small integers), "unchanged" (return them), or the name of another operation
     is_associative    f(f(x, y), z) is f(x, f(y, z)), so that a reduction may combine halves
     identity          the operand with which the result is the other operand, or None
-    summary           the first line of the documentation of its public function, which
-                      `api/elementwise.py` makes of the record; empty if the function is written
-                      out, or if the operation serves others only
-    additive          is the sum of its operands: pending sums may be added before they are reduced
-    is_leaf           gets its value from a run: an input, a variable or a scalar
-    lower_to          node → the same in simpler operations, by which the passes replace it; such a
-                      record exists for its gradient and has no kernel, but perhaps NumPy's code
-    numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays
-    numpy_function    node → NumPy's code for the operation, a function of whole operands and of the
-                      result that is faster than the kernel for short arrays, or None
-    uses_lapack       computed by LAPACK: data can make it fail (LinAlgError), and one worker may
-                      compute it for all, with the threads of its whole host
-    only_layouts      (node, mesh of one dimension) → the layouts of its operands and of its result
-                      on several workers, for operations whose layouts are prescribed; None: the
-                      place pass chooses
-    collective        how all workers compute it collectively if letters cannot divide it, or None
-    checks_indices    its integer operands after the first are indices; one out of range makes it
-                      fail (IndexError)
-    is_version        the value of a variable at a line of the user's code (`ops/leaves.py`)
-    is_random         draws random numbers
-    is_mark           its value is its first operand; autodiff and batching read the others
-    is_gradient       a mark of a gradient, which counts as a constant in later ones
     """
 
     name: str
@@ -425,42 +444,42 @@ class Operation:
     axes: Axes
     reduction: str | None
     vjp: Vjp
+    reference: Callable[..., Any]
     kernel: Kernel
     native: Native
-    reference: Callable[..., Any]
     flops: Callable[[Node], float]
+    elementwise: bool = False
+    additive: bool = False
+    reads_subset: bool = False
+    checks_indices: bool = False
     same_bits: SameBits = no_same_bits
+    lower_to: Callable[[Node], Node] | None = None
+    decompositions: Decompositions = no_decomposition
     epilogues: frozenset[str] = frozenset()
     bias_axis: int = -1
-    efficiency: Callable[[Node, Shape], float] = full_speed
-    decompositions: Decompositions = no_decomposition
+    numpy_ufunc: NumpyUfunc | None = None
+    numpy_function: NumpyFunction | None = None
+    uses_lapack: bool = False
     derived_split: DerivedSplit | None = None
+    only_layouts: OnlyLayouts | None = None
+    collective: CollectiveKernel | None = None
+    efficiency: Callable[[Node, Shape], float] = full_speed
     memory_orders: MemoryOrders | None = None
-    reads_subset: bool = False
     in_place: bool = False
     grows_operand: bool = False
     overwrites_first: bool = False
     is_view: bool = False
     is_move: bool = False
-    elementwise: bool = False
-    floats_only: bool = False
-    of_bools: str = ""
-    is_associative: bool = False
-    identity: complex | None = None
-    summary: str = ""
-    additive: bool = False
     is_leaf: bool = False
-    lower_to: Callable[[Node], Node] | None = None
-    numpy_ufunc: NumpyUfunc | None = None
-    numpy_function: NumpyFunction | None = None
-    uses_lapack: bool = False
-    only_layouts: OnlyLayouts | None = None
-    collective: CollectiveKernel | None = None
-    checks_indices: bool = False
     is_version: bool = False
     is_random: bool = False
     is_mark: bool = False
     is_gradient: bool = False
+    summary: str = ""
+    floats_only: bool = False
+    of_bools: str = ""
+    is_associative: bool = False
+    identity: complex | None = None
 
     def __repr__(self) -> str:
         return f"Operation({self.name})"

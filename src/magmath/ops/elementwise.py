@@ -18,8 +18,8 @@ from magmath.core.shapes import broadcast
 from magmath.core.type_aliases import Number, ReadyCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
-from magmath.graph.arithmetic import define
-from magmath.graph.operation import Gradients, Kernel, NumpyUfunc, SameBits, Vjp, no_same_bits
+from magmath.graph.arithmetic import define_operators
+from magmath.graph.operation import Gradients, Kernel, NumpyUfunc, Vjp
 from magmath.ops.infer_rules import (
     ResultType,
     flops_per_element,
@@ -56,7 +56,7 @@ from magmath.ops.torch_gaps import (
     wide_kernel,
 )
 
-UNDIVIDED = 1 << 15
+SINGLE_THREAD_ELEMENTS = 1 << 15
 """Number of elements up to which torch computes an element-wise function with one thread."""
 NUMPY_LOOP_FLOPS = 8192
 """Flops that take no longer than the overhead of one torch call."""
@@ -69,7 +69,7 @@ UFUNC_KERNELS = (
 """Kernels that compute what NumPy's function of the name computes, for the types that have one."""
 
 
-def _into(function: Callable[..., Any]) -> Callable[..., Any]:
+def _with_positional_out(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return NumPy's ufunc with the output as last positional operand.
 
     This takes half the time of `out=`.
@@ -92,11 +92,7 @@ def _row(
     flops: float = 1.0,
     numpy_loop: bool = True,
     avx512: bool = False,
-    bits: SameBits = no_same_bits,
-    associative: bool = False,
-    identity: complex | None = None,
-    of_bools: str = "",
-    summary: str = "",
+    **fields: Any,
 ) -> Operation:
     """Return the record of an element-wise operation.
 
@@ -109,9 +105,7 @@ def _row(
     flops          the cost of one element, in additions
     numpy_loop     NumPy's function, if it is a universal one, may compute short arrays
     avx512         NumPy's function takes two thirds of torch's time or less with AVX-512
-
-    `vjp`, `bits` (`same_bits`), `associative`, `identity`, `of_bools` and `summary` are fields of
-    `Operation`.
+    vjp, fields    fields of `Operation`
     """
     reference = numpy or getattr(np, torch or name)
     of_integers = kernel in (quotient_kernel, remainder_kernel)
@@ -128,27 +122,25 @@ def _row(
         native=native,
         reference=reference,
         flops=flops_per_element(flops),
-        same_bits=bits,
         elementwise=True,
-        additive=name == "add",
-        numpy_ufunc=NumpyUfunc(_into(reference), _most_by_numpy(flops), avx512, of_integers)
+        numpy_ufunc=NumpyUfunc(
+            _with_positional_out(reference), _max_numpy_elements(flops), avx512, of_integers
+        )
         if has_ufunc
         else None,
         floats_only="floating" in domain,
-        is_associative=associative,
-        identity=identity,
-        of_bools=of_bools,
-        summary=summary,
+        **fields,
     )
 
 
-def _most_by_numpy(flops: float) -> int:
+def _max_numpy_elements(flops: float) -> int:
     """Return the number of elements up to which NumPy's loop is faster than a call of torch; loops
     of one instruction are equally fast in both."""
-    return UNDIVIDED if flops <= 1 else int(NUMPY_LOOP_FLOPS / flops)
+    return SINGLE_THREAD_ELEMENTS if flops <= 1 else int(NUMPY_LOOP_FLOPS / flops)
 
 
-def _c(value: complex, like: Node) -> Node:
+def _constant(value: complex, like: Node) -> Node:
+    """Return a constant of the type of a node."""
     return constant(value, like.dtype)
 
 
@@ -193,7 +185,7 @@ def call(name: str, *inputs: Node) -> Node:
     return apply(OPERATIONS[name], *inputs)
 
 
-def _scaled(factor: Callable[[Node], Node]) -> Vjp:
+def _derivative(factor: Callable[[Node], Node]) -> Vjp:
     """Return the vjp of a unary function with derivative `factor(node)`."""
     return lambda node, g: (g * factor(node),)
 
@@ -221,6 +213,7 @@ def _imag_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _x(node: Node) -> Node:
+    """Return the operand of a unary operation."""
     return node.inputs[0]
 
 
@@ -232,7 +225,7 @@ def _sign_vjp(node: Node, g: Node) -> Gradients:
     """Return no cotangent for real types; z / |z| depends on the part of dz perpendicular to z."""
     if node.dtype.kind != "complex":
         return (None,)
-    x, zero = _x(node), _c(0, g)
+    x, zero = _x(node), _constant(0, g)
     along = astype(real(g * node), g.dtype) * conj(node)
     length = astype(call("abs", x), g.dtype)
     return (where(call("equal", x, zero), zero, (g - along) / length),)
@@ -252,8 +245,10 @@ def _one_plus_square(x: Node) -> Node:
 
 def _power_vjp(node: Node, g: Node) -> Gradients:
     x, y = node.inputs
-    one, zero = _c(1, x), _c(0, x)
-    exponent = where(call("equal", y, _c(0, y)), _c(0, y), y - 1)  # x**0 is 1 even at x = 0
+    one, zero = _constant(1, x), _constant(0, x)
+    exponent = where(
+        call("equal", y, _constant(0, y)), _constant(0, y), y - 1
+    )  # x**0 is 1 even at x = 0
     by_x = g * (y * x**exponent)
     if _is_number(y):
         return by_x, None
@@ -274,7 +269,7 @@ def _extremum_vjp(comparison: str) -> Vjp:
         is_relu = comparison == "greater" and y.name == "constant" and y.attributes["value"] == 0
         if is_relu and x.shape == node.shape and x.dtype.kind == "float":
             return call("where_positive", g, node), None
-        zero, shared = _c(0, g), where(call("equal", x, y), g / 2, g)
+        zero, shared = _constant(0, g), where(call("equal", x, y), g / 2, g)
         first = None if _is_number(x) else where(call(opposite, x, y), zero, shared)
         second = None if _is_number(y) else where(call(comparison, x, y), zero, shared)
         return first, second
@@ -287,7 +282,7 @@ def _clamp_vjp(within: str, beyond: str) -> Vjp:
 
     def vjp(node: Node, g: Node) -> Gradients:
         x, bound = node.inputs
-        zero = _c(0, g)
+        zero = _constant(0, g)
         first = None if _is_number(x) else where(call(within, x, bound), g, zero)
         return first, None if _is_number(bound) else where(call(beyond, x, bound), g, zero)
 
@@ -323,7 +318,7 @@ def _logaddexp_vjp(node: Node, g: Node) -> Gradients:
 def _logistic(x: Node) -> Node:
     """Return 1 / (1 + exp(-x)). The exponential is finite, so that all derivatives are."""
     wide = astype(x, compute_dtype(x.dtype))
-    max_exponent = _c(_MAX_EXPONENT[wide.dtype.name], wide)
+    max_exponent = _constant(_MAX_EXPONENT[wide.dtype.name], wide)
     return astype(1 / (1 + call("exp", call("minimum", -wide, max_exponent))), x.dtype)
 
 
@@ -340,7 +335,7 @@ def _fmod_vjp(node: Node, g: Node) -> Gradients:
 def _root_vjp(node: Node, g: Node) -> Gradients:
     """Return the cotangent of a root, 0 at 0: that of norms and deviations, which have no slope
     there, is 0 as in PyTorch."""
-    is_zero = astype(call("equal", node, _c(0, node)), node.dtype)
+    is_zero = astype(call("equal", node, _constant(0, node)), node.dtype)
     return (call("where_positive", g, node) / (node + node + is_zero),)
 
 
@@ -365,55 +360,55 @@ _MAX_EXPONENT = {"float32": 80.0, "float64": 700.0}
 
 PARTS = (
     _row("real", "numeric", "{0}", lambda n, g: (astype(g, _x(n).dtype),),
-         kernel=part_kernel, result=real_dtype, bits=same_bits_always,
+         kernel=part_kernel, result=real_dtype, same_bits=same_bits_always,
          of_bools="unchanged",
          summary="The real part of each element."),
     _row("imag", "numeric", "0", _imag_vjp, kernel=part_kernel, result=real_dtype,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          summary="The imaginary part of each element; 0 for real numbers."),
 )  # fmt: skip
 """Parts of complex numbers: their public functions return views."""
 
 UNARY = (
     _row("negative", "numeric", "(-{0})", lambda n, g: (-g,),
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          summary="Each element with the opposite sign; unsigned integers wrap."),
     _row("abs", "numeric", "abs({0})", _abs_vjp, kernel=absolute_kernel, result=real_dtype,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          of_bools="unchanged",
          summary="The absolute value of each element; of complex numbers a real number."),
     _row("conj", "numeric", "{0}", lambda n, g: (conj(g),), torch="conj_physical", numpy=np.conj,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          of_bools="int8",
          summary="The complex conjugate of each element."),
     _row("sign", "numeric",
          "({one} if {0} > 0 else -{one} if {0} < 0 else {0} if {0} != {0} else {one} - {one})",
          _sign_vjp, kernel=sign_kernel, flops=2,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          summary="-1, 0 or 1 by the sign of each element; x / |x| for complex numbers."),
-    _row("square", "numeric", "({0} * {0})", _scaled(lambda n: _x(n) + _x(n)),
+    _row("square", "numeric", "({0} * {0})", _derivative(lambda n: _x(n) + _x(n)),
          kernel=square_kernel,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          of_bools="int8",
          summary="The square of each element."),
-    _row("reciprocal", "floating", "({one} / {0})", _scaled(lambda n: -_square(n)),
-         bits=same_bits_always),
+    _row("reciprocal", "floating", "({one} / {0})", _derivative(lambda n: -_square(n)),
+         same_bits=same_bits_always),
     _row("relu", "real floating", "({one} - {one} if {0} <= 0 else {0})",
          lambda n, g: (call("where_positive", g, n),),
          numpy=lambda x: np.where(x <= 0, 0, x), kernel=relu_kernel, numpy_loop=False,
-         bits=same_bits_always),
+         same_bits=same_bits_always),
     _row("sqrt", "floating", "np.sqrt({0})",
          lambda n, g: (g / (n + n),), flops=4, kernel=root_kernel,
-         bits=same_bits_of_full_floats,
+         same_bits=same_bits_of_full_floats,
          summary="The square root of each element; nan for negative numbers."),
     _row("root", "real floating", "np.sqrt({0})", _root_vjp, torch="sqrt", numpy=np.sqrt, flops=4,
-         kernel=root_kernel, bits=same_bits_of_full_floats),
+         kernel=root_kernel, same_bits=same_bits_of_full_floats),
     _row("cbrt", "real floating", "np.cbrt({0})", lambda n, g: (g / (3 * _square(n)),),
          kernel=host_kernel, flops=20,
          summary="The cube root of each element, also of negative ones."),
-    _row("exp", "floating", "np.exp({0})", _scaled(lambda n: n), flops=10, avx512=True,
+    _row("exp", "floating", "np.exp({0})", _derivative(lambda n: n), flops=10, avx512=True,
          summary="e to the power of each element."),
-    _row("expm1", "floating", "np.expm1({0})", _scaled(lambda n: n + 1),
+    _row("expm1", "floating", "np.expm1({0})", _derivative(lambda n: n + 1),
          numpy=expm1, kernel=exact_complex_kernel, flops=12,
          summary="exp(x) - 1 of each element, also accurate near 0."),
     _row("log", "floating", "np.log({0})", lambda n, g: (g / _x(n),), flops=10, avx512=True,
@@ -428,12 +423,12 @@ UNARY = (
     _row("log10", "floating", "np.log10({0})",
          lambda n, g: (g / (_x(n) * _LN10),), flops=10, avx512=True,
          summary="The logarithm to base 10 of each element; -inf for 0, nan for negative numbers."),
-    _row("sin", "floating", "np.sin({0})", _scaled(lambda n: call("cos", _x(n))), flops=12,
+    _row("sin", "floating", "np.sin({0})", _derivative(lambda n: call("cos", _x(n))), flops=12,
          summary="The sine of each element, an angle in radians."),
     _row("cos", "floating", "np.cos({0})",
-         _scaled(lambda n: -call("sin", _x(n))), flops=12,
+         _derivative(lambda n: -call("sin", _x(n))), flops=12,
          summary="The cosine of each element, an angle in radians."),
-    _row("tan", "floating", "np.tan({0})", _scaled(lambda n: _one_plus_square(n)), flops=16,
+    _row("tan", "floating", "np.tan({0})", _derivative(lambda n: _one_plus_square(n)), flops=16,
          avx512=True,
          summary="The tangent of each element, an angle in radians."),
     _row("asin", "floating", "np.arcsin({0})",
@@ -447,13 +442,13 @@ UNARY = (
     _row("atan", "floating", "np.arctan({0})",
          lambda n, g: (g / _one_plus_square(_x(n)),), numpy=np.arctan, flops=16, avx512=True,
          summary="The inverse tangent of each element, in [-π/2, π/2]."),
-    _row("sinh", "floating", "np.sinh({0})", _scaled(lambda n: call("cosh", _x(n))), flops=14,
+    _row("sinh", "floating", "np.sinh({0})", _derivative(lambda n: call("cosh", _x(n))), flops=14,
          avx512=True,
          summary="The hyperbolic sine of each element."),
-    _row("cosh", "floating", "np.cosh({0})", _scaled(lambda n: call("sinh", _x(n))), flops=14,
+    _row("cosh", "floating", "np.cosh({0})", _derivative(lambda n: call("sinh", _x(n))), flops=14,
          avx512=True,
          summary="The hyperbolic cosine of each element."),
-    _row("tanh", "floating", "np.tanh({0})", _scaled(_one_minus_square), flops=14, avx512=True,
+    _row("tanh", "floating", "np.tanh({0})", _derivative(_one_minus_square), flops=14, avx512=True,
          summary="The hyperbolic tangent of each element."),
     _row("asinh", "floating", "np.arcsinh({0})",
          lambda n, g: (g / call("sqrt", _one_plus_square(_x(n))),),
@@ -467,76 +462,78 @@ UNARY = (
          lambda n, g: (g / _one_minus_square(_x(n)),), numpy=np.arctanh, flops=16, avx512=True,
          summary="The inverse hyperbolic tangent of each element; nan outside [-1, 1]."),
     _row("erf", "real floating", "np.erf({0})",
-         _scaled(lambda n: call("exp", -_square(_x(n))) * _TWO_BY_SQRT_PI), numpy=erf_of, flops=20,
+         _derivative(lambda n: call("exp", -_square(_x(n))) * _TWO_BY_SQRT_PI),
+         numpy=erf_of, flops=20,
          summary="The error function 2/√π · ∫₀ˣ exp(-t²) dt of each element."),
     _row("erfc", "real floating", "np.erfc({0})",
-         _scaled(lambda n: call("exp", -_square(_x(n))) * -_TWO_BY_SQRT_PI), numpy=erfc_of,
+         _derivative(lambda n: call("exp", -_square(_x(n))) * -_TWO_BY_SQRT_PI), numpy=erfc_of,
          flops=30,
          summary="1 - erf(x) of each element, without the cancellation for large x."),
-    _row("lgamma", "real floating", None, _scaled(lambda n: call("digamma", _x(n))),
+    _row("lgamma", "real floating", None, _derivative(lambda n: call("digamma", _x(n))),
          numpy=lgamma_of, kernel=wide_kernel, flops=40,
          summary="The logarithm of |Γ(x)| of each element x."),
-    _row("digamma", "real floating", None, _scaled(lambda n: call("zeta", _c(2, n), _x(n))),
+    _row("digamma", "real floating", None,
+         _derivative(lambda n: call("zeta", _constant(2, n), _x(n))),
          numpy=digamma_of, kernel=wide_kernel, flops=40,
          summary="The derivative of lgamma at each element."),
     _row("floor", "real", "np.floor({0})", no_gradient,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          of_bools="unchanged",
          summary="The largest integer that is at most x, for each element, in x's type."),
     _row("ceil", "real", "np.ceil({0})", no_gradient,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          of_bools="unchanged",
          summary="The smallest integer that is at least x, for each element, in x's type."),
     _row("round", "numeric", "np.rint({0})", no_gradient, numpy=np.round, kernel=round_kernel,
-         bits=same_bits_always),
+         same_bits=same_bits_always),
     _row("trunc", "real", "np.trunc({0})", no_gradient,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          of_bools="unchanged",
          summary="Each element rounded towards 0, in x's type."),
     _row("isnan", "numeric", "np.isnan({0})", no_gradient, result=bool_, kernel=flag_kernel,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          of_bools="int8",
          summary="True for each element that is nan."),
     _row("isinf", "numeric", "np.isinf({0})", no_gradient, result=bool_, kernel=flag_kernel,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          of_bools="int8",
          summary="True for each element that is inf or -inf."),
     _row("isfinite", "numeric", "np.isfinite({0})", no_gradient, result=bool_, kernel=flag_kernel,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          of_bools="int8",
          summary="True for each element that is neither nan nor infinite."),
     _row("signbit", "real floating", "np.signbit({0})", no_gradient, result=bool_,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          of_bools="int8",
          summary="True for each element with a minus sign, also -0.0."),
     _row("logical_not", "bool", "(not {0})", no_gradient,
-         bits=same_bits_always),
+         same_bits=same_bits_always),
     _row("bitwise_invert", "integer or bool", "(~{0})", no_gradient,
-         torch="bitwise_not", numpy=np.invert, bits=same_bits_always,
+         torch="bitwise_not", numpy=np.invert, same_bits=same_bits_always,
          summary="Each element with all bits inverted; for truth values the opposite."),
     _row("bitwise_count", "integer or bool", None, no_gradient, kernel=host_kernel, result=uint8,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          summary="The number of one bits of |x|, as uint8."),
 )  # fmt: skip
 
 BINARY = (
-    _row("add", "numeric", "({0} + {1})", lambda n, g: (g, g), kernel=parts_kernel,
-         bits=same_bits_always,
-         associative=True, identity=0,
+    _row("add", "numeric", "({0} + {1})", lambda n, g: (g, g), kernel=parts_kernel, additive=True,
+         same_bits=same_bits_always,
+         is_associative=True, identity=0,
          of_bools="logical_or",
          summary="x1 + x2; of truth values, whether one of them is true."),
     _row("subtract", "numeric", "({0} - {1})", lambda n, g: (g, -g), kernel=parts_kernel,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          summary="x1 - x2."),
     _row("multiply", "numeric", "({0} * {1})",
          lambda n, g: (g * n.inputs[1], g * n.inputs[0]),
-         bits=same_bits_always,
-         associative=True, identity=1,
+         same_bits=same_bits_always,
+         is_associative=True, identity=1,
          of_bools="logical_and",
          summary="x1 · x2; of truth values, whether both are true."),
     _row("divide", "floating", "({0} / {1})",
          lambda n, g: (g / n.inputs[1], -(g * n / n.inputs[1])),
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          summary="x1 / x2, of integers too a floating point number."),
     _row("floor_divide", "real", "({0} // {1})", no_gradient,
          kernel=quotient_kernel, flops=4,
@@ -557,29 +554,29 @@ BINARY = (
          of_bools="int8",
          summary="x1 raised to the power x2, element by element."),
     _row("maximum", "ordered", "np.maximum({0}, {1})",
-         _extremum_vjp("greater"), bits=same_bits_of_integers,
-         associative=True,
+         _extremum_vjp("greater"), same_bits=same_bits_of_integers,
+         is_associative=True,
          summary="The larger of x1 and x2; where they are equal, each has half of the gradient."),
     _row("minimum", "ordered", "np.minimum({0}, {1})",
-         _extremum_vjp("less"), bits=same_bits_of_integers,
-         associative=True,
+         _extremum_vjp("less"), same_bits=same_bits_of_integers,
+         is_associative=True,
          summary="The smaller of x1 and x2; where they are equal, each has half of the gradient."),
     _row("clamp_min", "ordered", "np.maximum({0}, {1})", _clamp_vjp("greater_equal", "less"),
-         torch="maximum", numpy=np.maximum, bits=same_bits_of_integers),
+         torch="maximum", numpy=np.maximum, same_bits=same_bits_of_integers),
     _row("clamp_max", "ordered", "np.minimum({0}, {1})", _clamp_vjp("less_equal", "greater"),
-         torch="minimum", numpy=np.minimum, bits=same_bits_of_integers),
+         torch="minimum", numpy=np.minimum, same_bits=same_bits_of_integers),
     _row("where_positive", "real floating", "({one} - {one} if {1} <= 0 else {0})",
          lambda n, g: (call("where_positive", g, n.inputs[1]), None),
          numpy=lambda g, y: np.where(y <= 0, 0, g), kernel=where_positive_kernel, numpy_loop=False,
-         bits=same_bits_always),
+         same_bits=same_bits_always),
     _row("atan2", "real floating", "np.arctan2({0}, {1})", _atan2_vjp,
          numpy=np.arctan2, flops=20,
          summary="The angle of the point (x2, x1) in radians, in [-π, π]."),
     _row("hypot", "real floating", "np.hypot({0}, {1})", _hypot_vjp, flops=6,
-         associative=True, identity=0,
+         is_associative=True, identity=0,
          summary="√(x1² + x2²), without overflow of the squares."),
     _row("logaddexp", "real floating", "np.logaddexp({0}, {1})", _logaddexp_vjp, flops=20,
-         associative=True, identity=-np.inf,
+         is_associative=True, identity=-np.inf,
          summary="log(exp(x1) + exp(x2)), without overflow."),
     _row("zeta", "real floating", None, _zeta_vjp, torch="special.zeta", numpy=zeta_of,
          kernel=wide_kernel, flops=60),
@@ -588,62 +585,63 @@ BINARY = (
          result=_complex_result),
     _row("copysign", "real floating", "np.copysign({0}, {1})",
          lambda n, g: (g * (call("sign", n) * call("sign", n.inputs[0])), None),
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          summary="|x1| with the sign of x2."),
     _row("nextafter", "real floating", "np.nextafter({0}, {1})", no_gradient,
          kernel=nextafter_kernel,
          summary="The number next to x1 in the direction of x2."),
     _row("equal", "any", "({0} == {1})", no_gradient, torch="eq", numpy=np.equal, result=bool_,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          summary="True where x1 and x2 are equal."),
     _row("not_equal", "any", "({0} != {1})", no_gradient,
-         torch="ne", numpy=np.not_equal, result=bool_, bits=same_bits_always,
+         torch="ne", numpy=np.not_equal, result=bool_, same_bits=same_bits_always,
          summary="True where x1 and x2 differ."),
-    _row("less", "ordered", "({0} < {1})", no_gradient, result=bool_, bits=same_bits_always,
+    _row("less", "ordered", "({0} < {1})", no_gradient, result=bool_, same_bits=same_bits_always,
          summary="True where x1 < x2."),
-    _row("less_equal", "ordered", "({0} <= {1})", no_gradient, result=bool_, bits=same_bits_always,
+    _row("less_equal", "ordered", "({0} <= {1})", no_gradient, result=bool_,
+         same_bits=same_bits_always,
          summary="True where x1 ≤ x2."),
-    _row("greater", "ordered", "({0} > {1})", no_gradient, result=bool_, bits=same_bits_always,
+    _row("greater", "ordered", "({0} > {1})", no_gradient, result=bool_, same_bits=same_bits_always,
          summary="True where x1 > x2."),
     _row("greater_equal", "ordered", "({0} >= {1})", no_gradient, result=bool_,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          summary="True where x1 ≥ x2."),
-    _row("bitwise_and", "integer or bool", "({0} & {1})", no_gradient, bits=same_bits_always,
-         associative=True, identity=-1,
+    _row("bitwise_and", "integer or bool", "({0} & {1})", no_gradient, same_bits=same_bits_always,
+         is_associative=True, identity=-1,
          summary="The bits that are set in both x1 and x2; `and` of truth values."),
-    _row("bitwise_or", "integer or bool", "({0} | {1})", no_gradient, bits=same_bits_always,
-         associative=True, identity=0,
+    _row("bitwise_or", "integer or bool", "({0} | {1})", no_gradient, same_bits=same_bits_always,
+         is_associative=True, identity=0,
          summary="The bits that are set in x1 or x2; `or` of truth values."),
-    _row("bitwise_xor", "integer or bool", "({0} ^ {1})", no_gradient, bits=same_bits_always,
-         associative=True, identity=0,
+    _row("bitwise_xor", "integer or bool", "({0} ^ {1})", no_gradient, same_bits=same_bits_always,
+         is_associative=True, identity=0,
          summary="The bits that are set in only one of x1 and x2."),
     _row("gcd", "integer", None, no_gradient, kernel=host_kernel, flops=60,
-         bits=same_bits_always,
-         associative=True, identity=0,
+         same_bits=same_bits_always,
+         is_associative=True, identity=0,
          summary="The greatest common divisor of |x1| and |x2|."),
     _row("lcm", "integer", None, no_gradient, kernel=host_kernel, flops=60,
-         bits=same_bits_always,
-         associative=True,
+         same_bits=same_bits_always,
+         is_associative=True,
          summary="The least common multiple of |x1| and |x2|; 0 where one of them is 0."),
     _row("bitwise_left_shift", "integer", "({0} << {1})", no_gradient, numpy=np.left_shift,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          of_bools="int8",
          summary="x1 with its bits shifted to the left by x2 places."),
     _row("bitwise_right_shift", "integer", "({0} >> {1})", no_gradient, numpy=np.right_shift,
-         bits=same_bits_always,
+         same_bits=same_bits_always,
          of_bools="int8",
          summary="x1 with its bits shifted to the right by x2 places."),
 )  # fmt: skip
 
 LOGICAL = (
-    _row("logical_and", "bool", "({0} and {1})", no_gradient, bits=same_bits_always,
-         associative=True, identity=True,
+    _row("logical_and", "bool", "({0} and {1})", no_gradient, same_bits=same_bits_always,
+         is_associative=True, identity=True,
          summary="x1 and x2 as truth values: numbers other than 0 are true."),
-    _row("logical_or", "bool", "({0} or {1})", no_gradient, bits=same_bits_always,
-         associative=True, identity=False,
+    _row("logical_or", "bool", "({0} or {1})", no_gradient, same_bits=same_bits_always,
+         is_associative=True, identity=False,
          summary="x1 or x2 as truth values: numbers other than 0 are true."),
-    _row("logical_xor", "bool", "({0} != {1})", no_gradient, bits=same_bits_always,
-         associative=True, identity=False,
+    _row("logical_xor", "bool", "({0} != {1})", no_gradient, same_bits=same_bits_always,
+         is_associative=True, identity=False,
          summary="x1 xor x2 as truth values: numbers other than 0 are true."),
 )  # fmt: skip
 """Their public functions take numbers as truth values."""
@@ -656,7 +654,7 @@ def _where_infer(condition: Node, x: Node, y: Node) -> tuple[Shape, DType]:
 
 
 def _where_vjp(node: Node, g: Node) -> Gradients:
-    condition, zero = node.inputs[0], _c(0, g)
+    condition, zero = node.inputs[0], _constant(0, g)
     return None, where(condition, g, zero), where(condition, zero, g)
 
 
@@ -692,7 +690,7 @@ WHERE = Operation(
 )
 
 
-def check_parts(operation: str, given: DType, dtype: DType) -> None:
+def check_imaginary_part(operation: str, given: DType, dtype: DType) -> None:
     """Raise DTypeError if a conversion would lose imaginary parts."""
     if given.kind == "complex" and dtype.kind not in ("complex", "bool"):
         raise DTypeError(
@@ -702,7 +700,7 @@ def check_parts(operation: str, given: DType, dtype: DType) -> None:
 
 
 def _astype_infer(x: Node, *, dtype: DType) -> tuple[Shape, DType]:
-    check_parts("astype", x.dtype, dtype)
+    check_imaginary_part("astype", x.dtype, dtype)
     return x.shape, dtype
 
 
@@ -802,4 +800,4 @@ def _build(name: str, *operands: Node | Number) -> Node:
     return applied(OPERATIONS[name], inputs, node.line)
 
 
-define(_build)  # Python's operators on nodes
+define_operators(_build)

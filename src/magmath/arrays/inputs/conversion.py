@@ -154,7 +154,7 @@ def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
         else:
             tensor = as_tensor(values)
     if dtype is not None:
-        e.check_parts("asarray", from_torch(tensor.dtype), dtype)
+        e.check_imaginary_part("asarray", from_torch(tensor.dtype), dtype)
         tensor = tensor.to(to_torch(dtype))
     return tensor.contiguous()
 
