@@ -664,7 +664,8 @@ def _numpy_where(condition: Any, x: Any, y: Any, out: Any) -> None:
 
 
 def _bind_where(call: KernelCall) -> Callable[[], object]:
-    """Choose by words of bits if the arrays are large."""
+    """Bind the kernel of `kernels/selection.py` if it takes the operands: it is faster for large
+    arrays."""
     from magmath.kernels import selection
 
     condition, x, y = call.inputs
