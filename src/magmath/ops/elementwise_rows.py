@@ -1,0 +1,112 @@
+"""Rows of the tables of element-wise operations: what follows from an operation's being one.
+
+The result's shape and type, the index notation and the cost follow from the row's entries, and so
+does NumPy's function, which is faster than torch's on short arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from magmath.graph import Operation
+from magmath.graph.operation import Kernel, NumpyUfunc, Vjp
+from magmath.ops.infer_rules import (
+    ResultType,
+    flops_per_element,
+    pointwise_axes,
+    pointwise_infer,
+    torch_kernel,
+)
+from magmath.ops.torch_gaps import (
+    absolute_kernel,
+    flag_kernel,
+    host_kernel,
+    parts_kernel,
+    quotient_kernel,
+    remainder_kernel,
+    root_kernel,
+    square_kernel,
+)
+
+SINGLE_THREAD_ELEMENTS = 1 << 15
+"""Number of elements up to which torch computes an element-wise function with one thread."""
+NUMPY_LOOP_FLOPS = 8192
+"""Flops that take no longer than the overhead of one torch call."""
+UFUNC_KERNELS = (
+    torch_kernel, parts_kernel, root_kernel, flag_kernel, absolute_kernel, square_kernel,
+    host_kernel,
+)  # fmt: skip
+"""Kernels that compute what NumPy's function of the name computes, for the types that have one."""
+
+
+def row(
+    name: str,
+    domain: str,
+    native: str | Mapping[str, str] | None,
+    vjp: Vjp,
+    *,
+    torch: str | None = None,
+    numpy: Callable[..., Any] | None = None,
+    result: ResultType = None,
+    kernel: Callable[[str, Callable[..., Any]], Kernel] = torch_kernel,
+    flops: float = 1.0,
+    numpy_loop: bool = True,
+    avx512: bool = False,
+    **fields: Any,
+) -> Operation:
+    """Return the record of an element-wise operation.
+
+    domain         the types that it takes: a key of `infer_rules.KINDS`
+    native         the scalar expression, or one for each kind of the result's type: `{0}` and `{1}`
+                   are the operands, `{one}` a 1 of their type; None: it stays a call
+    torch, numpy   the functions of the libraries, if they have other names
+    result         the result's type, if it is not that of the operands
+    kernel         makes the kernel of torch's name and NumPy's function
+    flops          the cost of one element, in additions
+    numpy_loop     NumPy's function, if it is a universal one, may compute short arrays
+    avx512         NumPy's function takes two thirds of torch's time or less with AVX-512
+    vjp, fields    fields of `Operation`
+    """
+    reference = numpy or getattr(np, torch or name)
+    of_integers = kernel in (quotient_kernel, remainder_kernel)
+    has_ufunc = (
+        numpy_loop and (of_integers or kernel in UFUNC_KERNELS) and isinstance(reference, np.ufunc)
+    )
+    return Operation(
+        name=name,
+        infer=pointwise_infer(name, domain, result),
+        axes=pointwise_axes,
+        reduction=None,
+        vjp=vjp,
+        kernel=kernel(torch or name, reference),
+        native=native,
+        reference=reference,
+        flops=flops_per_element(flops),
+        elementwise=True,
+        numpy_ufunc=NumpyUfunc(
+            _with_positional_out(reference), _max_numpy_elements(flops), avx512, of_integers
+        )
+        if has_ufunc
+        else None,
+        floats_only="floating" in domain,
+        **fields,
+    )
+
+
+def _max_numpy_elements(flops: float) -> int:
+    """Return the number of elements up to which NumPy's loop is faster than a call of torch; loops
+    of one instruction are equally fast in both."""
+    return SINGLE_THREAD_ELEMENTS if flops <= 1 else int(NUMPY_LOOP_FLOPS / flops)
+
+
+def _with_positional_out(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return NumPy's ufunc with the output as last positional operand.
+
+    This takes half the time of `out=`.
+    """
+    if function in (np.maximum, np.minimum):  # these warn about a positional output
+        return lambda x, y, out: function(x, y, out=out)
+    return function
