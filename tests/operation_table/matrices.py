@@ -34,6 +34,11 @@ def _square_matrix(draws: Draws) -> Case:
     return Case((_square(draws, _stack(draws)).to(to_torch(draws.dtype)),), {})
 
 
+def _pair_of_squares(draws: Draws) -> Case:
+    a = _square(draws, _stack(draws))
+    return Case((a, _normal(draws, tuple(a.shape))), {})
+
+
 def _definite(draws: Draws) -> Case:
     """The lower triangle counts; what is above it does not. No eigenvalue is close to 0, where
     differences are no derivatives."""
@@ -114,6 +119,7 @@ ROWS: dict[str, Row] = {
     "diagonal": Row(_diagonal, ANY, (0,)),
     "parity": Row(_orders, REAL_FLOATS[2:]),
     "cofactors": Row(_square_matrix, LAPACK, (0,)),
+    "cofactors_gradient": Row(_pair_of_squares, LAPACK, (0, 1)),
     "det": Row(_square_matrix, LAPACK, (0,)),
     "slogdet": Row(_square_matrix, LAPACK, (0,)),
     "eigvalsh": Row(_definite, LAPACK, (0,), hermitian=True),

@@ -376,6 +376,8 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "einsum": lambda lib: lib.einsum("ij,jk", lib.ones((2, 3)), lib.ones((4, 2))),
     "histogram": lambda lib: lib.histogram(lib.ones(3), bins=-1),
     "bincount": lambda lib: np.asarray(lib.bincount(lib.asarray(np.array([-1, 2])))),
+    "bincount, complex": lambda lib: lib.bincount(lib.asarray([0]), weights=lib.asarray([1j])),
+    "packbits": lambda lib: lib.packbits(lib.asarray([1.0, 0.0])),
     "truth value": lambda lib: bool(lib.ones(3)),
     "float()": lambda lib: float(lib.ones(3)),
     "item": lambda lib: lib.ones(3).item(),
@@ -410,6 +412,66 @@ def test_exceptions_are_of_numpys_classes(name: str) -> None:
         MISTAKES[name](mm)
     assert bases(known.type), known
     assert bases(known.type) <= bases(found.type), (known, found)
+
+
+# types --------------------------------------------------------------------------------------------
+
+EVERY_TYPE = ["bool", "int8", "uint8", "int64", "float16", "float32", "float64"]
+
+
+@pytest.mark.parametrize("initial", [1, True, 3, np.int64(3), np.int8(3), np.array(3), np.array(0)])
+@pytest.mark.parametrize("dtype", EVERY_TYPE)
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_an_initial_value_does_not_change_the_type_of_an_extremum(
+    name: str, dtype: str, initial: Any
+) -> None:
+    values, mask = np.array([[1, 0], [1, 2]]).astype(dtype), np.array([True, False])
+    options: list[dict[str, Any]] = [{}, {"where": mask}, {"axis": 0}, {"keepdims": True}]
+    for option in options:
+        expected = np.asarray(getattr(np, name)(values, initial=initial, **option))
+        found = getattr(mm, name)(mm.asarray(values), initial=initial, **option)
+        assert str(found.dtype) == str(expected.dtype)
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", EVERY_TYPE)
+def test_weights_of_bincount_are_added_in_float64(dtype: str) -> None:
+    weights = np.array([1, 0, 1, 1]).astype(dtype)
+    found = mm.bincount(mm.asarray([0, 2, 2, 0]), mm.asarray(weights), minlength=4)
+    assert found.dtype is mm.float64
+    np.testing.assert_array_equal(found, np.bincount([0, 2, 2, 0], weights, 4))
+
+
+@pytest.mark.parametrize("dtype", [*EVERY_TYPE, "complex64"])
+@pytest.mark.parametrize("name", ["real", "imag"])
+def test_parts_of_all_types(name: str, dtype: str) -> None:
+    values = np.array([1, 0, 1]).astype(dtype)
+    own, function = mm.asarray(values), getattr(mm, name)
+    expected = getattr(np, name)(values)
+    for found in (function(own), getattr(own, name), mm.compile(function)(own)):
+        assert str(found.dtype) == str(expected.dtype)
+        np.testing.assert_array_equal(found, expected)
+    assert function(3) == getattr(np, name)(3)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda lib: lib.outer(2.0, 3.0),
+        lambda lib: lib.outer(2, 3),
+        lambda lib: lib.outer(2, 3.5),
+        lambda lib: lib.outer(2, [1.0, 2.0]),
+        lambda lib: lib.tensordot(2.0, 3.0, 0),
+        lambda lib: lib.lexsort((1, 2)),
+        lambda lib: lib.lexsort((lib.asarray(2.0),)),
+        lambda lib: lib.lexsort(lib.asarray([2, 1])),
+        lambda lib: lib.lexsort(lib.asarray([[2, 1], [1, 1]])),
+    ],
+)
+def test_operands_without_dimensions(call: Callable[[Any], Any]) -> None:
+    found, expected = call(mm), np.asarray(call(np))
+    assert (found.shape, str(found.dtype)) == (expected.shape, str(expected.dtype))
+    np.testing.assert_array_equal(found, expected)
 
 
 # parameters by position ---------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def _with_options(
         return of_numbers(operation, *given)
     if plain and all(map(is_number, given)):
         with np.errstate(all="ignore"):
-            number: Any = e.OPERATIONS[operation].reference(*given).item()
+            number: Any = np.asarray(e.OPERATIONS[operation].reference(*given)).item()
         return number  # type: ignore[no-any-return]
     if dtype is not None or all(map(is_number, given)):
         element = None if dtype is None else as_dtype(dtype)

@@ -20,7 +20,7 @@ from magmath.api.statistics import any, diff, max, min, std, sum
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.lazy_array import evaluate
-from magmath.core.dtypes import bool_, int64
+from magmath.core.dtypes import bool_, float64, int64
 from magmath.core.integers import require_integer
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, OptionError, RangeError, ShapeError
@@ -30,7 +30,8 @@ from magmath.ops.indexing.gather_scatter import SCATTER_ADD
 
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
     """Return the number of occurrences of each integer from 0 to the largest, or the sum of the
-    weights of its elements. The largest is computed. Raises RangeError for negative integers."""
+    weights of its elements, in float64. The largest is computed. Raises RangeError for negative
+    integers."""
     given = as_array("bincount", x)
     if given.ndim != 1:
         raise ShapeError(
@@ -52,7 +53,13 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
         length = builtins.max(length, int(high) + 1)
     if weights is None:
         return _counts(positions, ones(given.shape, dtype=int64), length)
-    heavy = floating("bincount", weights)
+    heavy = as_array("bincount", weights)
+    if heavy.dtype.kind == "complex":
+        raise DTypeError(
+            f"bincount: takes real weights, was given {heavy.dtype}; count with mm.real(weights) "
+            f"and mm.imag(weights)"
+        )
+    heavy = astype(heavy, float64)
     if heavy.shape != given.shape:
         raise ShapeError(
             f"bincount: needs a weight for each element, was given shapes {given.shape} and "

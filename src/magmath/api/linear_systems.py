@@ -23,7 +23,7 @@ from magmath.errors import MatrixShapeError, OptionError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import scalar
-from magmath.ops.linalg import eigen, least_squares, solvers
+from magmath.ops.linalg import determinants, eigen, least_squares, solvers
 from magmath.ops.linalg.lapack import check_matrix, check_type
 from magmath.ops.linalg.matrix_algebra import identity_matrix
 from magmath.ops.linalg.triangular import SOLVE_TRIANGULAR
@@ -120,13 +120,13 @@ def inv(a: Array) -> Array:
 @dispatch_cached
 def det(a: Array) -> Array:
     """Return the determinant. Its gradient needs a matrix that is not singular."""
-    return Array(apply(solvers.DET, floating("det", a).node, line=user_line()))
+    return Array(apply(determinants.DET, floating("det", a).node, line=user_line()))
 
 
 def slogdet(a: Array) -> SlogdetResult:
     """Return the sign of the determinant (of length 1 or 0) and the log of its absolute value."""
     x = floating("slogdet", a).node
-    sign, log = solvers.slogdet_parts(apply(solvers.SLOGDET, x, line=user_line()))
+    sign, log = determinants.slogdet_parts(apply(determinants.SLOGDET, x, line=user_line()))
     return SlogdetResult(Array(sign), Array(log))
 
 

@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from magmath.api.creation import full
+from magmath.api.creation import full, zeros
 from magmath.api.data_types import astype
 from magmath.api.elementwise import (
     ceil,
@@ -397,7 +397,8 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
             "lexsort: needs at least one key; pass a tuple of arrays, the most important one last"
         )
     arrays = [as_array("lexsort", key) for key in given]
-    arrays = [x if x.ndim else reshape(x, (1,)) for x in arrays]
+    if not any(x.ndim for x in arrays):
+        return zeros((), dtype=int64)
     order = argsort(arrays[0], axis)
     for key in arrays[1:]:
         again = argsort(take_along_axis(key, order, axis), axis)

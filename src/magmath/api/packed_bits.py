@@ -11,7 +11,7 @@ from magmath.arrays.array import Array, as_array
 from magmath.core.dtypes import bool_, uint8
 from magmath.core.shapes import normalize_axis
 from magmath.engine.user_line import user_line
-from magmath.errors import OptionError
+from magmath.errors import DTypeError, OptionError
 from magmath.graph import apply
 from magmath.ops.bits import PACK_BITS, UNPACK_BITS
 
@@ -26,6 +26,10 @@ def packbits(x: Any, /, axis: int | None = None, bitorder: str = "big") -> Array
     which is padded with zeros."""
     _check_order("packbits", bitorder)
     x = as_array("packbits", x)
+    if not (x.dtype.is_integer or x.dtype is bool_):
+        raise DTypeError(
+            f"packbits: takes integers or truth values, was given {x.dtype}; write x != 0"
+        )
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
     dim = normalize_axis("packbits", axis, x.ndim)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from magmath.arrays.array import Array, Operand, as_array
+from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
@@ -73,10 +74,15 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     )
 
 
+def _with_array(name: str, a: Any, b: Any) -> tuple[Any, Any]:
+    """Return the operands, the first one as an array if both are numbers."""
+    return as_array(name, a) if is_number(a) and is_number(b) else a, b
+
+
 @dispatch_cached
 def outer(a: Any, b: Any, out: Any = None) -> Array:
     """Return all products of an element of `a` and one of b, which are flattened: (m, n)."""
-    x, y = promoted_nodes("outer", a, b)
+    x, y = promoted_nodes("outer", *_with_array("outer", a, b))
     x, y = reshape(x, (x.size,)), reshape(y, (y.size,))
     product = Array(contraction.contraction(x, "a", y, "b", "ab", user_line()))
     return stored("outer", product, out)
@@ -91,7 +97,7 @@ def tensordot(a: Any, b: Any, axes: int | Sequence[int | Sequence[int]] = 2) -> 
     the last dimensions of `a`, in order, with the first ones of b. Raises ShapeError if they do not
     fit.
     """
-    x, y = promoted_nodes("tensordot", a, b)
+    x, y = promoted_nodes("tensordot", *_with_array("tensordot", a, b))
     of_a, of_b = _paired_axes(axes, x, y)
     letters = iter(LETTERS)
     in_a = [next(letters) for _ in range(x.ndim)]

@@ -9,6 +9,8 @@ import builtins
 import warnings
 from typing import Any
 
+import numpy as np
+
 from magmath.api.complex_order import complex_extremum
 from magmath.api.creation import asarray, full
 from magmath.api.data_types import astype
@@ -26,6 +28,7 @@ from magmath.api.elementwise import (
 from magmath.api.manipulation import concat, reshape
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.indexing.masked_elements import reduces_selected
+from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
@@ -38,6 +41,7 @@ from magmath.core.dtypes import (
     compute_dtype,
     float64,
     int64,
+    is_same_kind,
     real_dtype,
     uint64,
 )
@@ -74,6 +78,8 @@ def _reduction(
     x = as_array(name, x)
     if dtype is not None and as_dtype(dtype) != x.dtype:
         x = astype(x, dtype)
+    if name in _EXTREMA and initial is not None:
+        initial = _initial_value(name, x, initial)
     if where is not None and where is not True:
         x = _selected(name, x, where, initial)
     axes = reduced_axes(name, axis, x.ndim)
@@ -114,11 +120,23 @@ def _selected(name: str, x: Array, where: Any, initial: Any) -> Array:
     return Array(apply(e.WHERE, mask, wide, other, line=user_line()))
 
 
+def _initial_value(name: str, x: Array, initial: Any) -> Any:
+    """Return the initial value of an extremum in the type of x, which is that of the result, unless
+    the value is of a more general kind."""
+    if isinstance(initial, np.generic):
+        initial = initial.item()
+    if is_number(initial):
+        return bool(initial) if x.dtype is bool_ else initial
+    value = as_array(name, initial)
+    are_integers = value.dtype.is_integer and x.dtype.is_integer
+    is_converted = x.dtype is bool_ or are_integers or is_same_kind(value.dtype, x.dtype)
+    return astype(value, x.dtype) if is_converted else value
+
+
 def _with_initial(
     name: str, x: Array, axes: tuple[int, ...], initial: Any
 ) -> tuple[Array, tuple[int, ...]]:
     """Return x and an initial value that takes part in an extremum, also that of no elements."""
-    initial = bool(initial) if x.dtype is bool_ else initial
     if size_of(x.shape[d] for d in axes) == 0:
         shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape))
         return full(shape, initial, dtype=x.dtype), axes

@@ -372,7 +372,7 @@ _ONE_MORE_LETTER = """
     reshape concat slice take_along scatter_along sort argsort order_statistics
     fft_c2c fft_r2c fft_c2r fft_twiddle
     centred_dot centred_squares max_pool max_pool_select max_pool_scatter sum_pool sum_pool_input
-    cholesky lu qr inv diagonal parity cofactors det slogdet
+    cholesky lu qr inv diagonal parity cofactors cofactors_gradient det slogdet
     eigh eigvalsh eig eigvals svd svdvals pinv
     pack_bits unpack_bits
 """

@@ -33,6 +33,7 @@ from magmath.ops.fft import four_step_fft, fourier
 from magmath.ops.indexing import along_axis, dynamic_slice, gather_scatter
 from magmath.ops.linalg import (
     cholesky,
+    determinants,
     eigen,
     least_squares,
     lu,
@@ -73,6 +74,7 @@ OPERATIONS: dict[str, Operation] = {
     **lu.OPERATIONS,
     **qr.OPERATIONS,
     **solvers.OPERATIONS,
+    **determinants.OPERATIONS,
     **eigen.OPERATIONS,
     **least_squares.OPERATIONS,
     **convolution.OPERATIONS,

@@ -277,11 +277,11 @@ _MAX_EXPONENT = {"float32": 80.0, "float64": 700.0}
 """Numbers whose exponential is finite in a type."""
 
 PARTS = (
-    row("real", "numeric", "{0}", lambda n, g: (astype(g, _x(n).dtype),),
+    row("real", "any", "{0}", lambda n, g: (astype(g, _x(n).dtype),),
         kernel=part_kernel, result=real_dtype, same_bits=same_bits_always,
         of_bools="unchanged",
         summary="The real part of each element."),
-    row("imag", "numeric", "0", _imag_vjp, kernel=part_kernel, result=real_dtype,
+    row("imag", "any", "0", _imag_vjp, kernel=part_kernel, result=real_dtype,
         same_bits=same_bits_always,
         summary="The imaginary part of each element; 0 for real numbers."),
 )  # fmt: skip

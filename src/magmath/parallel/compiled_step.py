@@ -17,7 +17,9 @@ from magmath.engine.traces.captured_arrays import note_update
 from magmath.engine.traces.tracing import Trace
 from magmath.errors import MagmathError
 from magmath.graph import Graph
-from magmath.nn.mixed_precision import check_parameters, check_precision
+from magmath.nn.abstract import call
+from magmath.nn.losses import loss_function
+from magmath.nn.mixed_precision import check_parameters, check_precision, in_compute_type
 from magmath.nn.mixed_precision import precision as in_precision
 from magmath.nn.module import Module, check_module
 from magmath.optim import LossScale, Optimizer
@@ -41,7 +43,8 @@ class CompiledStep:
         step.collect()
 
     loss       a function of the arrays of a batch, which calls the module and returns a 0-d array,
-               the mean over the samples of the batch
+               the mean over the samples of the batch; or a name in `mm.nn.losses.LOSSES`, such as
+               "cross_entropy", for batches `step(inputs, targets)`
     module     a built module
     strategy   as for `Trainer`
     precision  "float32", "mixed-bfloat16" or "mixed-float16", in which modules compute (see
@@ -54,7 +57,7 @@ class CompiledStep:
 
     def __init__(
         self,
-        loss: Callable[..., Array],
+        loss: str | Callable[..., Array],
         module: Module,
         optimizer: Optimizer,
         strategy: StrategyLike = "auto",
@@ -63,10 +66,12 @@ class CompiledStep:
         loss_scale: LossScale | None = None,
     ) -> None:
         check_module("CompiledStep(loss, module, optimizer)", module)
+        if isinstance(loss, str):
+            loss = _loss_of_outputs(loss_function(loss), module)
         if not callable(loss):
             raise MagmathError(
-                f"CompiledStep: the loss is a function of a batch that calls the module, was given "
-                f"{loss!r}; write lambda x, y: mm.nn.cross_entropy(model(x), y)"
+                f"CompiledStep: the loss is a name or a function of a batch that calls the module, "
+                f"was given {loss!r}; write lambda x, y: mm.nn.cross_entropy(model(x), y)"
             )
         self.strategy = as_strategy(strategy)
         self.precision = check_precision("CompiledStep", precision)
@@ -154,3 +159,12 @@ class CompiledStep:
         pairs = trace.assigned
         graph = Graph(tuple(pairs.values()), tuple(pairs), (loss.node,))
         return session.engine().cut(graph)
+
+
+def _loss_of_outputs(loss: Callable[[Any, Any], Array], module: Module) -> Callable[..., Array]:
+    """Return the loss of the module's outputs as a function of inputs and targets, as in `fit`."""
+
+    def of_batch(inputs: Any, targets: Any) -> Array:
+        return loss(in_compute_type(call(module, inputs)), targets)
+
+    return of_batch

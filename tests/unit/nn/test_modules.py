@@ -15,7 +15,7 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import MagmathError, ShapeError, WeightsError
+from magmath.errors import MagmathError, OptionError, ShapeError, WeightsError
 
 POOLS = [("inline", 1), ("shared", 2), ("processes", 2)]
 
@@ -320,8 +320,24 @@ def test_arguments_of_compiled_steps_in_another_order() -> None:
     module, adam = mm.nn.Dense(2), mm.optim.Adam(0.1)
     with pytest.raises(MagmathError, match=r"CompiledStep\(loss, module, optimizer\): 'cross"):
         mm.parallel.CompiledStep(module, "cross_entropy", adam)  # type: ignore[arg-type]
-    with pytest.raises(MagmathError, match="CompiledStep: the loss is a function"):
-        mm.parallel.CompiledStep("cross_entropy", module, adam)  # type: ignore[arg-type]
+    with pytest.raises(MagmathError, match="CompiledStep: the loss is a name or a function"):
+        mm.parallel.CompiledStep(3, module, adam)  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="loss 'entropy' is not known; there are cross_entropy"):
+        mm.parallel.CompiledStep("entropy", module, adam)
+
+
+@pytest.mark.parametrize("precision", [None, "mixed-bfloat16"])
+def test_compiled_steps_take_names_of_losses(precision: str | None) -> None:
+    x, y = np.random.default_rng(1).normal(size=(8, 3)), np.arange(8) % 2
+    losses = []
+    for loss in ("cross_entropy", None):
+        mm.random.seed(2)
+        module = mm.nn.Sequential(mm.nn.Dense(4, activation="relu"), mm.nn.Dense(2)).build((8, 3))
+        given: Any = loss or (lambda x, y, module=module: mm.nn.cross_entropy(module(x), y))
+        step = mm.parallel.CompiledStep(given, module, mm.optim.Adam(0.1), precision=precision)
+        losses.append([float(step(mm.asarray(x, dtype=mm.float32), y)) for _ in range(3)])
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-2 if precision else 1e-6)
+    assert losses[0][-1] < losses[0][0]
 
 
 def test_mistakes_of_states_and_training() -> None:

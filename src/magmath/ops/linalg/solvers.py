@@ -1,4 +1,4 @@
-"""Linear systems, inverses and determinants: records that the passes expand into factorizations.
+"""Linear systems and inverses: records that the passes expand into factorizations.
 
 They are records because of their gradients: the gradient of a solution is another solution and does
 not need the gradient of the factors. A factorization that several of them need, for instance a
@@ -13,15 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from magmath.core.dtypes import DType, real_dtype
+from magmath.core.dtypes import DType
 from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout
-from magmath.ops.concatenation import CONCAT
-from magmath.ops.elementwise import astype, call, real, where
-from magmath.ops.infer_rules import LETTERS, no_gradient
-from magmath.ops.leaves import constant
 from magmath.ops.linalg.lapack import (
     check_system,
     check_type,
@@ -32,12 +28,9 @@ from magmath.ops.linalg.lapack import (
     stacked_axes,
 )
 from magmath.ops.linalg.lu import lu, lu_solve
-from magmath.ops.linalg.matrix_algebra import diagonal, identity_matrix, rows
-from magmath.ops.manipulation import reshape, transpose
+from magmath.ops.linalg.matrix_algebra import identity_matrix
+from magmath.ops.manipulation import transpose
 from magmath.ops.product.contraction import matmul
-from magmath.ops.reductions import BY_NAME
-from magmath.ops.slicing import slice_along
-from magmath.ops.sums import broadcast_to, sum_
 
 
 def no_kernel(call: KernelCall) -> ReadyCall:
@@ -155,183 +148,4 @@ def inv(a: Node) -> Node:
     return apply(INV, a)
 
 
-# determinants -------------------------------------------------------------------------------------
-
-
-def _pivots(a: Node) -> tuple[Node, Node]:
-    """Return the sign of the permutation of a's columns, and the diagonal of L.
-
-    The determinant is the product of both.
-    """
-    packed, n = lu(a), a.shape[-1]
-    order = reshape(real(rows(packed, 0, 1)), (*a.shape[:-2], n))
-    return astype(apply(PARITY, order), a.dtype), diagonal(rows(packed, 1, n + 1))
-
-
-def _parity_reference(order: Any) -> Any:
-    order = np.asarray(order)
-    eye = np.eye(order.shape[-1])
-    signs = [np.linalg.det(eye[order[i].astype(int)]) for i in np.ndindex(*order.shape[:-1])]
-    return np.rint(signs).astype(order.dtype).reshape(order.shape[:-1])
-
-
-PARITY = Operation(  # 1 for even, -1 for odd permutations; each row of a matrix is one
-    name="parity",
-    infer=lambda order: (order.shape[:-1], order.dtype),
-    axes=lambda node: f"{LETTERS[: node.ndim]}.->{LETTERS[: node.ndim]}",
-    reduction=None,
-    vjp=no_gradient,
-    kernel=lapack("parity", tuned=False),
-    native=None,
-    reference=_parity_reference,
-    flops=lambda node: float(node.inputs[0].size),
-)
-
-
-def _product(sign: Node, numbers: Node) -> Node:
-    along = apply(BY_NAME["prod"], numbers, axis=(numbers.ndim - 1,), keepdims=False)
-    return sign * along
-
-
-def _log_size(pivots: Node) -> Node:
-    return sum_(call("log", call("abs", pivots)), (pivots.ndim - 1,))
-
-
-def _determinant(sign: Node, pivots: Node) -> Node:
-    """Return the product of the pivots.
-
-    If it underflows or overflows, return the product of the signs times the exponential of the sum
-    of logarithms.
-    """
-    product, dtype = _product(sign, pivots), real_dtype(pivots.dtype)
-    smallest = constant(float(np.finfo(dtype.name).smallest_normal), dtype)
-    within = call("greater_equal", call("abs", product), smallest)
-    size = astype(call("exp", _log_size(pivots)), pivots.dtype)
-    by_size = _product(sign, call("sign", pivots)) * size
-    return where(call("logical_and", within, call("isfinite", product)), product, by_size)
-
-
-def _by_matrix(scalars: Node, a: Node) -> Node:
-    """Return one number for each matrix times a⁻ᵀ."""
-    return reshape(scalars, (*scalars.shape, 1, 1)) * transpose(inv(a))
-
-
-def _cofactors_expanded(node: Node) -> Node:
-    """Return det(A)·A⁻ᵀ, with zero pivots replaced by rounding errors.
-
-    Both factors have the same pivots, so that a small one cancels. The cofactors are continuous:
-    those of a singular matrix are those of a regular one close to it.
-    """
-    (a,) = node.inputs
-    if not a.size:
-        return a
-    packed, n, dtype = lu(a), a.shape[-1], real_dtype(a.dtype)
-    sign, pivots = _pivots(a)
-    largest = apply(BY_NAME["max"], call("abs", a), axis=(a.ndim - 2, a.ndim - 1), keepdims=True)
-    largest = reshape(largest, (*a.shape[:-2], 1))
-    scale = where(call("greater", largest, constant(0, dtype)), largest, constant(1, dtype))
-    zero = call("equal", call("abs", pivots), constant(0, dtype))
-    rounding = scale * constant(float(np.finfo(dtype.name).eps), dtype)
-    added = astype(where(zero, rounding, constant(0, dtype)), a.dtype)
-    eye = broadcast_to(identity_matrix(n, n, a), a.shape)
-    factors = rows(packed, 1, n + 1) + reshape(added, (*added.shape, 1)) * eye
-    packed = apply(CONCAT, rows(packed, 0, 1), factors, axis=a.ndim - 2)
-    inverse = lu_solve(packed, eye, transpose=True)
-    return reshape(_determinant(sign, pivots + added), (*a.shape[:-2], 1, 1)) * inverse
-
-
-def _cofactors_vjp(node: Node, g: Node) -> Gradients:
-    """Return det(A)·(⟨G, A⁻ᵀ⟩·A⁻ᵀ - A⁻ᵀ·Gᵀ·A⁻ᵀ), which needs a regular matrix."""
-    (a,) = node.inputs
-    inverse = transpose(inv(a))
-    along = sum_(g * inverse, (a.ndim - 2, a.ndim - 1))
-    determinant = apply(DET, a)
-    first, second = (reshape(x, (*a.shape[:-2], 1, 1)) for x in (determinant * along, determinant))
-    return (first * inverse - second * matmul(matmul(inverse, transpose(g)), inverse),)
-
-
-def _cofactors_reference(a: Any) -> Any:
-    return np.linalg.det(a)[..., None, None] * np.swapaxes(np.linalg.inv(a), -1, -2)
-
-
-COFACTORS = Operation(  # the derivatives of det(A) by the elements of A
-    name="cofactors",
-    infer=square_infer("inv"),
-    axes=stacked_axes,
-    reduction=None,
-    vjp=_cofactors_vjp,
-    kernel=no_kernel,
-    native=None,
-    reference=_cofactors_reference,
-    flops=lambda node: 0.0,
-    lower_to=_cofactors_expanded,
-)
-
-
-def _det_vjp(node: Node, g: Node) -> Gradients:
-    (a,) = node.inputs
-    return (reshape(g, (*g.shape, 1, 1)) * apply(COFACTORS, a),)
-
-
-DET = Operation(
-    name="det",
-    infer=square_infer("det", lambda shape: shape[:-2]),
-    axes=stacked_axes,
-    reduction=None,
-    vjp=_det_vjp,
-    kernel=no_kernel,
-    native=None,
-    reference=np.linalg.det,
-    flops=lambda node: 0.0,
-    lower_to=lambda node: _determinant(*_pivots(node.inputs[0])),
-)
-
-
-def _slogdet_axes(node: Node) -> str:
-    letters = LETTERS[: node.ndim - 1]
-    return f"{letters}..->{letters}."
-
-
-def _slogdet_expanded(node: Node) -> Node:
-    sign, pivots = _pivots(node.inputs[0])
-    parts = _product(sign, call("sign", pivots)), astype(_log_size(pivots), node.dtype)
-    return apply(CONCAT, *[reshape(x, (*x.shape, 1)) for x in parts], axis=node.ndim - 1)
-
-
-def slogdet_parts(packed: Node) -> tuple[Node, Node]:
-    """Return the sign of the determinant and the logarithm of its absolute value."""
-    sign, log = (
-        reshape(slice_along(packed, packed.ndim - 1, i, i + 1), packed.shape[:-1]) for i in (0, 1)
-    )
-    return sign, real(log)
-
-
-def _slogdet_vjp(node: Node, g: Node) -> Gradients:
-    """Return the cotangent. The logarithm changes by Re tr(A⁻¹·dA), a complex sign by Im tr(A⁻¹·dA)
-    times i times the sign."""
-    (a,) = node.inputs
-    sign, _ = slogdet_parts(node)
-    by_sign, by_log = slogdet_parts(g)
-    scalars = astype(by_log, a.dtype)
-    if node.dtype.kind == "complex":
-        turn = real(by_sign * sign * 1j)
-        scalars = scalars + astype(turn, node.dtype) * -1j
-    return (_by_matrix(scalars, a),)
-
-
-SLOGDET = Operation(  # det(A) / |det(A)|, 0 for a singular matrix, and log |det(A)|
-    name="slogdet",
-    infer=square_infer("slogdet", lambda shape: (*shape[:-2], 2)),
-    axes=_slogdet_axes,
-    reduction=None,
-    vjp=_slogdet_vjp,
-    kernel=no_kernel,
-    native=None,
-    reference=lambda a: np.stack(np.linalg.slogdet(a), -1),
-    flops=lambda node: 0.0,
-    lower_to=_slogdet_expanded,
-)
-
-OPERATIONS = {
-    operation.name: operation for operation in (SOLVE, INV, PARITY, COFACTORS, DET, SLOGDET)
-}
+OPERATIONS = {operation.name: operation for operation in (SOLVE, INV)}
