@@ -11,6 +11,8 @@ CONCRETE_BASES = {
     "api/distributions.py": ["Distributions"],
     "arrays/array.py": ["Array"],
     "arrays/lazy_array.py": ["LazyArray"],
+    "arrays/number_protocols.py": ["NumberProtocols"],
+    "arrays/protocols/interchange_protocols.py": ["InterchangeProtocols"],
     "arrays/protocols/methods.py": ["Methods"],
     "arrays/protocols/operators.py": ["Operators"],
     "arrays/variables/variable.py": ["Variable"],

@@ -7,17 +7,14 @@ when it is needed: by printing, conversion, a truth test, or `evaluate`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import ref
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from magmath.arrays.exports import printing
-from magmath.arrays.exports.dlpack import CPU, to_dlpack
 from magmath.arrays.exports.pickling import restored_leaf, values_of
-from magmath.arrays.indexing.element_reads import element_of
 from magmath.arrays.indexing.masked_elements import masked_elements, with_item
 from magmath.arrays.indexing.masks import UnknownCount
 from magmath.arrays.indexing.number_items import with_python_numbers
@@ -40,26 +37,30 @@ from magmath.arrays.indexing.subscripts import getitem, known_part
 from magmath.arrays.inputs.conversion import bind_layout
 from magmath.arrays.inputs.operands import (
     OPERANDS,
+    OPERATOR_FRAMES,
     combined,
     node_of_value,
+    operator_node,
     promoted_nodes,
+    unary_node,
     unpromoted_nodes,
     written_operand,
 )
-from magmath.arrays.lazy_array import LazyArray, evaluate, note_value_read
+from magmath.arrays.lazy_array import LazyArray, evaluate
+from magmath.arrays.number_protocols import NumberProtocols
 from magmath.arrays.protocols.dispatch_cache import (
     dispatch_cached,
     note_operator,
     repeated_operator,
 )
+from magmath.arrays.protocols.interchange_protocols import InterchangeProtocols
 from magmath.arrays.protocols.methods import Methods
 from magmath.arrays.protocols.namespace import array_namespace
-from magmath.arrays.protocols.numpy_protocols import call_function, call_ufunc
 from magmath.arrays.protocols.operators import Operators
 from magmath.arrays.storage.element_storage import ViewStep
+from magmath.arrays.storage.update_errors import unread_write_error, update_error
 from magmath.arrays.temporary_references import (
     TEMPORARY,
-    TEMPORARY_NUMBER,
     TEMPORARY_TARGET,
     TEMPORARY_UPDATE,
 )
@@ -73,22 +74,19 @@ from magmath.arrays.views import (
     prepare_shared_write,
 )
 from magmath.core.calling_instruction import BINARY, ITEM_WRITES, calling_instruction
-from magmath.core.dtypes import DType, as_dtype, bool_, int8, is_same_kind, real_dtype
+from magmath.core.dtypes import DType, as_dtype, is_same_kind, real_dtype
 from magmath.core.foreign_names import METHODS, hint, missing_attribute
 from magmath.core.missing_numpy_names import alias_hint
 from magmath.core.promotion import floating_dtype
 from magmath.core.type_aliases import Number
 from magmath.diagnostics.explain import explain_node
 from magmath.engine import session
-from magmath.engine.devices import check_device
 from magmath.engine.traces import tracing
 from magmath.engine.user_line import user_line
-from magmath.errors import DTypeError, MagmathError, ScalarError, ShapeError
+from magmath.errors import DTypeError
 from magmath.graph import Node, applied, apply
 from magmath.layout import Layout, Rule
 from magmath.ops import elementwise as e
-from magmath.ops import leaves
-from magmath.ops.creation import full
 from magmath.ops.infer_rules import require_kind
 from magmath.ops.linalg.matrix_algebra import matrix_transpose
 from magmath.ops.product import contraction
@@ -102,17 +100,13 @@ Operand: TypeAlias = (
 )
 
 
-NAMED = sys.maxsize
-"""A number of references that only an array with a name has."""
-BINARY_FRAMES = 4
-"""Frames from `user_line` to the user's: `_combined`, `_binary` or `_update`, and the operator."""
 FUNCTION_FRAMES = 3
-"""The same from `binary`."""
+"""Frames from `user_line` to the caller of `binary`."""
 REFLECTED_FRAMES = 3
-"""The same from `_reflected`."""
+"""The same for `_reflected` and the operator."""
 
 
-class Array(LazyArray, Operators["Array"], Methods["Array"]):
+class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["Array"]):
     """An n-dimensional array, distributed over the workers by its layout.
 
     Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`,
@@ -138,119 +132,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             where = hint(METHODS, name) or here or alias_hint(name)
             raise missing_attribute("'Array' object", name, where)
 
-    @property
-    def device(self) -> str:
-        """The device kind of the workers."""
-        return session.engine().pool.topology.device
-
-    # values ---------------------------------------------------------------------------------
-
-    def __array__(
-        self, dtype: DTypeLike | None = None, copy: bool | None = None
-    ) -> np.ndarray[Any, Any]:
-        if copy is False:
-            raise ValueError(
-                "the workers store the array: NumPy needs a copy of it"
-                "; leave `copy` out, or use np.asarray(x)"
-            )
-        values = self.numpy()
-        return values if dtype is None else values.astype(dtype, copy=False)
-
-    def _scalar(self, kind: str, references: int = NAMED) -> Any:
-        """Return the value of a 0-d array as a number; that of an array without a name, which has
-        few references, is not kept."""
-        if self.size != 1 or (self.ndim and kind != "bool"):
-            reduced = "mm.any(x) or mm.all(x)" if kind == "bool" else "mm.sum(x)"
-            raise ScalarError(
-                f"{kind}(): needs a 0-d array, this one has shape {self.shape}; take one element, "
-                f"or reduce them, as {reduced} does"
-            )
-        if references <= TEMPORARY_NUMBER[kind] and self._leaf is None:
-            value = element_of(self._node)
-            if value is not None:
-                if tracing.current() is not None:
-                    note_value_read(self._node)
-                return value
-        return self.numpy().item()
-
-    def __float__(self) -> float:
-        references = sys.getrefcount(self)
-        return float(self._scalar("float", references))
-
-    def __int__(self) -> int:
-        references = sys.getrefcount(self)
-        return int(self._scalar("int", references))
-
-    def __round__(self, digits: int | None = None) -> int | float:
-        """Return the value of a 0-d array as a number that is rounded as `round` does."""
-        rounded: int | float = round(self._scalar("item"), digits)
-        return rounded
-
-    def __complex__(self) -> complex:
-        references = sys.getrefcount(self)
-        return complex(self._scalar("complex", references))
-
-    def __bool__(self) -> bool:
-        references = sys.getrefcount(self)
-        return bool(self._scalar("bool", references))
-
-    def __index__(self) -> int:
-        if not self.dtype.is_integer:
-            raise TypeError(
-                f"only integer arrays can be an index, this one is {self.dtype}"
-                "; convert it with int(x) or mm.astype(x, mm.int64)"
-            )
-        references = sys.getrefcount(self)
-        return int(self._scalar("index", references))
-
-    def __format__(self, specification: str) -> str:
-        if not specification:
-            return str(self)
-        if self.size != 1:
-            raise ScalarError(
-                f"format: {specification!r} is for one number, this array has shape {self.shape}; "
-                f"write f'{{x[0]:{specification}}}', or round all of them: mm.round(x, 2)"
-            )
-        return format(self.item(), specification)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        return call_ufunc(ufunc, method, inputs, options)
-
-    def __array_function__(
-        self,
-        function: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any],
-        options: Mapping[str, Any],
-    ) -> Any:
-        if not all(issubclass(one, (Array, np.ndarray)) for one in types):
-            return NotImplemented
-        return call_function(function, args, options)
-
-    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
-        return array_namespace(api_version)
-
-    def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
-        return to_dlpack(self, stream, max_version, dl_device, copy)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return CPU
-
-    def to_device(self, device: object, /, *, stream: Any = None) -> Array:
-        """Return this array if `device` is the pool's device, otherwise raise DeviceError."""
-        check_device("to_device", device)
-        if stream is not None:
-            raise ValueError(
-                f"to_device: takes no stream, was given {stream!r}; leave `stream` out"
-            )
-        return self
+    # elements -------------------------------------------------------------------------------
 
     def item(self, *index: Any) -> Number:
         """Return the value of an array of one element, or of the element at an index, as a number.
@@ -268,29 +150,11 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             value = (self.reshape(()) if self.size == 1 else self)._scalar("item")
         return value
 
-    def tobytes(self) -> bytes:
-        """Return the values as bytes, in C order."""
-        return self.numpy().tobytes()
-
-    def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
-        """Write the values, fetched to this process, as bytes or text to a file, as NumPy does."""
-        self.numpy().tofile(fid, sep, format)
-
-    @property
-    def itemsize(self) -> int:
-        """The size of an element in bytes."""
-        return self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        """The size of all elements in bytes."""
-        return self.size * self.dtype.itemsize
-
     @property
     def base(self) -> Array | None:
         """The array whose elements this one shares, if it is a view of an array with a name."""
-        found = base_of(self)
-        return found if isinstance(found, Array) else None
+        base = base_of(self)
+        return base if isinstance(base, Array) else None
 
     @property
     def flat(self) -> Array:
@@ -330,10 +194,6 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
                 f"x.astype(mm.complex128)"
             )
         self[...] = _with_parts(real_dtype(self.dtype), self.real, value)
-
-    def tolist(self) -> Any:
-        """Return the values as nested Python lists."""
-        return self.numpy().tolist()
 
     def __len__(self) -> int:
         if not self.shape:
@@ -443,10 +303,10 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         try:
             node, part = getitem(self.node, key)
         except UnknownCount:
-            elements: Any = masked_elements(self, key)
-            if elements is None:
+            masked: Any = masked_elements(self, key)
+            if masked is None:
                 raise
-            return elements  # type: ignore[no-any-return]
+            return masked  # type: ignore[no-any-return]
         selected = Array(node)
         if part is not None and part.is_view:
             link(self, selected, part)
@@ -456,44 +316,45 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         has_no_name = sys.getrefcount(self) <= TEMPORARY_TARGET
-        unnamed = isinstance(value, Array) and sys.getrefcount(value) <= TEMPORARY
-        if (has_no_name or unnamed) and calling_instruction(1) not in ITEM_WRITES:
-            has_no_name = unnamed = False
+        value_has_no_name = isinstance(value, Array) and sys.getrefcount(value) <= TEMPORARY
+        if (has_no_name or value_has_no_name) and calling_instruction(1) not in ITEM_WRITES:
+            has_no_name = value_has_no_name = False
         if has_no_name and (self.view_of is None or len(self.view_of.storage.arrays()) == 1):
-            raise MagmathError(
-                "x[i] = v: no name refers to the array x, so what is written could not be read; if "
-                "x is y[k] for an array of positions or a mask k, it is a copy of elements of y: "
-                "write into y with one key, or give x a name"
-            )
-        if unnamed:
+            raise unread_write_error()
+        if value_has_no_name:
             value.view_of = None  # not read after the write
         key = with_python_numbers(key)
         element = write_element(self, key, value)
         if element is not None:
             self._updated(element)
             return
-        source, part = self._leaf, known_part(self.node, key)
+        former, part = self._leaf, known_part(self.node, key)
         leaf = stored_write(self, key, part, value)
         self._updated(with_item(self, key, value) if leaf is None else leaf)
         if self._leaf is not None:
             if leaf is None:
-                note_write(source, key, part, value, self)
-                note_written_element(source, key, value, self)
+                note_write(former, key, part, value, self)
+                note_written_element(former, key, value, self)
             return
-        source = None  # an evaluation counts references
+        former = None  # an evaluation counts references
         if session.engine().evaluator.should_evaluate_now(
-            [self.node, *([value.node] if unnamed else [])]
+            [self.node, *([value.node] if value_has_no_name else [])]
         ):
-            written = ref(self._node)
-            try:
-                self.evaluated()
-            except BaseException:
-                node = self.node
-                interrupted = node is written() and node.value is None
-                if interrupted and node.operation.overwrites_first:  # nothing written
-                    former = Array(node.inputs[0])
-                    self._node, self._leaf = former._node, former._leaf
-                raise
+            self._evaluate_write()
+
+    def _evaluate_write(self) -> None:
+        """Compute the array after a write. If this is interrupted before anything was written, the
+        array has its former value again."""
+        written = ref(self._node)
+        try:
+            self.evaluated()
+        except BaseException:
+            node = self.node
+            is_interrupted = node is written() and node.value is None
+            if is_interrupted and node.operation.overwrites_first:
+                former = Array(node.inputs[0])
+                self._node, self._leaf = former._node, former._leaf
+            raise
 
     def __pos__(self) -> Array:
         require_kind("positive", "numeric", self.dtype)
@@ -516,10 +377,10 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         return unary(operation, self)
 
     def _binary(self, operation: str, other: Any) -> Array:
-        node: Any = repeated_operator(operation, self, other, BINARY_FRAMES)
+        node: Any = repeated_operator(operation, self, other, OPERATOR_FRAMES)
         if node is not None:
             return Array(node)
-        node = self._combined(operation, other)
+        node = operator_node(operation, self, other)
         if not isinstance(node, Node):
             return node  # type: ignore[no-any-return]
         result = Array(node)
@@ -530,9 +391,9 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         has_no_name = self.view_of is not None and sys.getrefcount(self) <= TEMPORARY_UPDATE
         if has_no_name and calling_instruction(2) == BINARY:
             self.view_of = None  # the x[i] of x[i] += v, which Python writes into x itself
-        node: Any = repeated_operator(operation, self, other, BINARY_FRAMES)
+        node: Any = repeated_operator(operation, self, other, OPERATOR_FRAMES)
         if node is None:
-            node = self._combined(operation, other)
+            node = operator_node(operation, self, other)
             if not isinstance(node, Node):
                 return node  # type: ignore[no-any-return]
             leaf = session.eager_leaf(node)
@@ -543,40 +404,16 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
             return Array(node)  # a number, which binds the name to another one
         return self._updated(self._in_own_type(node))
 
-    def _combined(self, operation: str, other: Any) -> Any:
-        """Return the node of an operation on this array and an operand.
-
-        Returns NotImplemented for objects that are no operands.
-        """
-        if not isinstance(other, OPERANDS):
-            if operation in _DEFINED_FOR_ANY_OBJECT and (
-                other is None or isinstance(other, (str, bytes))
-            ):
-                return self._compared_to_non_number(operation == "not_equal")
-            return NotImplemented
-        if operation == "power" and type(other) is int and other == 2:
-            square = e.OPERATIONS["square"]  # rounded exactly
-            node = e.astype(self._node, int8) if self.dtype is bool_ else self._node
-            return applied(square, (node,), user_line(BINARY_FRAMES))
-        return combined(operation, promoted_nodes(operation, self, other), user_line(BINARY_FRAMES))
-
     def _reflected(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
             return NotImplemented  # type: ignore[no-any-return]
-        leaf = repeated_operator(operation, other, self, BINARY_FRAMES)
+        leaf = repeated_operator(operation, other, self, OPERATOR_FRAMES)
         if leaf is not None:
             return Array(leaf)
         inputs = promoted_nodes(operation, other, self)
         result = Array(combined(operation, inputs, user_line(REFLECTED_FRAMES)))
         note_operator(operation, other, self, result._leaf)
         return result
-
-    def _compared_to_non_number(self, differs: bool) -> Node:
-        """Return the node of `==` or `!=` with None or text, which no number equals.
-
-        As in NumPy, it is the same truth value for every element.
-        """
-        return full(self.shape, leaves.constant(differs, bool_))
 
     def _in_own_type(self, node: Node) -> Node:
         """Return the new value of an update in place in the type of this array, if it is of the
@@ -589,7 +426,7 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
         """Make this a handle on another value of the same shape and type, as `a += b` does."""
         old = self._node
         if node.shape != old.shape or node.dtype is not old.dtype:
-            raise _update_error(old, node)
+            raise update_error(old, node)
         del old  # an evaluation counts references
         share = None if self.view_of is None else prepare_shared_write(self)
         self.refer_to_updated(node)
@@ -606,10 +443,9 @@ class Array(LazyArray, Operators["Array"], Methods["Array"]):
 def copy_of(array: Array, layout: Layout | None = None) -> Array:
     """Return a new array with the same values and its own memory, in `layout` if one is given; of a
     number another number."""
-    made = redistributed(
-        Array(apply(e.ASTYPE, array.node, dtype=array.dtype, line=user_line())), layout
-    )
-    return made if array.view_of is None else as_memory(made)
+    copied = Array(apply(e.ASTYPE, array.node, dtype=array.dtype, line=user_line()))
+    placed = redistributed(copied, layout)
+    return placed if array.view_of is None else as_memory(placed)
 
 
 def rearranged(array: Array, step: ViewStep) -> Array:
@@ -636,7 +472,6 @@ def redistributed(array: Array, layout: Layout | None) -> Array:
 
 
 _MATRICES = (LazyArray, np.ndarray, list, tuple)
-_DEFINED_FOR_ANY_OBJECT = ("equal", "not_equal")
 
 
 def binary(operation: str, x: Any, y: Any) -> Array:
@@ -657,16 +492,7 @@ def unary(operation: str, x: Array) -> Array:
     """Apply an element-wise operation to one array."""
     if x.is_weak:
         return x._unary(operation)
-    node = x.node
-    if operation in e.FLOATING:
-        node = e.astype(node, floating_dtype(node.dtype))
-    elif node.dtype is bool_:
-        of_bools = e.OF_BOOLS.get(operation)
-        if of_bools == "unchanged":
-            return Array(node)
-        if of_bools == "int8":
-            node = e.astype(node, int8)
-    return Array(applied(e.OPERATIONS[operation], (node,), user_line()))
+    return Array(unary_node(operation, x.node, user_line()))
 
 
 def floating(operation: str, x: Any) -> Array:
@@ -694,20 +520,6 @@ def as_arrays(operation: str, *values: Any) -> list[Array]:
 @dispatch_cached
 def _product(x: Any, y: Any) -> Array:
     return Array(contraction.matmul(*promoted_nodes("matmul", x, y), line=user_line()))
-
-
-def _update_error(old: Node, new: Node) -> MagmathError:
-    """Return the error for an update in place that would change the shape or type of an array."""
-    if new.shape != old.shape:
-        return ShapeError(
-            f"update in place: the array has shape {old.shape}, its new value would have "
-            f"{new.shape}; write a = a + b for an array of another shape"
-        )
-    return DTypeError(
-        f"update in place: the array is {old.dtype}, which must not change, and with this operand "
-        f"its new value would be {new.dtype}; convert the operand, as in "
-        f"a += b.astype(mm.{old.dtype}), or write a = a + b for an array of another type"
-    )
 
 
 def _with_parts(dtype: DType, real: Any, imag: Any) -> Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from types import NotImplementedType
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from magmath.graph.operation import Line
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
 from magmath.ops.concatenation import CONCAT
+from magmath.ops.creation import full
 from magmath.ops.manipulation import reshape
 from magmath.ops.torch_gaps import negative_power
 
@@ -41,6 +43,42 @@ FLOAT_SCALARS: dict[type, DType] = {np.float32: float32, np.float64: float64}
 """NumPy's floating-point scalars, which take part like Python numbers in operations with arrays of
 their own type."""
 _COMPARING = ALIGNED | {"isin", "searchsorted"}  # the operations that only compare operands
+
+
+_COMPARES_ANY_OBJECT = ("equal", "not_equal")
+OPERATOR_FRAMES = 4
+"""Frames from `user_line` to the user's: `operator_node`, `Array._binary` or `_update`, and the
+operator."""
+
+
+def operator_node(operation: str, x: LazyArray, other: Any) -> Node | NotImplementedType:
+    """Return the node of an operator on an array and an operand on its right; NotImplemented for
+    objects that are no operands.
+
+    `==` and `!=` with None or text, which no number equals, are the same for every element, as in
+    NumPy.
+    """
+    if not isinstance(other, OPERANDS):
+        if operation in _COMPARES_ANY_OBJECT and (other is None or isinstance(other, (str, bytes))):
+            return full(x.shape, leaves.constant(operation == "not_equal", bool_))
+        return NotImplemented
+    line = user_line(OPERATOR_FRAMES)
+    if operation == "power" and type(other) is int and other == 2:  # square is rounded exactly
+        return unary_node("square", x._node, line)
+    return combined(operation, promoted_nodes(operation, x, other), line)
+
+
+def unary_node(operation: str, x: Node, line: Line) -> Node:
+    """Return the node of an element-wise operation on one array, converted as NumPy does."""
+    if operation in e.FLOATING:
+        x = e.astype(x, floating_dtype(x.dtype))
+    elif x.dtype is bool_:
+        of_bools = e.OF_BOOLS.get(operation)
+        if of_bools == "unchanged":
+            return x
+        if of_bools == "int8":
+            x = e.astype(x, int8)
+    return applied(e.OPERATIONS[operation], (x,), line)
 
 
 def combined(operation: str, inputs: tuple[Node, ...], line: Line) -> Node:
@@ -83,27 +121,27 @@ def promoted_nodes(operation: str, *values: Any) -> tuple[Node, ...]:
                 return leaves.scalar(x, node.dtype), node
             if FLOAT_SCALARS.get(first) is node.dtype:
                 return leaves.scalar(float(x), node.dtype), node
-    found: list[Any] = []
+    operands: list[Any] = []
     kinds: list[DType | type] = []
     for value in values:
         kind: DType | type = type(value)
         if kind not in _NUMBER_CLASSES:
             value, kind = operand_and_kind(operation, value)
-        found.append(value)
+        operands.append(value)
         kinds.append(kind)
-    if _NUMBER_CLASSES.issuperset(kinds) and all(map(is_number, found)):
+    if _NUMBER_CLASSES.issuperset(kinds) and all(map(is_number, operands)):
         numbers = ", ".join(map(repr, values))
         raise TypeError(
             f"{operation}: needs an array, was given {numbers}; make one with mm.asarray(x)"
         )
     dtype = _operand_type(DEFAULT.floating, operation, *kinds)
     if dtype.is_integer and operation not in _COMPARING:
-        dtype = _with_lists(dtype, found)
-    if operation == "power" and dtype.is_integer and is_number(found[1]) and found[1] < 0:
-        raise negative_power(found[1])
+        dtype = _with_lists(dtype, operands)
+    if operation == "power" and dtype.is_integer and is_number(operands[1]) and operands[1] < 0:
+        raise negative_power(operands[1])
     if operation in _COMPARING and dtype.is_integer:
-        dtype, found = comparable_operands(operation, dtype, found, kinds)
-    return tuple([node_of(operation, value, dtype) for value in found])
+        dtype, operands = comparable_operands(operation, dtype, operands, kinds)
+    return tuple([node_of(operation, value, dtype) for value in operands])
 
 
 def _with_lists(dtype: DType, operands: Sequence[Any]) -> DType:
@@ -174,7 +212,7 @@ def joined(operation: str, values: Sequence[Any]) -> Node:
 
 
 def node_of(operation: str, value: Any, dtype: DType) -> Node:
-    """Return the node of an operand that `operand` returned, converted to `dtype`."""
+    """Return the node of an operand that `operand_and_kind` returned, converted to `dtype`."""
     if isinstance(value, Node):
         return value if value.dtype is dtype else e.astype(value, dtype)
     if isinstance(value, NumberList):
@@ -188,10 +226,11 @@ def written_operand(dtype: DType, value: Any) -> Node:
     As in an update in place, values of the same kind, or of a less general one, are converted.
     Raises DTypeError for others.
     """
-    given = value if isinstance(value, OPERANDS) else leaf_of_values(value)
-    if dtype is bool_ and is_number(given):
-        given = bool(given)  # as in NumPy: visited[i] = 1
-    value, kind = operand_and_kind("indexing", given)
+    if not isinstance(value, OPERANDS):
+        value = leaf_of_values(value)
+    elif dtype is bool_ and is_number(value):
+        value = bool(value)  # as in NumPy: visited[i] = 1
+    value, kind = operand_and_kind("indexing", value)
     offered = kind if isinstance(kind, DType) else common_dtype(dtype, kind)
     if not is_same_kind(offered, dtype):
         loses_part = offered.kind == "complex"
