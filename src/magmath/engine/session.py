@@ -222,7 +222,7 @@ def eager_leaf(node: Node) -> Node | None:
     """Return an input leaf with the value of a new node if it is small and computed at once;
     otherwise, and without a pool, None."""
     engine = _engine
-    return None if engine is None else engine.eager_arrays.leaf_of(node)
+    return None if engine is None else engine.eager_arrays.leaf_of_new_node(node)
 
 
 def dispatching() -> EagerArrays | None:

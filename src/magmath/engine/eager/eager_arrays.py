@@ -22,7 +22,7 @@ import numpy as np
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import DTYPES, DType, bfloat16
-from magmath.core.type_aliases import Number
+from magmath.engine.eager.read_operands import ReadOperands
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.traces import tracing
 from magmath.graph import (
@@ -30,15 +30,10 @@ from magmath.graph import (
     Node,
     Provenance,
     Recipe,
-    RecordedOperand,
     Shape,
     set_value,
-    weak_operand,
 )
-from magmath.graph.operation import NO_ATTRIBUTES, Line, Operation
-from magmath.graph.provenance.recipe import NumberStep, RecipeEntry, RecipeStep
-from magmath.graph.provenance.recorded_operands import operand_of_array
-from magmath.graph.signature import Signature
+from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import Layout
 from magmath.ops.creation import FULL, IOTA
 from magmath.ops.elementwise import ARGUMENT, STOP_GRADIENT
@@ -66,7 +61,6 @@ MAX_READ = 1 << 20
 """Bytes of the largest operand: a sum or a product may read more than it writes."""
 _MAX_LAYOUTS = 4096
 _MAX_CALLS = 8192
-_NUMBER, _CONSTANT = -1, -2  # in a pattern: a number of the user's code, and of a function's own
 _CREATIONS = frozenset({FULL, IOTA})
 """Operations on numbers alone."""
 _DTYPES = {np.dtype(name): dtype for name, dtype in DTYPES.items() if dtype is not bfloat16}
@@ -77,28 +71,20 @@ _NEVER: Mapping[Any, Recipe] = MappingProxyType({})
 
 @final
 class _Attempt:
-    """The computation of a node.
+    """The attempt to compute a node with its pending operands.
 
     is_needed     its value is needed now
     is_assigned   it is assigned, so that operands without other references are parts of it
-    made          the leaves of pending operands
+    leaves        the leaves of the pending operands that were computed
     reads_stored  it reads a stored array
     """
 
-    __slots__ = ("is_assigned", "is_needed", "made", "reads_stored")
+    __slots__ = ("is_assigned", "is_needed", "leaves", "reads_stored")
 
     def __init__(self, *, is_needed: bool = False, is_assigned: bool = False) -> None:
         self.is_needed, self.is_assigned = is_needed, is_assigned
-        self.made: dict[Node, Node] = {}
+        self.leaves: dict[Node, Node] = {}
         self.reads_stored = False
-
-
-_Position = int | tuple[int, Signature | None]
-"""The position of a leaf; of a transposed one in addition the signature of the transposition."""
-_Read = tuple[list["np.ndarray[Any, Any]"], list[Node], list[Number], list[_Position], list[Node]]
-"""The operands of a node: their values, the different leaves and the numbers among them, for each
-operand the position of its leaf, `_NUMBER` or `_CONSTANT`, and the transposes. No class, since each
-operation makes one."""
 
 
 @final
@@ -143,11 +129,11 @@ class EagerArrays:
         from magmath.executor.eager_program import EagerProgram
 
         graph = merge_equal(expand(graph, self._kernels.has_function))
-        given = {*arrays, *numbers}
-        made = [x for x in graph.nodes if x not in given]
-        if any(graph.targets) or len(made) > MAX_STEPS or not all(map(self._is_step, made)):
+        leaves = {*arrays, *numbers}
+        steps = [x for x in graph.nodes if x not in leaves]
+        if any(graph.targets) or len(steps) > MAX_STEPS or not all(map(self._is_step, steps)):
             return None
-        if not all(x.dtype is not bfloat16 for x in given):
+        if any(x.dtype is bfloat16 for x in leaves):
             return None
         return EagerProgram(self._kernels, graph.nodes, arrays, numbers, graph.outputs)
 
@@ -169,7 +155,7 @@ class EagerArrays:
         data = RemoteArray(self.pool, None, shape, dtype, layout, None, values.copy(order="C"))
         return input_leaf(shape, dtype, layout, data)
 
-    def leaf_of(self, node: Node) -> Node | None:
+    def leaf_of_new_node(self, node: Node) -> Node | None:
         """Return an input leaf with the value of a new node, or None if it stays pending."""
         signature = node.signature
         if (
@@ -184,20 +170,18 @@ class EagerArrays:
         if self.pool.closed or operation in _CREATIONS:
             return None
         if signature.recipes is not None and not operation.is_random:
-            read = self._read(node.inputs)
-            if read is not None:
-                _, leaves, _, _, _ = read
-                if leaves:
-                    try:
-                        return self._result(node, read)
-                    except Exception as error:
-                        add_user_line(error)
-                        raise
+            operands = self._read(node.inputs)
+            if operands is not None and operands.leaves:
+                try:
+                    return self._result(node, operands)
+                except Exception as error:
+                    add_user_line(error)
+                    raise
         if _is_of_numbers(node):  # it belongs to no pool until its value is needed
             return None
-        return self._attempted(node, _Attempt())
+        return self._attempt(node, _Attempt())
 
-    def value_leaf(self, node: Node) -> Node | None:
+    def leaf_of_needed_node(self, node: Node) -> Node | None:
         """Return an input leaf with the value of a pending node that is needed now, or None if a
         program computes it.
 
@@ -205,7 +189,7 @@ class EagerArrays:
         """
         if node.reads_version or node.depth > MAX_DEPTH_NEEDED or self.pool.closed:
             return None
-        return self._attempted(node, _Attempt(is_needed=True))
+        return self._attempt(node, _Attempt(is_needed=True))
 
     def assigned_value(self, node: Node, layout: Layout) -> RemoteArray | None:
         """Return the value of a pending node that is assigned to a variable of this layout, or None
@@ -217,29 +201,34 @@ class EagerArrays:
         if array is not None or node.depth > MAX_DEPTH or self.pool.closed:
             return None
         try:
-            leaf = self._computed(node, _Attempt(is_assigned=True))
+            leaf = self._compute(node, _Attempt(is_assigned=True))
         except Exception:  # the usual way raises the error
             return None
         data: RemoteArray | None = None if leaf is None else leaf.value
         return data if data is not None and data.layout == layout else None
 
-    def _attempted(self, node: Node, attempt: _Attempt) -> Node | None:
+    def _attempt(self, node: Node, attempt: _Attempt) -> Node | None:
+        """Return an input leaf with the value of a node, and set the values of the operands that
+        were computed with it; None if it stays pending.
+
+        Expressions of numbers alone belong to no pool, so they stay pending until their values are
+        needed, and outlive the pool.
+        """
         try:
-            leaf = self._computed(node, attempt)
+            leaf = self._compute(node, attempt)
         except Exception as error:
             if not (attempt.reads_stored or attempt.is_needed):
                 return None
             add_user_line(error)
             raise
-        # Expressions of numbers alone belong to no pool, so they stay pending until their values
-        # are needed, and outlive the pool.
         if leaf is None or not (attempt.reads_stored or attempt.is_needed):
             return None
-        for operand, known in attempt.made.items():
-            set_value(operand, known)
+        for operand, value_leaf in attempt.leaves.items():
+            set_value(operand, value_leaf)
         return leaf
 
-    def _computed(self, node: Node, attempt: _Attempt) -> Node | None:
+    def _compute(self, node: Node, attempt: _Attempt) -> Node | None:
+        """Return an input leaf with the value of a node; None if it stays pending."""
         signature = node.signature
         if signature is None or signature.nbytes > self.max_eager_bytes:
             return None
@@ -248,52 +237,32 @@ class EagerArrays:
             recipes = signature.recipes = {} if _is_eager(node) else _NEVER
         if recipes is _NEVER or (node.operation.is_random and not attempt.is_needed):
             return None
-        read = self._read(node.inputs, attempt)
-        return None if read is None else self._result(node, read, attempt)
+        operands = self._read(node.inputs, attempt)
+        return None if operands is None else self._result(node, operands, attempt)
 
-    def _result(self, node: Node, read: _Read, attempt: _Attempt | None = None) -> Node | None:
-        """Return an input leaf with the value of a node, given its operands; None if an operation
-        of which it is composed stays pending."""
-        operands, _, _, _, _ = read
+    def _result(
+        self, node: Node, operands: ReadOperands, attempt: _Attempt | None = None
+    ) -> Node | None:
+        """Return an input leaf with the value of a node and the record of its operands; None if an
+        operation of which it is composed stays pending."""
         operation, signature = node.operation, node.signature
         assert signature is not None
         if operation is GRADIENT:
-            values = operands[0].copy()
+            value = operands.values[0].copy()
         elif operation.lower_to is None or self._kernels.has_function(node):
-            values = self._kernels.value_of(node, operands)
+            value = self._kernels.value_of(node, operands.values)
         else:
-            lowered = self._known(expand(Graph((node,))).outputs[0], attempt or _Attempt())
-            if lowered is None:
+            lowered = expand(Graph((node,))).outputs[0]
+            leaf = self._leaf_of_operand(lowered, attempt or _Attempt())
+            if leaf is None:
                 return None
-            values = lowered.value.elements
-        return self._leaf(values, operation, signature, node.inputs, read, node.line)
-
-    def _leaf(
-        self,
-        values: np.ndarray[Any, Any],
-        operation: Operation,
-        signature: Signature,
-        inputs: Sequence[Node],
-        read: _Read,
-        line: Line,
-    ) -> Node:
-        """Return an input leaf with the value of an operation, and record its operands."""
-        _, leaves, numbers, pattern, views = read
+            value = leaf.value.elements
         if operation is STOP_GRADIENT:
             CALL_EFFECTS.count += 1  # its result looks like a constant
-        if not leaves or operation is STOP_GRADIENT:
-            return self.stored_leaf(signature.shape, signature.dtype, values, None)
-        key = tuple(pattern)
-        recipe: Recipe | None = signature.recipes.get(key)
-        if recipe is None:
-            recipe = signature.recipes[key] = _recipe(
-                operation, signature, inputs, pattern, len(leaves)
-            )
-        operands: list[RecordedOperand] = [operand_of_array(x) for x in leaves]
-        if views:
-            operands += map(weak_operand, views)
-        made = Provenance.of(recipe, recipe.last, tuple(operands), line, tuple(numbers))
-        return self.stored_leaf(signature.shape, signature.dtype, values, made)
+        provenance = None
+        if operands.leaves and operation is not STOP_GRADIENT:
+            provenance = operands.provenance(operation, signature, node.inputs, node.line)
+        return self.stored_leaf(signature.shape, signature.dtype, value, provenance)
 
     def stored_leaf(
         self,
@@ -312,17 +281,13 @@ class EagerArrays:
             INPUT, (), NO_ATTRIBUTES, shape, dtype, layout, None, data, None, 0, False, provenance
         )
 
-    def _read(self, inputs: Sequence[Node], attempt: _Attempt | None = None) -> _Read | None:
+    def _read(self, inputs: Sequence[Node], attempt: _Attempt | None = None) -> ReadOperands | None:
         """Return the operands of a node; None if one is pending, large or stored elsewhere, or,
         without an attempt, is neither a stored array nor a number.
 
         The transpose of a stored array is read without a copy, so `x.T @ y` needs none of x.
         """
-        values: list[np.ndarray[Any, Any]] = []
-        leaves: list[Node] = []
-        numbers: list[Number] = []
-        pattern: list[_Position] = []
-        views: list[Node] = []
+        operands = ReadOperands()
         for source in inputs:
             operation = source.operation
             if operation is SCALAR or operation is CONSTANT:
@@ -330,43 +295,33 @@ class EagerArrays:
                 if number is None or source.provenance is not None:  # the value of an expression
                     return None
                 value = self._number(source)
-                numbers.append(number)
-                pattern.append(_NUMBER if operation is SCALAR else _CONSTANT)
-            else:
-                leaf, view = source, None
-                transposes = operation is PERMUTE and source.value is None
-                if transposes and source.inputs[0].operation is INPUT:
-                    leaf, view = source.inputs[0], source
-                if leaf.operation is not INPUT:
-                    known = None if attempt is None else self._known(source, attempt)
-                    if known is None:
-                        return None
-                    leaf, view = known, None
-                elif attempt is not None:
-                    attempt.reads_stored = True
-                data = leaf.value
-                if type(data) is not RemoteArray or data.pool is not self.pool:
-                    return None
-                value = data.elements
                 if value is None:
-                    value = data.local_elements()
-                position = len(leaves)
-                if leaf in leaves:
-                    position = leaves.index(leaf)
-                else:
-                    leaves.append(leaf)
-                if view is None or value is None:
-                    pattern.append(position)
-                else:
-                    value = PERMUTE.reference(value, **view.attributes)
-                    pattern.append((position, view.signature))
-                    views.append(view)
+                    return None
+                operands.add_number(source, number, value)
+                continue
+            leaf, transpose = source, None
+            is_transpose = operation is PERMUTE and source.value is None
+            if is_transpose and source.inputs[0].operation is INPUT:
+                leaf, transpose = source.inputs[0], source
+            if leaf.operation is not INPUT:
+                computed = None if attempt is None else self._leaf_of_operand(source, attempt)
+                if computed is None:
+                    return None
+                leaf, transpose = computed, None
+            elif attempt is not None:
+                attempt.reads_stored = True
+            data = leaf.value
+            if type(data) is not RemoteArray or data.pool is not self.pool:
+                return None
+            value = data.elements
+            if value is None:
+                value = data.local_elements()
             if value is None or value.nbytes > MAX_READ:
                 return None
-            values.append(value)
-        return values, leaves, numbers, pattern, views
+            operands.add_array(leaf, value, transpose)
+        return operands
 
-    def _known(self, node: Node, attempt: _Attempt) -> Node | None:
+    def _leaf_of_operand(self, node: Node, attempt: _Attempt) -> Node | None:
         """Return the leaf with the value of an operand, which is computed now if it is made of
         numbers or a part of the same function; None if it stays pending."""
         if node.value is not None:
@@ -379,9 +334,9 @@ class EagerArrays:
             pending = user_array() is not None  # without an array it is a part of the expression
         if node.is_leaf or (pending and not attempt.is_needed):
             return None
-        leaf = attempt.made.get(node) or self._computed(node, attempt)
+        leaf = attempt.leaves.get(node) or self._compute(node, attempt)
         if leaf is not None:
-            attempt.made[node] = leaf
+            attempt.leaves[node] = leaf
         return leaf
 
 
@@ -409,49 +364,3 @@ def _is_eager(node: Node) -> bool:
         return False
     is_mark = operation.is_mark and operation is not GRADIENT
     return not (is_mark or operation.is_version or operation.is_leaf)
-
-
-def _recipe(
-    operation: Operation,
-    signature: Signature,
-    inputs: Sequence[Node],
-    pattern: Sequence[_Position],
-    operands: int,
-) -> Recipe:
-    """Return the recipe of nodes of one signature: the operands, the numbers, the transposes of
-    operands, the operation.
-
-    `pattern` has the position of each input among the operands. The transposes are operands too,
-    which gradients find while they exist, and are built again otherwise.
-    """
-    given = [x for x in inputs if x.operation is SCALAR or x.operation is CONSTANT]
-    numbers = range(operands, operands + len(given))
-    steps: list[RecipeEntry] = [None] * operands
-    steps += [NumberStep(x.operation, x.dtype, 0) for x in given]
-    next_number = iter(numbers)
-    sources: list[int] = []
-    positions = [*range(operands)]
-    for position in pattern:
-        if isinstance(position, int):
-            sources.append(next(next_number) if position < 0 else position)
-            continue
-        source, view = position
-        assert view is not None
-        positions.append(len(steps))
-        sources.append(len(steps))
-        steps.append(_step(PERMUTE, view, (source,)))
-    steps.append(_step(operation, signature, tuple(sources)))
-    return Recipe(steps, positions, numbers)
-
-
-def _step(operation: Operation, signature: Signature, sources: tuple[int, ...]) -> RecipeStep:
-    return RecipeStep(
-        operation,
-        signature.attributes,
-        signature.shape,
-        signature.dtype,
-        None,
-        None,
-        signature,
-        sources,
-    )

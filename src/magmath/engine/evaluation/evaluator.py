@@ -126,7 +126,7 @@ class Evaluator:
         leaves = {x: self._copies.leaf(x) for x in nodes if is_redistribution_of_value(x)}
         if self._eager_arrays.max_eager_bytes > 0:
             for node in nodes:
-                leaf = None if node in leaves else self._eager_arrays.value_leaf(node)
+                leaf = None if node in leaves else self._eager_arrays.leaf_of_needed_node(node)
                 if leaf is not None:
                     leaves[node] = leaf
         requested = tuple(dict.fromkeys([node for node in nodes if node not in leaves]))
