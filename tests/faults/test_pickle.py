@@ -55,7 +55,7 @@ WAYS = [pickled, copy.copy, copy.deepcopy]
 
 
 def bits(array: mm.Array) -> bytes:
-    return array.fetched().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    return array.fetch().contiguous().flatten().view(torch.uint8).numpy().tobytes()
 
 
 # Arrays and variables.

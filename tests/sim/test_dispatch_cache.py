@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import magmath as mm
-from magmath.engine.session import dispatching
+from magmath.engine.session import eager_dispatch
 
 CALLS = 5
 """A form is noted by the first call, recorded by the second, and repeated by the others."""
@@ -423,7 +423,7 @@ def test_numpys_arrays_are_positions(keys: list[tuple[list[int], str]]) -> None:
 
 
 def _forget_calls() -> None:
-    eager = dispatching()
+    eager = eager_dispatch()
     assert eager is not None
     eager.calls.clear()
 

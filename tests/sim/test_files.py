@@ -235,7 +235,7 @@ def test_the_controller_writes_all_types_and_texts(tmp_path: Path) -> None:
         input_output.save_on_controller(path, arrays, {"text": "ü"})
         found = safetensors.torch.load_file(path)
         for name, array in arrays.items():
-            assert torch.equal(found[name], array.fetched()), name
+            assert torch.equal(found[name], array.fetch()), name
     with safetensors.safe_open(path, "pt") as file:
         assert file.metadata() == {"text": "ü"}
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from magmath.engine import session
-from magmath.engine.eager.eager_execution import MAX_EAGER_BYTES
+from magmath.engine.array_sizes import MAX_EAGER_BYTES
 from magmath.engine.remote_array import RemoteArray
 from magmath.errors import MagmathError
 from magmath.graph.provenance.provenance import KEPT_BYTES

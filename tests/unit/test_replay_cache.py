@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.engine.eager.eager_execution import MAX_EAGER_BYTES
+from magmath.engine.array_sizes import MAX_EAGER_BYTES
 from magmath.errors import MagmathError
 from magmath.runtime import Pool
 

@@ -205,7 +205,7 @@ def save_on_controller(
     with atomic_replace(path) as draft:
         storages = safetensors.create(draft, specs, metadata)
         for name, x in arrays.items():
-            data = x.fetched().contiguous().view(-1).view(torch.uint8).numpy()
+            data = x.fetch().contiguous().view(-1).view(torch.uint8).numpy()
             with storages[name].open(draft, specs[name], True) as elements:
                 elements[...,] = data
 

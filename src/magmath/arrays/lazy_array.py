@@ -26,7 +26,7 @@ from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import session
 from magmath.engine.array_handle import ArrayHandle
-from magmath.engine.eager.eager_execution import MAX_EAGER_BYTES
+from magmath.engine.array_sizes import MAX_EAGER_BYTES
 from magmath.engine.lifetimes import pending_arrays
 from magmath.engine.lifetimes.live_references import bytes_held_alone
 from magmath.engine.lifetimes.pending_arrays import MAX_HELD
@@ -45,8 +45,9 @@ if TYPE_CHECKING:
 
 MAX_PENDING = 1000
 """Maximum depth of a pending expression, in operations."""
-EAGER_PENDING = 128
-"""The same for small arrays, which are computed eagerly: more nodes leave the processor's cache."""
+INTERPRETED_PENDING = 128
+"""The same for small arrays, which the interpreter computes: more nodes leave the processor's
+cache."""
 FIRST_CHECK = 4
 """Depth from which a pending expression may hold more memory than its value."""
 MIN_HELD = 1 << 17
@@ -102,7 +103,7 @@ class LazyArray(ArrayHandle):
 
     def _should_evaluate_early(self, depth: int) -> bool:
         """Return True if the pending expression references much more memory than its value needs,
-        or is computed eagerly, for which longer expressions have no advantage.
+        or is interpreted, for which longer expressions have no advantage.
 
         So `x += a * p` in a loop that computes another p in each step does not keep every p.
         """
@@ -110,9 +111,10 @@ class LazyArray(ArrayHandle):
         if node.reads_version:
             return False
         if node.size < MIN_HELD:
-            is_eager = session.engine().eager_execution.computes
-            order = topological((node,), cut=True) if depth >= EAGER_PENDING else ()
-            return bool(order) and all(is_eager(x) for x in order)
+            if depth < INTERPRETED_PENDING:
+                return False
+            interprets = session.engine().interpreter.computes
+            return all(map(interprets, topological((node,), cut=True)))
         held = bytes_held_alone(topological((node,), cut=True))
         return held > MAX_HELD * node.nbytes
 
@@ -165,11 +167,11 @@ class LazyArray(ArrayHandle):
 
     def evaluated(self) -> Node:
         """Return the input leaf with this array's value; computes the value if it is pending."""
-        asked = self._node
-        if self._leaf is not asked:  # they are identical once the value is computed
+        node = self._node
+        if self._leaf is not node:  # they are identical once the value is computed
             evaluate(self)
         if tracing.current() is not None:
-            note_value_read(asked)
+            note_value_read(node)
         assert self._leaf is not None
         return self._leaf
 
@@ -181,17 +183,17 @@ class LazyArray(ArrayHandle):
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a NumPy copy of the whole array (bfloat16 becomes float32)."""
         if self._leaf is self._node:
-            values = elements_of(self._leaf)
+            values = small_local_array(self._leaf)
             if values is not None:
                 if tracing.current() is not None:
                     note_value_read(self._node)
                 return values.copy()
-        tensor = self.fetched()
+        tensor = self.fetch()
         return (tensor.float() if self.dtype.name == "bfloat16" else tensor).numpy()
 
-    def fetched(self) -> torch.Tensor:
+    def fetch(self) -> torch.Tensor:
         """Return the whole array as a new PyTorch tensor on the CPU."""
-        return fetched(self.evaluated())
+        return fetch(self.evaluated())
 
     def stored_leaf(self) -> Node | None:
         """Return the leaf of an evaluated array; None if it is pending, and for a variable.
@@ -316,7 +318,7 @@ def _is_array(node: Node) -> bool:
     )
 
 
-def fetched(leaf: Node) -> torch.Tensor:
+def fetch(leaf: Node) -> torch.Tensor:
     """Return the whole value of a leaf as a new PyTorch tensor on the CPU.
 
     If the run that computes it has failed, the failed updates in place that it has read are undone.
@@ -333,13 +335,13 @@ def fetched(leaf: Node) -> torch.Tensor:
         raise
 
 
-def elements_of(leaf: Node) -> np.ndarray[Any, Any] | None:
+def small_local_array(leaf: Node) -> np.ndarray[Any, Any] | None:
     """Return the values of a small array that this process stores, for reading; otherwise None."""
     CALL_EFFECTS.count += 1
     data = leaf.value
     if type(data) is not RemoteArray or data.pool.closed or data.has_failed:
         return None
-    return data.local_elements() if data.nbytes <= MAX_EAGER_BYTES else None
+    return data.local_array() if data.nbytes <= MAX_EAGER_BYTES else None
 
 
 def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
@@ -358,10 +360,10 @@ def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
 
 
 def _evaluate(arrays: Sequence[LazyArray]) -> None:
-    for given in arrays:
-        if not isinstance(given, LazyArray):
+    for array in arrays:
+        if not isinstance(array, LazyArray):
             raise TypeError(
-                f"evaluate: needs magmath arrays, was given {type(given).__name__}"
+                f"evaluate: needs magmath arrays, was given {type(array).__name__}"
                 "; make one with mm.asarray(x)"
             )
     missing = [a for a in arrays if not a.is_known()]

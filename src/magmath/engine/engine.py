@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, final
 
 from magmath.engine.eager.eager_arrays import EagerArrays
-from magmath.engine.eager.eager_execution import EagerExecution
 from magmath.engine.evaluation.evaluator import Evaluator
+from magmath.engine.evaluation.interpreter import Interpreter
 from magmath.engine.evaluation.loop_runs import LoopPrograms
 from magmath.engine.evaluation.redistributed_copies import RedistributedCopies
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
@@ -37,7 +37,7 @@ class Engine:
     runs             the runs of programs: started and waited for
     evaluator        the values of expressions and of variables
     eager_arrays     small arrays, computed at their line in this process
-    eager_execution  small expressions, computed by the worker in this process
+    interpreter      small expressions, computed node by node by the worker in this process
     redistributions  copies of arrays in other layouts
     copies           the cache of these copies
     loops            the programs of loops with a fixed number of steps
@@ -53,7 +53,7 @@ class Engine:
         self.copies = RedistributionCache(pool.workers, pool.memory_limit)
         self.runs = runs = ProgramRuns(pool, self.copies)
         self._programs = programs = ProgramTable(pool, environment, self.copies)
-        self.eager_execution = EagerExecution(runs, deterministic=environment.deterministic)
+        self.interpreter = Interpreter(runs, deterministic=environment.deterministic)
         self.redistributions = RedistributedCopies(programs, runs, self.copies)
         self.loops = LoopPrograms(self)
         self.evaluator = Evaluator(
@@ -61,7 +61,7 @@ class Engine:
             runs,
             self.redistributions,
             self.eager_arrays,
-            self.eager_execution,
+            self.interpreter,
             self.loops,
         )
         self._limit_eager_arrays()
@@ -78,11 +78,11 @@ class Engine:
     @property
     def max_eager_bytes(self) -> int:
         """The size of the largest arrays that are computed without a program."""
-        return self.eager_execution.max_bytes
+        return self.interpreter.max_bytes
 
     @max_eager_bytes.setter
     def max_eager_bytes(self, nbytes: int) -> None:
-        self.eager_execution.max_bytes = nbytes
+        self.interpreter.max_bytes = nbytes
         self._limit_eager_arrays()
 
     @property

@@ -42,10 +42,10 @@ class RemoteArray(Struct, eq=False, weakref=True):
     layout: Layout
     origin: RunHandle | None = None
     """The run that computed it."""
-    elements: np.ndarray[Any, Any] | None = None
-    """The values, if this process stores them."""
-    fetched: Tensor | None = None
-    """The values, fetched for reading elements (`element_reads`)."""
+    host_array: np.ndarray[Any, Any] | None = None
+    """The values, if this process has made them, or has found them in the memory of its worker."""
+    fetched_tensor: Tensor | None = None
+    """A copy of the values of other processes, for reading elements (`element_reads`)."""
     copies: dict[Layout, RemoteArray] = {}
     """Copies in other layouts, managed by the engine."""
     owner: OwnerReference | None = None
@@ -58,11 +58,11 @@ class RemoteArray(Struct, eq=False, weakref=True):
     def number(self) -> int:
         """The number of the array in its pool, to which it is sent now if it was not before."""
         if self._number is None:
-            assert self.elements is not None
-            self._number = self.pool.store(self.elements, self.layout)
+            assert self.host_array is not None
+            self._number = self.pool.store(self.host_array, self.layout)
             self.owner = self.pool.track_owner(self, self._number)
             if self.pool.is_inline:
-                self.elements = None  # a program may use the memory of the worker again
+                self.host_array = None  # a program may use the memory of the worker again
         return self._number
 
     @property
@@ -71,19 +71,19 @@ class RemoteArray(Struct, eq=False, weakref=True):
         number = self._number
         return number is not None and self.pool.any_failed and self.pool.has_failed(number)
 
-    def local_elements(self) -> np.ndarray[Any, Any] | None:
+    def local_array(self) -> np.ndarray[Any, Any] | None:
         """Return the values in the memory of this process, for reading; None if it does not store
         them all, or if the run that computes them is known to have failed."""
-        if self.elements is None and self.pool.is_inline and not self.has_failed:
-            self.elements = self.pool.local_elements(self.number)
-        return self.elements
+        if self.host_array is None and self.pool.is_inline and not self.has_failed:
+            self.host_array = self.pool.local_array(self.number)
+        return self.host_array
 
     def fetch(self) -> Tensor:
         """Return the whole array as a new tensor on the CPU."""
-        if self.elements is not None and not self.pool.closed:
+        if self.host_array is not None and not self.pool.closed:
             from torch import from_numpy
 
-            return from_numpy(self.elements.copy())
+            return from_numpy(self.host_array.copy())
         return self.pool.get(self.number)
 
     @property
@@ -95,8 +95,8 @@ class RemoteArray(Struct, eq=False, weakref=True):
         """Swap the arrays of this handle and another one."""
         self._number, other._number = other.number, self.number
         self.origin, other.origin = other.origin, self.origin
-        self.fetched = other.fetched = None
-        self.elements = other.elements = None
+        self.fetched_tensor = other.fetched_tensor = None
+        self.host_array = other.host_array = None
         assert self.owner is not None
         assert other.owner is not None
         self.pool.swap_owners(self.owner, other.owner)

@@ -16,8 +16,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
+from magmath.engine.array_sizes import MAX_EAGER_BYTES
 from magmath.engine.eager.eager_arrays import MAX_READ
-from magmath.engine.eager.eager_execution import MAX_EAGER_BYTES
 from magmath.engine.engine import Engine
 from magmath.engine.lifetimes.live_references import are_unreferenced
 from magmath.engine.programs.program_build import Compiled
@@ -141,9 +141,9 @@ class ReplayCache:
         for data in arrays:
             if data.pool is not pool:
                 return None
-            value = data.elements
+            value = data.host_array
             if value is None:
-                value = data.local_elements()
+                value = data.local_array()
             if value is None or value.nbytes > MAX_READ:
                 return None
             values.append(value)

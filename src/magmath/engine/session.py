@@ -225,7 +225,7 @@ def eager_leaf(node: Node) -> Node | None:
     return None if engine is None else engine.eager_arrays.leaf_of_new_node(node)
 
 
-def dispatching() -> EagerArrays | None:
+def eager_dispatch() -> EagerArrays | None:
     """Return what computes small arrays at once, if calls of functions may be repeated without
     running their lines: not while a function is traced or differentiated."""
     engine = _engine

@@ -165,7 +165,7 @@ class Pool:
             insert_tile(whole, layout, rank, pending.tiles[rank])
         return whole
 
-    def local_values(self, array: int) -> torch.Tensor | None:
+    def local_tensor(self, array: int) -> torch.Tensor | None:
         """Return the memory of an array that the worker of this process stores, for reading; None
         in other pools, or if the memory has another order."""
         if not self.is_inline:
@@ -175,7 +175,7 @@ class Pool:
         plain = layout.boxes is None and tuple(tensor.shape) == layout.shape
         return tensor if plain else None
 
-    def local_elements(self, array: int) -> np.ndarray[Any, Any] | None:
+    def local_array(self, array: int) -> np.ndarray[Any, Any] | None:
         """Return the values of an array that the worker of this process stores, for reading; None
         if NumPy has no such type, or if they are on a GPU or in boxes."""
         layout, _ = self._require_array("get", array)

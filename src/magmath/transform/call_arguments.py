@@ -62,7 +62,7 @@ def write_back(array: Any, original: Any) -> None:
     if isinstance(original, np.ndarray):
         np.copyto(original, array.numpy())
     elif hasattr(original, "copy_"):
-        original.copy_(array.fetched())
+        original.copy_(array.fetch())
 
 
 def argument_value(argument: Any) -> Any:

@@ -69,7 +69,7 @@ def test_every_operation_of_a_batch_is_the_stack_of_its_examples(name: str) -> N
         found = mm.vmap(one, tuple(axes), out_axis)(*[mm.asarray(x) for x in given_])
         stacked = mm.stack(expected, axis=out_axis)
         assert found.dtype == stacked.dtype
-        check_close(found.fetched(), stacked.fetched(), (name, case, axes))
+        check_close(found.fetch(), stacked.fetch(), (name, case, axes))
 
     holds()
 

@@ -31,5 +31,5 @@ def to_dlpack(
             "__dlpack__: copy=False, but an array's values must be copied from the workers"
             "; leave `copy` out"
         )
-    tensor: torch.Tensor = x.fetched()
+    tensor: torch.Tensor = x.fetch()
     return tensor.__dlpack__(max_version=max_version)

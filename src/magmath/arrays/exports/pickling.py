@@ -33,7 +33,7 @@ _BITS = {"bfloat16": torch.int16}
 
 def values_of(array: LazyArray) -> Values:
     """Return the pickled form of an array: the arguments of `restored_leaf`."""
-    tensor, layout = array.fetched(), array.layout
+    tensor, layout = array.fetch(), array.layout
     name = from_torch(tensor.dtype).name
     values = tensor.view(_BITS[name]) if name in _BITS else tensor
     mesh = remote_array_of(array.evaluated()).pool.mesh

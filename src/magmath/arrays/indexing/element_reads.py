@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from magmath.core.call_effects import CALL_EFFECTS
-from magmath.engine.eager.eager_execution import MAX_REPLICATED_BYTES
+from magmath.engine.array_sizes import MAX_REPLICATED_BYTES
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Node
 from magmath.ops.indexing.dynamic_slice import WINDOW
@@ -35,9 +35,9 @@ def element_of(node: Node) -> Any:
     data = remote_array_of(leaf)
     if data.has_failed or data.pool.closed:
         return None
-    values: Any = data.elements
+    values: Any = data.host_array
     if values is None:
-        values = data.pool.local_values(data.number)
+        values = data.pool.local_tensor(data.number)
     if values is None:
         values = _fetched(data)
     if values is None:
@@ -50,9 +50,9 @@ def element_of(node: Node) -> Any:
 
 def _fetched(data: RemoteArray) -> Any:
     """Return the values of a small array of other processes, from now on kept with its data."""
-    if data.fetched is None and data.nbytes <= MAX_REPLICATED_BYTES:
+    if data.fetched_tensor is None and data.nbytes <= MAX_REPLICATED_BYTES:
         try:
-            data.fetched = data.fetch()
+            data.fetched_tensor = data.fetch()
         except Exception:  # of the array's run: the usual way raises it
             return None
-    return data.fetched
+    return data.fetched_tensor

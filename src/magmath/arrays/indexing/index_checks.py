@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from magmath.arrays.lazy_array import elements_of
+from magmath.arrays.lazy_array import small_local_array
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.traces import tracing
@@ -27,9 +27,9 @@ def check_indices(indices: Node, axis: int, extent: int) -> None:
         return
     CALL_EFFECTS.count += 1
     data = leaf.value
-    values = data.elements if type(data) is RemoteArray else None
+    values = data.host_array if type(data) is RemoteArray else None
     if values is None:
-        values = elements_of(leaf)
+        values = small_local_array(leaf)
     if values is None or not values.size:
         return
     if values.dtype == np.int64 and np.maximum.reduce(values.view(np.uint64), axis=None) < extent:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import final
 
-from magmath.arrays.lazy_array import LazyArray, fetched
+from magmath.arrays.lazy_array import LazyArray, fetch
 from magmath.engine import session
 from magmath.engine.user_line import user_line
 from magmath.errors import TracingError
@@ -97,4 +97,4 @@ def count_mask(mask: Node, indexed_layout: Layout | None = None, axis: int = 0) 
             f"traces a function ({':'.join(map(str, user_line() or ()))}); keep the shape with "
             "mm.where(mask, x, y), or index outside of the function"
         ) from None
-    return Counted(leaf, tuple(sorted(cuts)), tuple(fetched(counted).tolist()))
+    return Counted(leaf, tuple(sorted(cuts)), tuple(fetch(counted).tolist()))

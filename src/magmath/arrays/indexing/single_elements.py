@@ -29,7 +29,7 @@ def read_element(array: LazyArray, key: Any) -> Node | None:
     """Return a leaf with the element of a small stored array that a key of Python integers selects;
     None if an operation reads it."""
     position = _position(array, key)
-    if position is None or (eager := session.dispatching()) is None:
+    if position is None or (eager := session.eager_dispatch()) is None:
         return None
     leaf = array.stored_leaf()
     if leaf is None:
@@ -40,25 +40,25 @@ def read_element(array: LazyArray, key: Any) -> Node | None:
 
 def note_element(array: LazyArray, key: Any, element: LazyArray) -> None:
     """Note how an element of an array was read, for the next ones."""
-    position, eager = _position(array, key), session.dispatching()
+    position, eager = _position(array, key), session.eager_dispatch()
     source, leaf = array.stored_leaf(), element._leaf
     if position is None or eager is None or source is None or leaf is None:
         return
-    form = "element", source.shape, source.dtype.name
-    if form in eager.calls:
+    call_key = "element", source.shape, source.dtype.name
+    if call_key in eager.calls:
         return
     call, known = None, recipe_of_call(leaf, (source,))
     if known is not None:
         recipe = with_starts(known[0], WINDOW, 1, len(position))
         call = None if recipe is None else EagerCall(_ElementRead(), recipe, leaf, (0,))
-    eager.note_call(form, call)
+    eager.note_call(call_key, call)
 
 
 def write_element(array: LazyArray, key: Any, value: Any) -> Node | None:
     """Return a leaf with the elements of a small stored array, in which a number or a stored array
     of the same type without dimensions replaces one; None if an operation writes it."""
     position = _position(array, key)
-    if position is None or (eager := session.dispatching()) is None:
+    if position is None or (eager := session.eager_dispatch()) is None:
         return None
     leaf = array.stored_leaf()
     if leaf is None:
@@ -75,13 +75,13 @@ def write_element(array: LazyArray, key: Any, value: Any) -> Node | None:
 def note_written_element(source: Node | None, key: Any, value: Any, written: LazyArray) -> None:
     """Note how an element of an array was replaced, for the next ones; `source` is its former
     leaf."""
-    position, eager = _position(written, key), session.dispatching()
+    position, eager = _position(written, key), session.eager_dispatch()
     leaf = written._leaf
     if position is None or eager is None or source is None or leaf is None:
         return
     arguments, numbers, kind = written_value(source, value)
-    form = "write element", source.shape, source.dtype.name, kind
-    if kind is None or any(x.shape for x in arguments) or form in eager.calls:
+    call_key = "write element", source.shape, source.dtype.name, kind
+    if kind is None or any(x.shape for x in arguments) or call_key in eager.calls:
         return
     arguments = source, *arguments
     call, known = None, recipe_of_call(leaf, arguments)
@@ -89,7 +89,7 @@ def note_written_element(source: Node | None, key: Any, value: Any, written: Laz
         first = 1 if numbers else 2  # the number is one of the recipe's
         recipe = with_starts(known[0], SET_WINDOW, first, len(numbers) + len(position))
         call = None if recipe is None else EagerCall(_ElementWrite(), recipe, leaf, known[1])
-    eager.note_call(form, call)
+    eager.note_call(call_key, call)
 
 
 def _position(array: LazyArray, key: Any) -> tuple[int, ...] | None:

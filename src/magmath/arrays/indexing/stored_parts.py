@@ -1,9 +1,10 @@
 """Stored parts: slices and elements of small arrays, which NumPy reads and writes in this process.
 
-The dispatch cache for keys: what `x[1:]` and `x[1:] = v` do is noted by the key and the shapes and
-types of the arrays. Later lines of the same form are one line of NumPy (the programs at the end of
-this file), and share the recipe, by which gradients pass through them. Small windows, as `x[i : i +
-3]`, have one form for all first positions, which are numbers of the call.
+The dispatch cache for indexing: what `x[1:]` and `x[1:] = v` do is noted by the indexing key and the
+shapes and types of the arrays, which are the key of the call in `EagerArrays.calls`. Later lines
+with the same key of the call are one line of NumPy (the programs at the end of this file), and
+share the recipe, by which gradients pass through them. Small windows, as `x[i : i + 3]`, have one
+key of the call for all first positions, which are numbers of the call.
 """
 
 from __future__ import annotations
@@ -47,33 +48,33 @@ def stored_part(array: LazyArray, step: ViewStep) -> Node | None:
     leaf = array.stored_leaf()
     if leaf is None:
         return None
-    eager = session.dispatching()
+    eager = session.eager_dispatch()
     if eager is None:
         return None
-    form, starts = _form_and_starts(step)
-    call = eager.calls.get((form, leaf.shape, leaf.dtype.name))
+    selection, starts = _selection_and_starts(step)
+    call = eager.calls.get((selection, leaf.shape, leaf.dtype.name))
     return None if call is None else call.run(eager, (leaf,), user_line(PART_FRAMES), starts)
 
 
 def note_part(array: LazyArray, step: ViewStep, selected: LazyArray) -> None:
     """Note how an array was selected by a step, for the next ones."""
     source, leaf = array._leaf, selected._leaf
-    eager = session.dispatching()
+    eager = session.eager_dispatch()
     if source is None or source is not array._node or leaf is None or eager is None:
         return
-    form, starts = _form_and_starts(step)
-    key = form, source.shape, source.dtype.name
+    selection, starts = _selection_and_starts(step)
+    key = selection, source.shape, source.dtype.name
     if key in eager.calls:
         return
     known = recipe_of_call(leaf, (source,))
     recipe = None if known is None else known[0]
-    program: CallProgram = _Reading(step)
-    if recipe is not None and isinstance(form, Window):
-        recipe, program = with_starts(recipe, WINDOW, 1, len(starts)), _WindowReading(form)
+    program: CallProgram = _PartReadProgram(step)
+    if recipe is not None and isinstance(selection, Window):
+        recipe, program = with_starts(recipe, WINDOW, 1, len(starts)), _WindowReadProgram(selection)
     eager.note_call(key, None if recipe is None else EagerCall(program, recipe, leaf, (0,)))
 
 
-def _form_and_starts(step: Any) -> tuple[Hashable, tuple[int, ...]]:
+def _selection_and_starts(step: Any) -> tuple[Hashable, tuple[int, ...]]:
     """Return what equal selections have in common, and the first positions in which they differ."""
     if type(step) is Part and step.window is not None:
         return step.window, step.starts
@@ -87,13 +88,13 @@ def stored_write(array: LazyArray, key: Any, part: Part | None, value: Any) -> N
     `part` is the part that the key selects; None if the key has arrays.
     """
     leaf = array.stored_leaf()
-    eager = session.dispatching()
+    eager = session.eager_dispatch()
     if leaf is None or eager is None:
         return None
     write = _write_of(eager, leaf, key, part, value)
     if write is None:
         return None
-    call = eager.calls.get(write.form)
+    call = eager.calls.get(write.call_key)
     if call is None:
         return None
     try:
@@ -110,11 +111,11 @@ def note_write(
 ) -> None:
     """Note how elements of an array were replaced, for the next ones; `source` is its former
     leaf."""
-    eager = session.dispatching()
+    eager = session.eager_dispatch()
     if source is None or written._leaf is None or eager is None:
         return
     write = _write_of(eager, source, key, part, value)
-    if write is None or write.form in eager.calls:
+    if write is None or write.call_key in eager.calls:
         return
     call, arguments = None, write.arguments
     known = recipe_of_call(written._leaf, arguments)
@@ -122,43 +123,43 @@ def note_write(
         recipe = _with_numbers(known[0], write)
         if recipe is not None:
             call = EagerCall(write.program(known[1]), recipe, written._leaf, known[1])
-    eager.note_call(write.form, call)
+    eager.note_call(write.call_key, call)
 
 
 @final
-class _Write(NamedTuple):
+class _KeyedWrite(NamedTuple):
     """A write into an array.
 
-    form       what is the same for equal writes of other values
-    arguments  the leaves of the array, of arrays in the key, and of a written array
-    numbers    a written number
-    items      the key, with None in place of arrays
-    places     where arrays are among the items
-    window     the form of the written part, if its first positions are no part of the form
-    starts     these first positions
+    call_key         what is the same for writes of other values by the same operations
+    arguments        the leaves of the array, of arrays in the key, and of a written array
+    numbers          a written number
+    items            the key, with None in place of arrays
+    array_positions  where arrays are among the items
+    window           the written part, if its first positions are not in the key of the call
+    starts           these first positions
     """
 
-    form: tuple[Hashable, ...]
+    call_key: tuple[Hashable, ...]
     arguments: tuple[Node, ...]
     numbers: tuple[float, ...]
     items: Sequence[Any]
-    places: tuple[int, ...]
+    array_positions: tuple[int, ...]
     window: Window | None = None
     starts: tuple[int, ...] = ()
 
     def program(self, used: Sequence[int]) -> CallProgram:
         """Return the program, for operands that are the arguments at these positions."""
-        arrays = len(self.places)
-        value = None if self.numbers else used.index(arrays + 1)
+        count = len(self.array_positions)
+        value = None if self.numbers else used.index(count + 1)
         if self.window is not None:
-            return _WindowWriting(self.window, used.index(0), value)
-        places = [(place, used.index(1 + k)) for k, place in enumerate(self.places)]
-        return _Writing(self.items, places, used.index(0), value)
+            return _WindowWriteProgram(self.window, used.index(0), value)
+        arrays = [(i, used.index(1 + k)) for k, i in enumerate(self.array_positions)]
+        return _WriteProgram(self.items, arrays, used.index(0), value)
 
 
 def _write_of(
     eager: EagerArrays, leaf: Node, key: Any, part: Part | None, value: Any
-) -> _Write | None:
+) -> _KeyedWrite | None:
     """Return the write of a value into the array of a leaf; None if something must be converted or
     computed before.
 
@@ -168,24 +169,30 @@ def _write_of(
     arguments, numbers, kind = written_value(leaf, value)
     if kind is None:
         return None
-    form = "write", leaf.shape, leaf.dtype.name, kind
+    call_key = "write", leaf.shape, leaf.dtype.name, kind
     if part is not None:
-        own, starts = _form_and_starts(part)
+        selection, starts = _selection_and_starts(part)
         arguments = (leaf, *arguments)
-        return _Write((*form, own), arguments, numbers, part.key, (), part.window, starts)
+        return _KeyedWrite(
+            (*call_key, selection), arguments, numbers, part.key, (), part.window, starts
+        )
     known = _array_key(key)
     if known is None or leaf in known.arrays:
         return None
     if known.has_mask and arguments and arguments[0].shape and eager.pool.workers > 1:
         return None
-    return _Write(
-        (*form, *known.form), (leaf, *known.arrays, *arguments), numbers, known.items, known.places
+    return _KeyedWrite(
+        (*call_key, *known.call_key),
+        (leaf, *known.arrays, *arguments),
+        numbers,
+        known.items,
+        known.array_positions,
     )
 
 
-def _with_numbers(recipe: Recipe, write: _Write) -> Recipe | None:
+def _with_numbers(recipe: Recipe, write: _KeyedWrite) -> Recipe | None:
     """Return the recipe of a write with the numbers of the write as its numbers; None if they
-    cannot be told apart, or if the recipe does not hold for all writes of the form."""
+    cannot be told apart, or if the recipe does not hold for all writes with its key."""
     if write.window is not None:
         first = 1 if write.numbers else 2
         return with_starts(recipe, SET_WINDOW, first, len(write.numbers) + len(write.starts))
@@ -196,7 +203,7 @@ def _with_numbers(recipe: Recipe, write: _Write) -> Recipe | None:
     return recipe if is_complete and _has_own_counts(recipe, write) else None
 
 
-def _written_number(recipe: Recipe, write: _Write) -> int | None:
+def _written_number(recipe: Recipe, write: _KeyedWrite) -> int | None:
     """Return the position of the written number in a recipe, whose other numbers are positions;
     None if they cannot be told apart, or there is no written number.
 
@@ -206,15 +213,15 @@ def _written_number(recipe: Recipe, write: _Write) -> int | None:
         return None
     dtype = write.arguments[0].dtype
     steps = [(i, x) for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
-    if write.places:
+    if write.array_positions:
         steps = [(i, x) for i, x in steps if x.dtype is dtype]
-    if not steps or (write.places and len(steps) > 1):
+    if not steps or (write.array_positions and len(steps) > 1):
         return None
     return steps[0][0]
 
 
-def _has_own_counts(recipe: Recipe, write: _Write) -> bool:
-    """Return True if the operations of a write hold for all masks of a form: if no number of true
+def _has_own_counts(recipe: Recipe, write: _KeyedWrite) -> bool:
+    """Return True if the operations of a write hold for all masks of a shape: if no number of true
     elements is among their attributes, or if it is an extent of the written array."""
     counts = {
         sum(step.attributes["counts"])
@@ -224,7 +231,7 @@ def _has_own_counts(recipe: Recipe, write: _Write) -> bool:
     if not counts:
         return True
     shape = () if write.numbers else write.arguments[-1].shape
-    return write.places == (0,) and shape[:1] == tuple(counts)
+    return write.array_positions == (0,) and shape[:1] == tuple(counts)
 
 
 # arrays of positions, masks -----------------------------------------------------------------------
@@ -234,25 +241,25 @@ def _has_own_counts(recipe: Recipe, write: _Write) -> bool:
 class _ArrayKey(NamedTuple):
     """A key with stored arrays of positions, or a mask.
 
-    form      the key, with shapes and types in place of arrays
-    items     the key, with None in place of arrays
-    places    where the arrays are among the items
-    arrays    their leaves
-    has_mask  one of them is a mask
+    call_key         the key, with shapes and types in place of arrays
+    items            the key, with None in place of arrays
+    array_positions  where the arrays are among the items
+    arrays           their leaves
+    has_mask         one of them is a mask
     """
 
-    form: tuple[Hashable, ...]
+    call_key: tuple[Hashable, ...]
     items: list[Any]
-    places: tuple[int, ...]
+    array_positions: tuple[int, ...]
     arrays: tuple[Node, ...]
     has_mask: bool
 
 
 def _array_key(key: Any) -> _ArrayKey | None:
-    """Return a key as a form and arrays; None if it has no arrays, or others than stored ones."""
-    form: list[Hashable] = []
+    """Return an indexing key with stored arrays; None if it has no arrays, or others."""
+    call_key: list[Hashable] = []
     items: list[Any] = []
-    places: list[int] = []
+    positions: list[int] = []
     arrays: list[Node] = []
     has_mask = False
     for item in key if type(key) is tuple else (key,):
@@ -263,8 +270,8 @@ def _array_key(key: Any) -> _ArrayKey | None:
             if node.dtype is uint64:  # NumPy reads 2**64 - 1 as -1, which is out of range here
                 return None
             has_mask = has_mask or kind == "bool"
-            form += node.shape, node.dtype.name
-            places.append(len(items))
+            call_key += node.shape, node.dtype.name
+            positions.append(len(items))
             items.append(None)
             arrays.append(node)
             continue
@@ -272,21 +279,21 @@ def _array_key(key: Any) -> _ArrayKey | None:
             bounds = fixed_bounds(item)
             if bounds is None:
                 return None
-            form.append(bounds)
+            call_key.append(bounds)
         elif item is None or item is Ellipsis or type(item) is int:
-            form.append(item)
+            call_key.append(item)
         else:
             return None
         items.append(item)
     if not arrays or (has_mask and len(arrays) > 1):
         return None
-    return _ArrayKey(tuple(form), items, tuple(places), tuple(arrays), has_mask)
+    return _ArrayKey(tuple(call_key), items, tuple(positions), tuple(arrays), has_mask)
 
 
 def are_small_positions(array: LazyArray, key: np.ndarray[Any, Any]) -> bool:
     """Return True for a NumPy array of positions in a stored array, both small: other operations
     check the positions of NumPy's arrays before those of magmath's."""
-    eager = session.dispatching()
+    eager = session.eager_dispatch()
     if eager is None or not key.ndim or key.dtype.kind not in "iu":
         return False
     leaf, limit = array._leaf, eager.max_eager_bytes
@@ -300,16 +307,14 @@ def stored_elements(array: LazyArray, key: Any) -> Node | None:
     if leaf is None:
         return None
     known = _array_key(key)
-    if known is None or (eager := session.dispatching()) is None:
+    if known is None or (eager := session.eager_dispatch()) is None:
         return None
-    form = "read", leaf.shape, leaf.dtype.name, *known.form
+    call_key = "read", leaf.shape, leaf.dtype.name, *known.call_key
     line = user_line(METHOD_FRAMES)
     try:
-        if known.has_mask:
-            step = eager.calls.get(form)
-            call = None if step is None else _masked_call(eager, step, leaf, known.arrays[0])
-        else:
-            call = eager.calls.get(form)
+        call = eager.calls.get(call_key)
+        if known.has_mask and call is not None:
+            call = _masked_call(eager, call, leaf, known.arrays[0])
         return None if call is None else call.run(eager, (leaf, *known.arrays), line)
     except IndexError:  # the operation raises it at its own line
         return None
@@ -317,29 +322,29 @@ def stored_elements(array: LazyArray, key: Any) -> Node | None:
 
 def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
     """Note how elements of an array were selected, for the next ones."""
-    source, leaf, eager = array._leaf, selected._leaf, session.dispatching()
+    source, leaf, eager = array._leaf, selected._leaf, session.eager_dispatch()
     if source is None or source is not array._node or leaf is None or eager is None:
         return
     known = _array_key(key)
     if known is None:
         return
-    form = "read", source.shape, source.dtype.name, *known.form
-    if form in eager.calls:
+    call_key = "read", source.shape, source.dtype.name, *known.call_key
+    if call_key in eager.calls:
         return
     arguments = source, *known.arrays
     operations = recipe_of_call(leaf, arguments)
     if operations is None or operations[1] != [*range(len(arguments))]:
-        eager.note_call(form, None)
+        eager.note_call(call_key, None)
         return
     recipe, used = operations
     if known.has_mask:
         step = recipe.steps[-1]
         assert isinstance(step, RecipeStep)
         is_alone = step.operation is COMPRESS and recipe.length == 1
-        eager.note_call(form, step if is_alone else None)
+        eager.note_call(call_key, step if is_alone else None)
     else:
-        program = _Picking(known.items, known.places)
-        eager.note_call(form, EagerCall(program, recipe, leaf, used))
+        program = _ArrayReadProgram(known.items, known.array_positions)
+        eager.note_call(call_key, EagerCall(program, recipe, leaf, used))
 
 
 def _masked_call(eager: EagerArrays, step: RecipeStep, leaf: Node, mask: Node) -> EagerCall | None:
@@ -347,7 +352,7 @@ def _masked_call(eager: EagerArrays, step: RecipeStep, leaf: Node, mask: Node) -
     data = mask.value
     if type(data) is not RemoteArray or data.pool is not eager.pool:
         return None
-    truths = data.local_elements()
+    truths = data.local_array()
     if truths is None:
         return None
     cuts, axis = step.attributes["cuts"], step.attributes["axis"]
@@ -357,7 +362,7 @@ def _masked_call(eager: EagerArrays, step: RecipeStep, leaf: Node, mask: Node) -
     read = RecipeStep(COMPRESS, attributes, shape, leaf.dtype, None, None, None, (0, 1))
     items = [slice(None)] * axis + [None]
     recipe = Recipe([None, None, read], (0, 1))
-    return EagerCall(_Picking(items, (axis,)), recipe, read, (0, 1))
+    return EagerCall(_ArrayReadProgram(items, (axis,)), recipe, read, (0, 1))
 
 
 # programs -----------------------------------------------------------------------------------------
@@ -366,7 +371,7 @@ _Arrays = Sequence["np.ndarray[Any, Any]"]
 
 
 @final
-class _Reading:
+class _PartReadProgram:
     """The program that copies the elements which a step selects."""
 
     __slots__ = ("_strided",)
@@ -380,7 +385,7 @@ class _Reading:
 
 
 @final
-class _WindowReading:
+class _WindowReadProgram:
     """The program that copies a window from the first positions on that are its numbers."""
 
     __slots__ = ("_window",)
@@ -394,58 +399,58 @@ class _WindowReading:
 
 
 @final
-class _Picking:
+class _ArrayReadProgram:
     """The program that copies the elements of the first array which the others select."""
 
-    __slots__ = ("_items", "_places")
+    __slots__ = ("_array_positions", "_items")
 
-    def __init__(self, items: Sequence[Any], places: Sequence[int]) -> None:
-        self._items, self._places = [*items], places
+    def __init__(self, items: Sequence[Any], array_positions: Sequence[int]) -> None:
+        self._items, self._array_positions = [*items], array_positions
 
     def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
         """Return the copy."""
         items = self._items.copy()
-        for place, values in zip(self._places, arrays[1:]):  # noqa: B905  they are as many
-            items[place] = values
+        for i, values in zip(self._array_positions, arrays[1:]):  # noqa: B905  they are as many
+            items[i] = values
         return (np.array(arrays[0][tuple(items)], order="C"),)
 
 
 @final
-class _Writing:
+class _WriteProgram:
     """The program that copies an array and writes elements of the copy.
 
     items   the key, with None in place of arrays
-    places  where arrays are among the items, each with its position among the operands
+    arrays  where arrays are among the items, each with its position among the operands
     source  the position of the array among the operands
     value   that of the written array; None if it is a number
     """
 
-    __slots__ = ("_items", "_places", "_source", "_value")
+    __slots__ = ("_arrays", "_items", "_source", "_value")
 
     def __init__(
         self,
         items: Sequence[Any],
-        places: Sequence[tuple[int, int]],
+        arrays: Sequence[tuple[int, int]],
         source: int,
         value: int | None,
     ) -> None:
-        self._items, self._places = [*items], places
+        self._items, self._arrays = [*items], arrays
         self._source, self._value = source, value
 
     def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
         """Return the array with the elements replaced."""
         values = arrays[self._source].copy()
         items = self._items
-        if self._places:
+        if self._arrays:
             items = items.copy()
-            for place, operand in self._places:
-                items[place] = arrays[operand]
+            for i, operand in self._arrays:
+                items[i] = arrays[operand]
         values[tuple(items)] = numbers[0] if self._value is None else arrays[self._value]
         return (values,)
 
 
 @final
-class _WindowWriting:
+class _WindowWriteProgram:
     """The program that copies an array and writes a window of the copy.
 
     source  the position of the array among the operands

@@ -20,7 +20,7 @@ from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import int64
 from magmath.core.shapes import can_broadcast_to
 from magmath.engine import session
-from magmath.engine.eager.eager_execution import MAX_REPLICATED_BYTES
+from magmath.engine.array_sizes import MAX_REPLICATED_BYTES
 from magmath.engine.traces import tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError

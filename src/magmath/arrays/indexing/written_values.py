@@ -13,8 +13,8 @@ from magmath.graph import Node
 def written_value(
     leaf: Node, value: Any
 ) -> tuple[tuple[Node, ...], tuple[float, ...], Hashable | None]:
-    """Return the array or the number that is written into the array of a leaf, and the form of the
-    value; None as its form if it must be converted or computed."""
+    """Return the array, or the number, that is written into the array of a leaf, and its part of
+    the key of the call; None as that part if the value must be converted or computed."""
     kind: Any = type(value)
     if kind is float or kind is int:
         if leaf.dtype.kind == "float":

@@ -17,7 +17,7 @@ from magmath.arrays.lazy_array import LazyArray
 from magmath.core.dtypes import DType, bfloat16, convert_number, int64, uint64
 from magmath.core.promotion import default_complex_dtype, get_default_dtype
 from magmath.engine import session
-from magmath.engine.eager.eager_execution import MAX_REPLICATED_BYTES
+from magmath.engine.array_sizes import MAX_REPLICATED_BYTES
 from magmath.engine.lifetimes.pending_arrays import note_bytes
 from magmath.engine.remote_array import RemoteArray
 from magmath.errors import DTypeError, LayoutError, ShapeError

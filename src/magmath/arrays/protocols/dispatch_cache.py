@@ -1,9 +1,11 @@
 """The dispatch cache: calls of functions on small arrays, by the shapes and types of the arrays.
 
-`mm.mean(x, axis=0)` does the same operations for all arrays of a shape and a type. A decorated
-function remembers them for the forms of its last calls (`engine/eager/eager_calls.py`), and repeats
-them without running its own lines. It runs as usual if an argument is pending, large, or of another
-kind, and if it depends on values of its arguments other than through operations.
+`mm.mean(x, axis=0)` does the same operations for all arrays of a shape and a type. So the key of a
+call consists of the function, the shapes and types of the arrays, which of them are the same, and
+the other arguments. A decorated function remembers its operations for the keys of its last calls
+(`engine/eager/eager_calls.py`), and repeats them without running its own lines. It runs as usual if
+an argument is pending, large, or of another kind, and if it depends on values of its arguments in
+another way than through operations.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NEW, _SEEN = object(), object()
-"""In place of a call: its form is new; it was made once. None: it is not repeated."""
+"""In place of a recorded call: its key is new; it was made once. None: it is not repeated."""
 _EXACT = frozenset((bool, int, str, type(None)))
-"""Classes of constants, other than floats, that stand for themselves in a key."""
+"""Classes of arguments, other than floats, that stand for themselves in a key."""
 _REAL = frozenset((float, int))
 """Classes of numbers that operators take as operands."""
 
@@ -40,33 +42,33 @@ _REAL = frozenset((float, int))
 
 
 def dispatch_cached(function: F) -> F:
-    """Return a function of arrays that repeats the operations of an earlier call of the same form.
+    """Return a function of arrays that repeats the operations of an earlier call of the same key.
 
     It must depend on nothing but its arguments and the default type.
     """
 
     @wraps(function)
-    def dispatching(*args: Any, **options: Any) -> Any:
-        eager = session.dispatching()
+    def dispatch(*args: Any, **options: Any) -> Any:
+        eager = session.eager_dispatch()
         if eager is None:
             return function(*args, **options)
-        key: list[Hashable] = [function, DEFAULT.floating.name]
+        parts: list[Hashable] = [function, DEFAULT.floating.name]
         leaves: list[Node] = []
         for x in args:
             if isinstance(x, LazyArray) and x._leaf is x._node and not x.is_variable:
                 leaf = x._node
                 leaves.append(leaf)
-                key += leaf.shape, leaf.dtype.name
-            elif not _add(x, key, leaves):
+                parts += leaf.shape, leaf.dtype.name
+            elif not _add(x, parts, leaves):
                 return function(*args, **options)
         for name, x in options.items():
-            key.append(name)
-            if not _add(x, key, leaves):
+            parts.append(name)
+            if not _add(x, parts, leaves):
                 return function(*args, **options)
         if len(leaves) > 1:  # f(x, x) and f(x, y) are different calls
-            key += map(leaves.index, leaves)
-        form = tuple(key)
-        call = eager.calls.get(form, _NEW)
+            parts += map(leaves.index, leaves)
+        key = tuple(parts)
+        call = eager.calls.get(key, _NEW)
         if type(call) is EagerCall:
             try:
                 repeated = call.run(eager, leaves, user_line(2))
@@ -75,37 +77,37 @@ def dispatch_cached(function: F) -> F:
             return function(*args, **options) if repeated is None else _array_class()(repeated)
         if call is not _SEEN:
             if call is _NEW:
-                eager.note_call(form, _SEEN if leaves else None)
+                eager.note_call(key, _SEEN if leaves else None)
             return function(*args, **options)
         effects = CALL_EFFECTS.count
         result = function(*args, **options)
         is_pure = CALL_EFFECTS.count == effects and _are_unchanged(args, options, leaves)
-        eager.note_call(form, _repeatable(eager, result, leaves) if is_pure else None)
+        eager.note_call(key, _repeatable(eager, result, leaves) if is_pure else None)
         return result
 
-    del dispatching.__wrapped__
-    dispatching.__signature__ = signature(function)  # type: ignore[attr-defined]
-    return dispatching  # type: ignore[return-value]
+    del dispatch.__wrapped__
+    dispatch.__signature__ = signature(function)  # type: ignore[attr-defined]
+    return dispatch  # type: ignore[return-value]
 
 
-def _add(x: Any, key: list[Hashable], leaves: list[Node]) -> bool:
-    """Add an argument to the key and the leaves of a call; return False for an argument that is
-    neither a stored array, nor a constant, nor a list or tuple of such."""
+def _add(x: Any, parts: list[Hashable], leaves: list[Node]) -> bool:
+    """Add an argument to the parts of the key and to the leaves of a call; return False for an
+    argument that is neither a stored array, nor a number or text, nor a list or tuple of such."""
     kind: Any = type(x)
     if kind in _EXACT:
-        key += kind, x
+        parts += kind, x
     elif isinstance(x, LazyArray):
         leaf = x.stored_leaf()
         if leaf is None:
             return False
         leaves.append(leaf)
-        key += leaf.shape, leaf.dtype.name
+        parts += leaf.shape, leaf.dtype.name
     elif kind is float:
-        key += kind, x
+        parts += kind, x
         return bool(x - x == 0.0 != x)  # nan differs from itself, and the zeros are equal
     elif kind is tuple or kind is list:
-        key += kind, len(x)
-        return all(_add(item, key, leaves) for item in x)
+        parts += kind, len(x)
+        return all(_add(item, parts, leaves) for item in x)
     else:
         return False
     return True
@@ -137,19 +139,19 @@ def _repeatable(eager: EagerArrays, result: Any, leaves: Sequence[Node]) -> Eage
 
 # operators ----------------------------------------------------------------------------------------
 
-_Form = tuple[tuple[Any, ...], tuple[Node, ...], tuple[Any, ...]]
-"""What is the same for equal operations on other values, the leaves of the different arrays, and
-the numbers."""
+_KeyedOperands = tuple[tuple[Any, ...], tuple[Node, ...], tuple[Any, ...]]
+"""The key of an operation, the leaves of its different arrays, and its numbers. No class, since
+each operator makes one."""
 
 
 def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | None:
     """Return a leaf with the result of an element-wise operation on stored arrays, or on one and a
     number; None if it runs as usual. `frames` are those up to the user's line.
     """
-    eager = session.dispatching()
-    if eager is None or (form := _form_of(operation, x, y)) is None:
+    eager = session.eager_dispatch()
+    if eager is None or (keyed := _keyed_operands(operation, x, y)) is None:
         return None
-    key, leaves, numbers = form
+    key, leaves, numbers = keyed
     call = eager.calls.get(key)
     if call is None:
         return None
@@ -166,20 +168,20 @@ def _part_of_key(number: Any) -> Hashable:
 
 
 def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
-    """Note how a leaf was computed, for the next operation on arrays of the same form."""
-    eager = session.dispatching()
-    if leaf is None or eager is None or (form := _form_of(operation, x, y)) is None:
+    """Note how a leaf was computed, for the next operation of the same key."""
+    eager = session.eager_dispatch()
+    if leaf is None or eager is None or (keyed := _keyed_operands(operation, x, y)) is None:
         return
-    key, leaves, numbers = form
+    key, leaves, numbers = keyed
     if key not in eager.calls:
         call = call_of(eager, leaf, leaves, len(numbers))
         if call is not None:
             eager.note_call(key, call)
 
 
-def _form_of(operation: str, x: Any, y: Any) -> _Form | None:
-    """Return the form of an operation on two stored arrays, or on one and a number; otherwise
-    None."""
+def _keyed_operands(operation: str, x: Any, y: Any) -> _KeyedOperands | None:
+    """Return the key and the operands of an operation on two stored arrays, or on one and a number;
+    otherwise None."""
     first, second = type(x), type(y)
     key: tuple[Any, ...]
     leaves: tuple[Node, ...]
@@ -217,9 +219,17 @@ def _form_of(operation: str, x: Any, y: Any) -> _Form | None:
         )
         leaves, numbers = ((a,) if is_same else (a, b)), ()
     elif second in FLOAT_SCALARS and isinstance(x, LazyArray):
-        return _form_of(operation, x, float(y)) if FLOAT_SCALARS[second] is x._node.dtype else None
+        return (
+            _keyed_operands(operation, x, float(y))
+            if FLOAT_SCALARS[second] is x._node.dtype
+            else None
+        )
     elif first in FLOAT_SCALARS and isinstance(y, LazyArray):
-        return _form_of(operation, float(x), y) if FLOAT_SCALARS[first] is y._node.dtype else None
+        return (
+            _keyed_operands(operation, float(x), y)
+            if FLOAT_SCALARS[first] is y._node.dtype
+            else None
+        )
     else:
         return None
     if operation == "power":  # which is another operation for some numbers

@@ -101,9 +101,9 @@ class EagerArrays:
         self._result_layouts: dict[Shape, Layout] = {}
         self._copy_layouts: dict[Shape, Layout] = {}
         self.calls: dict[Hashable, Any] = {}
-        """By the forms of calls, the call that repeats them; None for calls that are not repeated,
+        """By the keys of calls, the call that repeats them; None for calls that are not repeated,
         and what `arrays/protocols/dispatch_cache.py` and `arrays/indexing/stored_parts.py` note of
-        others."""
+        others. A key has what is the same for all calls that apply the same operations."""
 
     @cached_property
     def _kernels(self) -> EagerKernels:
@@ -117,9 +117,9 @@ class EagerArrays:
 
         return number_array
 
-    def note_call(self, form: Hashable, call: object) -> None:
-        """Store what is known of calls of a form."""
-        store_bounded(self.calls, form, call, _MAX_CALLS)
+    def note_call(self, key: Hashable, call: object) -> None:
+        """Store what is known of calls with a key."""
+        store_bounded(self.calls, key, call, _MAX_CALLS)
 
     def program(
         self, graph: Graph, arrays: Sequence[Node], numbers: Sequence[Node]
@@ -256,7 +256,7 @@ class EagerArrays:
             leaf = self._leaf_of_operand(lowered, attempt or _Attempt())
             if leaf is None:
                 return None
-            value = leaf.value.elements
+            value = leaf.value.host_array
         if operation is STOP_GRADIENT:
             CALL_EFFECTS.count += 1  # its result looks like a constant
         provenance = None
@@ -313,9 +313,9 @@ class EagerArrays:
             data = leaf.value
             if type(data) is not RemoteArray or data.pool is not self.pool:
                 return None
-            value = data.elements
+            value = data.host_array
             if value is None:
-                value = data.local_elements()
+                value = data.local_array()
             if value is None or value.nbytes > MAX_READ:
                 return None
             operands.add_array(leaf, value, transpose)

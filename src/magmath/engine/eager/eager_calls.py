@@ -55,11 +55,11 @@ class EagerCall:
 
     program    computes the result from the operands
     recipe     how gradients build the result again, on the same operands
-    used       the positions of the operands among the arguments, followed by the constants
-    constants  arrays that the function has made
+    used       the positions of the operands among the arguments, followed by the own arrays
+    own        arrays that the function itself has made
     """
 
-    __slots__ = ("_constants", "_dtype", "_program", "_recipe", "_shape", "_used")
+    __slots__ = ("_dtype", "_own", "_program", "_recipe", "_shape", "_used")
 
     def __init__(
         self,
@@ -67,13 +67,13 @@ class EagerCall:
         recipe: Recipe,
         result: Node | RecipeStep,
         used: Sequence[int],
-        constants: tuple[Node, ...] = (),
+        own: tuple[Node, ...] = (),
     ) -> None:
         self._program = program
         self._recipe = recipe
         self._shape, self._dtype = result.shape, result.dtype
         self._used = used
-        self._constants = constants
+        self._own = own
 
     def run(
         self,
@@ -90,22 +90,22 @@ class EagerCall:
         pool = eager.pool
         values: list[np.ndarray[Any, Any]] = []
         operands: list[RecordedOperand] = []
-        if self._constants:
-            arguments = (*arguments, *self._constants)
+        if self._own:
+            arguments = (*arguments, *self._own)
         for i in self._used:
             leaf = arguments[i]
             data = leaf.value
             if type(data) is not RemoteArray or data.pool is not pool:
                 return None
-            value = data.elements
-            if value is None and (value := data.local_elements()) is None:
+            value = data.host_array
+            if value is None and (value := data.local_array()) is None:
                 return None
             values.append(value)
             operands.append(operand_of_array(leaf))
         (result,) = self._program.run(values, numbers)
         recipe = self._recipe
-        made = Provenance.of(recipe, recipe.last, tuple(operands), line, numbers)
-        return eager.stored_leaf(self._shape, self._dtype, result, made)
+        provenance = Provenance.of(recipe, recipe.last, tuple(operands), line, numbers)
+        return eager.stored_leaf(self._shape, self._dtype, result, provenance)
 
 
 def call_of(
@@ -115,35 +115,36 @@ def call_of(
     arrays, on variables or on random numbers, or needs the workers.
 
     With `numbers`, the call gets as many numbers in place of its own ones; None if it has others,
-    or constants, which may be computed from the numbers.
+    or has made arrays, which may be computed from the numbers.
     """
     operations = _operations(result, arguments)
     if operations is None:
         return None
     recipe, used = operations.recipe(), operations.used
-    constants = tuple(operations.constants)
-    arguments = (*arguments, *constants)
+    own = tuple(operations.own)
+    arguments = (*arguments, *own)
     if numbers:
-        own = [i for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
-        if len(own) != numbers or constants or len(used) != len(arguments):
+        number_steps = [i for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
+        if len(number_steps) != numbers or own or len(used) != len(arguments):
             return None
-        recipe = recipe.with_numbers(own)
+        recipe = recipe.with_numbers(number_steps)
     nodes = _built(recipe, [arguments[i] for i in used])
-    arrays, given = nodes[: len(used)], [nodes[i] for i in recipe.numbers]
-    program = eager.program(Graph((nodes[-1],)), arrays, given)
-    return None if program is None else EagerCall(program, recipe, result, used, constants)
+    arrays, number_nodes = nodes[: len(used)], [nodes[i] for i in recipe.numbers]
+    program = eager.program(Graph((nodes[-1],)), arrays, number_nodes)
+    return None if program is None else EagerCall(program, recipe, result, used, own)
 
 
 def recipe_of_call(result: Node, arguments: Sequence[Node]) -> tuple[Recipe, list[int]] | None:
     """Return the recipe by which a leaf was computed from these leaves, and the positions of those
     that are its operands; None as `call_of`."""
     operations = _operations(result, arguments)
-    if operations is None or operations.constants:
+    if operations is None or operations.own:
         return None
     return operations.recipe(), operations.used
 
 
 def _operations(result: Node, arguments: Sequence[Node]) -> _Operations | None:
+    """Return the operations by which a leaf was computed from these leaves; None as `call_of`."""
     record = provenance_of(result)
     if record is None or result in arguments:
         return None
@@ -164,12 +165,16 @@ class _OtherOperand(Exception):
 class _Operations:
     """The operations between arguments and a result, as the steps of one recipe.
 
-    Positions of arguments are negative until `recipe` puts them first.
+    arguments  the positions of the arguments, followed by the own arrays
+    own        arrays that the operations read and that are no arguments, nor computed
+    used       the positions of the arguments that are operands, in the order of their first use
+
+    Positions of operands in steps are negative until `recipe` puts them first.
     """
 
     def __init__(self, arguments: Sequence[Node]) -> None:
         self.arguments = {leaf: i for i, leaf in enumerate(arguments)}
-        self.constants: list[Node] = []
+        self.own: list[Node] = []
         self._count = len(arguments)
         self._steps: list[NumberStep | RecipeStep] = []
         self._done: dict[tuple[int, int], int] = {}
@@ -194,6 +199,7 @@ class _Operations:
         return self._done.setdefault(key, positions[record.output])
 
     def _step(self, step: RecipeEntry, number: Any, positions: Mapping[int, int]) -> int:
+        """Add a step of a record; return its position. `positions` are those of its sources."""
         if isinstance(step, Node):
             step = NumberStep(step.operation, step.dtype, step.attributes.get("value", step.value))
         if isinstance(step, NumberStep):
@@ -211,14 +217,16 @@ class _Operations:
         return len(self._steps) - 1
 
     def _operand(self, operand: RecordedOperand) -> int:
+        """Return the position of an operand of a record, whose steps are added if it was computed
+        itself."""
         if not isinstance(operand, (LeafOperand, KeptOperand)):
             raise _OtherOperand
         leaf = operand.find()
         argument = None if leaf is None else self.arguments.get(leaf)
         before = provenance_before(operand)
         if argument is None and before is None and leaf is not None and operand.kept_bytes:
-            argument = self.arguments[leaf] = self._count + len(self.constants)
-            self.constants.append(leaf)
+            argument = self.arguments[leaf] = self._count + len(self.own)
+            self.own.append(leaf)
         if argument is not None:
             if argument not in self.used:
                 self.used.append(argument)

@@ -17,8 +17,8 @@ from magmath.core.stage_times import stage
 from magmath.core.traceback_cleanup import clear_frames
 from magmath.engine.data_failures import any_pending_fallible
 from magmath.engine.eager.eager_arrays import EagerArrays
-from magmath.engine.eager.eager_execution import EagerExecution
 from magmath.engine.evaluation.intermediate_choice import worthwhile_intermediates
+from magmath.engine.evaluation.interpreter import Interpreter
 from magmath.engine.evaluation.joint_evaluation import JointEvaluation, Pending
 from magmath.engine.evaluation.loop_runs import LoopPrograms, has_counted_loop
 from magmath.engine.evaluation.redistributed_copies import (
@@ -51,7 +51,7 @@ from magmath.passes.expand import expand
 
 MAX_STRUCTURES = 512
 """Structures of expressions whose programs and recipes are found without building a graph."""
-EAGER_WRITES = 64
+PENDING_WRITES = 64
 """Depth of a pending expression at which the next small write (`x[i] = v`) computes it."""
 NO_VALUES: Mapping[Node, list[Node]] = {}
 NO_CONTEXT = nullcontext()
@@ -98,7 +98,7 @@ class Evaluator:
         runs: ProgramRuns,
         copies: RedistributedCopies,
         eager_arrays: EagerArrays,
-        eager: EagerExecution,
+        interpreter: Interpreter,
         loops: LoopPrograms,
     ) -> None:
         self._pool = runs.pool
@@ -106,7 +106,7 @@ class Evaluator:
         self._runs = runs
         self._copies = copies
         self._eager_arrays = eager_arrays
-        self._eager = eager
+        self._interpreter = interpreter
         self._loops = loops
         self._by_structure: RecentlyUsed[Hashable, ExpressionProgram] = RecentlyUsed(MAX_STRUCTURES)
         self._recipes: RecipeMemo = RecentlyUsed(MAX_STRUCTURES)
@@ -197,9 +197,9 @@ class Evaluator:
             simpler = expand(cut(Graph(outputs)))
             order, expanded = simpler.nodes, simpler.outputs
         lost: set[Node] = set()
-        numbers = self._eager.numbers_of_operands(order, expanded)
+        numbers = self._interpreter.numbers_of_operands(order, expanded)
         if numbers is not None:
-            data = self._eager.execute(order, expanded, numbers)
+            data = self._interpreter.execute(order, expanded, numbers)
             leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
             record_provenance(leaves, expression.order, expression.held)
         else:
@@ -345,7 +345,7 @@ class Evaluator:
         """Register an array after an update in place: a later evaluation of other arrays may
         compute it in the same program. Small arrays are computed when they are read."""
         signature = node.signature
-        if signature is not None and signature.nbytes > self._eager.max_bytes:
+        if signature is not None and signature.nbytes > self._interpreter.max_bytes:
             self._joint.note_update(array)
 
     def note_gradients(self, gradients: Sequence[Pending], value: Pending) -> None:
@@ -358,12 +358,13 @@ class Evaluator:
         """Return True if a written array, the first of `own`, should be computed at once.
 
         That is so if no live reference outside `own` could be differentiated later. A write that
-        depends on an earlier pending write stays pending, and so do up to `EAGER_WRITES` operations
-        with small writes, since one evaluation of them all is faster.
+        depends on an earlier pending write stays pending, and so do up to `PENDING_WRITES`
+        operations with small writes, since one evaluation of them all is faster.
         """
         written = own[0]
-        if self._eager.computes(written):
-            if written.depth < EAGER_WRITES and is_small_write(written, self._eager.max_bytes):
+        if self._interpreter.computes(written):
+            max_bytes = self._interpreter.max_bytes
+            if written.depth < PENDING_WRITES and is_small_write(written, max_bytes):
                 return False
         elif any(x.operation.overwrites_first and x.value is None for x in written.inputs[:1]):
             return False

@@ -24,8 +24,8 @@ MAX_PARTS: Final = 4
 relative to the elements of the largest one."""
 
 
-def is_small_write(written: Node, max_eager_bytes: int) -> bool:
-    """Return True if a write cannot fail and its pending operands have at most `max_eager_bytes`
+def is_small_write(written: Node, max_bytes: int) -> bool:
+    """Return True if a write cannot fail and its pending operands have at most `max_bytes`
     each.
 
     It holds little memory while it is pending.
@@ -33,7 +33,7 @@ def is_small_write(written: Node, max_eager_bytes: int) -> bool:
     reached, seen = [written], {written}
     while reached:
         node = reached.pop()
-        if node.nbytes > max_eager_bytes or is_pending_and_fallible(node):
+        if node.nbytes > max_bytes or is_pending_and_fallible(node):
             return False
         pending = [x for x in node.inputs if x.value is None and not x.is_leaf]
         new = {x for x in pending if not x.operation.overwrites_first} - seen

@@ -19,7 +19,7 @@ class Streams(Protocol):
     def skip_for_run(self, count: int) -> int:
         """Reserve the next `count` streams for a run; return the number of the first."""
 
-    def draw_eagerly(self) -> tuple[Node, Node]:
+    def draw_untraced(self) -> tuple[Node, Node]:
         """Reserve the next stream outside of any trace; return its seed and number."""
 
 

@@ -69,9 +69,9 @@ class StreamState:
         trace = tracing.current()
         if trace is not self._trace and trace is not None:
             return trace.draw(self)
-        return self.draw_eagerly()
+        return self.draw_untraced()
 
-    def draw_eagerly(self) -> tuple[Node, Node]:
+    def draw_untraced(self) -> tuple[Node, Node]:
         """Like `draw`, with the values of seed and number rather than scalars of a trace."""
         number = scalar(self.skip(1), int64)
         _drawn[number] = self

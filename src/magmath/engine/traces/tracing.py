@@ -199,7 +199,7 @@ class Scope(_Effects):
     def draw(self, generator: Streams) -> tuple[Node, Node]:
         """Return the seed and the number of the next stream of a generator."""
         if self.outer is None:
-            seed, number = generator.draw_eagerly()
+            seed, number = generator.draw_untraced()
         else:
             seed, number = self.outer.draw(generator)
         self.drawn.append(number)

@@ -1,11 +1,12 @@
-"""Eager execution: the worker of this process computes an expression of small nodes by their
-kernels, without a program."""
+"""The interpreter: the worker of this process computes an expression of small nodes one after the
+other, by their kernels, without a program."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
+from magmath.engine.array_sizes import MAX_EAGER_BYTES, MAX_REPLICATED_BYTES
 from magmath.engine.lifetimes.pending_arrays import note_bytes
 from magmath.engine.remote_array import RemoteArray, no_value_error, remote_array_of
 from magmath.graph import Node
@@ -15,16 +16,10 @@ from magmath.ops.redistribute import REDISTRIBUTE
 if TYPE_CHECKING:
     from magmath.engine.programs.program_runs import ProgramRuns
 
-MAX_EAGER_BYTES = 128 << 10
-"""The size of the largest array for which eager execution beats a program of one worker."""
-MAX_REPLICATED_BYTES = 128 << 10
-"""The size of the largest array that is replicated by default, not split. Up to this size eager
-execution also beats programs of several workers, which are messages."""
-
 
 @final
-class EagerExecution:
-    """Eager execution in one pool, if its only worker is in this process.
+class Interpreter:
+    """The interpreter of one pool, if its only worker is in this process.
 
     max_bytes  the size of the largest arrays that are computed without a program
     """
@@ -32,13 +27,13 @@ class EagerExecution:
     def __init__(self, runs: ProgramRuns, *, deterministic: bool) -> None:
         self._runs = runs
         self._pool = pool = runs.pool
-        self._can_execute = pool.is_inline and not deterministic
+        self._can_interpret = pool.is_inline and not deterministic
         self.max_bytes = MAX_EAGER_BYTES if pool.is_inline else MAX_REPLICATED_BYTES
 
     @property
     def _is_possible(self) -> bool:
         """True if small nodes may be computed without a program, which a profiler could observe."""
-        return self._can_execute and self._runs.profiler is None
+        return self._can_interpret and self._runs.profiler is None
 
     def computes(self, node: Node) -> bool:
         """Return True if the worker computes a node of this size without a program."""
@@ -47,9 +42,9 @@ class EagerExecution:
     def numbers_of_operands(
         self, order: Sequence[Node], requested: Sequence[Node]
     ) -> dict[Node, int] | None:
-        """Return the numbers of leaves and evaluated nodes if the nodes are computed eagerly.
+        """Return the numbers of leaves and evaluated nodes if the nodes are interpreted.
 
-        Returns None if a program computes them. Eager execution needs the worker of this process
+        Returns None if a program computes them. The interpreter needs the worker of this process
         and small arrays, each whole on that worker. Raises TracingError for an argument of a
         function that is being traced.
         """
