@@ -1,10 +1,10 @@
 """Stored parts: slices and elements of small arrays, which NumPy reads and writes in this process.
 
-The dispatch cache for indexing: what `x[1:]` and `x[1:] = v` do is noted by the indexing key and the
-shapes and types of the arrays, which are the key of the call in `EagerArrays.calls`. Later lines
-with the same key of the call are one line of NumPy (the programs at the end of this file), and
-share the recipe, by which gradients pass through them. Small windows, as `x[i : i + 3]`, have one
-key of the call for all first positions, which are numbers of the call.
+The dispatch cache for indexing: what `x[1:]` and `x[1:] = v` do is noted by the indexing key and
+the shapes and types of the arrays, which are the key of the call in `EagerArrays.calls`. Later
+lines with the same key of the call are one line of NumPy (the programs at the end of this file),
+and share the recipe, by which gradients pass through them. Small windows, as `x[i : i + 3]`, have
+one key of the call for all first positions, which are numbers of the call.
 """
 
 from __future__ import annotations
