@@ -19,7 +19,7 @@ from magmath.arrays.variables.variable_map import VariableMap
 from magmath.core.dtypes import float64, int64
 from magmath.core.integers import require_integer
 from magmath.engine import session
-from magmath.engine.evaluation.loop_runs import row_of, with_row
+from magmath.engine.evaluation.loop_rows import row_of, with_row
 from magmath.engine.programs.asynchronous_build import AsynchronousDivision
 from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node

@@ -21,10 +21,10 @@ from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 from magmath.transform.function_argument import require_function
-from magmath.transform.loop_program import run_loop
 from magmath.transform.loop_states import checked_states, state_of
 from magmath.transform.traced_function import placeholder
 from magmath.transform.traced_loop import trace_scan
+from magmath.transform.uncompiled_loops import run_loop
 
 
 def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: Any) -> Any:

@@ -24,9 +24,9 @@ from magmath.ops.counted_loops import ScanBody, is_short, scan_results
 from magmath.ops.leaves import version
 from magmath.ops.while_loops import LoopBody, final_states
 from magmath.passes.subgraphs import frontier, without_versions
-from magmath.transform.loop_program import Body
 from magmath.transform.loop_states import checked_states
 from magmath.transform.traced_function import placeholder
+from magmath.transform.uncompiled_loops import Body
 
 MIN_STEPS: Final = 32
 """The number of steps of the shortest loop that is not unrolled without a trial."""

@@ -7,22 +7,20 @@ place.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import int64
+from magmath.engine.evaluation.loop_rows import next_counter, row_number, row_of, with_row
 from magmath.engine.evaluation.result_records import record_provenance
 from magmath.engine.remote_array import leaf_of, remote_array_of
-from magmath.engine.user_line import user_line
-from magmath.graph import Graph, Node, Shape, apply, make_node
+from magmath.graph import Graph, Node, Shape, apply
 from magmath.graph.provenance.rebuild import rebuilt
 from magmath.layout import Layout
 from magmath.ops import elementwise as e
 from magmath.ops.counted_loops import SCAN, ScanBody
 from magmath.ops.creation import full
-from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
 from magmath.ops.leaves import constant, input_leaf
 from magmath.ops.redistribute import redistribute
 from magmath.passes.loop_layouts import loop_layouts
@@ -34,18 +32,7 @@ if TYPE_CHECKING:
     from magmath.passes.environment import Environment
     from magmath.program.instructions import Program
 
-ROW: Mapping[str, Any] = MappingProxyType({"axes": (0,), "extents": (None,), "steps": (1,)})
 MAX_PROGRAMS = 64
-
-
-def row_of(x: Node, number: Node) -> Node:
-    """Return a row of an array by its number, which may be computed at run time."""
-    return make_node(WINDOW, (x, number), ROW, x.shape[1:], x.dtype, line=user_line())
-
-
-def with_row(x: Node, number: Node, value: Node) -> Node:
-    """Return an array with a value in place of a row, given by its number."""
-    return make_node(SET_WINDOW, (x, value, number), ROW, x.shape, x.dtype, line=user_line())
 
 
 class ProgramEngine(Protocol):
@@ -109,8 +96,8 @@ class LoopPrograms:
             needed = dict.fromkeys([*part.outputs, *part.loop.inputs])
             images = rebuilt(list(needed), known)
             known |= zip(needed, self._engine.evaluate(images), strict=True)
-            found = self.results(part.loop, [known[x] for x in part.loop.inputs])
-            known |= {x: found[x.attributes["index"]] for x in part.results}
+            results = self.results(part.loop, [known[x] for x in part.loop.inputs])
+            known |= {x: results[x.attributes["index"]] for x in part.results}
         return rebuilt(outputs, known)
 
     def recorded_results(self, results: Sequence[Node]) -> list[Node]:
@@ -132,7 +119,8 @@ def has_counted_loop(nodes: Sequence[Node]) -> bool:
 class _LoopProgram:
     """The program of all steps of a loop, for inputs with certain layouts.
 
-    Several workers move the inputs to the layouts in which the steps are fastest.
+    Several workers move the inputs to the layouts in which the steps are fastest. The states, the
+    arrays that collect values, and the counter of the steps are updated in place (`_updated`).
     """
 
     def __init__(
@@ -140,27 +128,28 @@ class _LoopProgram:
         engine: ProgramEngine,
         body: ScanBody,
         steps: int,
-        given: Sequence[Any],
+        input_layouts: Sequence[Any],
         *,
         reverse: bool,
     ) -> None:
         self._engine, self._body, self._steps = engine, body, steps
-        self._layouts = layouts = loop_layouts(body, steps, given, engine.environment)
+        self._layouts = layouts = loop_layouts(body, steps, input_layouts, engine.environment)
         self._states = _leaves([x.shape for x in body.states], body.states, layouts.states)
         rows, stacked = [[(steps, *x.shape) for x in y] for y in (body.rows, body.collected)]
         self._rows = _leaves(rows, body.rows, layouts.rows)
         self._collectors = _leaves(stacked, body.collected, layouts.collected)
         shapes = [x.shape for x in body.captured]
         self._captured = _leaves(shapes, body.captured, layouts.captured)
-        self._number = index = input_leaf((), int64, engine.environment.whole(()), None)
-        number = e.subtract(constant(steps - 1, int64), index) if reverse else index
+        self._counter = counter = input_leaf((), int64, engine.environment.whole(()), None)
+        number = row_number(counter, steps, reverse=reverse)
         read = [row_of(x, number) for x in self._rows]
-        found = body.applied(self._states, read, self._captured, number)
-        following, values = found[: len(self._states)], found[len(self._states) :]
+        outputs = body.applied(self._states, read, self._captured, number)
+        following, values = outputs[: len(self._states)], outputs[len(self._states) :]
         written = [with_row(x, number, y) for x, y in zip(self._collectors, values, strict=True)]
-        counted = e.add(index, constant(1, int64))
-        self._own = (*self._states, *self._collectors, index)
-        self._graph = engine.cut(Graph((*following, *written, counted), self._own))
+        self._updated = (*self._states, *self._collectors, counter)
+        self._graph = engine.cut(
+            Graph((*following, *written, next_counter(counter)), self._updated)
+        )
         self._compiled = engine.compile(self._graph)
 
     @property
@@ -171,35 +160,35 @@ class _LoopProgram:
     def run(self, inputs: Sequence[Node]) -> list[Node]:
         """Return leaves with the final states and the collected values, for leaves of the loop's
         inputs."""
-        values = dict(zip(self._own, self._start(inputs), strict=True))
+        values = dict(zip(self._updated, self._start(inputs), strict=True))
         _, scanned, captured = self._body.divided(inputs)
-        for place, x in zip((*self._rows, *self._captured), (*scanned, *captured), strict=True):
-            values[place] = self._moved(x, place)
+        for own, x in zip((*self._rows, *self._captured), (*scanned, *captured), strict=True):
+            values[own] = self._moved(x, own)
         leaves, compiled = self._graph.leaves, self._compiled
-        given = [remote_array_of(values.get(leaves[i], leaves[i])) for i in compiled.inputs]
+        operands = [remote_array_of(values.get(leaves[i], leaves[i])) for i in compiled.inputs]
         del values
         numbers = [leaves[i].value for i in compiled.scalars]
-        made, run = self._engine.runs.start(compiled, given, numbers, steps=self._steps)
+        results, run = self._engine.runs.start(compiled, operands, numbers, steps=self._steps)
         run.values()  # Ctrl-C may stop the run at any step, so results exist after its end only
-        return [leaf_of(one) for one in made[:-1]]
+        return [leaf_of(data) for data in results[:-1]]  # the last one is the counter
 
     def _start(self, inputs: Sequence[Node]) -> list[Node]:
         """Return leaves of new arrays that the program updates."""
         states = self._body.divided(inputs)[0]
         initial = [apply(e.ASTYPE, x, dtype=x.dtype) for x in states]
-        initial += [full(x.shape, constant(0, x.dtype)) for x in (*self._collectors, self._number)]
-        pairs = zip(initial, self._own, strict=True)
-        found = self._engine.evaluate([redistribute(x, _layout_of(own)) for x, own in pairs])
-        for leaf, own in zip(found, self._own, strict=True):
+        initial += [full(x.shape, constant(0, x.dtype)) for x in (*self._collectors, self._counter)]
+        pairs = zip(initial, self._updated, strict=True)
+        leaves = self._engine.evaluate([redistribute(x, _layout_of(own)) for x, own in pairs])
+        for leaf, own in zip(leaves, self._updated, strict=True):
             assert leaf.layout == own.layout, (leaf.layout, own.layout)
-        return found
+        return leaves
 
-    def _moved(self, x: Node, place: Node) -> Node:
-        """Return the leaf of an array in the layout of a place in the program."""
-        if x.layout == place.layout:
+    def _moved(self, x: Node, own: Node) -> Node:
+        """Return the leaf of an array in the layout that the program's own leaf has."""
+        if x.layout == own.layout:
             return x
-        (leaf,) = self._engine.evaluate([redistribute(x, _layout_of(place))])
-        assert leaf.layout == place.layout, (leaf.layout, place.layout)
+        (leaf,) = self._engine.evaluate([redistribute(x, _layout_of(own))])
+        assert leaf.layout == own.layout, (leaf.layout, own.layout)
         return leaf
 
 

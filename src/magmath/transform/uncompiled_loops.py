@@ -1,4 +1,5 @@
-"""Loops that run at once: the body is traced once, and its steps run on the workers.
+"""Loops outside of compiled functions: the body is traced once, and its steps run at once, on the
+workers.
 
 A step that assigns no variables and draws no random numbers is the body of a node of the graph,
 through which gradients pass. The program of another loop has the variables among its targets; the
@@ -16,7 +17,7 @@ from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.variables.variable import overwrite
 from magmath.core.dtypes import int64
 from magmath.engine import session
-from magmath.engine.evaluation.loop_runs import row_of, with_row
+from magmath.engine.evaluation.loop_rows import next_counter, row_number, row_of, with_row
 from magmath.engine.lifetimes.retained_expressions import keep_expression, keeps_expressions
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.traces import tracing
@@ -33,9 +34,8 @@ from magmath.graph import (
     weak_operand,
 )
 from magmath.graph.provenance.rebuild import rebuilt
-from magmath.ops import elementwise as e
 from magmath.ops.counted_loops import ScanBody, is_short, scan_results, unrolled
-from magmath.ops.leaves import constant, input_leaf
+from magmath.ops.leaves import input_leaf
 from magmath.passes.subgraphs import frontier
 from magmath.transform.loop_provenance import LoopProvenance
 from magmath.transform.traced_function import placeholder
@@ -74,7 +74,7 @@ def run_loop(
     if results is not None:
         leaves = _recorded(results)
     else:
-        leaves = _LoopProgram(step, inputs[: len(states)], rows, steps, reverse=reverse).run()
+        leaves = _EffectfulLoop(step, inputs[: len(states)], rows, steps, reverse=reverse).run()
     arrays = [Array(leaf) for leaf in leaves]
     return arrays[: len(states)], arrays[len(states) :]
 
@@ -119,8 +119,8 @@ class _TracedStep:
         starts = [*self.states, *self.rows, self.number]
         read = frontier(outputs, starts)
         inner = [placeholder(x.shape, x.dtype) for x in read]
-        found = rebuilt(outputs, dict(zip(read, inner, strict=True)))
-        following, collected = found[: len(self.states)], found[len(self.states) :]
+        images = rebuilt(outputs, dict(zip(read, inner, strict=True)))
+        following, collected = images[: len(self.states)], images[len(self.states) :]
         body = ScanBody(self.states, self.rows, inner, self.number, following, collected)
         if not body.is_plain:
             return None
@@ -138,7 +138,7 @@ def _evaluate(nodes: Sequence[Node]) -> None:
 
 
 @final
-class _LoopProgram:
+class _EffectfulLoop:
     """The program of a loop that assigns variables or draws random numbers, for the layouts of its
     states."""
 
@@ -151,30 +151,28 @@ class _LoopProgram:
         *,
         reverse: bool,
     ) -> None:
-        self.engine, self.trace = session.engine(), step.trace
+        self._engine, self._trace = session.engine(), step.trace
         self._start, self._steps = start, steps
         copies = [*map(Array, start), asarray(0, dtype=int64)]
         self._data = [remote_array_of(copy_of(x).evaluated()) for x in copies]
         self._placeholders = [input_leaf(d.shape, d.dtype, d.layout, None) for d in self._data]
-        *self._states, self._index = self._placeholders
-        index = self._index
-        number = e.subtract(constant(steps - 1, int64), index) if reverse else index
-        given = dict(zip((*step.states, step.number), self._placeholders, strict=True))
-        given |= {x: row_of(of.node, number) for x, of in zip(step.rows, rows, strict=True)}
-        assigned = self.trace.assigned
-        outputs = rebuilt([*step.following, *step.collected, *assigned.values()], given)
+        *self._states, self._counter = self._placeholders
+        number = row_number(self._counter, steps, reverse=reverse)
+        images = dict(zip((*step.states, step.number), self._placeholders, strict=True))
+        images |= {x: row_of(of.node, number) for x, of in zip(step.rows, rows, strict=True)}
+        assigned = self._trace.assigned
+        outputs = rebuilt([*step.following, *step.collected, *assigned.values()], images)
         self._assigned = list(assigned)
         _evaluate_invariant(outputs, self._placeholders)
         count, last = len(start), len(outputs) - len(assigned)
         following, collected, values = outputs[:count], outputs[count:last], outputs[last:]
         written = [self._collector(y, number) for y in collected]
-        counted = e.add(index, constant(1, int64))
         traced = Graph(
-            (*following, *written, counted, *values),
-            (*self._states, *self._placeholders[count + 1 :], index, *assigned),
+            (*following, *written, next_counter(self._counter), *values),
+            (*self._states, *self._placeholders[count + 1 :], self._counter, *assigned),
         )
-        self.graph = self.engine.cut(traced)
-        self.compiled = self.engine.compile(self.graph)
+        self._graph = self._engine.cut(traced)
+        self._compiled = self._engine.compile(self._graph)
         self._traced = Graph(tuple(outputs))
         self._collected = [(y.shape, y.dtype) for y in collected]
         self._reverse = reverse
@@ -190,34 +188,34 @@ class _LoopProgram:
 
     def run(self) -> list[Node]:
         """Run all steps; return the leaves of the states and of the collected values."""
-        variables = [self.trace.read[leaf] for leaf in self._assigned]
-        numbers = self.trace.numbers_of_run(self._steps)
+        compiled = self._compiled
+        variables = [self._trace.read[leaf] for leaf in self._assigned]
+        numbers = self._trace.numbers_of_run(self._steps)
         unrollable = LoopProvenance(
-            self._traced, self._states, self._index, self._assigned, self._collected,
+            self._traced, self._states, self._counter, self._assigned, self._collected,
             range(self._steps), numbers, reverse=self._reverse,
         )  # fmt: skip
-        operands = [*map(weak_operand, self._start), *unrollable.captured(self.trace.read)]
+        operands = [*map(weak_operand, self._start), *unrollable.captured(self._trace.read)]
         values: dict[Node, Any] = dict(zip(self._placeholders, self._data, strict=True))
         self._data = []
         values |= numbers
 
         def start() -> tuple[list[RemoteArray], RunHandle]:
-            given = [
-                values.get(x) or remote_array_of(x) for x in self._leaves(self.compiled.inputs)
-            ]
-            given_numbers = [values.get(x, x.value) for x in self._leaves(self.compiled.scalars)]
-            return self.engine.runs.start(self.compiled, given, given_numbers, steps=self._steps)
+            inputs, scalars = self._leaves(compiled.inputs), self._leaves(compiled.scalars)
+            arrays = [values.get(x) or remote_array_of(x) for x in inputs]
+            numbers_of_run = [values.get(x, x.value) for x in scalars]
+            return self._engine.runs.start(compiled, arrays, numbers_of_run, steps=self._steps)
 
-        made, run = overwrite(variables, start, is_fallible=self.compiled.is_fallible)
+        results, run = overwrite(variables, start, is_fallible=compiled.is_fallible)
         run.values()
         line = user_line()
-        leaves = [leaf_of(one) for one in made[:-1]]
+        leaves = [leaf_of(data) for data in results[:-1]]  # the last one is the counter
         for output, leaf in enumerate(leaves):
             set_provenance(leaf, Provenance.of_loop(unrollable, output, operands, line))
         return leaves
 
     def _leaves(self, positions: Sequence[int]) -> list[Node]:
-        return [self.graph.leaves[i] for i in positions]
+        return [self._graph.leaves[i] for i in positions]
 
 
 def _evaluate_invariant(roots: Sequence[Node], placeholders: Sequence[Node]) -> None:
@@ -233,13 +231,13 @@ def _evaluate_invariant(roots: Sequence[Node], placeholders: Sequence[Node]) -> 
             varying.add(node)
     read = {source for node in order if node in varying for source in node.inputs}
     read.update(roots)
-    found = [
+    invariant = [
         node
         for node in order
         if node in read and node not in varying and node.value is None and node.inputs
         and node.dtype.kind in ("float", "complex") and _reads_arrays(node)
     ]  # fmt: skip
-    _evaluate(found)
+    _evaluate(invariant)
 
 
 def _reads_arrays(node: Node) -> bool:
