@@ -326,11 +326,11 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
         key = with_python_numbers(key)
         element = write_element(self, key, value)
         if element is not None:
-            self._updated(element)
+            self.replace_value(element)
             return
         former, part = self._leaf, known_part(self.node, key)
         leaf = stored_write(self, key, part, value)
-        self._updated(with_item(self, key, value) if leaf is None else leaf)
+        self.replace_value(with_item(self, key, value) if leaf is None else leaf)
         if self._leaf is not None:
             if leaf is None:
                 note_write(former, key, part, value, self)
@@ -367,7 +367,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
         return _product(other, self) if isinstance(other, _MATRICES) else NotImplemented
 
     def __imatmul__(self, other: Any) -> Array:
-        return self._updated(self._in_own_type((self @ other).node))
+        return self.replace_value(self._in_own_type((self @ other).node))
 
     def converted(self) -> Array:
         """Return this array; a weakly typed number becomes one of its class's default type."""
@@ -402,7 +402,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
                 node = leaf
         if not self._node.shape and self.view_of is None and not self.is_variable:
             return Array(node)  # a number, which binds the name to another one
-        return self._updated(self._in_own_type(node))
+        return self.replace_value(self._in_own_type(node))
 
     def _reflected(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
@@ -422,8 +422,9 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
         is_other = node.dtype is not own
         return e.astype(node, own) if is_other and is_same_kind(node.dtype, own) else node
 
-    def _updated(self, node: Node) -> Array:
-        """Make this a handle on another value of the same shape and type, as `a += b` does."""
+    def replace_value(self, node: Node) -> Array:
+        """Make this a handle on another value of the same shape and type, as `a += b` does; return
+        it."""
         old = self._node
         if node.shape != old.shape or node.dtype is not old.dtype:
             raise update_error(old, node)

@@ -110,7 +110,7 @@ class TracedScalar(Array):
     def _update(self, operation: str, other: Any) -> Array:
         return self._binary(operation, other)  # as for a number, it binds the name to another value
 
-    def _updated(self, node: Node) -> Array:
+    def replace_value(self, node: Node) -> Array:
         return Array(node)
 
 
@@ -172,9 +172,9 @@ def of_numbers(operation: str, *values: Any) -> TracedScalar:
 
 def _operator(operation: str) -> Callable[..., Any]:
     """Return the function of Python numbers for an operation."""
-    found = _OPERATORS.get(operation)
-    if found is not None:
-        return found
+    function = _OPERATORS.get(operation)
+    if function is not None:
+        return function
 
     def computed(*samples: Any) -> Any:
         with np.errstate(all="ignore"):

@@ -16,10 +16,10 @@ NOTHING: Hashable = ("nothing",)
 def flatten(value: Any) -> tuple[list[Any], Hashable]:
     """Return the leaves of nested lists, tuples and dictionaries, and their structure."""
     leaves: list[Any] = []
-    return leaves, _taken_apart(value, leaves)
+    return leaves, _structure(value, leaves)
 
 
-def _taken_apart(value: Any, leaves: list[Any]) -> Hashable:
+def _structure(value: Any, leaves: list[Any]) -> Hashable:
     """Return the structure of a value and append its leaves to `leaves`."""
     if not isinstance(value, (dict, list, tuple)):
         if value is None:
@@ -29,7 +29,7 @@ def _taken_apart(value: Any, leaves: list[Any]) -> Hashable:
     trees: list[Hashable] = []
     for part in value.values() if isinstance(value, dict) else value:
         if isinstance(part, (dict, list, tuple)):
-            trees.append(_taken_apart(part, leaves))
+            trees.append(_structure(part, leaves))
         elif part is None:
             trees.append(NOTHING)
         else:
@@ -53,6 +53,7 @@ def unflatten(tree: Any, leaves: Sequence[Any]) -> Any:
 
 
 def _built(tree: Any, leaves: list[Any]) -> tuple[Any, list[Any]]:
+    """Return the value with this structure and the first leaves, and the leaves that remain."""
     if tree is None:
         return leaves[0], leaves[1:]
     kind, *parts = tree

@@ -88,11 +88,13 @@ def batched_scan(
     """Return the results of a loop with a fixed number of steps for a batch of `size` examples."""
     body: ScanBody = loop.attributes["body"]
     states, scanned, captured = body.divided(operands)
-    rows = [_place(x, of.varies, size) for x, of in zip(body.rows, scanned, strict=True)]
-    read = [_place(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)]
+    rows = [_body_argument(x, of.varies, size) for x, of in zip(body.rows, scanned, strict=True)]
+    read = [
+        _body_argument(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)
+    ]
     varies, before = [x.varies for x in states], None
     while varies != before:  # a state varies if it does so in any step
-        own = [_place(x, v, size) for x, v in zip(body.states, varies, strict=True)]
+        own = [_body_argument(x, v, size) for x, v in zip(body.states, varies, strict=True)]
         leaves = (*body.states, *body.rows, *body.captured)
         given = dict(zip(leaves, (*own, *rows, *read), strict=True))
         found = batched([*body.outputs, *body.drawn], given, body.drawn, size)
@@ -127,7 +129,7 @@ def _exchanged(x: Node) -> Node:
     return permute(x, (1, 0, *range(2, x.ndim)))
 
 
-def _place(leaf: Node, varies: bool, size: int) -> BatchOperand:
+def _body_argument(leaf: Node, varies: bool, size: int) -> BatchOperand:
     """Return a placeholder for an array of a step of one example, or of all."""
     shape = (size, *leaf.shape) if varies else leaf.shape
     return BatchOperand(body_argument(shape, leaf.dtype), varies, size)

@@ -141,11 +141,11 @@ class _CompiledFunction:
         leaves = with_arrays(originals)
         values = [argument_value(leaf) for leaf in leaves]
         same = first_occurrences(leaves)
-        found, values = self._specialization_for(engine, tree, same, values)
-        self._last_undivided = found if isinstance(found, Specialization) else None
-        self._last_used = found
-        result = found.run([*map(number_of_run, values)], leaves)
-        for i in found.updated:
+        used, values = self._specialization_for(engine, tree, same, values)
+        self._last_undivided = used if isinstance(used, Specialization) else None
+        self._last_used = used
+        result = used.run([*map(number_of_run, values)], leaves)
+        for i in used.updated:
             write_back(leaves[i], originals[i])
         return result
 
@@ -161,12 +161,12 @@ class _CompiledFunction:
         while True:
             given = with_known_numbers(values, self._needed.get(tree, ()))
             signatures = tuple([argument_signature(value) for value in given])
-            form = id(engine), DEFAULT.floating, PRECISION.key, tree, same, signatures
-            found = self._specializations.find(form)
-            if found is not None:
-                if found.captured.is_current:
-                    return found, given
-                self._note_change(found.captured)
+            key = id(engine), DEFAULT.floating, PRECISION.key, tree, same, signatures
+            known = self._specializations.find(key)
+            if known is not None:
+                if known.captured.is_current:
+                    return known, given
+                self._note_change(known.captured)
             call = TracedCall(self._function, tree, same, given)
             if call.needed:
                 self._needed.setdefault(tree, set()).update(call.needed)
@@ -174,12 +174,13 @@ class _CompiledFunction:
             self._note_uncompared(call.uncompared)
             if tree in self._needed:
                 self._note_known_number()
+            new: Specialization | DividedSpecialization
             if contains_loop(call.outputs):
-                found = DividedSpecialization(call, compile)
+                new = DividedSpecialization(call, compile)
             else:
-                found = Specialization(engine, call, tree, same, given)
-            self._specializations.store(form, found)
-            return found, given
+                new = Specialization(engine, call, tree, same, given)
+            self._specializations.store(key, new)
+            return new, given
 
     def _note_known_number(self) -> None:
         """Count a trace for values of numbers; warn if there are many."""

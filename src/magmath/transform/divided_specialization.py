@@ -79,7 +79,7 @@ class DividedSpecialization:
         traced = self._traced
         count = len(results) - len(traced.updated)
         for i, x in zip(traced.updated, results[count:], strict=True):
-            arguments[i]._updated(x.evaluated())
+            arguments[i].replace_value(x.evaluated())
         for x in results[:count] if traced.trace.read else ():
             x.keep_operands(x.evaluated())
             note_reader(x)

@@ -59,8 +59,8 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: An
         return checked_states("fori_loop", returned, tree, states), []
 
     if tracing.current() is None:
-        found, _ = run_loop("fori_loop", states, [], upper - lower, step)
-        return unflatten(tree, found)
+        finals, _ = run_loop("fori_loop", states, [], upper - lower, step)
+        return unflatten(tree, finals)
     looped = trace_scan("fori_loop", step, states, [], upper - lower)
     if looped is not None:
         return unflatten(tree, looped[0])
@@ -122,8 +122,8 @@ def scan(
         return following, collected
 
     if tracing.current() is None:
-        found, ys = run_loop("scan", states, rows, steps, step, reverse=reverse)
-        return unflatten(tree, found), unflatten(returned_trees[0], ys)
+        finals, ys = run_loop("scan", states, rows, steps, step, reverse=reverse)
+        return unflatten(tree, finals), unflatten(returned_trees[0], ys)
     looped = trace_scan("scan", step, states, rows, steps, reverse=reverse)
     if looped is not None:
         return unflatten(tree, looped[0]), unflatten(returned_trees[0], looped[1])

@@ -244,7 +244,7 @@ class Specialization:
         if self.updated:
             for i, leaf in zip(self.updated, leaves[self._results :], strict=True):
                 if isinstance(arguments[i], Array):
-                    arguments[i]._updated(leaf)
+                    arguments[i].replace_value(leaf)
         if self.tree is None:
             return self._array(leaves[0]) if self._reads_variables else Array(leaves[0])
         return unflatten(self.tree, [self._array(leaf) for leaf in leaves[: self._results]])

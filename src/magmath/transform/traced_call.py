@@ -56,14 +56,14 @@ class TracedCall:
         try:
             with tracing.tracing(self.trace), recording_nodes() as made:
                 given = traced_arguments(self.placeholders, values, same)
-                found = _traced(function, unflatten(tree, given), given)
+                traced = _traced(function, unflatten(tree, given), given)
         except NumberNeeded as error:
             if not error.leaves or not error.leaves.issubset(self.position):
                 raise
             self.needed = {self.position[leaf] for leaf in error.leaves}
             return
         del given
-        self.nodes, self.tree, self.updated = found
+        self.nodes, self.tree, self.updated = traced
         self.trace.check_updates("compile")
         nodes = set(topological(self.outputs, cut=True))
         self.uncompared = effects.note(self.trace, nodes)
@@ -134,8 +134,8 @@ def _traced(
     """
     before = [x.node if type(x) is Array else None for x in given]
     args, kwargs = arguments
-    found, returned = flatten(function(*args, **kwargs))
-    outputs = [_result(function, value) for value in found]
+    results, returned = flatten(function(*args, **kwargs))
+    outputs = [_result(function, value) for value in results]
     updated = [i for i, x in enumerate(given) if type(x) is Array and x.node is not before[i]]
     nodes = [x.node for x in (*outputs, *[given[i] for i in updated])]
     return nodes, returned, updated

@@ -42,10 +42,10 @@ def element_of(node: Node) -> Any:
         values = _fetched(data)
     if values is None:
         return None
-    place = [0] * len(axes)
+    position = [0] * len(axes)
     for axis, start in zip(axes, starts, strict=True):
-        place[axis] = start.value
-    return values[tuple(place)].item()
+        position[axis] = start.value
+    return values[tuple(position)].item()
 
 
 def _fetched(data: RemoteArray) -> Any:

@@ -24,9 +24,9 @@ ALIGNED = frozenset(("equal", "not_equal", "less", "less_equal", "greater", "gre
 
 
 def comparable_operands(
-    operation: str, dtype: DType, given: list[Any], kinds: Sequence[DType | type]
+    operation: str, dtype: DType, operands: list[Any], kinds: Sequence[DType | type]
 ) -> tuple[DType, list[Any]]:
-    """Return the type for a comparison, and two operands that compare as the given ones do.
+    """Return the type for a comparison, and two operands that compare as these do.
 
     dtype   the common type of the operands, an integer type
     kinds   for each operand its input to type promotion: a class of Python numbers for operands
@@ -36,18 +36,18 @@ def comparable_operands(
     signed = [isinstance(kind, DType) and kind.kind == "int" for kind in kinds]
     if dtype is uint64 and sum(signed) == 1:
         at = signed.index(True)
-        operands = _with_unknown(given[1 - at], e.astype(given[at], int64))
-        return dtype, [*operands] if at else [*reversed(operands)]
+        pair = _without_negative(operands[1 - at], e.astype(operands[at], int64))
+        return dtype, [*pair] if at else [*reversed(pair)]
     if sum(weak) != 1:
-        return dtype, given
+        return dtype, operands
     at = weak.index(True)
-    number, array = given[at], given[1 - at]
+    number, array = operands[at], operands[1 - at]
     if isinstance(number, NumberList):
         dtype, array, number = _with_list(dtype, array, number, operation in ALIGNED)
     elif is_number(number):
         array, number = _with_number(dtype, array, number)
     elif dtype is uint64:
-        array, number = _with_unknown(array, number)
+        array, number = _without_negative(array, number)
     else:
         dtype = int64  # it holds all values of the other types
     return dtype, [array, number] if at else [number, array]
@@ -77,11 +77,11 @@ def _with_list(
         if numbers.fits(candidate) and not (dtype is uint64 and candidate is int64):
             return candidate, x, numbers
     if dtype is uint64 and aligned and numbers.fits(int64):
-        return dtype, *_with_unknown(x, leaf_of_values(numbers.values, int64))
+        return dtype, *_without_negative(x, leaf_of_values(numbers.values, int64))
     return dtype, x, numbers
 
 
-def _with_unknown(x: Node, number: Node) -> tuple[Node, Node]:
+def _without_negative(x: Node, number: Node) -> tuple[Node, Node]:
     """Return operands for comparing uint64 with int64 numbers.
 
     Negative numbers become 0, and the elements of x compared with them at least 1.

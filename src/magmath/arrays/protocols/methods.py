@@ -44,26 +44,26 @@ class Methods(Generic[A]):
     def reshape(self, *shape: Any, order: str = "C", copy: bool | None = None) -> A:
         """Return the same elements in another shape: x.reshape(2, 3) or x.reshape((2, 3))."""
         extents = shape[0] if len(shape) == 1 else shape
-        made: A = array_namespace().reshape(self, extents, order, copy=copy)
-        return made
+        result: A = array_namespace().reshape(self, extents, order, copy=copy)
+        return result
 
     def flatten(self, order: str = "C") -> A:
         """Return a copy of the elements as an array of one dimension."""
-        made: A = array_namespace().reshape(self, (-1,), order, copy=True)
-        return made
+        result: A = array_namespace().reshape(self, (-1,), order, copy=True)
+        return result
 
     def transpose(self, *axes: Any) -> A:
         """Return the array with its axes in another order, by default reversed."""
         order = axes[0] if len(axes) == 1 else axes or None
         if isinstance(order, int):
             order = (order,)
-        made: A = array_namespace().transpose(self, order)
-        return made
+        result: A = array_namespace().transpose(self, order)
+        return result
 
     def compress(self, condition: Any, axis: int | None = None, out: Any = None) -> A:
         """Return the elements along an axis where a condition is true; see `mm.compress`."""
-        made: A = array_namespace().compress(condition, self, axis, out)
-        return made
+        result: A = array_namespace().compress(condition, self, axis, out)
+        return result
 
     def fill(self, value: Any) -> None:
         """Set every element to one value, in place."""

@@ -53,11 +53,11 @@ class NamespaceInfo:
         names = tuple(KINDS) if kind is None else (kind,) if isinstance(kind, str) else kind
         if unknown := set(names) - set(KINDS):
             raise ValueError(f"dtypes: no kind {unknown}; there are {', '.join(KINDS)}")
-        wanted = frozenset().union(*(KINDS[name] for name in names))
+        element_kinds = frozenset().union(*(KINDS[name] for name in names))
         return {
             name: dtype
             for name, dtype in DTYPES.items()
-            if dtype.kind in wanted and name not in EXTENSIONS_OF_THE_STANDARD
+            if dtype.kind in element_kinds and name not in EXTENSIONS_OF_THE_STANDARD
         }
 
 

@@ -47,10 +47,10 @@ def call_ufunc(
                 f"with np.asarray(x), which copies it to this process"
             )
         function = getattr(function, method)
-    given = {k: v for k, v in options.items() if k not in _DEFAULTS or v is not _DEFAULTS[k]}
-    if all(one is None for one in given.get("out", ())):
-        given.pop("out", None)
-    return function(*inputs, **given)
+    changed = {k: v for k, v in options.items() if k not in _DEFAULTS or v is not _DEFAULTS[k]}
+    if all(one is None for one in changed.get("out", ())):
+        changed.pop("out", None)
+    return function(*inputs, **changed)
 
 
 def _copied(x: Any) -> Any:
@@ -90,8 +90,8 @@ def _counterpart(name: str, module: str, full_name: str) -> Callable[..., Any]:
     function = getattr(namespace, name, None)
     if not callable(function):
         raise TypeError(_refusal(full_name, name))
-    found: Callable[..., Any] = function
-    return found
+    counterpart: Callable[..., Any] = function
+    return counterpart
 
 
 def _refusal(full_name: str, name: str) -> str:

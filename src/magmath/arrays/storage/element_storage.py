@@ -119,10 +119,10 @@ class ArrayView:
         """
         shape = self.storage.shape
         strides = accumulate([max(extent, 1) for extent in shape[:0:-1]], mul, initial=_BYTES)
-        found = np.lib.stride_tricks.as_strided(_ADDRESS, shape, [*strides][: len(shape)][::-1])
+        view = np.lib.stride_tricks.as_strided(_ADDRESS, shape, [*strides][: len(shape)][::-1])
         for step in path:
-            found = step.strided(found)
-        return found
+            view = step.strided(view)
+        return view
 
     def path_from(self, base: SharingArray) -> Path:
         """Return the steps that cut this array from another one of its storage."""
@@ -167,8 +167,8 @@ class ElementStorage:
 
     def arrays(self) -> list[Any]:
         """Return the arrays that still exist."""
-        found = [array for one in self._references if (array := one()) is not None]
-        return [x for x in found if x.view_of is not None and x.view_of.storage is self]
+        existing = [x for reference in self._references if (x := reference()) is not None]
+        return [x for x in existing if x.view_of is not None and x.view_of.storage is self]
 
     def base_of(self, arrays: Sequence[Any]) -> Any | None:
         """Return the array from which all others are cut, None if it is gone."""

@@ -49,7 +49,7 @@ def stored(operation: str, result: Array, out: Any = None) -> Array:
             f"{operation}: out must have the shape of the result, {result.shape}, was given "
             f"{out.shape}"
         )
-    return out._updated(_as_kind_allows(operation, result, out.dtype))
+    return out.replace_value(_as_kind_allows(operation, result, out.dtype))
 
 
 def _as_kind_allows(operation: str, result: Array, dtype: DType) -> Any:

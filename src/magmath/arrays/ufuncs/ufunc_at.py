@@ -42,7 +42,7 @@ def update_at(
         x[indices] = function(x[indices], *values)
         return
     if all(listed) and len(items) <= x.ndim and name in SCATTERED:
-        x._updated(_added(name, x.node, items, *values))
+        x.replace_value(_added(name, x.node, items, *values))
         return
     flat = Array(reshape(x.node, (x.size,)))
     numbers = Array(reshape(iota((x.size,), 0), x.shape))[indices]
@@ -53,7 +53,7 @@ def update_at(
         flat = Array(_added(name, flat.node, (Array(places),), *whole))
     elif numbers.size:
         _apply_at(function, flat, Array(places), [Array(one) for one in whole], combine)
-    x._updated(reshape(flat.node, x.shape))
+    x.replace_value(reshape(flat.node, x.shape))
 
 
 def _apply_at(

@@ -82,11 +82,11 @@ class Variable(Array):
     @classmethod
     def restored(cls, name: str, data: RemoteArray, settings: Mapping[str, Any]) -> Variable:
         """Return a variable of this class with the given value and settings."""
-        made = cls.__new__(cls)
-        Variable.__init__(made, name, data)
+        variable = cls.__new__(cls)
+        Variable.__init__(variable, name, data)
         for setting, value in settings.items():
-            setattr(made, setting, value)
-        return made
+            setattr(variable, setting, value)
+        return variable
 
     def set_value(self, data: RemoteArray) -> None:
         """Store a new value of the same shape, type and layout."""
@@ -204,7 +204,7 @@ class Variable(Array):
     def __setitem__(self, key: Any, value: Any) -> None:
         assign([(self, with_item(self, key, value))])
 
-    def _updated(self, node: Node) -> Array:
+    def replace_value(self, node: Node) -> Array:
         if node.shape != self.shape:
             raise ShapeError(
                 f"update in place: variable {self.name!r} has shape {self.shape}, "
@@ -349,9 +349,9 @@ def overwrite(
         if not is_fallible:
             return _overwrite([v for v in variables if v.is_observed], variables, start)
         with restored_on_failure(variables):
-            made, run = _overwrite(variables, variables, start)
+            outputs, run = _overwrite(variables, variables, start)
             run.wait()
-        return made, run
+        return outputs, run
 
 
 @contextmanager
@@ -371,18 +371,19 @@ def _overwrite(
     variables: Sequence[Variable],
     start: Callable[[], tuple[list[RemoteArray], RunHandle]],
 ) -> tuple[list[RemoteArray], RunHandle]:
-    """Start a program that updates variables in place, some of them in copies of their values."""
+    """Start a program that updates variables in place, some of them in copies of their values;
+    return its other outputs and the run."""
     engine = session.engine()
     if copied:
         copies = [redistributed(Array(_copied(v.node)), v.layout).node for v in copied]
         for v, leaf in zip(copied, engine.evaluate(copies), strict=True):
             v._hold(remote_array_of(leaf))
     with engine.pool.defer_interrupts():
-        made, run = start()
-        first = len(made) - len(variables)
-        for v, value in zip(variables, made[first:], strict=True):
+        outputs, run = start()
+        first = len(outputs) - len(variables)
+        for v, value in zip(variables, outputs[first:], strict=True):
             v.set_value(value)
-    return made[:first], run
+    return outputs[:first], run
 
 
 def _copied(node: Node) -> Node:
