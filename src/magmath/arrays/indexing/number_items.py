@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.arrays.lazy_array import LazyArray, elements_of
+from magmath.arrays.lazy_array import LazyArray, small_local_array
 from magmath.engine import session
 
 
@@ -38,7 +38,7 @@ def _number(value: Any) -> Any:
         return int(value)
     if not isinstance(value, LazyArray) or value.shape or value.dtype.kind not in ("int", "uint"):
         return value
-    if session.dispatching() is None or (leaf := value.stored_leaf()) is None:
+    if session.eager_dispatch() is None or (leaf := value.stored_leaf()) is None:
         return value
-    elements = elements_of(leaf)
-    return value if elements is None else int(elements)
+    values = small_local_array(leaf)
+    return value if values is None else int(values)
