@@ -86,10 +86,8 @@ class Executable:
         self._on_progress_thread: Executable | None = None
         self._lanes: Lanes | None = None
         self._forms = NativeForms(exact=context.deterministic)
-        self._asynchronous = (
-            None if program.asynchronous is None else AsynchronousRun(program, context, Executable)
-        )
         self._tiers = _tiers(context)
+        self._asynchronous = self._asynchronous_run()
 
     def _reserved(self) -> Block:
         """Return memory for the arena; an error carries the user's line of the largest
@@ -101,6 +99,17 @@ class Executable:
             return self._shared.block
         except MemoryLimitError as error:
             attach_user_line(error, self.program.writer(next(iter(self._arena.offsets))))
+            raise
+
+    def _asynchronous_run(self) -> AsynchronousRun | None:
+        """Return the executor of an asynchronous step; None if the program has none."""
+        if self.program.asynchronous is None:
+            return None
+        try:
+            return AsynchronousRun(self.program, self.context, Executable)
+        except BaseException:
+            if self._shared is None:
+                self.context.heap.free(self._block)
             raise
 
     def _take_own_memory(self) -> None:
