@@ -383,10 +383,10 @@ class Executable:
 
             def others() -> list[Executor]:
                 self._compile_after = 0.0  # compiled code is available now
-                found = native_executors(binding, self.context, self._forms)
-                if found and self.program.team is not None:
-                    found += self._team(self.program.team, inputs, outputs)
-                return found
+                executors = native_executors(binding, self.context, self._forms)
+                if executors and self.program.team is not None:
+                    executors += self._team(self.program.team, inputs, outputs)
+                return executors
 
             former = self._selectors.newest
             first = _first_executor(binding, self.context)

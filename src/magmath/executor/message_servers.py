@@ -118,8 +118,8 @@ class _ServerThread:
     def _received(self, worker: int) -> list[int]:
         header = torch.empty(4, dtype=torch.int64)
         self._requests.exchange([], [(worker, header)])
-        found: list[int] = header.tolist()
-        return found
+        numbers: list[int] = header.tolist()
+        return numbers
 
     def _handle(self, worker: int, kind: _Request, first: int, second: int) -> None:
         if kind is _Request.COPY:
@@ -154,11 +154,11 @@ class _ServerThread:
         """Reply to a waiting worker if the rules permit it; return True if they do."""
         rules = self._rules
         is_step = kind is _Request.TAKE
-        found = rules.take(worker, self._steps) if is_step else rules.begin(worker)
-        if found is Denied.NOT_YET:
+        number = rules.take(worker, self._steps) if is_step else rules.begin(worker)
+        if number is Denied.NOT_YET:
             return False
         self._waiting.remove((worker, kind))
-        self._reply(worker, _NONE if isinstance(found, Denied) else found)
+        self._reply(worker, _NONE if isinstance(number, Denied) else number)
         return True
 
     # updates --------------------------------------------------------------------------------------
