@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -17,10 +18,14 @@ from engines import current
 from magmath import nn
 from magmath.comm import update_clock
 from magmath.comm.update_rules import Denied, UpdateRules
-from magmath.errors import MagmathError, NonFiniteLoss
+from magmath.errors import MagmathError, MemoryLimitError, NonFiniteLoss
+from magmath.executor.context import Context
+from magmath.executor.executable import Executable
 from magmath.executor.message_servers import MessageServers
 from magmath.executor.servers import SharedServers
+from magmath.memory.heap import Block
 from magmath.parallel import Asynchronous, CompiledStep
+from magmath.program.instructions import Program
 
 DRAW = np.random.default_rng(3)
 X = DRAW.normal(size=(70, 6))
@@ -161,6 +166,44 @@ def test_a_checkpoint_continues(
             ends.append(net)
         check_equal(ends[1], ends[0])
         assert len(ends[1].history.staleness) == 4
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_memory_of_a_program_that_does_not_fit_is_freed(
+    kind: str, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For each of its allocations: the program is defined again after this one has failed."""
+    lost: list[int] = []
+
+    def bind_after_failures(program: Program, context: Context) -> Executable:
+        if program.asynchronous is None:
+            return Executable(program, context)
+        heap = context.heap
+        allocate = heap.allocate
+        for allowed in itertools.count():
+            left = iter(range(allowed))
+
+            def limited(nbytes: int, holder: object = "unnamed", left: Any = left) -> Block:
+                if nbytes and next(left, None) is None:
+                    raise MemoryLimitError("no memory")
+                return allocate(nbytes, holder)
+
+            before = heap.in_use
+            vars(heap)["allocate"] = limited
+            try:
+                return Executable(program, context)
+            except MemoryLimitError:
+                lost.append(heap.in_use - before)
+            finally:
+                del vars(heap)["allocate"]
+        raise AssertionError
+
+    with current(kind, workers):
+        net = network()
+        monkeypatch.setattr("magmath.executor.executable.Executable", bind_after_failures)
+        net.fit(X, Y, batch_size=14, epochs=1, strategy=Asynchronous(1))
+    assert len(lost) >= 5 * workers
+    assert max(lost) <= 0
 
 
 # asynchronous -------------------------------------------------------------------------------------
@@ -398,7 +441,7 @@ def test_more_servers_than_workers_do_not_wait_for_each_other(
 
 
 def test_an_update_that_fails_on_its_server_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = MessageServers._made
+    made = MessageServers._create_server
 
     def failing(self: MessageServers, server: int, run: Any) -> Any:
         found = made(self, server, run)
@@ -415,7 +458,7 @@ def test_an_update_that_fails_on_its_server_ends_the_run(monkeypatch: pytest.Mon
     with current("messages", 3) as pool:
         net = network()
         with monkeypatch.context() as patch:
-            patch.setattr(MessageServers, "_made", failing)
+            patch.setattr(MessageServers, "_create_server", failing)
             with pytest.raises(ArithmeticError, match="this update fails"):
                 net.fit(X, Y, batch_size=2, epochs=1, strategy=Asynchronous(4))
         assert not pool.closed

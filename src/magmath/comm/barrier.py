@@ -136,8 +136,8 @@ class SpinBarrier:
 
     def allreduce_max(self, value: int) -> int:
         """Return the largest of the non-negative values that the ranks pass."""
-        found: int = self._allreduce_max(self._place, value)
-        if found < 0:
-            self.finish(-1 - found)
-            found = self._largest(self._place)
-        return found
+        maximum: int = self._allreduce_max(self._place, value)
+        if maximum < 0:  # -1 - status
+            self.finish(-1 - maximum)
+            maximum = self._largest(self._place)
+        return maximum

@@ -49,20 +49,20 @@ class DelayedCommunicator(Communicator):
         self._delayed(self._inner.barrier)
 
     def window(self, nbytes: int) -> list[Tensor]:
-        found: list[Tensor] = self._delayed(self._inner.window, nbytes)
-        return found
+        tensors: list[Tensor] = self._delayed(self._inner.window, nbytes)
+        return tensors
 
     def allreduce_max(self, value: int) -> int:
-        found: int = self._delayed(self._inner.allreduce_max, value)
-        return found
+        maximum: int = self._delayed(self._inner.allreduce_max, value)
+        return maximum
 
     def duplicate(self) -> Communicator | None:
         inner = self._delayed(self._inner.duplicate)
         return None if inner is None else DelayedCommunicator(inner, self._level + 1)
 
     def probe(self) -> int:
-        found: int = self._delayed(self._inner.probe)
-        return found
+        sender: int = self._delayed(self._inner.probe)
+        return sender
 
     def abort(self) -> None:
         self._inner.abort()

@@ -59,25 +59,36 @@ class WindowTable:
     """
 
     def __init__(self) -> None:
+        # Old tables too: another thread may be reading them.
         self._tables: list[NDArray[np.int64]] = []
-        self._set_table(np.zeros((2, 16), np.int64))
+        self._tables.append(np.zeros((2, 16), np.int64))
+        self._set_table(self._tables[0])
         self._count = 0
 
     def add(self, owner: object, address: int, nbytes: int) -> None:
         """Add the next window, valid while `owner` is alive."""
         self._count += 1
         if self._count == self.words.shape[1]:
-            self._set_table(np.concatenate([self.words, np.zeros_like(self.words)], axis=1))
+            self._grow()
         self.words[:, self._count] = address, nbytes
         weakref.finalize(owner, self._remove, self._count).atexit = False
 
     def _set_table(self, words: NDArray[np.int64]) -> None:
-        self._tables.append(words)  # keeps old tables too: another thread may be reading them
         self.words = words
         self.handle = words.ctypes.data, words.shape[1]
 
+    def _grow(self) -> None:
+        """Double the table. Owners may end meanwhile: in other threads, or by the collector."""
+        former, columns = self.words, self.words.shape[1]
+        words = np.zeros((2, 2 * columns), np.int64)
+        self._tables.append(words)  # from here on `_remove` clears both
+        words[:, :columns] = former
+        words[:, :columns][:, former[1] == 0] = 0  # removed during the copy
+        self._set_table(words)
+
     def _remove(self, number: int) -> None:
-        self.words[:, number] = 0
+        for words in self._tables:
+            words[:, number : number + 1] = 0
 
 
 def is_file_size_limited() -> bool:

@@ -72,19 +72,19 @@ class UpdateClock:
         is none."""
         while True:
             with self._locked(0):
-                found, changes = self._rules.take(self._comm.rank, steps), self._changes
-            if found is not Denied.NOT_YET:
-                return None if found is Denied.NONE_LEFT else found
+                number, changes = self._rules.take(self._comm.rank, steps), self._changes
+            if number is not Denied.NOT_YET:
+                return None if number is Denied.NONE_LEFT else number
             self._wait(_CHANGES, changes + 1)
 
     def begin(self) -> int:
         """Return the number of this worker's update, from 0, when the rules permit it."""
         while True:
             with self._locked(0):
-                found, changes = self._rules.begin(self._comm.rank), self._changes
-                if not isinstance(found, Denied):
+                number, changes = self._rules.begin(self._comm.rank), self._changes
+                if not isinstance(number, Denied):
                     self._change()
-                    return found
+                    return number
             self._wait(_CHANGES, changes + 1)
 
     def complete(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -18,7 +19,14 @@ from magmath.core.type_aliases import Number
 from magmath.errors import WorkerLost
 from magmath.executor.context import Context
 from magmath.executor.message_servers import MessageServers
-from magmath.executor.servers import Bind, ServerRun, Servers, SharedServers, StepExecutable
+from magmath.executor.servers import (
+    Bind,
+    ServerRun,
+    Servers,
+    SharedServers,
+    StepExecutable,
+    allocate_slots,
+)
 from magmath.memory.heap import Block, Heap
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import AsynchronousStep, Emit, Program
@@ -60,17 +68,18 @@ class AsynchronousRun:
         alone = replace(
             context, comm=LocalGroup(1).communicator(0), lanes=self._memory, temporaries=None
         )
-        self._private = {
-            i: LocalArray.allocate(context.heap, slot.layout, slot.dtype, context.rank)
-            for i, slot in enumerate(program.slots)
-            if slot.kind == "temporary"
-        }
-        self._compute = bind(step.compute.program, alone)
-        self._advance = bind(step.advance.program, alone)
         width = 1 + sum(isinstance(x, Emit) for x in step.compute.program.instructions)
         shared = context.comm.size == 1 or context.comm.shares_memory
         kind = SharedServers if shared else MessageServers
-        self._servers: Servers = kind(program, context, alone, bind, width)
+        with ExitStack() as resources:  # closes them if one does not fit into the memory
+            temporaries = [i for i, slot in enumerate(program.slots) if slot.kind == "temporary"]
+            self._private = allocate_slots(program, temporaries, context, resources)
+            compute, advance = step.compute.program, step.advance.program
+            self._compute = resources.enter_context(closing(bind(compute, alone)))
+            self._advance = resources.enter_context(closing(bind(advance, alone)))
+            self._servers: Servers = kind(program, context, alone, bind, width)
+            resources.callback(self._servers.close)
+            self._resources = resources.pop_all()
 
     def run(
         self,
@@ -137,11 +146,7 @@ class AsynchronousRun:
 
     def close(self) -> None:
         """Free the programs and the private memory."""
-        self._compute.close()
-        self._advance.close()
-        self._servers.close()
-        for stored in self._private.values():
-            stored.free(self._context.heap)
+        self._resources.close()
 
 
 @final

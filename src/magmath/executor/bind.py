@@ -120,8 +120,8 @@ class Calls:
             return None
         program = tensors.program
         ends = {position: segment for segment in segments for position in segment}
-        found = copy(self)
-        found._ready = [*self._ready]
+        rebound = copy(self)
+        rebound._ready = [*self._ready]
         for position in {ends[p][-1] if p in ends else p for p in positions}:
             instruction = program.instructions[position]
             segment = ends.get(position)
@@ -134,8 +134,8 @@ class Calls:
             checked = program.is_abandonable and program.is_long(instruction)
             if len(span) != len(calls) + checked:
                 return None
-            found._ready[span.start + checked : span.stop] = calls
-        return found
+            rebound._ready[span.start + checked : span.stop] = calls
+        return rebound
 
     def _span(self, position: int) -> range:
         """Return the range of the ready calls of an instruction."""

@@ -71,15 +71,15 @@ class Context:
         """The memory of blocks, this worker's and its peers'."""
         return self.heap if self.lanes is None else self.lanes
 
-    def on_device(self, found: list[torch.Tensor]) -> list[torch.Tensor]:
+    def on_device(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
         """Return operands as kernels of the device take them: those of a GPU take at most one
         number in host memory; all others are on the device."""
         if self.device.type == "cpu":
-            return found
-        numbers = [x.device.type == "cpu" for x in found].count(True)
-        if numbers <= min(1, len(found) - 1):
-            return found
-        return [x.to(self.device) for x in found]
+            return operands
+        numbers = [x.device.type == "cpu" for x in operands].count(True)
+        if numbers <= min(1, len(operands) - 1):
+            return operands
+        return [x.to(self.device) for x in operands]
 
     def fault(self, error: Callable[[int], Exception], place: int = 0) -> torch.Tensor | None:
         """Return the record (found, number) for invalid data in one of several places of the

@@ -170,16 +170,18 @@ class Watch:
 
     @contextmanager
     def _watched(self, position: int) -> Iterator[None]:
-        with warnings.catch_warnings(record=True) as found:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
-        for one in found:
-            measures = issubclass(one.category, Measuring)
-            if measures or _WAIT in str(one.message):
+        for warning in caught:
+            measures = issubclass(warning.category, Measuring)
+            if measures or _WAIT in str(warning.message):
                 self.waiting.add(position)
                 self.is_measuring |= measures
             else:
-                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+                warnings.warn_explicit(
+                    warning.message, warning.category, warning.filename, warning.lineno
+                )
 
 
 _WAIT = "synchronizing CUDA operation"
@@ -197,15 +199,15 @@ def _runs(binding: Binding, waiting: set[int]) -> list[range]:
     """Return the runs of instructions that only start work on the device."""
     program = binding.tensors.program
     instructions, begin = program.instructions, program.prologue
-    found = []
+    runs = []
     for position in range(begin, len(instructions) + 1):
         one = instructions[position] if position < len(instructions) else None
         if isinstance(one, Call) and one.workspace is None and position not in waiting:
             continue
         if position - begin >= MIN_CALLS:
-            found.append(range(begin, position))
+            runs.append(range(begin, position))
         begin = position + 1
-    return found
+    return runs
 
 
 def _with_graphs(

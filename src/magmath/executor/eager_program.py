@@ -102,6 +102,6 @@ class EagerProgram:
         return self._nodes[traceback.tb_lineno - 2]  # after the head of the function
 
 
-def _copied(outputs: Sequence[Node], made: Collection[Node]) -> list[int]:
+def _copied(outputs: Sequence[Node], computed: Collection[Node]) -> list[int]:
     """Return the numbers of the outputs that are no new arrays, or the same as an earlier one."""
-    return [i for i, x in enumerate(outputs) if x not in made or x in outputs[:i]]
+    return [i for i, x in enumerate(outputs) if x not in computed or x in outputs[:i]]

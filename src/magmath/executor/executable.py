@@ -13,8 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-import torch
-
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.type_aliases import Number
 from magmath.errors import MemoryLimitError
@@ -25,6 +23,7 @@ from magmath.executor.fault import found_by
 from magmath.executor.native_forms import NativeForms
 from magmath.executor.numpy_fast_path import silent_context, without_fp_warnings
 from magmath.executor.rebinding import Rebinding
+from magmath.executor.scalars import Scalars
 from magmath.executor.select import (
     WORTH_SECONDS,
     Executor,
@@ -37,7 +36,6 @@ from magmath.executor.user_line import attach_user_line
 from magmath.memory.heap import Block
 from magmath.memory.local_array import LocalArray
 from magmath.memory.temporaries import Temporaries
-from magmath.memory.torch_dtypes import NUMPY, from_torch, to_torch
 from magmath.program.arena import arrange
 from magmath.program.instructions import Program
 
@@ -71,12 +69,7 @@ class Executable:
             self._shared = context.temporaries
         self._can_move = self._shared is not None
         self._block = self._reserved()
-        self._scalars = {
-            slot: torch.zeros((), dtype=to_torch(program.slots[slot].dtype), device=context.device)
-            for slot in program.scalars
-        }
-        self._write = [_writer(tensor) for tensor in self._scalars.values()]
-        self._numbers: Sequence[object] = (None,) * len(program.scalars)  # their current values
+        self._scalars = Scalars(program, context.device)
         self._bindings: RecentlyUsed[Hashable, Binding] = RecentlyUsed(KEPT_BINDINGS)
         self._rebinding = Rebinding(program, context)
         self._selectors: RecentlyUsed[Hashable, ExecutorSelector] = RecentlyUsed(KEPT_BINDINGS)
@@ -86,10 +79,8 @@ class Executable:
         self._on_progress_thread: Executable | None = None
         self._lanes: Lanes | None = None
         self._forms = NativeForms(exact=context.deterministic)
-        self._asynchronous = (
-            None if program.asynchronous is None else AsynchronousRun(program, context, Executable)
-        )
         self._tiers = _tiers(context)
+        self._asynchronous = self._asynchronous_run()
 
     def _reserved(self) -> Block:
         """Return memory for the arena; an error carries the user's line of the largest
@@ -101,6 +92,17 @@ class Executable:
             return self._shared.block
         except MemoryLimitError as error:
             attach_user_line(error, self.program.writer(next(iter(self._arena.offsets))))
+            raise
+
+    def _asynchronous_run(self) -> AsynchronousRun | None:
+        """Return the executor of an asynchronous step; None if the program has none."""
+        if self.program.asynchronous is None:
+            return None
+        try:
+            return AsynchronousRun(self.program, self.context, Executable)
+        except BaseException:
+            if self._shared is None:
+                self.context.heap.free(self._block)
             raise
 
     def _take_own_memory(self) -> None:
@@ -233,13 +235,14 @@ class Executable:
         key = _blocks_of(inputs, outputs)
         fixed = None if self._can_move else self._bound(key, inputs, outputs)
         run, heap, within = self._tiers.run, self.context.heap, silent_context()
+        current = self._scalars
         kept = {stored.block for stored in inputs}
         new = [stored.block for stored in outputs if stored.block not in kept] if heap.fills else []
 
         def replay(scalars: Sequence[Number]) -> None:
             self._drop_unread_faults()
-            if scalars is not self._numbers:
-                self._set(scalars)
+            if scalars is not current.numbers:
+                current.write(scalars)
             for block in new:
                 heap.fill(block)
             within.run(run, fixed or self._bound(key, inputs, outputs))
@@ -306,17 +309,8 @@ class Executable:
         """Return the binding to these arrays, with these numbers set."""
         self.context.failures.clear()
         self._drop_unread_faults()
-        self._set(scalars)
+        self._scalars.write(scalars)
         return self._bound(key, inputs, outputs)
-
-    def _set(self, scalars: Sequence[Number]) -> None:
-        """Write changed scalars."""
-        former = self._numbers
-        self._numbers = (None,) * len(former)  # until all writes have succeeded
-        for position, value in enumerate(scalars):
-            if value is not former[position]:
-                self._write[position](value)
-        self._numbers = scalars
 
     def _bound(
         self, key: tuple[Block, ...], inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
@@ -329,7 +323,8 @@ class Executable:
         binding = self._bindings.find(key)
         if binding is None:
             offsets = self._arena.offsets
-            binding = self._rebinding.binding(inputs, outputs, self._scalars, self._block, offsets)
+            scalars = self._scalars.tensors
+            binding = self._rebinding.binding(inputs, outputs, scalars, self._block, offsets)
             oldest = self._bindings.store(key, binding)
             if oldest in self._selectors:
                 self._selectors.pop(oldest).close()
@@ -374,10 +369,10 @@ class Executable:
 
             def others() -> list[Executor]:
                 self._compile_after = 0.0  # compiled code is available now
-                found = native_executors(binding, self.context, self._forms)
-                if found and self.program.team is not None:
-                    found += self._team(self.program.team, inputs, outputs)
-                return found
+                executors = native_executors(binding, self.context, self._forms)
+                if executors and self.program.team is not None:
+                    executors += self._team(self.program.team, inputs, outputs)
+                return executors
 
             former = self._selectors.newest
             first = _first_executor(binding, self.context)
@@ -396,7 +391,7 @@ class Executable:
             self._lanes = Lanes(program, self.context)
         if self._lanes.block is None:
             return []
-        scalars = dict(zip(program.scalars, self._scalars.values(), strict=True))
+        scalars = dict(zip(program.scalars, self._scalars.tensors.values(), strict=True))
         return [Team(self._lanes, inputs, outputs, scalars)]
 
     def close(self) -> None:
@@ -445,13 +440,6 @@ def _tiers(context: Context) -> Tiers | RecordedRuns:
         return RecordedRuns()
     enabled = context.native and context.device.type == "cpu"
     return Tiers(enabled=enabled, deterministic=context.deterministic)
-
-
-def _writer(scalar: torch.Tensor) -> Callable[[Number], object]:
-    """Return a function that writes a number into a 0-d tensor: NumPy's, if it has the type."""
-    if scalar.device.type == "cpu" and from_torch(scalar.dtype) in NUMPY:
-        return partial(scalar.numpy().__setitem__, ())
-    return scalar.fill_
 
 
 def _blocks_of(inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]) -> tuple[Block, ...]:

@@ -23,11 +23,11 @@ class Fault:
 
     def take(self) -> Exception | None:
         """Return the error if code has reported one since the last call, otherwise None."""
-        found, what = self.noted.tolist()
-        if not found:
+        is_noted, number = self.noted.tolist()
+        if not is_noted:
             return None
         self.noted.zero_()
-        error = self.error(what)
+        error = self.error(number)
         attach_user_line(error, self.instruction)
         return error
 

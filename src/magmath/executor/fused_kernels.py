@@ -66,21 +66,21 @@ class FusedKernel:
     def checked(self, compute: ReadyCall) -> bool:
         """Compute the results by `compute`; return True if the kernel gives the same bits for the
         same operands."""
-        made: list[torch.Tensor] = []
+        results: list[torch.Tensor] = []
         try:
             for x in self._written:
-                made.append(
+                results.append(
                     torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
                 )
-            self._kernel.launch([*self._read, *made], self._count)
+            self._kernel.launch([*self._read, *results], self._count)
         except Exception as error:  # of the compiler, or too little memory
             logger.info("a fused kernel is not used: %s", error)
-            made = []
+            results = []
         compute()
-        if not made or any(x.data_ptr() % ALIGNMENT for x in self._written):
+        if not results or any(x.data_ptr() % ALIGNMENT for x in self._written):
             return False
         try:
-            return all(_are_equal(x, y) for x, y in zip(made, self._written, strict=True))
+            return all(_are_equal(x, y) for x, y in zip(results, self._written, strict=True))
         except torch.cuda.OutOfMemoryError:
             return False
 
@@ -96,12 +96,12 @@ def _are_equal(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 def fused_kernels(tensors: Tensors, runs: Sequence[range]) -> list[FusedKernel]:
     """Return the kernels of these runs of instructions, whose compilation begins."""
-    found = []
+    kernels = []
     for run in runs:
         for group in _groups(tensors, run):
             if len(group.positions) >= MIN_CALLS and (kernel := group.kernel()) is not None:
-                found.append(kernel)
-    return found
+                kernels.append(kernel)
+    return kernels
 
 
 def _groups(tensors: Tensors, run: range) -> Iterator[_Group]:

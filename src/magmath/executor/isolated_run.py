@@ -74,14 +74,14 @@ def _measured(
 ) -> dict[str, CallTimes]:
     binding = _binding(program, rank, shares_memory)
     with_own_part = [i for i in range(len(program.instructions)) if _is_local(program, i)]
-    found = {"replay": _timed(binding, binding.step, {}, with_own_part, rounds)}
+    times = {"replay": _timed(binding, binding.step, {}, with_own_part, rounds)}
     segments = _segments(binding) if compiled else None
     if segments is not None:
         calls = segments.bind(binding.tensors)
-        made = binding.with_segments(calls)
-        found["segments"] = _timed(binding, made, calls, with_own_part, rounds)
+        step = binding.with_segments(calls)
+        times["segments"] = _timed(binding, step, calls, with_own_part, rounds)
         segments.close()
-    return found
+    return times
 
 
 def _is_local(program: Program, position: int) -> bool:
@@ -116,15 +116,15 @@ def _binding(program: Program, rank: int, shares_memory: bool) -> Binding:
 def _operand(program: Program, slot: int, heap: Heap, rank: int, shared: bool) -> LocalArray:
     """Allocate an array, with valid values in the memory of all workers."""
     own = program.slots[slot]
-    made = LocalArray.allocate(heap, own.layout, own.dtype, rank)
+    stored = LocalArray.allocate(heap, own.layout, own.dtype, rank)
     random = torch.Generator().manual_seed(slot)
     for worker in range(program.workers) if shared else (rank,):
-        tile = tile_tensor(heap, made.block, own.layout, own.dtype, worker)
+        tile = tile_tensor(heap, stored.block, own.layout, own.dtype, worker)
         if own.dtype.is_floating:
             tile.uniform_(*VALUES, generator=random)
         else:
             tile.zero_()
-    return made
+    return stored
 
 
 def _segments(binding: Binding) -> NativeSegments | None:
@@ -159,9 +159,9 @@ def _timed(
         measured.append([0.0] * count)
         without_fp_warnings(calls.time_some, frozenset(requested), measured[-1])
     usual = sorted(measured[1:], key=sum)[(len(measured) - 1) // 2]
-    found: CallTimes = []
+    times: CallTimes = []
     for position in range(binding.tensors.program.prologue, count):
         segment = within.get(position, range(position, position + 1))
         if position == segment[-1]:
-            found.append(CallTime(segment, usual[position]))
-    return found
+            times.append(CallTime(segment, usual[position]))
+    return times

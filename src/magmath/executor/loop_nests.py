@@ -58,8 +58,8 @@ class PartLoop(Generic[MemberType]):
     def place_of(self, access: Access) -> object:
         """Return the place of the memory of an access."""
         begin, shape, strides, dtype = access.location
-        found = self.place(begin, shape, strides, dtype.itemsize)
-        return None if found is None else (found, dtype)
+        place = self.place(begin, shape, strides, dtype.itemsize)
+        return None if place is None else (place, dtype)
 
 
 @final

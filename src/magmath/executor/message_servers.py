@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
@@ -24,10 +25,9 @@ from magmath.comm.communicator import Communicator
 from magmath.comm.update_rules import COUNTERS, Denied, UpdateRules
 from magmath.errors import DeviceError, WorkerLost
 from magmath.executor.context import Context
-from magmath.executor.servers import Bind, ServerRun, Servers, ServerStep
+from magmath.executor.servers import Bind, ServerRun, Servers, ServerStep, allocate_slots
 from magmath.executor.step_values import StepValues
 from magmath.kernels.denormals import flushed, is_flushing
-from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Program
 
 _NONE = -1
@@ -118,8 +118,8 @@ class _ServerThread:
     def _received(self, worker: int) -> list[int]:
         header = torch.empty(4, dtype=torch.int64)
         self._requests.exchange([], [(worker, header)])
-        found: list[int] = header.tolist()
-        return found
+        numbers: list[int] = header.tolist()
+        return numbers
 
     def _handle(self, worker: int, kind: _Request, first: int, second: int) -> None:
         if kind is _Request.COPY:
@@ -154,11 +154,11 @@ class _ServerThread:
         """Reply to a waiting worker if the rules permit it; return True if they do."""
         rules = self._rules
         is_step = kind is _Request.TAKE
-        found = rules.take(worker, self._steps) if is_step else rules.begin(worker)
-        if found is Denied.NOT_YET:
+        number = rules.take(worker, self._steps) if is_step else rules.begin(worker)
+        if number is Denied.NOT_YET:
             return False
         self._waiting.remove((worker, kind))
-        self._reply(worker, _NONE if isinstance(found, Denied) else found)
+        self._reply(worker, _NONE if isinstance(number, Denied) else number)
         return True
 
     # updates --------------------------------------------------------------------------------------
@@ -202,21 +202,25 @@ class MessageServers(Servers):
     ) -> None:
         step = program.asynchronous
         assert step is not None
-        self._step, self._comm, self._heap = step, context.comm, context.heap
-        self._requests, self._replies = _duplicate(context.comm), _duplicate(context.comm)
+        self._step, self._comm = step, context.comm
         alone = replace(alone, failures=[])  # those of the server thread
-        self._executables = [bind(part.program, alone) for part in step.updates]
         self._owners = [server % context.comm.size for server in range(len(step.updates))]
         private = {i for i, slot in enumerate(program.slots) if slot.kind == "temporary"}
         counts = {own for _, own in step.updates_counted}
         self._operands = [[i for i in x.inputs if i in private - counts] for x in step.updates]
         used = {i for part in step.updates for i in part.inputs if i in private}
-        slots = [(i, program.slots[i]) for i in sorted(used | counts)]
-        self._received = {
-            i: LocalArray.allocate(self._heap, slot.layout, slot.dtype, context.rank)
-            for i, slot in slots
-        }
-        """What the server thread has in place of this worker's own arrays."""
+        with ExitStack() as resources:
+            self._executables = [
+                resources.enter_context(closing(bind(part.program, alone))) for part in step.updates
+            ]
+            self._received = allocate_slots(program, sorted(used | counts), context, resources)
+            """What the server thread has in place of this worker's own arrays."""
+            # At the end, since they are closed collectively, and a failure may be of one worker.
+            self._replies = _duplicate(context.comm)
+            self._requests = _duplicate(context.comm)
+            resources.callback(self._replies.close)
+            resources.callback(self._requests.close)
+            self._resources = resources.pop_all()
         self.values = StepValues(width, lambda nbytes: torch.empty(nbytes, dtype=torch.uint8))
         self._failure: Exception | None = None
 
@@ -229,7 +233,7 @@ class MessageServers(Servers):
         self._rules = UpdateRules(counters, self._step.staleness)
         received = replace(run, arrays={**run.arrays, **self._received})
         servers = {
-            server: self._made(server, received)
+            server: self._create_server(server, received)
             for server, owner in enumerate(self._owners)
             if owner == self._comm.rank
         }
@@ -237,7 +241,7 @@ class MessageServers(Servers):
             self._requests, self._replies, servers, self._rules, self.values, run.steps
         )
 
-    def _made(self, server: int, run: ServerRun) -> _Server:
+    def _create_server(self, server: int, run: ServerRun) -> _Server:
         """Return a server of this worker, for the arrays that its thread has."""
         try:
             step: ServerStep = run.prepared(self._step.updates[server], self._executables[server])
@@ -335,24 +339,19 @@ class MessageServers(Servers):
             raise self._failure
 
     def close(self) -> None:
-        for executable in self._executables:
-            executable.close()
-        for stored in self._received.values():
-            stored.free(self._heap)
-        self._requests.close()
-        self._replies.close()
+        self._resources.close()
 
 
 def _duplicate(comm: Communicator) -> Communicator:
     """Return a communicator for another thread. Raises DeviceError if there is none."""
-    made = comm.duplicate()
-    if made is None:
+    duplicate = comm.duplicate()
+    if duplicate is None:
         raise DeviceError(
             "Asynchronous: the servers of workers without common memory need an MPI library that "
             "supports several threads (MPI_THREAD_MULTIPLE); give schedule=, the delays of the "
             "updates, or use workers of one host"
         )
-    return made
+    return duplicate
 
 
 def _raise(error: Exception) -> NoReturn:

@@ -91,7 +91,7 @@ def write_segments(program: Program, tensors: Tensors, *, exact: bool) -> Native
 
 def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
     """Return the maximal runs of instructions with a native form, by their positions."""
-    found: list[range] = []
+    segments: list[range] = []
     probe = _Lowering(program, tensors, exact=exact, whole=False)
     begin, calls = program.prologue, 0
     cuts: set[int] = set()  # positions that wait for an asynchronous move
@@ -105,10 +105,10 @@ def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
                 cuts.add(position + instruction.overlapped + 1)
         if lines is None or position in cuts:
             if calls >= MIN_CALLS:
-                found.append(range(begin, position))
+                segments.append(range(begin, position))
             begin, calls = position + (lines is None), 0
         calls += bool(lines)
-    return found
+    return segments
 
 
 @final

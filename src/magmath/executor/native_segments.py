@@ -52,16 +52,16 @@ class NativeSegments:
         places = [self._offsets.ctypes.data, *self._source.addresses(tensors)]
         function = self._build.function()
         assert function is not None
-        found: dict[range, ReadyCall] = {}
+        calls: dict[range, ReadyCall] = {}
         count = 0
         for segment in self._source.segments:
             numbers = enumerate(segment.divided, start=count)
             groups = [
                 _GroupCall(function, n, places, divided).ready_call() for n, divided in numbers
             ]
-            found[segment.positions] = _call(groups, segment.faults)
+            calls[segment.positions] = _call(groups, segment.faults)
             count += len(groups)
-        return found
+        return calls
 
     def close(self) -> None:
         """Stop the compilation."""

@@ -152,8 +152,8 @@ def view_finder(view: OperandView, call: NativeCall, slot: int) -> Find:
     """Return a function that returns a view of a slot, which exists in every binding."""
 
     def find(tensors: Tensors) -> torch.Tensor:
-        found = view(call, tensors.own(slot))
-        assert found is not None
-        return found
+        tensor = view(call, tensors.own(slot))
+        assert tensor is not None
+        return tensor
 
     return find

@@ -44,10 +44,12 @@ class Rebinding:
         """Return a binding to these arrays, which shares calls with the first one."""
         blocks = [stored.block for stored in (*inputs, *outputs)]
         former = self._former(blocks)
-        found = bind(self._program, self._context, inputs, outputs, scalars, block, offsets, former)
+        binding = bind(
+            self._program, self._context, inputs, outputs, scalars, block, offsets, former
+        )
         if self._first is None:
-            self._first = found, blocks
-        return found
+            self._first = binding, blocks
+        return binding
 
     def _former(self, blocks: Sequence[Block]) -> Former | None:
         """Return the first binding, and what differs from it; None before there is one."""
@@ -65,8 +67,8 @@ class Rebinding:
 
 def _accesses(program: Program) -> dict[int, list[int]]:
     """Return the positions of the instructions that access the memory of each slot."""
-    found: defaultdict[int, list[int]] = defaultdict(list)
+    positions: defaultdict[int, list[int]] = defaultdict(list)
     for position, instruction in enumerate(program.instructions):
         for slot in program.accessed(instruction):
-            found[slot].append(position)
-    return found
+            positions[slot].append(position)
+    return positions

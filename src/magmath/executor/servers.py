@@ -7,7 +7,8 @@ A server is a group of arrays that workers copy, and update one after the other.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Protocol, final
 
@@ -61,6 +62,19 @@ class ServerRun:
         """Write the counts after `number` steps or updates into their private slots."""
         for slot, own in counted:
             self.arrays[own].tensor.fill_(self.counts[slot] + number)
+
+
+def allocate_slots(
+    program: Program, slots: Iterable[int], context: Context, resources: ExitStack
+) -> dict[int, LocalArray]:
+    """Return memory of this worker for slots of a program, which `resources` frees."""
+    arrays: dict[int, LocalArray] = {}
+    for index in slots:
+        slot = program.slots[index]
+        stored = LocalArray.allocate(context.heap, slot.layout, slot.dtype, context.rank)
+        resources.callback(stored.free, context.heap)
+        arrays[index] = stored
+    return arrays
 
 
 class Servers(ABC):
@@ -131,8 +145,12 @@ class SharedServers(Servers):
         step = program.asynchronous
         assert step is not None
         self._step, self._comm = step, context.comm
-        self._executables = [bind(part.program, alone) for part in step.updates]
-        self._clock = UpdateClock(context.comm, len(step.updates), step.staleness)
+        with ExitStack() as resources:
+            self._executables = [
+                resources.enter_context(closing(bind(part.program, alone))) for part in step.updates
+            ]
+            self._clock = UpdateClock(context.comm, len(step.updates), step.staleness)
+            self._resources = resources.pop_all()
         self.values = StepValues(width, lambda nbytes: context.comm.window(nbytes)[0])
         self._error: Exception | None = None
 
@@ -194,5 +212,4 @@ class SharedServers(Servers):
             raise self._error
 
     def close(self) -> None:
-        for executable in self._executables:
-            executable.close()
+        self._resources.close()

@@ -50,14 +50,14 @@ class Tensors:
     def of(self, slot: int, rank: int) -> torch.Tensor:
         """Return worker `rank`'s tensor of a slot (a peer's through shared memory)."""
         key = (slot, rank)
-        found = self._cache.get(key)
-        if found is None:
+        tensor = self._cache.get(key)
+        if tensor is None:
             if self.former is None or self.program.root(slot) in self.changed:
-                found = self._make(slot, rank)
+                tensor = self._make(slot, rank)
             else:
-                found = self.former.of(slot, rank)
-            self._cache[key] = found
-        return found
+                tensor = self.former.of(slot, rank)
+            self._cache[key] = tensor
+        return tensor
 
     def _make(self, index: int, rank: int) -> torch.Tensor:
         slot = self.program.slots[index]

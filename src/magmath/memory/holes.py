@@ -64,10 +64,10 @@ class Holes:
 
     def remove_chunk(self, number: int) -> int:
         """Remove all ranges of a chunk; return their bytes."""
-        found = [hole for hole in self._sorted if hole[1] == number]
-        for length, chunk, begin in found:
+        ranges = [hole for hole in self._sorted if hole[1] == number]
+        for length, chunk, begin in ranges:
             self.remove(chunk, begin, length)
-        return sum([length for length, _, _ in found])
+        return sum([length for length, _, _ in ranges])
 
     def clear(self) -> None:
         """Remove all ranges."""

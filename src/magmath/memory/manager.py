@@ -309,17 +309,17 @@ def _check_kind(kind: MemoryKind | str, device: int) -> MemoryKind:
     has = available_kinds()
     names = ", ".join(known.name for known in has)
     try:
-        wanted = kind if isinstance(kind, MemoryKind) else MemoryKind(kind.lower())
+        requested = kind if isinstance(kind, MemoryKind) else MemoryKind(kind.lower())
     except ValueError:
         known = ", ".join(known.name for known in MemoryKind)
         raise DeviceError(f"memory kind {kind!r} is not known; the kinds are {known}") from None
-    if wanted not in has:
+    if requested not in has:
         raise DeviceError(
-            f"memory of kind {wanted.name} needs a CUDA device; this machine has kinds: {names}"
+            f"memory of kind {requested.name} needs a CUDA device; this machine has kinds: {names}"
         )
-    if wanted is not MemoryKind.HOST and not 0 <= device < torch.cuda.device_count():
+    if requested is not MemoryKind.HOST and not 0 <= device < torch.cuda.device_count():
         raise DeviceError(
-            f"memory of kind {wanted.name}: there is no device {device}; this machine has "
+            f"memory of kind {requested.name}: there is no device {device}; this machine has "
             f"{torch.cuda.device_count()} CUDA devices, numbered from 0"
         )
-    return wanted
+    return requested

@@ -81,5 +81,5 @@ def cuda_runtime() -> ctypes.CDLL | None:
         return None
     torch.cuda.init()  # type: ignore[no-untyped-call]
     maps = Path("/proc/self/maps")
-    found = re.search(r"/\S*libcudart\S*", maps.read_text()) if maps.exists() else None
-    return ctypes.CDLL(found.group()) if found else None
+    match = re.search(r"/\S*libcudart\S*", maps.read_text()) if maps.exists() else None
+    return ctypes.CDLL(match.group()) if match else None

@@ -69,13 +69,13 @@ class ArrayTable:
         """Release arrays."""
         if self._frees_at_once:  # frees memory immediately
             self.finish_transfers(writes=arrays)
-        found: list[LocalArray] = []
+        unused: list[LocalArray] = []
         for array in arrays:
             stored = self._arrays.pop(array, None)
             if stored is None or (self.transfers and self.transfers.release(array, stored)):
                 continue
-            found.append(stored)
-        self._free(found)
+            unused.append(stored)
+        self._free(unused)
 
     def finish_transfers(
         self,
@@ -107,28 +107,28 @@ class ArrayTable:
         results: Sequence[TileSpec],
         inputs: Sequence[int],
         outputs: Sequence[int],
-        given: Sequence[LocalArray],
+        read: Sequence[LocalArray],
     ) -> list[LocalArray]:
-        """Return the outputs of a run: donated inputs under their new numbers, otherwise new
-        memory."""
-        made: list[LocalArray] = []
+        """Return the outputs of a run that reads the arrays `read`: donated inputs under their new
+        numbers, otherwise new memory."""
+        arrays: list[LocalArray] = []
         donated = program.donated
         try:
             for position, result in enumerate(results):
                 taken = position in donated
-                made.append(given[donated[position]] if taken else result.allocate(self._heap))
+                arrays.append(read[donated[position]] if taken else result.allocate(self._heap))
         except Exception as error:
             from magmath.executor.user_line import attach_user_line
 
-            for position, stored in enumerate(made):
+            for position, stored in enumerate(arrays):
                 if position not in donated:
                     stored.free(self._heap)
-            attach_user_line(error, program.writer(program.outputs[len(made)]))
+            attach_user_line(error, program.writer(program.outputs[len(arrays)]))
             raise
         if donated:
             self.move_donated(program, inputs, outputs)
-        self._arrays.update(zip(outputs, made, strict=True))
-        return made
+        self._arrays.update(zip(outputs, arrays, strict=True))
+        return arrays
 
     def move_donated(self, program: Program, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Move donated inputs to the numbers of the outputs."""

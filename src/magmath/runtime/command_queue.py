@@ -1,7 +1,7 @@
 """The queue of commands to the workers: sent asynchronously, with tickets, and answered later.
 
-The next waiting call, at the latest `finish`, raises the failure of an asynchronous command. This
-module also decides whether the workers can continue after a failure or must end.
+The next waiting call, at the latest `finish`, raises the failure of an asynchronous command
+(`runtime/failing_commands.py`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from magmath.errors import MagmathError, WorkerLost
 from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
 from magmath.runtime import messages
+from magmath.runtime.failing_commands import FailingCommands, Outcome
 from magmath.runtime.failures import exception_from
 from magmath.runtime.interrupts import Interrupts
 from magmath.runtime.messages import Command, Failure, Reply
@@ -39,8 +40,6 @@ logger = logging.getLogger(__name__)
 MAX_PENDING: Final = 256
 """Maximum number of unanswered commands; `submit` waits at this limit."""
 MAX_PENDING_BYTES: Final = 256 << 20
-FAILURE_GRACE: Final = 2.0
-"""Seconds to wait, after a worker has failed, for the same failure of all others."""
 INTERRUPT_SECONDS: Final = 5.0
 """Seconds that a running program has to stop after Ctrl-C."""
 REPEATED_INTERRUPT_SECONDS: Final = 1.0
@@ -104,8 +103,7 @@ class CommandQueue:
         self._released: deque[int] = deque()
         self._pending: dict[int, PendingCommand] = {}
         self._pending_bytes = 0
-        self._failing: list[PendingCommand] = []
-        self._failing_since = 0.0
+        self._failing = FailingCommands()
         self.ended: str | None = None
         """The reason why the workers are unreachable; None while the pool is open."""
         transport.is_interrupted = lambda: self.interrupts.is_due
@@ -342,7 +340,7 @@ class CommandQueue:
 
         pause = time.monotonic() - start
         if pause > _PAUSE_SECONDS:
-            self._failing_since += pause
+            self._failing.extend_grace(pause)
 
     def _deliver(self, rank: int, reply: Reply, frame: Frame | None) -> bool:
         """Process a worker's reply; return True if an inline run should stop."""
@@ -360,9 +358,8 @@ class CommandQueue:
         pending.add_reply(rank, reply, frame)
         if isinstance(reply, Failure) and pending.run is not None:
             self._report_failed(pending.run.outputs, reply)
-        if isinstance(reply, Failure) and not reply.secondary and pending not in self._failing:
-            self._failing.append(pending)
-            self._failing_since = time.monotonic()
+        if isinstance(reply, Failure) and not reply.secondary:
+            self._failing.add(pending)
         if not pending.waiting:
             self._complete(pending)
         return False
@@ -395,26 +392,13 @@ class CommandQueue:
     # Failures.
 
     def _raise_failure(self) -> None:
-        """Raise the first failure after it is known whether the workers are in step.
-
-        They are in step if the failed workers continued to the end of the command, or if all failed
-        at the same place; then the pool continues. Otherwise some workers may wait forever for the
-        failed ones, and the pool is closed.
-        """
-        if not self._failing:
+        """Raise the first failure after it is known whether the workers can continue; close the
+        pool if they cannot."""
+        outcome = self._failing.outcome() if self._failing else Outcome.UNKNOWN
+        if outcome is Outcome.UNKNOWN:
             return
-        first = self._failing[0]
-        primary = [failure for failure in first.failures if not failure.secondary]
-        error = exception_from(min(primary, key=lambda failure: failure.rank))
-        goes_on = first.is_independent or first.is_in_step
-        if goes_on or first.has_one_failure:
-            if first.waiting:
-                return
-            del self._failing[0]
-            if not goes_on:
-                self._send(messages.Resume(), self._all)
-            raise error
-        if not first.waiting or time.monotonic() > self._failing_since + FAILURE_GRACE:
+        error = self._failing.first_error()
+        if outcome is Outcome.ENDS:
             error.add_note(
                 "The workers did not all fail alike: the pool is closed, start a new one."
             )
@@ -425,6 +409,10 @@ class CommandQueue:
                 force=True,
             )
             raise error
+        self._failing.remove_first()
+        if outcome is Outcome.RESUMES:
+            self._send(messages.Resume(), self._all)
+        raise error
 
     def _deliver_interrupt(self) -> None:
         """Raise a deferred Ctrl-C after running programs have stopped."""
@@ -457,9 +445,8 @@ class CommandQueue:
     def _close_after_loss(self, lost: WorkerLost) -> NoReturn:
         """Close the pool and raise the cause: an exception of the lost worker if it sent one."""
         self._end(lost, force=True)
-        primary = [f for pending in self._failing for f in pending.failures if not f.secondary]
-        if primary:
-            error = exception_from(primary[0])
+        error = self._failing.earliest_error()
+        if error is not None:
             error.add_note(str(lost))
             raise error from None
         raise lost

@@ -222,14 +222,14 @@ class Launch:
         """Return the launcher's description of how the workers ended; None if it has none."""
         output = self.output()
         for pattern in _CAUSES:
-            if found := pattern.search(output):
-                return found[1].strip()
+            if match := pattern.search(output):
+                return match[1].strip()
         return None
 
     def dead_process(self) -> int | None:
         """Return the process that the launcher reports as ended, or None."""
-        found = _NAMED_DEAD.search(self.output())
-        return int(found[1]) if found else None
+        match = _NAMED_DEAD.search(self.output())
+        return int(match[1]) if match else None
 
     def kill(self) -> None:
         """Terminate the launcher, which ends its workers, and then kill its whole process group."""

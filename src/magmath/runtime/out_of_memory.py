@@ -60,10 +60,10 @@ def _machine_kills(root: Path) -> int | None:
     """Return the number of processes of this machine that the kernel has killed for lack of memory
     since boot."""
     try:
-        found = re.search(r"^oom_kill (\d+)$", (root / "proc/vmstat").read_text(), re.MULTILINE)
+        line = re.search(r"^oom_kill (\d+)$", (root / "proc/vmstat").read_text(), re.MULTILINE)
     except OSError:
         return None
-    return int(found[1]) if found else None
+    return int(line[1]) if line else None
 
 
 def _killed_in_log(root: Path) -> list[int]:
@@ -73,13 +73,13 @@ def _killed_in_log(root: Path) -> list[int]:
         log = os.open(root / "dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return []
-    found: list[int] = []
+    processes: list[int] = []
     try:
         while record := _read_record(log):
-            found += [int(pid) for pid in _KILLED.findall(record)]
+            processes += [int(pid) for pid in _KILLED.findall(record)]
     finally:
         os.close(log)
-    return found
+    return processes
 
 
 def _read_record(log: int) -> str:

@@ -105,17 +105,17 @@ def main(
 
     `join` returns the communicator of all workers; by default that of MPI.
     """
-    given = _parse_arguments(arguments)
+    settings = _parse_arguments(arguments)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller handles Ctrl-C
     gc.freeze()  # the loaded modules stay: no collection needs to visit them
     atexit.register(gc.freeze)  # nor that of the exit, which takes half a second
     options = WorkerOptions(
-        given.device,
-        given.threads,
-        given.deterministic,
-        given.memory_limit,
-        given.winograd,
-        given.flush_denormals,
+        settings.device,
+        settings.threads,
+        settings.deterministic,
+        settings.memory_limit,
+        settings.winograd,
+        settings.flush_denormals,
     )
     key, *curve = os.environ.pop(SECRET_VARIABLE).split()
 
@@ -125,10 +125,10 @@ def main(
             max(1, min(processor_count(), communicator.cores // communicator.ranks_on_host))
         )
     context = zmq.Context()
-    dealer = _connect(context, f"{key}:{communicator.rank}", curve, given)
+    dealer = _connect(context, f"{key}:{communicator.rank}", curve, settings)
     port = SocketPort(dealer)
     try:
-        _check_size(communicator.size, given.workers)
+        _check_size(communicator.size, settings.workers)
         network = measure_network(communicator) if any(communicator.hosts) else None
         worker = Worker(communicator, options, bind)
     except Exception as error:
@@ -184,7 +184,7 @@ def _connect(
     context: zmq.Context[zmq.Socket[bytes]],
     identity: str,
     curve: list[str],
-    given: argparse.Namespace,
+    settings: argparse.Namespace,
 ) -> zmq.Socket[bytes]:
     dealer = context.socket(zmq.DEALER)
     dealer.set_hwm(0)
@@ -195,10 +195,10 @@ def _connect(
         dealer.curve_serverkey = server
         dealer.curve_publickey = public
         dealer.curve_secretkey = secret
-    if given.heartbeat_timeout is not None:
-        expect_heartbeats(dealer, CONTROLLER_PATIENCE * given.heartbeat_timeout)
-    exit_with_controller(dealer, given.directory)
-    dealer.connect(given.connect)
+    if settings.heartbeat_timeout is not None:
+        expect_heartbeats(dealer, CONTROLLER_PATIENCE * settings.heartbeat_timeout)
+    exit_with_controller(dealer, settings.directory)
+    dealer.connect(settings.connect)
     return dealer
 
 

@@ -31,12 +31,12 @@ def covering_workers(layout: Layout) -> list[int]:
     """Return workers whose tiles cover the array, each element once."""
     if layout.boxes is not None:
         return [worker for worker in layout.mesh.workers if layout.local_size(worker)]
-    found: dict[Tile, int] = {}
+    worker_of: dict[Tile, int] = {}
     for worker in layout.mesh.workers:
         tile = layout.tiles(worker)[0]
-        if tile not in found and all(indices.size for indices in tile):
-            found[tile] = worker
-    return list(found.values())
+        if tile not in worker_of and all(indices.size for indices in tile):
+            worker_of[tile] = worker
+    return list(worker_of.values())
 
 
 def extract_tile(whole: torch.Tensor, layout: Layout, worker: int) -> torch.Tensor:

@@ -181,10 +181,10 @@ class Worker:
         if released:
             self.drop(released)
         views = {node: self.arrays.get(array).view for node, array in given.items()}
-        made = self._compute(order, requested, views)
-        for output, array in zip(outputs, made, strict=True):
+        results = self._compute(order, requested, views)
+        for output, array in zip(outputs, results, strict=True):
             self.arrays.add(output, array)
-        return made
+        return results
 
     def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
         """Copy an array of this process; only for an inline worker on the CPU."""
@@ -289,9 +289,9 @@ class Worker:
         poll: Poll | None = None,
     ) -> list[float]:
         """Run a program on arrays, given by number; return the emitted scalars."""
-        bound, given, made = self._resolve_run(program, inputs, outputs)
+        bound, arrays, results = self._resolve_run(program, inputs, outputs)
         try:
-            values = bound.executable.run(given, made, scalars, steps, poll)
+            values = bound.executable.run(arrays, results, scalars, steps, poll)
         except BaseException:
             if bound.program.donated:
                 self.arrays.restore_donated(bound.program, inputs, outputs)
@@ -314,9 +314,9 @@ class Worker:
         bound = self._programs.get(program)
         if bound is None:
             raise WorkerError(f"run names program {program}, which is not defined here")
-        given = self.arrays.inputs(bound.program, inputs)
-        made = self.arrays.outputs(bound.program, bound.results, inputs, outputs, given)
-        return bound, given, made
+        arrays = self.arrays.inputs(bound.program, inputs)
+        results = self.arrays.outputs(bound.program, bound.results, inputs, outputs, arrays)
+        return bound, arrays, results
 
     def _run(self, command: messages.Run, payload: Payload) -> Answer:
         numbers = messages.decode_numbers(command.scalars)
@@ -348,17 +348,17 @@ class Worker:
 
     def _start(self, command: messages.Run, progress_thread: ProgressThread) -> None:
         """Start a program that only moves data on the progress thread."""
-        bound, given, made = self._resolve_run(command.program, command.inputs, command.outputs)
+        bound, arrays, results = self._resolve_run(command.program, command.inputs, command.outputs)
         transfers = self.arrays.transfers
         assert transfers is not None
         self.arrays.finish_transfers(max_transfers=MAX_TRANSFERS - 1)
-        task = bound.executable.start(given, made, progress_thread)
+        task = bound.executable.start(arrays, results, progress_thread)
         transfers.add(task, command.program, command.inputs, command.outputs)
 
     def _run_timed(self, command: messages.Run, numbers: Sequence[Number]) -> messages.Values:
-        bound, given, made = self._resolve_run(command.program, command.inputs, command.outputs)
-        values, seconds = bound.executable.run_timed(given, made, numbers, command.steps)
-        blocks = {stored.block for stored in (*given, *made)}
+        bound, arrays, results = self._resolve_run(command.program, command.inputs, command.outputs)
+        values, seconds = bound.executable.run_timed(arrays, results, numbers, command.steps)
+        blocks = {stored.block for stored in (*arrays, *results)}
         memory = bound.executable.nbytes + sum(block.nbytes for block in blocks)
         return messages.Values(command.ticket, values, command.steps, seconds, memory)
 

@@ -20,7 +20,8 @@ import torch
 from magmath.codegen.background_build import compile_in_background
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
-from magmath.kernels.conv.direct_loops import CODE, JOB, PHASE, STARTED, WIDTH
+from magmath.kernels.conv.direct_job import JOB, PHASE, STARTED, WIDTH
+from magmath.kernels.conv.direct_loops import CODE
 from magmath.kernels.conv.frozen_filters import frozen_filters
 from magmath.kernels.conv.image_views import has_adjacent_numbers, view_of
 from magmath.kernels.conv.plan_runs import PAGE, frozen_call, round_up, run_plan
@@ -138,13 +139,15 @@ class _Plan:
         self._step = (1, 1) if data else problem.stride
         self._merges = self._can_merge()
         self._in_strips = self._merges or source.stride(1) != 1
-        self._groups = -(-self._outputs // (VECTORS * WIDTH))
-        self._panel_columns = min(-(-self._outputs // WIDTH), VECTORS) * WIDTH
+        self._vectors = -(-self._outputs // WIDTH)
+        self._groups = -(-self._vectors // VECTORS)
+        self._panel_columns = min(self._vectors, VECTORS) * WIDTH
         self._block_pixels = self._pixels_of_block()
         values = {
             **self._addresses(source, target), **self._filter_values(),
             **self._strip_values(), **self._phase_values(),
             "source_channels": self._channels, "outputs": self._outputs, "depth": self._depth,
+            "output_vectors": self._vectors, "output_groups": self._groups,
             "step_y": self._step[0], "step_x": self._step[1],
             "target_step_y": problem.stride[0] if data else 1,
             "target_step_x": problem.stride[1] if data else 1,
