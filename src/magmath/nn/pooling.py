@@ -22,7 +22,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.windows import Padding, Pads, Size, pads, sizes
-from magmath.ops.conv.pooling import MAX_POOL, SUM_POOL
+from magmath.ops.conv.pooling import MAX_POOL, SUM_POOL, pooled_shape
 
 
 def max_pool(
@@ -89,7 +89,8 @@ def _window(
     dilation: Size,
     ceil_mode: bool,
 ) -> dict[str, Any]:
-    """Return the attributes of a pooling operation."""
+    """Return the attributes of a pooling operation. Raises ShapeError where a window does not fit,
+    and OptionError for settings that are not valid."""
     count = space or (len(kernel) if isinstance(kernel, Sequence) else len(shape) - 2)
     if not 1 <= count <= len(shape):
         raise ShapeError(
@@ -109,7 +110,9 @@ def _window(
             )
     if ceil_mode:
         padded = with_last_window(image, padded, extents, strides, dilations)
-    return {"kernel": extents, "stride": strides, "padding": padded, "dilation": dilations}
+    window = {"kernel": extents, "stride": strides, "padding": padded, "dilation": dilations}
+    pooled_shape(name, shape, window)  # its error names the user's function
+    return window
 
 
 def with_last_window(

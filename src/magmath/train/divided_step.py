@@ -18,7 +18,7 @@ from magmath.engine.traces.tracing import Trace
 from magmath.graph import Graph, Node
 from magmath.passes.subgraphs import without_versions
 from magmath.transform.compiled import compile
-from magmath.transform.subgraph_programs import SubgraphPrograms
+from magmath.transform.subgraph_programs import RepeatedProgram, SubgraphPrograms
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -58,3 +58,7 @@ class DividedStep:
     def explain(self) -> Explanation:
         """Return the explanation of the programs of the last step."""
         return self._programs.explain()
+
+    def programs(self) -> list[RepeatedProgram]:
+        """Return the programs of the last step, in order; none before the first one."""
+        return self._programs.programs()

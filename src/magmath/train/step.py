@@ -48,7 +48,6 @@ from magmath.optim.rates import EpochRates
 from magmath.parallel.scalar_loss import scalar_loss
 from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_parameters
 from magmath.passes.subgraphs import contains_loop
-from magmath.program.instructions import Program
 from magmath.train.divided_step import DividedStep
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
@@ -56,6 +55,7 @@ from magmath.train.metric_choice import MetricFunction
 from magmath.train.resident_data import Batch
 from magmath.train.weighted_loss import ClassWeights, WeightedLoss
 from magmath.transform.python_effects import PythonEffects, uncompared
+from magmath.transform.subgraph_programs import RepeatedProgram
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -391,23 +391,34 @@ class TrainingStep:
                 progress(i + 1, found)
         return emitted
 
-    @property
-    def program(self) -> Program:
-        """The program of a step with a full batch, in which loops are unrolled."""
-        compiled = self.full.compiled or self.engine.compile(self.engine.cut(self.full.graph))
-        return compiled.program
+    def programs(self) -> list[RepeatedProgram]:
+        """Return the programs of a step with a full batch, in order.
+
+        A step that contains loops is several programs, which are known after its first run. Before
+        that it is one program, in which the loops are unrolled.
+        """
+        divided = self.full.divided
+        run = [] if divided is None else divided.programs()
+        return run or [RepeatedProgram(self._whole_program().program, 1)]
+
+    def _whole_program(self) -> Compiled:
+        """Return the program of a step with a full batch, in which loops are unrolled."""
+        return self.full.compiled or self.engine.compile(self.engine.cut(self.full.graph))
 
     def explain(self) -> Explanation:
         """Explain the step's program by layer, with the predicted costs of the strategies, and with
-        the measurements of the last profiled run."""
+        the measurements of the last profiled run.
+
+        For a step that contains loops it lists the programs of the last step.
+        """
+        divided = self.full.divided
+        if divided is not None and divided.programs():
+            return divided.explain()
         seconds = self.predicted_seconds
         predicted = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in seconds.items())
         chosen = ", ".join(f"{k}: {v}" for k, v in self.choice.items())
         heading = f"layers {chosen}\npredicted\n{predicted}"
-        compiled = self.full.compiled
-        if compiled is None:
-            assert self.full.divided is not None
-            return self.full.divided.explain()
+        compiled = self._whole_program()
         owners: dict[int, str] = {}
         named, leaves = self._layer_of_variables(), self.full.graph.leaves
         for slot, position in zip(compiled.program.inputs, compiled.inputs, strict=True):
