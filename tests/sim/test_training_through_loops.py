@@ -167,7 +167,7 @@ def test_loops_are_explained_unrolled_before_the_first_step() -> None:
         trainer = mm.train.Trainer(network, loss, "sgd", metrics=(), seed=1)
         x, y = np.zeros((4, 40, 2)), np.zeros(4)
         trainer.fit(x, y, batch_size=2, epochs=0)
-        assert "layers 0: " in str(trainer.explain())
+        assert "layers 0.layers.0.0: " in str(trainer.explain())
         assert trainer.simulate(times="predicted").seconds > 0
         trainer.fit(x, y, batch_size=2)
         assert "programs in order" in str(trainer.explain())

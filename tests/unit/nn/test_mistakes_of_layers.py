@@ -91,3 +91,8 @@ def test_a_window_that_does_not_fit_names_the_layer(layer: type) -> None:
 def test_a_window_that_does_not_fit_names_the_function(function: str) -> None:
     with pytest.raises(mm.errors.ShapeError, match=rf"^{function}: a window of 9 elements"):
         getattr(mm.nn.functional, function)(mm.ones((1, 2, 4, 4)), 9)
+
+
+def test_branches_are_joined_along_an_axis_from_the_end() -> None:
+    layer = mm.nn.Parallel(mm.nn.Dense(3), mm.nn.Dense(4), axis=-1)
+    assert layer(mm.ones((2, 5))).shape == (2, 7)
