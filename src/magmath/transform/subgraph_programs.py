@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from magmath.program.instructions import Program
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
-Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
-CompiledPart = Callable[..., list[Array]]
+Compile = Callable[[Callable[..., Any]], Any]
+"""A function that compiles a function of arrays; see `CompiledPart`."""
 
 
 @final
@@ -44,6 +44,13 @@ class _Code(Protocol):
 
     def programs(self) -> list[RepeatedProgram]:
         """Return the programs of the last call, in order."""
+
+
+class CompiledPart(_Code, Protocol):
+    """A compiled function of arrays."""
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        """Return the results for these arrays."""
 
 
 @final
@@ -229,7 +236,7 @@ def _function(
     outputs: Sequence[Node],
     variables: Mapping[Node, Variable] = NOTHING,
     assigned: Mapping[Variable, Node] = NOTHING,
-) -> CompiledPart:
+) -> Callable[..., list[Array]]:
     """Return the function of arrays that computes the outputs from the inputs and from variables by
     their leaves, and assigns new values to variables."""
 
