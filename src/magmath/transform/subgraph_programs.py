@@ -92,8 +92,8 @@ class SubgraphPrograms:
         for part in self._parts:
             known |= part.run(known)
             known = {node: known[node] for node in known if node in part.kept}
-        found = [_value(x, before, known) for x in self._outputs]
-        return [Array(x.node) for x in found]  # an argument may be among them
+        outputs = [_value(x, before, known) for x in self._outputs]
+        return [Array(x.node) for x in outputs]  # an argument may be among them
 
     def explain(self) -> Explanation:
         """Return the explanation of the programs of the last run, each loop with one step."""

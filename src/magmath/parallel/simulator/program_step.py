@@ -111,10 +111,10 @@ def simulate_program(
         raise OptionError(f"simulate: times must be 'measured' or 'predicted', was given {times!r}")
     count = processor_count() if processors is None else processors
     slower = checked_slowdown(slowdown, program.workers)
-    found = _forms(program, environment, times, slower, count)
+    candidates = _forms(program, environment, times, slower, count)
     if program.team is not None:
-        found += _team_forms(program.team, environment, times, slower, count)
-    return min(found, key=lambda one: one.seconds)
+        candidates += _team_forms(program.team, environment, times, slower, count)
+    return min(candidates, key=lambda one: one.seconds)
 
 
 def _team_forms(
@@ -127,8 +127,8 @@ def _team_forms(
     """Return the simulated steps of the program of the threads of the only worker."""
     threads = replace(environment, threads=1, link=environment.machine.team, shares_memory=True)
     slower = dict.fromkeys(range(team.workers), slowdown.get(0, 1.0))
-    found = _forms(team, threads, times, slower, count)
-    return [replace(one, form=f"{THREADS}, {one.form}") for one in found]
+    forms = _forms(team, threads, times, slower, count)
+    return [replace(one, form=f"{THREADS}, {one.form}") for one in forms]
 
 
 def _forms(
