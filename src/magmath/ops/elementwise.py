@@ -365,6 +365,8 @@ UNARY = (
         summary="The hyperbolic cosine of each element."),
     row("tanh", "floating", "np.tanh({0})", _derivative(_one_minus_square), flops=14, avx512=True,
         summary="The hyperbolic tangent of each element."),
+    row("sigmoid", "real floating", "({one} / ({one} + np.exp(-{0})))",
+        _derivative(lambda n: n * (1 - n)), numpy=expit_of, flops=14),
     row("asinh", "floating", "np.arcsinh({0})",
         lambda n, g: (g / call("sqrt", _one_plus_square(_x(n))),),
         numpy=np.arcsinh, flops=16, avx512=True,
