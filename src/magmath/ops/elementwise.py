@@ -34,7 +34,15 @@ from magmath.ops.infer_rules import (
     torch_kernel,
 )
 from magmath.ops.leaves import constant
-from magmath.ops.numpy_gaps import complex_of, digamma_of, erf_of, erfc_of, lgamma_of, zeta_of
+from magmath.ops.numpy_gaps import (
+    complex_of,
+    digamma_of,
+    erf_of,
+    erfc_of,
+    expit_of,
+    lgamma_of,
+    zeta_of,
+)
 from magmath.ops.torch_gaps import (
     absolute_kernel,
     exact_complex_kernel,
