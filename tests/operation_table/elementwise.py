@@ -98,6 +98,7 @@ ROWS: dict[str, Row] = {
     "sinh": _unary(FLOATS),
     "cosh": _unary(FLOATS),
     "tanh": _unary(FLOATS),
+    "sigmoid": _unary(REAL_FLOATS),
     "erf": _unary(REAL_FLOATS),
     "erfc": _unary(REAL_FLOATS),
     "lgamma": _unary(REAL_FLOATS, "positive"),

@@ -542,3 +542,10 @@ def test_messages_that_nothing_waits_for_are_dropped(
     assert "nothing waits for it" in caplog.text
     gc.collect()
     assert torch.equal(threads.get(put_ones(threads)), torch.ones(6))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("launcher", ["thread", "mpiexec -n 2", ["mpiexec"], "", 7])
+def test_every_pool_checks_its_launcher(workers: int, launcher: Any) -> None:
+    with pytest.raises(WorkerError, match='^init: launcher must be .*"threads"'):
+        start_pool(PoolOptions(workers=workers, launcher=launcher))

@@ -125,10 +125,11 @@ def test_one_step_of_each_schedule() -> None:
     for schedule in (
         s.OneCycle(1.0, 1),
         s.OneCycle(1.0, 2, 0.5),
+        s.OneCycle(1.0, 4, 1.0),
         s.Cosine(1.0, 1),
         s.WarmUp(1.0, 1),
     ):
-        assert all(np.isfinite(schedule(step)) for step in range(4))
+        assert all(np.isfinite(schedule(step)) for step in range(6))
 
 
 @pytest.mark.parametrize(
@@ -136,6 +137,7 @@ def test_one_step_of_each_schedule() -> None:
     [
         (lambda: s.Cosine(0.1, 0), "Cosine: steps must be at least 1, was given 0"),
         (lambda: s.Step(0.1, 0), "Step: size must be at least 1"),
+        (lambda: s.Cosine(0.1, 5, restarts=True, growth=0), "Cosine: growth must be at least 1"),
         (lambda: s.Step(0.1, 2, per="batch"), 'per must be "epoch" or "step", was given \'batch\''),
         (lambda: s.Plateau(0.1, monitor="f1").observe_metrics({"loss": 1.0, "accuracy": None}),
          "monitors 'f1', which fit does not measure here; there are loss"),

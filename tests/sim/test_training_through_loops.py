@@ -142,3 +142,32 @@ def test_planning_does_not_depend_on_the_number_of_steps() -> None:
             trainer.fit(np.zeros((4, length, 2)), np.zeros(4), batch_size=2)
             sizes.append(len(trainer.explain().instructions))
     assert sizes[0] == sizes[1] < 300
+
+
+def test_a_simulated_step_runs_the_programs_of_its_loops() -> None:
+    """It lasts as long as all steps of the loops, of which it lists as many tasks for any length."""
+    tasks, seconds = [], []
+    with current("shared", 2):
+        for length in (300, 900):
+            network = nn.Sequential(nn.RNN(3))
+            loss = lambda outputs, y: mm.mean(outputs[0] ** 2)  # noqa: E731
+            trainer = mm.train.Trainer(network, loss, "sgd", metrics=(), seed=1)
+            trainer.fit(np.zeros((4, length, 2)), np.zeros(4), batch_size=2)
+            step = trainer.simulate(times="predicted")
+            tasks.append(len(step.timeline.tasks))
+            seconds.append(step.seconds)
+    assert tasks[0] == tasks[1]
+    assert seconds[1] > 2 * seconds[0]
+
+
+def test_loops_are_explained_unrolled_before_the_first_step() -> None:
+    with current("shared", 2), limits(-1):
+        network = nn.Sequential(nn.RNN(3))
+        loss = lambda outputs, y: mm.mean(outputs[0] ** 2)  # noqa: E731
+        trainer = mm.train.Trainer(network, loss, "sgd", metrics=(), seed=1)
+        x, y = np.zeros((4, 40, 2)), np.zeros(4)
+        trainer.fit(x, y, batch_size=2, epochs=0)
+        assert "layers 0.layers.0.0: " in str(trainer.explain())
+        assert trainer.simulate(times="predicted").seconds > 0
+        trainer.fit(x, y, batch_size=2)
+        assert "programs in order" in str(trainer.explain())

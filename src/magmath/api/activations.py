@@ -45,9 +45,11 @@ def relu(x: Array, /) -> Array:
 @dispatch_cached
 @takes_selected
 def sigmoid(x: Array, /) -> Array:
-    """1 / (1 + exp(-x)), computed as (1 + tanh(x/2)) / 2, which does not overflow."""
+    """1 / (1 + exp(-x)), with full relative accuracy also where it is small."""
     x = floating("sigmoid", x)
-    half = constant(0.5, x.dtype)
+    if x.dtype.kind != "complex":
+        return Array(apply(e.OPERATIONS["sigmoid"], x.node, line=user_line()))
+    half = constant(0.5, x.dtype)  # (1 + tanh(x/2)) / 2, which does not overflow
     return Array(e.add(e.multiply(e.call("tanh", e.multiply(x.node, half)), half), half))
 
 

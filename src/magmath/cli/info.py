@@ -58,15 +58,15 @@ def info(
     json
         Print one JSON object instead of tables.
     """
-    found: dict[str, Any] = {"tuner": tuner_timings()} if tuner else collect()
+    sections: dict[str, Any] = {"tuner": tuner_timings()} if tuner else collect()
     if json:
-        print(jsonlib.dumps(found, indent=2))
+        print(jsonlib.dumps(sections, indent=2))
         return
     console = Console()
     if tuner:
-        console.print(_timings_table(found["tuner"]))
+        console.print(_timings_table(sections["tuner"]))
         return
-    for title, section in found.items():
+    for title, section in sections.items():
         table = Table(title=title, title_justify="left", show_header=False, box=None)
         table.add_column(style="bold")
         table.add_column(overflow="fold")
@@ -119,15 +119,15 @@ def _timings_table(decisions: list[Section]) -> Table:
 
 
 def _versions() -> Section:
-    found = {"magmath": magmath.__version__, "python": sys.version.split()[0]}
-    return found | {name: host_info.package_version(name) for name in LIBRARIES}
+    versions = {"magmath": magmath.__version__, "python": sys.version.split()[0]}
+    return versions | {name: host_info.package_version(name) for name in LIBRARIES}
 
 
 def _memory() -> Section:
-    found = host_info.memory()
+    host = host_info.memory()
     return {
-        "memory": Bytes(found["total"]),
-        "memory available": Bytes(found["available"]) if "available" in found else None,
+        "memory": Bytes(host["total"]),
+        "memory available": Bytes(host["available"]) if "available" in host else None,
         "memory of control groups": _bytes(cgroup.memory_limit()),
         "memory for arrays": Bytes(memory_share(1)),
         "quota of processors": cgroup.cpu_quota() or "none",
@@ -165,7 +165,7 @@ def _threads() -> Section:
     limit_to_processors()  # as in a pool in this process
     shorten_waits()
     names = {"numpy.libs": "NumPy", "scipy.libs": "SciPy", "torch": "torch"}
-    found: Section = {
+    libraries: Section = {
         "torch": {
             "MKL": torch.backends.mkl.is_available(),  # type: ignore[no-untyped-call]
             "oneDNN": torch.backends.mkldnn.is_available(),  # type: ignore[no-untyped-call]
@@ -174,13 +174,13 @@ def _threads() -> Section:
     }
     for library in threadpool_info():
         owner = next((name for part, name in names.items() if part in library["filepath"]), "")
-        found[f"{library['internal_api']} {owner}".strip()] = {
+        libraries[f"{library['internal_api']} {owner}".strip()] = {
             "version": library["version"],
             "core type": library.get("architecture"),
             "threads": library["num_threads"],
             "file": library["filepath"],
         }
-    return found
+    return libraries
 
 
 def _mpi() -> Section:
@@ -202,8 +202,8 @@ def _last_line(text: str) -> str:
 
 
 def _caches() -> Section:
-    found = describe_cache()
-    return {"folder": found["folder"]} | {k: Bytes(n["bytes"]) for k, n in found["kinds"].items()}
+    cache = describe_cache()
+    return {"folder": cache["folder"]} | {k: Bytes(n["bytes"]) for k, n in cache["kinds"].items()}
 
 
 def _text(value: Any) -> str:

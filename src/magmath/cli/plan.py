@@ -75,12 +75,12 @@ def plan(
         return
     if network not in NETWORKS:
         raise OptionError(f"plan: unknown network {network!r}; known are {', '.join(NETWORKS)}")
-    chosen = NETWORKS[network]
-    shape = (batch or 32 * workers, *chosen.image)
+    architecture = NETWORKS[network]
+    shape = (batch or 32 * workers, *architecture.image)
     limit = None if memory is None else memory * 1e9
-    made = make_plan(chosen(), shape, machine, workers, strategy=strategy, memory=limit)
+    result = make_plan(architecture(), shape, machine, workers, strategy=strategy, memory=limit)
     if picture is not None:
-        made.save_svg(picture)
+        result.save_svg(picture)
     if timeline is not None:
-        made.save_timeline(timeline)
-    print(jsonlib.dumps({"network": network, **made.as_data()}, indent=1) if json else made)
+        result.save_timeline(timeline)
+    print(jsonlib.dumps({"network": network, **result.as_data()}, indent=1) if json else result)

@@ -98,16 +98,16 @@ def search(
         "workers": _numbers("--workers", workers, int),
     }
     build = _builder(network, optimizer, space["learning_rate"])
-    set_ = mm.data.load(data, None if data_path is None else str(data_path))
+    dataset = mm.data.load(data, None if data_path is None else str(data_path))
     folder = output or Path("runs") / f"search-{network}-{data}"
     create_folder(folder)
     console = Console(stderr=json, highlight=False)
-    console.print(set_, markup=False)
+    console.print(dataset, markup=False)
     with Live(console=console, refresh_per_second=4, transient=True) as live:
         results = mm.train.search(
-            lambda learning_rate: build(set_, learning_rate),
-            set_.train_images,
-            set_.train_labels,
+            lambda learning_rate: build(dataset, learning_rate),
+            dataset.train_images,
+            dataset.train_labels,
             space,
             images=images,
             threshold=threshold,

@@ -139,8 +139,18 @@ class TrainDefaults:
     checkpoint: bool = True
 
 
-# Networks without batch normalization need smaller steps.
-_PLAIN = 0.01
+_SMALL_STEPS = 0.01
+"""The learning rate of momentum for GoogLeNet, which has no batch normalization."""
+
+
+def _with_adam(title: str, batch: int = 128) -> TrainDefaults:
+    """Return defaults for a deep chain of layers without batch normalization: Adam scales the steps
+    of each layer, and the rate rises first, so that the first steps do not undo the initialization.
+    """
+    return TrainDefaults(
+        title, batch=batch, optimizer="adam", learning_rate=3e-4, schedule="one-cycle"
+    )
+
 
 TRAIN_DEFAULTS: dict[str, TrainDefaults] = {
     "mlp": TrainDefaults(
@@ -160,11 +170,11 @@ TRAIN_DEFAULTS: dict[str, TrainDefaults] = {
         optimizer="adam",
         learning_rate=2e-3,
     ),
-    "alexnet": TrainDefaults("AlexNet", learning_rate=_PLAIN),
-    "alexnet_cifar": TrainDefaults("AlexNet for small images", learning_rate=_PLAIN),
-    "vgg11": TrainDefaults("VGG-11", batch=64, learning_rate=_PLAIN),
-    "vgg16": TrainDefaults("VGG-16", batch=64, learning_rate=_PLAIN),
-    "googlenet": TrainDefaults("GoogLeNet", batch=64, learning_rate=_PLAIN),
+    "alexnet": _with_adam("AlexNet"),
+    "alexnet_cifar": _with_adam("AlexNet for small images"),
+    "vgg11": _with_adam("VGG-11", batch=64),
+    "vgg16": _with_adam("VGG-16", batch=64),
+    "googlenet": TrainDefaults("GoogLeNet", batch=64, learning_rate=_SMALL_STEPS),
     "inception_v3": TrainDefaults("Inception v3", batch=32),
     "resnet18": TrainDefaults("ResNet-18"),
     "resnet20": TrainDefaults("ResNet-20", epochs=10, learning_rate=0.1, schedule="one-cycle"),

@@ -58,6 +58,7 @@ _FLOATS: Final[Mapping[str, str]] = {
     "cos": "libdevice.cos({0})",
     "tanh": "libdevice.tanh({0})",
     "erf": "libdevice.erf({0})",
+    "sigmoid": "(1.0 / (1.0 + libdevice.exp({0} * -1.0)))",
     "floor": "libdevice.floor({0})",
     "ceil": "libdevice.ceil({0})",
     "relu": "tl.where({0} <= 0, 0.0, {0})",

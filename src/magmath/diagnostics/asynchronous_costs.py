@@ -35,16 +35,16 @@ def explain_asynchronous(
     own = _ordered(own, owners)
     parts = [step.compute, *step.updates]
     layers = [_layers(part, own) for part in parts]
-    found = [
+    costs_of_parts = [
         explain_program(part.program, alone, layers=names)
         for part, names in zip(parts, layers, strict=True)
     ]
     steps = _pulls(program, step, environment, own)
-    steps += found[0].instructions
-    for part, names, costs in zip(step.updates, layers[1:], found[1:], strict=True):
+    steps += costs_of_parts[0].instructions
+    for part, names, costs in zip(step.updates, layers[1:], costs_of_parts[1:], strict=True):
         steps += [*_pushes(program, part, environment, names), *costs.instructions]
     private = sum(slot.layout.size * slot.dtype.itemsize for slot in _temporaries(program))
-    temporaries = private + sum(costs.temporaries for costs in found)
+    temporaries = private + sum(costs.temporaries for costs in costs_of_parts)
     held = [program.slots[i] for i in program.inputs]
     memory = temporaries + sum(x.layout.size * x.dtype.itemsize for x in held)
     seconds = sum(one.seconds for one in steps)
@@ -76,19 +76,19 @@ def _pulls(
     program: Program, step: AsynchronousStep, environment: Environment, own: Mapping[int, str]
 ) -> list[ExplainedInstruction]:
     """Return the copies of shared arrays."""
-    found = []
+    pulls = []
     for server, pairs in enumerate(step.copies):
         for shared, private in pairs:
             text = f"%{private} <- %{shared} of server {server}"
-            found.append(_transfer(program, PULL, text, shared, environment, own.get(shared, "")))
-    return found
+            pulls.append(_transfer(program, PULL, text, shared, environment, own.get(shared, "")))
+    return pulls
 
 
 def _pushes(
     program: Program, part: WorkerProgram, environment: Environment, layers: Sequence[str]
 ) -> list[ExplainedInstruction]:
     """Return the private arrays that an update reads, each with the layer of its first reader."""
-    found = []
+    pushes = []
     for outer, inner in zip(part.inputs, part.program.inputs, strict=True):
         slot = program.slots[outer]
         if slot.kind != "temporary" or not slot.shape:
@@ -99,8 +99,8 @@ def _pushes(
             if isinstance(call, Call) and inner in call.inputs
         )
         text = f"server <- %{outer}"
-        found.append(_transfer(program, PUSH, text, outer, environment, next(readers, "")))
-    return found
+        pushes.append(_transfer(program, PUSH, text, outer, environment, next(readers, "")))
+    return pushes
 
 
 def _transfer(

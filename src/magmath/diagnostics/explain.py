@@ -79,8 +79,8 @@ def _explain_eager(leaf: Node, heading: str) -> Explanation:
     if node is None or node.is_leaf:
         return Explanation(heading=heading)
     pending = node.without_value()
-    found = explain_node(pending)
-    return replace(found, heading=f"{heading}; of larger arrays, it would be computed by")
+    explanation = explain_node(pending)
+    return replace(explanation, heading=f"{heading}; of larger arrays, it would be computed by")
 
 
 def explain_program(
@@ -142,10 +142,10 @@ def profile() -> Iterator[Profile]:
     that were computed in the block.
     """
     engine = session.engine()
-    found, former = Profile(), engine.profiler
-    engine.profiler = lambda run: found.runs.append(explain_run(run))
+    measured, former = Profile(), engine.profiler
+    engine.profiler = lambda run: measured.runs.append(explain_run(run))
     try:
-        yield found
+        yield measured
     finally:
         engine.profiler = former
 

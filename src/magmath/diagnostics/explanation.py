@@ -106,10 +106,10 @@ def grouped(
 ) -> list[CostTotals]:
     """Return the sums of the instructions by name, the most expensive first, or in the order of
     first use."""
-    found: dict[str, list[ExplainedInstruction]] = {}
+    members_of: dict[str, list[ExplainedInstruction]] = {}
     for x in instructions:
-        found.setdefault(key(x), []).append(x)
-    groups = [CostTotals.of(name, members) for name, members in found.items()]
+        members_of.setdefault(key(x), []).append(x)
+    groups = [CostTotals.of(name, members) for name, members in members_of.items()]
     return groups if ordered else sorted(groups, key=lambda g: -(g.measured or g.seconds))
 
 

@@ -36,24 +36,24 @@ def layers_of(program: Program, owners: Mapping[int, str]) -> list[str]:
         last_update[target] = served
         for slot in sources:
             last_update[slot] = max(last_update.get(slot, -1), served)
-    found = []
+    layers = []
     for sources, target in accesses:
         direct = max([own.get(slot, -1) for slot in sources], default=-1)
         number = layer_of(direct, needs.get(target, -1), last_update.get(target, -1))
-        found.append(names[number] if number >= 0 else "")
-    return found
+        layers.append(names[number] if number >= 0 else "")
+    return layers
 
 
 def _wholes(
     program: Program, slot: int, written: Collection[int], own: Collection[int]
 ) -> list[int]:
     """Return a slot and those of which it is a part that this worker writes for others to read."""
-    found = [slot] if slot >= 0 else []
-    while found and (alias := program.slots[found[-1]].alias) is not None:
+    wholes = [slot] if slot >= 0 else []
+    while wholes and (alias := program.slots[wholes[-1]].alias) is not None:
         if alias in written or alias in own:
             break
-        found.append(alias)
-    return found
+        wholes.append(alias)
+    return wholes
 
 
 def _nearest(program: Program, slot: int, written: Collection[int]) -> int:

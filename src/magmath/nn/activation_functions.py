@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 from magmath.api import elementwise
 from magmath.api.activations import log_softmax, relu, sigmoid, softmax, softplus
+from magmath.api.data_types import astype
 from magmath.api.manipulation import reshape
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.indexing.masked_elements import takes_selected
+from magmath.core.dtypes import compute_dtype
 from magmath.core.shapes import normalize_axis
 from magmath.errors import OptionError, ShapeError
 
@@ -114,15 +116,20 @@ def gelu(x: Array, approximate: str = "none") -> Array:
     x = floating("gelu", x)
     if approximate not in ("none", "tanh"):
         raise OptionError(f"gelu: approximate must be 'none' or 'tanh', was given {approximate!r}")
+    wide = astype(x, compute_dtype(x.dtype), copy=False)  # 1 + erf(x) cancels where x is negative
     if approximate == "none":
-        return 0.5 * x * (1.0 + elementwise.erf(0.7071067811865476 * x))
-    return 0.5 * x * (1.0 + elementwise.tanh(0.7978845608028654 * (x + 0.044715 * (x * x * x))))
+        share = elementwise.erf(0.7071067811865476 * wide)
+    else:
+        share = elementwise.tanh(0.7978845608028654 * (wide + 0.044715 * (wide * wide * wide)))
+    return astype(0.5 * wide * (1.0 + share), x.dtype, copy=False)
 
 
 @takes_selected
 def hard_sigmoid(x: Array) -> Array:
     """min(max(x / 6 + 1/2, 0), 1); its gradient at -3 and 3 is 0."""
-    return hardtanh(floating("hard_sigmoid", x) / 6.0 + 0.5, 0.0, 1.0)
+    x = floating("hard_sigmoid", x)
+    wide = astype(x, compute_dtype(x.dtype), copy=False)  # the sum cancels near -3
+    return astype(hardtanh(wide / 6.0 + 0.5, 0.0, 1.0), x.dtype, copy=False)
 
 
 @takes_selected

@@ -101,13 +101,13 @@ def conv_transpose(
         )
     parts = list(zip(image, kernel, strides, dilations, strict=True))
     if padding == "same":
-        made = tuple([n * s for n, _, s, _ in parts])
-        padded = pads(name, padding, made, kernel, strides, dilations)
+        extents = tuple([n * s for n, _, s, _ in parts])
+        padded = pads(name, padding, extents, kernel, strides, dilations)
     else:
         padded = pads(name, padding, image, kernel, strides, dilations)
-        made = _transposed_space(name, parts, padded, added)
+        extents = _transposed_space(name, parts, padded, added)
     node = apply(
-        CORRELATION_INPUT, x.node, weight.node, space=made, stride=strides, padding=padded,
+        CORRELATION_INPUT, x.node, weight.node, space=extents, stride=strides, padding=padded,
         dilation=dilations, groups=groups, line=user_line(),
     )  # fmt: skip
     return _biased(Array(node), bias)
@@ -116,15 +116,15 @@ def conv_transpose(
 def _transposed_space(
     name: str, parts: Sequence[tuple[int, int, int, int]], padded: Pads, added: Shape
 ) -> Shape:
-    made = []
+    extents = []
     for (n, k, s, d), (low, high), more in zip(parts, padded, added, strict=True):
-        made.append((n - 1) * s + d * (k - 1) + 1 - low - high + more)
-        if made[-1] < 1:
+        extents.append((n - 1) * s + d * (k - 1) + 1 - low - high + more)
+        if extents[-1] < 1:
             raise ShapeError(
                 f"{name}: {n} elements with kernel {k}, stride {s} and padding {low} and {high} "
-                f"make {made[-1]} elements; use less padding"
+                f"make {extents[-1]} elements; use less padding"
             )
-    return tuple(made)
+    return tuple(extents)
 
 
 def _operands(name: str, x: Any, weight: Any, space: int | None) -> tuple[Array, Array]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from magmath.arrays.tree import flatten
 from magmath.arrays.variables.variable import Variable
@@ -11,9 +11,6 @@ from magmath.nn.abstract import AbstractArray, trace_call
 from magmath.nn.forward_hooks import forward_hook
 from magmath.nn.inventory import joined
 from magmath.nn.variables import Deferred
-
-if TYPE_CHECKING:
-    from magmath.api.creation import DTypeLike
 
 _PLAIN = (bool, int, float, complex, str, type(None))
 
@@ -47,15 +44,6 @@ class Described(Protocol):
 
     def trainable(self) -> Sequence[Variable]:
         """Return the parameters that are not frozen."""
-
-    def _built(self, operation: str, called: Collection[int] | None = None) -> Walked:
-        """Return the parts. Raises MagmathError, which names the operation, if a parameter has no
-        shape yet."""
-
-    def _abstract_inputs(
-        self, operation: str, shapes: Sequence[Any], dtype: DTypeLike
-    ) -> tuple[AbstractArray, ...]:
-        """Return abstract arrays of these shapes."""
 
 
 def representation(module: Described, kind: type[Described]) -> str:
@@ -102,19 +90,25 @@ def _settings(module: Described, kind: type[Described]) -> list[str]:
 
 
 def summary(
-    module: Described, kind: type[Described], shapes: Sequence[Any], dtype: DTypeLike
+    module: Described,
+    kind: type[Described],
+    inputs: Sequence[AbstractArray],
+    parts_of_built: Callable[[Collection[int]], Walked],
 ) -> str:
     """Return a table with one row per module: the shape of its output and the number of its own
-    parameters."""
+    parameters.
+
+    parts_of_built   returns the parts, given the ids of the modules that were called; raises
+                     MagmathError if a parameter has no shape
+    """
     shown: dict[int, Any] = {}
 
     def record(called: object, outputs: Any) -> None:
         shown[id(called)] = outputs
 
-    inputs = module._abstract_inputs("summary", shapes, dtype)
     with forward_hook(record):
-        trace_call(module, inputs)
-    inventory = module._built("summary", shown)
+        trace_call(module, tuple(inputs))
+    inventory = parts_of_built(shown.keys())
     rows = [("layer", "output", "parameters")]
     rows += [("input", str(x.shape), "0") for x in inputs]
     rows += [

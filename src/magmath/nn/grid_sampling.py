@@ -49,8 +49,8 @@ def affine_grid(theta: Array, size: Sequence[int], align_corners: bool = False) 
     lines = [np.zeros(1) if n == 1 else line for n, line in zip(space, lines, strict=True)]
     columns = np.meshgrid(*lines, indexing="ij")[::-1]
     places = np.stack([*columns, np.ones(space)], -1).reshape(-1, d + 1)
-    made = asarray(places, dtype=theta.dtype) @ theta.mT
-    return reshape(made, (size[0], *space, d))
+    positions = asarray(places, dtype=theta.dtype) @ theta.mT
+    return reshape(positions, (size[0], *space, d))
 
 
 def grid_sample(

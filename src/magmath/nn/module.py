@@ -361,32 +361,12 @@ class Module(metaclass=KeywordHints):
         arguments or nested inputs use `nn.abstract.trace_call`. dtype: the type of the inputs, by
         default the default floating point type.
         """
-        inputs = self._abstract_inputs("build", shapes, dtype)
+        inputs = abstract_inputs("build", self, shapes, dtype)
         called: set[int] = set()
         with forward_hook(lambda module, _: called.add(id(module))):
             trace_call(self, inputs)
         self._built("build", called)
         return self
-
-    def _abstract_inputs(
-        self, operation: str, shapes: Sequence[Any], dtype: DTypeLike
-    ) -> tuple[AbstractArray, ...]:
-        """Return abstract arrays of these shapes. Raises ShapeError if the module takes another
-        number of inputs."""
-        first = self._first_called()
-        parameters = [p.replace(annotation=p.empty) for p in _parameters_of(first)]
-        try:
-            Signature(parameters).bind(*shapes)
-            fits = bool(shapes) or all(p.kind != p.VAR_POSITIONAL for p in parameters)
-        except TypeError:
-            fits = False
-        if not fits:
-            raise ShapeError(
-                f"{operation}: {type(first).__name__} takes the inputs "
-                f"({', '.join(map(str, parameters))}), was given {len(shapes)} shapes; give the "
-                f"shape of each input, batch included, such as module.{operation}((1, 784))"
-            )
-        return inputs_of(operation, shapes, dtype)
 
     def _first_called(self) -> Module:
         """Return the module that receives the inputs first."""
@@ -395,7 +375,8 @@ class Module(metaclass=KeywordHints):
     def summary(self, *shapes: Any, dtype: DTypeLike = None) -> str:
         """Return a table of the layers with their output shapes and numbers of parameters, for
         inputs of these shapes (see `build`)."""
-        return summary(self, Module, shapes, dtype)
+        inputs = abstract_inputs("summary", self, shapes, dtype)
+        return summary(self, Module, inputs, partial(self._built, "summary"))
 
     def astype(self, dtype: DTypeLike) -> Module:
         """Convert floating point parameters and buffers to another type; return the module.
@@ -459,6 +440,40 @@ class Module(metaclass=KeywordHints):
 
 
 _METHODS = frozenset(name for name, value in vars(Module).items() if isfunction(value))
+
+
+def abstract_inputs(
+    operation: str, module: Module, shapes: Sequence[Any], dtype: DTypeLike
+) -> tuple[AbstractArray, ...]:
+    """Return abstract arrays of these shapes, the inputs of a module.
+
+    Raises ShapeError, which names the operation, if the module takes another number of inputs.
+    """
+    first = first_called(module)
+    parameters = [p.replace(annotation=p.empty) for p in _parameters_of(first)]
+    try:
+        Signature(parameters).bind(*shapes)
+        fits = bool(shapes) or all(p.kind != p.VAR_POSITIONAL for p in parameters)
+    except TypeError:
+        fits = False
+    if not fits:
+        raise ShapeError(
+            f"{operation}: {type(first).__name__} takes the inputs "
+            f"({', '.join(map(str, parameters))}), was given {len(shapes)} shapes; give the "
+            f"shape of each input, batch included, such as module.{operation}((1, 784))"
+        )
+    return inputs_of(operation, shapes, dtype)
+
+
+def first_called(module: Module) -> Module:
+    """Return the module that receives the inputs of a module first: the module itself, or the first
+    layer of a sequence."""
+    return module._first_called()
+
+
+def deferred_variables(module: Module) -> list[Deferred]:
+    """Return the placeholders of the variables that a module and its parts have not made yet."""
+    return list(module._walked().deferred.values())
 
 
 def _parameters_of(module: Module) -> list[InspectedParameter]:

@@ -22,7 +22,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.windows import Padding, Pads, Size, pads, sizes
-from magmath.ops.conv.pooling import MAX_POOL, SUM_POOL
+from magmath.ops.conv.pooling import MAX_POOL, SUM_POOL, pooled_shape
 
 
 def max_pool(
@@ -89,7 +89,8 @@ def _window(
     dilation: Size,
     ceil_mode: bool,
 ) -> dict[str, Any]:
-    """Return the attributes of a pooling operation."""
+    """Return the attributes of a pooling operation. Raises ShapeError where a window does not fit,
+    and OptionError for settings that are not valid."""
     count = space or (len(kernel) if isinstance(kernel, Sequence) else len(shape) - 2)
     if not 1 <= count <= len(shape):
         raise ShapeError(
@@ -109,21 +110,23 @@ def _window(
             )
     if ceil_mode:
         padded = with_last_window(image, padded, extents, strides, dilations)
-    return {"kernel": extents, "stride": strides, "padding": padded, "dilation": dilations}
+    window = {"kernel": extents, "stride": strides, "padding": padded, "dilation": dilations}
+    pooled_shape(name, shape, window)  # its error names the user's function
+    return window
 
 
 def with_last_window(
     image: Shape, padded: Pads, kernel: Shape, stride: Shape, dilation: Shape
 ) -> Pads:
     """Return padding for a last window that begins within the image or the padding before it."""
-    found = []
+    pairs = []
     for n, (low, high), k, s, d in zip(image, padded, kernel, stride, dilation, strict=True):
         rest = n + low + high - d * (k - 1) - 1
         last = -(-rest // s)
         if last * s >= n + low:
             last -= 1
-        found.append((low, max(high, high + last * s - rest)))
-    return tuple(found)
+        pairs.append((low, max(high, high + last * s - rest)))
+    return tuple(pairs)
 
 
 def _pads_given(name: str, padding: Padding, image: Shape, window: dict[str, Any]) -> Pads:
@@ -175,17 +178,17 @@ def _adaptive(
     pool: Callable[..., Array],
 ) -> Array:
     count = space or (len(size) if isinstance(size, Sequence) else x.ndim - 2)
-    made, image = sizes(f"{name}: size", size, count), x.shape[x.ndim - count :]
+    counts, image = sizes(f"{name}: size", size, count), x.shape[x.ndim - count :]
     if x.ndim < count or 0 in image:
         raise ShapeError(
             f"{name}: takes images (N, channels, *space), was given {x.shape}; reshape the input"
         )
-    if whole is not None and set(made) == {1}:
+    if whole is not None and set(counts) == {1}:
         return whole(x, axis=tuple(range(x.ndim - count, x.ndim)), keepdims=True)
-    if not any(n % m for n, m in zip(image, made, strict=True)):
-        return pool(x, tuple([n // m for n, m in zip(image, made, strict=True)]), name=name)
-    parts = [_parts(n, m) for n, m in zip(image, made, strict=True)]
-    return _joined([_pooled_part(x, one, name, pool) for one in product(*parts)], made, x.ndim)
+    if not any(n % m for n, m in zip(image, counts, strict=True)):
+        return pool(x, tuple([n // m for n, m in zip(image, counts, strict=True)]), name=name)
+    parts = [_parts(n, m) for n, m in zip(image, counts, strict=True)]
+    return _joined([_pooled_part(x, one, name, pool) for one in product(*parts)], counts, x.ndim)
 
 
 def _parts(extent: int, count: int) -> list[tuple[int, int]]:

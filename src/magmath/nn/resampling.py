@@ -61,19 +61,32 @@ def interpolate(
     if kind == "area":
         return adaptive_avg_pool(x, new, name="interpolate")
     factors = None if recompute_scale_factor else scale_factor
+    # PyTorch ignores the factor of a dimension that keeps its extent, except in these cases.
+    copying = ("linear", "nearest") if len(new) == 2 else ("linear",)
     for d, extent in enumerate(new, 2):
         step = x.shape[d] / extent  # between neighbours of the result, in elements
         if factors is not None:
             step = 1.0 / (factors[d - 2] if isinstance(factors, Sequence) else factors)
+        if extent == x.shape[d] and (antialias or kind in copying):
+            continue
         if kind in ("linear", "cubic"):
             x = floating("interpolate", x)
             x = _blended(x, d, extent, step, kind == "cubic", bool(align_corners), antialias)
         elif extent != x.shape[d] or step != 1.0:
-            middle = 0.5 if kind == "nearest-exact" else 0.0
-            places = np.floor((np.arange(extent) + middle) * step + 1e-9)
-            chosen = np.minimum(places, x.shape[d] - 1).astype(np.int64)
-            x = take(x, asarray(chosen), axis=d)
+            x = take(x, asarray(_nearest(x.shape[d], extent, step, kind)), axis=d)
     return x
+
+
+def _nearest(extent: int, new: int, step: float, kind: str) -> Any:
+    """Return the positions of the elements that `new` elements copy, computed in float32 as in
+    PyTorch, which decides where a position is a whole number up to rounding."""
+    ratio, numbers = np.float32(step), np.arange(new)
+    if kind == "nearest-exact":
+        centres = ((numbers + 0.5) * np.float64(ratio) - 0.5).astype(np.float32)
+        positions = centres + np.float32(0.5)
+    else:
+        positions = numbers.astype(np.float32) * ratio
+    return np.minimum(np.floor(positions), extent - 1).astype(np.int64)
 
 
 _KINDS: dict[str, str] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,14 +18,6 @@ if TYPE_CHECKING:
     import torch
 
 FORMAT = "magmath-2"
-
-
-class Walked(Protocol):
-    """The parts of a module that a state file contains."""
-
-    @property
-    def variables(self) -> Mapping[str, Variable]:
-        """The variables by path."""
 
 
 class Stateful(Protocol):
@@ -42,8 +34,11 @@ class Stateful(Protocol):
     ) -> tuple[list[str], list[str]]:
         """Assign values by path; return the missing paths and the unknown ones."""
 
-    def _walked(self) -> Walked:
-        """Return the parts, whether or not all are built."""
+    def named_parameters(self) -> Sequence[tuple[str, Variable]]:
+        """Return its parameters with their paths."""
+
+    def named_buffers(self) -> Sequence[tuple[str, Variable]]:
+        """Return its buffers and random states with their paths."""
 
 
 def assign_state(
@@ -128,11 +123,11 @@ def load_arrays(
     If only the file's module shares a variable, each of this module's variables gets its value.
     """
     check_finite_state(path, state)
-    aliases = json.loads(metadata.get("aliases", "{}"))
-    own = module._walked().variables
-    for alias, first in aliases.items():
-        if alias in own and first in state:
-            state.setdefault(alias, state[first])
+    if aliases := json.loads(metadata.get("aliases", "{}")):
+        own = {path for path, _ in [*module.named_parameters(), *module.named_buffers()]}
+        for alias, first in aliases.items():
+            if alias in own and first in state:
+                state.setdefault(alias, state[first])
     try:
         module.load_state_dict(state, strict)
     except WeightsError as error:

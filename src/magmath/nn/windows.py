@@ -57,11 +57,11 @@ def pads(
         raise OptionError(
             f"{name} needs one number, or one for each of {count} dimensions; was given {padding!r}"
         )
-    found = []
-    for one in given:
-        low, high = sizes(name, one, 2, 0)
-        found.append((low, high))
-    return tuple(found)
+    pairs = []
+    for pad in given:
+        low, high = sizes(name, pad, 2, 0)
+        pairs.append((low, high))
+    return tuple(pairs)
 
 
 def same_pads(extent: int, reach: int, stride: int) -> tuple[int, int]:

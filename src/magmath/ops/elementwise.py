@@ -34,7 +34,15 @@ from magmath.ops.infer_rules import (
     torch_kernel,
 )
 from magmath.ops.leaves import constant
-from magmath.ops.numpy_gaps import complex_of, digamma_of, erf_of, erfc_of, lgamma_of, zeta_of
+from magmath.ops.numpy_gaps import (
+    complex_of,
+    digamma_of,
+    erf_of,
+    erfc_of,
+    expit_of,
+    lgamma_of,
+    zeta_of,
+)
 from magmath.ops.torch_gaps import (
     absolute_kernel,
     exact_complex_kernel,
@@ -365,6 +373,8 @@ UNARY = (
         summary="The hyperbolic cosine of each element."),
     row("tanh", "floating", "np.tanh({0})", _derivative(_one_minus_square), flops=14, avx512=True,
         summary="The hyperbolic tangent of each element."),
+    row("sigmoid", "real floating", "({one} / ({one} + np.exp(-{0})))",
+        _derivative(lambda n: n * (1 - n)), numpy=expit_of, flops=14),
     row("asinh", "floating", "np.arcsinh({0})",
         lambda n, g: (g / call("sqrt", _one_plus_square(_x(n))),),
         numpy=np.arcsinh, flops=16, avx512=True,

@@ -17,6 +17,13 @@ def erf_of(x: Any) -> Any:
     return erf(x)
 
 
+def expit_of(x: Any) -> Any:
+    """Return 1 / (1 + exp(-x)), without overflow; NumPy has none."""
+    from scipy.special import expit
+
+    return expit(x)
+
+
 def erfc_of(x: Any) -> Any:
     """Return 1 minus the error function, exact also where it is small; NumPy has none."""
     from scipy.special import erfc

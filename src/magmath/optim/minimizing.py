@@ -138,8 +138,8 @@ class Minimizer:
         key = function.key, *map(id, variables)
         used = self._used.find(key)
         if used is None:
-            found = gradients(function.output, [v.leaf for v in variables])
-            used = [i for i, gradient in enumerate(found) if not is_independent(gradient)]
+            slopes = gradients(function.output, [v.leaf for v in variables])
+            used = [i for i, gradient in enumerate(slopes) if not is_independent(gradient)]
             self._used.store(key, used)
         if not used:
             raise MagmathError(
@@ -315,13 +315,13 @@ def _streams(function: FunctionOfVariables, steps: int, drawn: bool) -> dict[Nod
     if drawn:
         return {leaf: leaf.value for leaf in function.draws}
     following: dict[int, int] = {}
-    found: dict[Node, int] = {}
+    numbers: dict[Node, int] = {}
     for leaf, state in function.draws.items():
         if id(state) not in following:
             following[id(state)] = state.skip_for_run(function.draws_of(leaf) * steps)
-        found[leaf] = following[id(state)]
+        numbers[leaf] = following[id(state)]
         following[id(state)] += 1
-    return found
+    return numbers
 
 
 def _operand_leaf(leaf: Node) -> Node:

@@ -46,7 +46,7 @@ class Formula(Schedule):
     def __post_init__(self) -> None:
         if self.per not in ("epoch", "step"):
             raise OptionError(f'schedule: per must be "epoch" or "step", was given {self.per!r}')
-        for name in ("steps", "size"):
+        for name in ("steps", "size", "growth"):
             if getattr(self, name, 1) < 1:
                 raise OptionError(
                     f"{type(self).__name__}: {name} must be at least 1, was given "
@@ -197,7 +197,7 @@ class OneCycle(Formula):
         top, last = self.pct_start * self.steps - 1, self.steps - 1
         if step <= top:
             return self._between(first, self.rate, step / top if top else 1.0)
-        share = min(step - top, last - top) / (last - top)
+        share = 1.0 if step >= last else (step - top) / (last - top)
         return self._between(self.rate, first / self.final_div_factor, share)
 
     def _between(self, start: float, end: float, share: float) -> float:

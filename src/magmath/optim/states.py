@@ -124,9 +124,9 @@ class States:
             for v in new:
                 self._keep_converted(v, labels[id(v)])
                 self._states[id(v)] = self._first(v, labels[id(v)])
-            found = [self._states[id(v)] for v in variables]
-            self._share_counts([entry for entry in found if entry.required.counts])
-        return found
+            entries = [self._states[id(v)] for v in variables]
+            self._share_counts([one for one in entries if one.required.counts])
+        return entries
 
     def has(self, v: Variable) -> bool:
         """Return True if a variable has states, because it was updated before."""

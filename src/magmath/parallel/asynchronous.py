@@ -118,8 +118,8 @@ class Asynchronous(Averaging):
             past, shape = self._past.find(v), (self.staleness + 1, *v.shape)
             current = broadcast_to(Array(v.node), shape)
             if past is None or past.values.stored.pool is not pool:
-                made = variable(f"{v.name}.past", current, dtype=v.dtype)
-                self._past[v] = _Past(made, made.number - v.number)
+                values = variable(f"{v.name}.past", current, dtype=v.dtype)
+                self._past[v] = _Past(values, values.number - v.number)
             elif past.values.number - v.number != past.ahead:
                 past.values.assign(current)
             else:
@@ -183,8 +183,8 @@ class Asynchronous(Averaging):
         )
 
     def reported(self) -> Mapping[str, Array]:
-        found = {} if self._delay is None else {STALENESS: self._delay}
-        return {name: Array(e.astype(node, float64)) for name, node in found.items()}
+        reported = {} if self._delay is None else {STALENESS: self._delay}
+        return {name: Array(e.astype(node, float64)) for name, node in reported.items()}
 
     def asynchronous_division(
         self, training: Training, counter: Variable
@@ -218,13 +218,13 @@ def _balanced(groups: Sequence[Sequence[Node]], count: int) -> list[list[Node]]:
 
 def _delays(schedule: Iterable[int], staleness: int) -> list[int]:
     """Return a schedule as a list. Raises OptionError for a delay above the bound, or none."""
-    found = [require_integer("Asynchronous: a delay of schedule", one, 0) for one in schedule]
-    if not found or max(found) > staleness:
+    delays = [require_integer("Asynchronous: a delay of schedule", one, 0) for one in schedule]
+    if not delays or max(delays) > staleness:
         raise OptionError(
             f"Asynchronous: schedule needs delays from 0 to staleness={staleness}, was given "
-            f"{found}; give a larger staleness"
+            f"{delays}; give a larger staleness"
         )
-    return found
+    return delays
 
 
 def _check_pool(environment: Environment) -> None:

@@ -150,15 +150,15 @@ class DataParallel(Averaging):
         added to others, and new workers begin with 0.
         """
         own = {prefix + name: v for name, v in self.state(training).items()}
-        found = dict(saved)
+        fitted = dict(saved)
         for name, value in saved.items():
             v = own.get(name)
             if v is not None and value.ndim == 2 and value.shape[1] == v.shape[1]:
                 rows = value.new_zeros(v.shape)
                 for i in range(v.shape[0]):
                     rows[i] = value[i :: v.shape[0]].sum(0)
-                found[name] = rows
-        return found
+                fitted[name] = rows
+        return fitted
 
     def own_layouts(
         self, training: Training, environment: Environment
@@ -180,8 +180,8 @@ class DataParallel(Averaging):
         if scale is not None:  # against underflow in the messages too
             gradients = [scale.scaled(parts) for parts in gradients]
         pairs = zip(training.parameters, gradients, strict=True)
-        found = [self._exchanged(v, parts, environment) for v, parts in pairs]
-        return found if scale is None else scale.unscaled(found)
+        sums = [self._exchanged(v, parts, environment) for v, parts in pairs]
+        return sums if scale is None else scale.unscaled(sums)
 
     def _exchanged(self, v: Variable, parts: Array, environment: Environment) -> Array:
         if self.messages == ONE_BIT:
@@ -211,5 +211,5 @@ class DataParallel(Averaging):
 
 def _message_type(name: str, gradient: DType) -> DType:
     """Return the type of messages: that of the gradients, or a narrower one."""
-    found = DTYPES[name]
-    return found if found.itemsize < gradient.itemsize and name != "float32" else gradient
+    dtype = DTYPES[name]
+    return dtype if dtype.itemsize < gradient.itemsize and name != "float32" else gradient

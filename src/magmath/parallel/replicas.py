@@ -188,15 +188,15 @@ class Replicas(Strategy):
 
         Step counts have one value for all replicas.
         """
-        found: dict[Variable, Node] = {}
+        nodes: dict[Variable, Node] = {}
         entries = training.optimizer.variable_states.of(self.updated(training))
         for parameter, entry in zip(training.parameters, entries, strict=True):
             weights, *states = entry.variables()
-            found[weights] = parameter.node
+            nodes[weights] = parameter.node
             for v in states:
                 alike = v.shape == weights.shape
-                found[v] = placeholder(v.shape[1:], v.dtype) if alike else v.node
-        return found
+                nodes[v] = placeholder(v.shape[1:], v.dtype) if alike else v.node
+        return nodes
 
     def _replica(
         self, training: Training, forward: Forward, states: dict[Variable, Node], batch: Any

@@ -34,13 +34,13 @@ Forward: TypeAlias = Callable[[Any], tuple[Array, Any]]
 
 def trainable_parameters(operation: str, module: Module) -> list[Parameter]:
     """Return the parameters that are not frozen. Raises MagmathError if there are none."""
-    found = module.trainable()
-    if not found:
+    parameters = module.trainable()
+    if not parameters:
         reason = "the module has no parameters"
         if module.parameters():
             reason = "all parameters are frozen; call module.unfreeze()"
         raise MagmathError(f"{operation}: there is nothing to train: {reason}")
-    return found
+    return parameters
 
 
 @final

@@ -89,7 +89,7 @@ def parameter_axes(step: Graph, leaves: Sequence[Node]) -> dict[Node, ParameterA
     """
     views: dict[Node, dict[Node, Dimensions]] = {x: {x: tuple(range(x.ndim))} for x in leaves}
     depth: dict[Node, int] = {}
-    found: dict[Node, tuple[bool, int, ParameterAxes]] = {}
+    readers: dict[Node, tuple[bool, int, ParameterAxes]] = {}
     for node in expand(with_first_steps(step)).nodes:
         depth[node] = 1 + max([depth[x] for x in node.inputs], default=0)
         if not any(x in views for x in node.inputs):
@@ -99,9 +99,9 @@ def parameter_axes(step: Graph, leaves: Sequence[Node]) -> dict[Node, ParameterA
             views[node] = kept
         for leaf, axes in _axes_in(node, views) if has_data else ():
             reader = (not axes.is_product, depth[node], axes)
-            if leaf not in found or reader[:2] < found[leaf][:2]:
-                found[leaf] = reader
-    return {x: found[x][2] if x in found else ParameterAxes() for x in leaves}
+            if leaf not in readers or reader[:2] < readers[leaf][:2]:
+                readers[leaf] = reader
+    return {x: readers[x][2] if x in readers else ParameterAxes() for x in leaves}
 
 
 def _followed(
@@ -110,15 +110,17 @@ def _followed(
     """Return the dimensions of parameters in a value of parameters alone, or in a parameter whose
     elements an operation changes, such as by a mask."""
     notation = node.index_notation
-    found: dict[Node, Dimensions] = {}
+    dimensions: dict[Node, Dimensions] = {}
     for letters, x in zip(notation.inputs, node.inputs, strict=True):
         if has_data and not (node.operation.elementwise and x.shape == node.shape):
             continue
         for leaf, dims in views.get(x, {}).items():
             by_letter = dict(zip(letters, dims, strict=True))
             by_letter.pop(".", None)
-            found.setdefault(leaf, tuple([by_letter.get(letter) for letter in notation.output]))
-    return found
+            dimensions.setdefault(
+                leaf, tuple([by_letter.get(letter) for letter in notation.output])
+            )
+    return dimensions
 
 
 def _axes_in(

@@ -216,14 +216,14 @@ def stage_seconds(workers: int, count: int) -> dict[str, float]:
     """Return the seconds in which worker 0 gathers `count` float32 numbers of every worker,
     averages them, and sends the result to all."""
     everywhere, server = mm.Layout.replicated(), mm.Layout.on(0)
-    found: dict[str, list[float]] = {stage: [] for stage in STAGES}
+    seconds_of: dict[str, list[float]] = {stage: [] for stage in STAGES}
 
-    def timed(stage: str, make: Callable[[], Any]) -> Any:
+    def timed(stage: str, compute: Callable[[], Any]) -> Any:
         start = time.perf_counter()
-        made = make()
-        mm.evaluate(made, wait=True)
-        found[stage].append(time.perf_counter() - start)
-        return made
+        result = compute()
+        mm.evaluate(result, wait=True)
+        seconds_of[stage].append(time.perf_counter() - start)
+        return result
 
     own = mm.ones((workers, count), dtype=mm.float32).redistribute(mm.Layout.split(0))
     for number in range(REPEATS + 2):
@@ -232,7 +232,7 @@ def stage_seconds(workers: int, count: int) -> dict[str, float]:
         gathered = timed("gather", partial(gradients.redistribute, server))
         mean = timed("average", partial(_mean_on, gathered, server))
         timed("broadcast", partial(mean.redistribute, everywhere))
-    return {stage: median(seconds[2:]) for stage, seconds in found.items()}
+    return {stage: median(seconds[2:]) for stage, seconds in seconds_of.items()}
 
 
 def _mean_on(gathered: Any, server: Any) -> Any:

@@ -64,6 +64,12 @@ def launcher_command(launcher: str | Sequence[str], workers: int) -> list[str]:
     return [_resolve_program(program), *options]
 
 
+def check_launcher(launcher: str | Sequence[str]) -> None:
+    """Raise WorkerError if a launcher is neither a known name nor a command with {n}."""
+    if launcher not in ("mpiexec", "srun", "threads"):
+        _split_command(launcher)
+
+
 def hosts_command(hosts: HostList) -> list[str]:
     """Return the command of MPICH's mpiexec that starts copies of the appended command on hosts, by
     the remote shell.

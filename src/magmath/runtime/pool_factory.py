@@ -13,6 +13,7 @@ from magmath.core.integers import require_integer
 from magmath.core.resources import processor_count
 from magmath.errors import OptionError
 from magmath.runtime.hosts import HostList, parse_hosts
+from magmath.runtime.launch import check_launcher
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport_interface import HEARTBEAT_TIMEOUT, Transport, WorkerOptions
 
@@ -76,6 +77,7 @@ def start_pool(options: PoolOptions) -> Pool:
     _check_timeout(options.heartbeat_timeout)
     if fold_bias not in FOLD_BIAS:
         raise OptionError(f"init: fold_bias must be one of {FOLD_BIAS}, was given {fold_bias!r}")
+    check_launcher(launcher)
     listed = _parse_hosts(options.hosts, workers, launcher)
     workers = workers if listed is None else listed.workers
     # Other launchers may start workers on other hosts.

@@ -268,16 +268,16 @@ class Checkpoint:
         others: list[tuple[str, Variable]]
         others = [(path, p) for path, p in _parameters(training.module) if path in paused]
         states_of = training.optimizer.variable_states.of
-        found: dict[str, Variable] = {}
+        states_by_path: dict[str, Variable] = {}
         for variables in filter(None, [updated, others]):
             for alike in _with_equal_counts(variables, saved) if saved is not None else ():
                 states_of(alike)
             states = states_of([v for _, v in variables])
             for (path, _), entry in zip(variables, states, strict=True):
-                found |= {f"{path}/{name}": state for name, state in entry.states.items()}
+                states_by_path |= {f"{path}/{name}": state for name, state in entry.states.items()}
                 if entry.count is not None:
-                    found[f"{path}/count"] = entry.count
-        return found
+                    states_by_path[f"{path}/count"] = entry.count
+        return states_by_path
 
 
 def _with_equal_counts(

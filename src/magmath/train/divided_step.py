@@ -18,7 +18,7 @@ from magmath.engine.traces.tracing import Trace
 from magmath.graph import Graph, Node
 from magmath.passes.subgraphs import without_versions
 from magmath.transform.compiled import compile
-from magmath.transform.subgraph_programs import SubgraphPrograms
+from magmath.transform.subgraph_programs import RepeatedProgram, SubgraphPrograms
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -48,13 +48,18 @@ class DividedStep:
         """Run the step of this number on these operands and numbers; return what it emits."""
         with session.engine().training_step(), rollback_on_failure():
             numbers = {**numbers, **self._trace.numbers_of_run(origin=step)}
-            given = {x: Array(leaf) for x, leaf in data.items()}
-            given |= {x: asarray(value, dtype=x.dtype) for x, value in numbers.items()}
-            found = self._programs.run(given)
-        for draws, number in zip(self._draws, found[self._emitted :], strict=True):
+            operands = {x: Array(leaf) for x, leaf in data.items()}
+            operands |= {x: asarray(value, dtype=x.dtype) for x, value in numbers.items()}
+            results = self._programs.run(operands)
+        emitted, numbers_after = results[: self._emitted], results[self._emitted :]
+        for draws, number in zip(self._draws, numbers_after, strict=True):
             draws.generator.skip_for_run(int(number) - draws.generator.next)
-        return [float(x) for x in found[: self._emitted]]
+        return [float(x) for x in emitted]
 
     def explain(self) -> Explanation:
         """Return the explanation of the programs of the last step."""
         return self._programs.explain()
+
+    def programs(self) -> list[RepeatedProgram]:
+        """Return the programs of the last step, in order; none before the first one."""
+        return self._programs.programs()

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, final
+from functools import partial
+from typing import Any, NamedTuple, Protocol, final
 
 from magmath.arrays.array import Array
 from magmath.engine import session
@@ -23,7 +24,7 @@ from magmath.train.feeds import Feed
 from magmath.train.history import EpochRecord, History, summarized_delays
 from magmath.train.listeners import Listener, reports_each_step
 from magmath.train.scaling_record import with_scaling
-from magmath.train.step import TrainingStep
+from magmath.train.step import StepSequence, TrainingStep
 
 
 class EpochOwner(Protocol):
@@ -47,6 +48,23 @@ class EpochOwner(Protocol):
 
     def score(self, feed: Feed) -> dict[str, Any]:
         """Return the loss and the metrics of a feed, in evaluation mode."""
+
+
+@final
+class _Reported(NamedTuple):
+    """What the steps of an epoch report.
+
+    values    the values of all steps, in order: as many for each step as it has names
+    samples   the number of samples of each step
+    """
+
+    values: list[float]
+    samples: list[int]
+
+    def add(self, values: list[float], batch: int, steps: int) -> None:
+        """Append the values of `steps` steps with batches of `batch` samples."""
+        self.values.extend(values)
+        self.samples.extend([batch] * steps)
 
 
 @final
@@ -114,7 +132,8 @@ class EpochLoop:
         scale = trainer.loss_scale
         skipped = 0 if scale is None else scale.skipped
         start = time.perf_counter()
-        values, weights = self._run_steps(epoch, history, start)
+        reported = self._run_steps(epoch, history, start)
+        values, weights = reported.values, reported.samples
         seconds = time.perf_counter() - start
         trainer.epochs_done += 1
         trainer.optimizer.advance(self._steps)
@@ -128,18 +147,15 @@ class EpochLoop:
         observe_metrics(trainer.optimizer.learning_rates, record.figures())
         return record
 
-    def _run_steps(
-        self, epoch: int, history: History, start: float
-    ) -> tuple[list[float], list[int]]:
-        """Run the steps of an epoch; return the numbers that each one reports, in order, and the
-        number of samples of each step.
+    def _run_steps(self, epoch: int, history: History, start: float) -> _Reported:
+        """Run the steps of an epoch, which began at the time `start`; return what they report.
 
         Raises NonFiniteLoss. Even then the variables have the values after the last step, and
         `history.step_losses` has the losses of the completed steps.
         """
         trainer, step = self._trainer, self._step
         each, first_step = len(step.reported), len(history.step_losses)
-        before = 0
+        before = 0  # steps of this epoch before the current run
 
         def progress(done: int, values: list[float]) -> None:
             done += before
@@ -152,40 +168,47 @@ class EpochLoop:
 
         seed = session.engine().stream_state.seed if trainer.seed is None else trainer.seed
         step.begin_epoch(trainer.epochs_done)
-        values: list[float] = []
-        weights: list[int] = []
+        reported = _Reported([], [])
         try:
-            for data, batch, count in self._feed.runs(trainer.epochs_done, seed):
-                for exchanges, steps in self._step_sequences(
-                    trainer.optimizer.steps + before, count
-                ):
-                    on_progress = progress if steps > 1 else None
-                    run = batch, exchanges, data, trainer.epochs_done, seed, steps
-                    found = step.run(*run, on_progress)
+            for operands, batch, count in self._feed.runs(trainer.epochs_done, seed):
+                first = trainer.optimizer.steps + before
+                for exchanges, steps in self._step_sequences(first, count):
+                    values = step.run(
+                        batch, exchanges, operands, trainer.epochs_done, seed, steps,
+                        progress if steps > 1 else None,
+                    )  # fmt: skip
                     if steps == 1:
-                        if self._reports_each_step:
-                            step.collect()
-                        progress(1, found)
-                        if self._reports_each_step:
-                            step.set_rates(trainer.epochs_done, before + 1)
-                    values += found
-                    weights += [batch] * steps
+                        self._end_single_step(partial(progress, 1, values), before + 1)
+                    reported.add(values, batch, steps)
                     before += steps
         except (KeyboardInterrupt, NonFiniteLoss):
             step.collect()
             raise
         step.collect()
         step.end_epoch()
-        _check_finite(values[::each], epoch, self._steps, self._steps)
-        history.step_losses[first_step:] = values[::each]
-        return values, weights
+        losses = reported.values[::each]
+        _check_finite(losses, epoch, self._steps, self._steps)
+        history.step_losses[first_step:] = losses
+        return reported
 
-    def _step_sequences(self, first: int, count: int) -> Iterator[tuple[bool, int]]:
+    def _end_single_step(self, report: Callable[[], None], done: int) -> None:
+        """Report a step that ran alone, the last of `done` steps of the epoch. Callbacks for each
+        step see the trained values, and may change the learning rate."""
+        if self._reports_each_step:
+            self._step.collect()
+        report()
+        if self._reports_each_step:
+            self._step.set_rates(self._trainer.epochs_done, done)
+
+    def _step_sequences(self, first: int, count: int) -> Iterator[StepSequence]:
         """Yield the runs of steps from step `first` of the training on (see
         `TrainingStep.step_sequences`), of one step each if a callback is called after each one."""
         alone = self._reports_each_step and not self._step.strategy.is_asynchronous
-        for exchanges, steps in self._step.step_sequences(first, count):
-            yield from [(exchanges, 1)] * steps if alone else [(exchanges, steps)]
+        for sequence in self._step.step_sequences(first, count):
+            if alone:
+                yield from [sequence._replace(steps=1)] * sequence.steps
+            else:
+                yield sequence
 
     def _record(
         self,
@@ -198,8 +221,8 @@ class EpochLoop:
         """Return the record of an epoch, with the scores of the validation data."""
         scored: dict[str, Any] = {}
         if self._validation is not None:
-            found = self._trainer.score(self._validation)
-            scored = {k: v.tolist() if isinstance(v, Array) else v for k, v in found.items()}
+            scores = self._trainer.score(self._validation)
+            scored = {k: v.tolist() if isinstance(v, Array) else v for k, v in scores.items()}
         return EpochRecord(
             epoch=epoch + 1,
             loss=loss,

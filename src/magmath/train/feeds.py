@@ -7,7 +7,7 @@ one run of many steps. `StreamFeed` sends the batches of a `data.Loader` to the 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, Protocol, final
+from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
@@ -31,8 +31,19 @@ ORDER_STREAM = 1 << 41
 EXAMPLE_ROWS = 2
 """Samples that represent a batch in abstract calls, which determine shapes."""
 
-EpochRuns = Iterator[tuple[list[Node], int, int]]
-"""Operands, samples in a batch, and number of steps of the runs of an epoch."""
+
+@final
+class FeedRun(NamedTuple):
+    """A run of several steps on the same operands.
+
+    operands   the leaves of the arrays that the steps read
+    batch      the number of samples in each step
+    steps      the number of steps
+    """
+
+    operands: list[Node]
+    batch: int
+    steps: int
 
 
 class Feed(Protocol):
@@ -65,7 +76,7 @@ class Feed(Protocol):
     ) -> Batch:
         """Return the samples of step `number` of an epoch, as expressions of the leaves."""
 
-    def runs(self, epoch: int, seed: int) -> EpochRuns:
+    def runs(self, epoch: int, seed: int) -> Iterator[FeedRun]:
         """Yield the runs of the epoch with this number, in the order of this seed."""
 
     def whole(self) -> Iterator[ResidentData]:
@@ -81,10 +92,10 @@ def sample_order(count: int, *, epoch: int = 0, seed: int = 0) -> Array:
     `seed`: that of the network, otherwise that of the pool. Another framework that takes these
     batches sees the same samples in every step.
     """
-    given = [require_integer("sample_order: count", count, 0)]
-    given += [require_integer("sample_order: epoch", epoch, 0)]
-    given += [require_integer("sample_order: seed", seed, 0)]
-    return Array(_order(given[0], constant(given[1], int64), constant(given[2], int64)))
+    count = require_integer("sample_order: count", count, 0)
+    epoch = require_integer("sample_order: epoch", epoch, 0)
+    seed = require_integer("sample_order: seed", seed, 0)
+    return Array(_order(count, constant(epoch, int64), constant(seed, int64)))
 
 
 def _order(count: int, epoch: Node, seed: Node) -> Node:
@@ -117,10 +128,10 @@ class ResidentFeed:
     def placeholders(self, batch: int) -> list[Node]:
         """Return leaves for the whole data set, and for the order if it is read."""
         leaves = self.example.leaves
-        found = [input_leaf(x.shape, x.dtype, x.layout, None) for x in leaves if x.layout]
+        placeholders = [input_leaf(x.shape, x.dtype, x.layout, None) for x in leaves if x.layout]
         if self._reads_order:
-            found.append(input_leaf((self.count,), int64, self._layout_of_order(), None))
-        return found
+            placeholders.append(input_leaf((self.count,), int64, self._layout_of_order(), None))
+        return placeholders
 
     def later(self, placeholders: Sequence[Node]) -> Sequence[Node]:
         """Return the leaf of the order if it is read."""
@@ -145,15 +156,15 @@ class ResidentFeed:
             return constant(self.count - batch, int64)
         return e.multiply(number, constant(batch, int64))
 
-    def runs(self, epoch: int, seed: int) -> EpochRuns:
+    def runs(self, epoch: int, seed: int) -> Iterator[FeedRun]:
         """Yield one run of all full batches, and one of the rest."""
         leaves = self.example.leaves
         if self._reads_order:
             order = Array(_order(self.count, scalar(epoch, int64), scalar(seed, int64)))
             leaves.append(order.redistribute(self._layout_of_order()).evaluated())
-        yield leaves, self.batch_size, self.count // self.batch_size
+        yield FeedRun(leaves, self.batch_size, self.count // self.batch_size)
         if rest := self.count % self.batch_size:
-            yield leaves, rest, 1
+            yield FeedRun(leaves, rest, 1)
 
     def _layout_of_order(self) -> Layout:
         return session.engine().environment.whole((self.count,), shared=True)
@@ -202,9 +213,9 @@ class StreamFeed:
         """Return the operands themselves."""
         return self.example.batch([Array(leaf) for leaf in placeholders])
 
-    def runs(self, epoch: int, seed: int) -> EpochRuns:
+    def runs(self, epoch: int, seed: int) -> Iterator[FeedRun]:
         """Yield one run for each batch of the loader, which has its own order."""
-        return ((data.leaves, data.count, 1) for data in self._batches(epoch))
+        return (FeedRun(data.leaves, data.count, 1) for data in self._batches(epoch))
 
     def whole(self) -> Iterator[ResidentData]:
         """Yield the batches of epoch 0."""

@@ -42,11 +42,11 @@ class EpochRecord:
     def figures(self) -> dict[str, Any]:
         """Return losses and metrics by the names that callbacks monitor: "loss", "accuracy",
         "validation_loss", "validation_accuracy", …"""
-        found: dict[str, Any] = {"loss": self.loss, **self.metrics}
+        figures: dict[str, Any] = {"loss": self.loss, **self.metrics}
         if self.validation_loss is not None:
-            found["validation_loss"] = self.validation_loss
-        found |= {f"validation_{name}": value for name, value in self.validation_metrics.items()}
-        return found
+            figures["validation_loss"] = self.validation_loss
+        figures |= {f"validation_{name}": value for name, value in self.validation_metrics.items()}
+        return figures
 
 
 @final

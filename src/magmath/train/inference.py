@@ -66,10 +66,10 @@ class Inference:
         key = tuple(metrics.items())
         if key not in self._scores:
             self._scores[key] = compile(partial(_measured, self._loss, dict(metrics)))
-        found = self._scores[key](outputs, targets)
+        values = self._scores[key](outputs, targets)
         return {
             name: value if value.ndim else float(value)
-            for name, value in zip(("loss", *metrics), found, strict=True)
+            for name, value in zip(("loss", *metrics), values, strict=True)
         }
 
     def _part(self, count: int) -> Callable[..., Any]:

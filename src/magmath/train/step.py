@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from magmath.api.creation import variable
 from magmath.api.random import drawing_from
@@ -48,7 +48,6 @@ from magmath.optim.rates import EpochRates
 from magmath.parallel.scalar_loss import scalar_loss
 from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_parameters
 from magmath.passes.subgraphs import contains_loop
-from magmath.program.instructions import Program
 from magmath.train.divided_step import DividedStep
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
@@ -56,6 +55,7 @@ from magmath.train.metric_choice import MetricFunction
 from magmath.train.resident_data import Batch
 from magmath.train.weighted_loss import ClassWeights, WeightedLoss
 from magmath.transform.python_effects import PythonEffects, uncompared
+from magmath.transform.subgraph_programs import RepeatedProgram
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -79,6 +79,18 @@ class StepSettings:
         scale = self.loss_scale and id(self.loss_scale)
         metrics = tuple(self.metrics.items())
         return self.strategy, metrics, self.precision, scale, self.class_weight
+
+
+@final
+class StepSequence(NamedTuple):
+    """Consecutive steps of one kind.
+
+    exchanges   True if the workers exchange their results in each of them
+    steps       the number of steps
+    """
+
+    exchanges: bool
+    steps: int
 
 
 @final
@@ -274,10 +286,10 @@ class TrainingStep:
         """Choose the layouts of the variables, and move them there."""
         environment = self.engine.environment
         self.strategy.prepare(self.training, environment)
-        found = self.strategy.choose(self.training, environment, self._full_graph)
-        self.choice, self._layouts = found.layers, found.layouts
-        self.predicted_seconds = found.seconds
-        if found.changes_step:
+        chosen = self.strategy.choose(self.training, environment, self._full_graph)
+        self.choice, self._layouts = chosen.layers, chosen.layouts
+        self.predicted_seconds = chosen.seconds
+        if chosen.changes_step:
             self._programs.clear()
         self._move_variables()
 
@@ -328,12 +340,11 @@ class TrainingStep:
         """Note that all steps of the epoch were run."""
         self.is_whole = True
 
-    def step_sequences(self, first: int, steps: int) -> list[tuple[bool, int]]:
-        """Return the sequences of steps of one kind, from step `first` of the training on: for each
-        one whether the workers exchange their results, and the number of steps."""
+    def step_sequences(self, first: int, steps: int) -> list[StepSequence]:
+        """Return the sequences of steps of one kind, from step `first` of the training on."""
         every = self.strategy.every
-        kinds = [(first + i + 1) % every == 0 for i in range(steps)]
-        return [(kind, len(list(same))) for kind, same in groupby(kinds)]
+        exchanges = [(first + i + 1) % every == 0 for i in range(steps)]
+        return [StepSequence(kind, len(list(alike))) for kind, alike in groupby(exchanges)]
 
     def run(
         self,
@@ -348,20 +359,21 @@ class TrainingStep:
         """Run several steps with batches of `batch` samples from these operands, with one message;
         return the values that the steps emit, in order."""
         traced = self._programs[batch, exchanges]
-        values: dict[Node, Any] = dict(zip(traced.placeholders, data, strict=True))
+        operands: dict[Node, Node] = dict(zip(traced.placeholders, data, strict=True))
         numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
         if traced.divided is not None:
-            return self._run_divided(traced.divided, batch, values, numbers, steps, progress)
+            return self._run_divided(traced.divided, batch, operands, numbers, steps, progress)
         compiled = traced.compiled
         assert compiled is not None
         numbers |= traced.trace.numbers_of_run(steps, self._done)
         leaves = traced.graph.leaves
 
         def start() -> tuple[list[RemoteArray], RunHandle]:
-            read = [leaves[i] for i in compiled.inputs]
-            inputs = [remote_array_of(values.get(leaf, leaf)) for leaf in read]
-            given = [numbers.get(leaf, leaf.value) for leaf in _of(leaves, compiled.scalars)]
-            return self.engine.runs.start(compiled, inputs, given, steps=steps, progress=progress)
+            arrays = [leaves[i] for i in compiled.inputs]
+            inputs = [remote_array_of(operands.get(leaf, leaf)) for leaf in arrays]
+            scalars = [leaves[i] for i in compiled.scalars]
+            values = [numbers.get(leaf, leaf.value) for leaf in scalars]
+            return self.engine.runs.start(compiled, inputs, values, steps=steps, progress=progress)
 
         _, run = overwrite(traced.variables, start, is_fallible=compiled.is_fallible)
         emitted = run.values()
@@ -384,30 +396,41 @@ class TrainingStep:
         is_full, first = batch == self.batch_size, self._done
         emitted: list[float] = []
         for i in range(steps):
-            found = divided.run(data, numbers, first + i * is_full)
+            values = divided.run(data, numbers, first + i * is_full)
             self._done += is_full
-            emitted += found
+            emitted += values
             if progress is not None:
-                progress(i + 1, found)
+                progress(i + 1, values)
         return emitted
 
-    @property
-    def program(self) -> Program:
-        """The program of a step with a full batch, in which loops are unrolled."""
-        compiled = self.full.compiled or self.engine.compile(self.engine.cut(self.full.graph))
-        return compiled.program
+    def programs(self) -> list[RepeatedProgram]:
+        """Return the programs of a step with a full batch, in order.
+
+        A step that contains loops is several programs, which are known after its first run. Before
+        that it is one program, in which the loops are unrolled.
+        """
+        divided = self.full.divided
+        run = [] if divided is None else divided.programs()
+        return run or [RepeatedProgram(self._whole_program().program, 1)]
+
+    def _whole_program(self) -> Compiled:
+        """Return the program of a step with a full batch, in which loops are unrolled."""
+        return self.full.compiled or self.engine.compile(self.engine.cut(self.full.graph))
 
     def explain(self) -> Explanation:
         """Explain the step's program by layer, with the predicted costs of the strategies, and with
-        the measurements of the last profiled run."""
+        the measurements of the last profiled run.
+
+        For a step that contains loops it lists the programs of the last step.
+        """
+        divided = self.full.divided
+        if divided is not None and divided.programs():
+            return divided.explain()
         seconds = self.predicted_seconds
         predicted = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in seconds.items())
         chosen = ", ".join(f"{k}: {v}" for k, v in self.choice.items())
         heading = f"layers {chosen}\npredicted\n{predicted}"
-        compiled = self.full.compiled
-        if compiled is None:
-            assert self.full.divided is not None
-            return self.full.divided.explain()
+        compiled = self._whole_program()
         owners: dict[int, str] = {}
         named, leaves = self._layer_of_variables(), self.full.graph.leaves
         for slot, position in zip(compiled.program.inputs, compiled.inputs, strict=True):
@@ -428,22 +451,18 @@ class TrainingStep:
     def _layer_of_variables(self) -> dict[Node, str]:
         """Return the layers of the leaves of all parameters, of their replicas and states, and of
         the variables that the strategy stores for them."""
-        found = {v.leaf: owner for owner, v in self.training.named_parameters()}
+        layer_of = {v.leaf: owner for owner, v in self.training.named_parameters()}
         updated = self.strategy.updated(self.training)
         entries = self._optimizer.variable_states.of(updated)
         for trained, entry in zip(self.parameters, entries, strict=True):
             owner, *states = entry.variables()
             alike = [v for v in states if v.shape == owner.shape]
-            found |= {v.leaf: found[trained.leaf] for v in (owner, *alike)}
+            layer_of |= {v.leaf: layer_of[trained.leaf] for v in (owner, *alike)}
         owner_of = {path: path.rpartition(".")[0] for path, _ in self._module.named_parameters()}
         for name, v in self.strategy.state(self.training).items():
             if (path := name.partition("/")[0]) in owner_of:
-                found[v.leaf] = owner_of[path]
-        return found
-
-
-def _of(leaves: Sequence[Node], positions: Sequence[int]) -> list[Node]:
-    return [leaves[i] for i in positions]
+                layer_of[v.leaf] = owner_of[path]
+        return layer_of
 
 
 def _weighted(

@@ -31,7 +31,7 @@ from magmath.nn.mixed_precision import check_parameters, check_precision
 from magmath.nn.mixed_precision import precision as in_precision
 from magmath.nn.module import Module, check_module
 from magmath.optim import OPTIMIZERS, LossScale, Optimizer
-from magmath.parallel.simulator.program_step import SimulatedStep, Times, simulate_program
+from magmath.parallel.simulator.program_step import SimulatedStep, Times, simulate_programs
 from magmath.parallel.strategy import Strategy, Training, loss_scale_for
 from magmath.parallel.strategy_table import StrategyLike, as_strategy
 from magmath.train.checkpoint import Checkpoint
@@ -407,6 +407,9 @@ class Trainer(metaclass=KeywordHints):
         """Explain the program of a training step: bytes, messages, memory and predicted time, by
         operation, line and layer.
 
+        For a step that contains long loops it lists the programs of the last run, each loop with
+        one step; before the first run, its loops are unrolled.
+
         strategy   another strategy than that of the last `fit`, for the same data
 
         Raises MagmathError before the first `fit`, of which `epochs=0` is enough.
@@ -421,7 +424,10 @@ class Trainer(metaclass=KeywordHints):
         times: Times = "measured",
         slowdown: Mapping[int, float] | None = None,
     ) -> SimulatedStep:
-        """Simulate training steps, event by event, from the program that the workers run.
+        """Simulate training steps, event by event, from the programs that the workers run.
+
+        A step that contains long loops is several programs, which are known after its first run;
+        before that, its loops are simulated unrolled.
 
         strategy   another strategy than that of the last `fit`, for the same data
         times      "measured": the calls of each worker are measured in this process, one worker at
@@ -440,7 +446,7 @@ class Trainer(metaclass=KeywordHints):
                 f"on {engine.pool.topology.device}; pass times='predicted'"
             )
         environment = engine.environment
-        return simulate_program(step.program, environment, times=times, slowdown=slowdown)
+        return simulate_programs(step.programs(), environment, times=times, slowdown=slowdown)
 
     def _last_step(self, operation: str) -> TrainingStep:
         if self.step is None or self._last_feed is None:

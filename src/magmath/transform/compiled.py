@@ -32,6 +32,7 @@ from magmath.transform.divided_specialization import DividedSpecialization
 from magmath.transform.function_argument import require_function
 from magmath.transform.python_effects import uncompared
 from magmath.transform.specialization import Specialization
+from magmath.transform.subgraph_programs import RepeatedProgram
 from magmath.transform.traced_call import TracedCall
 
 if TYPE_CHECKING:
@@ -225,6 +226,10 @@ class _CompiledFunction:
                 "explain: call the compiled function first; its program depends on its arguments"
             )
         return self._last_used.explain()
+
+    def programs(self) -> list[RepeatedProgram]:
+        """Return the programs of the last call, in order; none before the first call."""
+        return [] if self._last_used is None else self._last_used.programs()
 
 
 @final

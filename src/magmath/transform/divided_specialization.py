@@ -15,7 +15,7 @@ from magmath.engine.traces.captured_arrays import Captured
 from magmath.graph import Graph, Node
 from magmath.passes.subgraphs import without_versions
 from magmath.transform.call_arguments import check_limits, integer_limits
-from magmath.transform.subgraph_programs import SubgraphPrograms
+from magmath.transform.subgraph_programs import RepeatedProgram, SubgraphPrograms
 from magmath.transform.traced_call import TracedCall
 
 if TYPE_CHECKING:
@@ -73,6 +73,10 @@ class DividedSpecialization:
     def explain(self) -> Explanation:
         """Return the explanation of the programs of the last call, each loop with one step."""
         return self._programs.explain()
+
+    def programs(self) -> list[RepeatedProgram]:
+        """Return the programs of the last call, in order."""
+        return self._programs.programs()
 
     def _returned(self, results: Sequence[Array], arguments: Sequence[Any]) -> Any:
         """Return the function's result, and update the arguments that it updates in place."""

@@ -27,6 +27,7 @@ from magmath.transform.call_arguments import (
     required_properties,
 )
 from magmath.transform.call_provenance import ProvenanceTemplate, Repetition
+from magmath.transform.subgraph_programs import RepeatedProgram
 from magmath.transform.traced_call import TracedCall
 
 if TYPE_CHECKING:
@@ -112,6 +113,10 @@ class Specialization:
             return explain_run(cache.last)
         heading = "small, so computed in this process; larger arrays would be computed by"
         return explain_program(cache.compiled.program, self.engine.environment, heading=heading)
+
+    def programs(self) -> list[RepeatedProgram]:
+        """Return the program, which a call runs once."""
+        return [RepeatedProgram(self.replays.compiled.program, 1)]
 
     def _separated(self, graph: Graph, position: Mapping[Node, int]) -> HoistedGraph | None:
         """Return the graph without the values that are the same in each call.

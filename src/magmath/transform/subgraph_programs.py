@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.lazy_array import evaluate
@@ -24,8 +24,33 @@ if TYPE_CHECKING:
     from magmath.program.instructions import Program
 
 NOTHING: Mapping[Any, Any] = MappingProxyType({})
-Compile = Callable[[Callable[..., Any]], Callable[..., Any]]
-CompiledPart = Callable[..., list[Array]]
+Compile = Callable[[Callable[..., Any]], Any]
+"""A function that compiles a function of arrays; see `CompiledPart`."""
+
+
+@final
+class RepeatedProgram(NamedTuple):
+    """A program, and how many times in a row the last call of a function has run it."""
+
+    program: Program
+    times: int
+
+
+class _Code(Protocol):
+    """A compiled function, or the program of a loop."""
+
+    def explain(self) -> Explanation:
+        """Return the explanation of the last call."""
+
+    def programs(self) -> list[RepeatedProgram]:
+        """Return the programs of the last call, in order."""
+
+
+class CompiledPart(_Code, Protocol):
+    """A compiled function of arrays."""
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        """Return the results for these arrays."""
 
 
 @final
@@ -67,21 +92,37 @@ class SubgraphPrograms:
         for part in self._parts:
             known |= part.run(known)
             known = {node: known[node] for node in known if node in part.kept}
-        found = [_value(x, before, known) for x in self._outputs]
-        return [Array(x.node) for x in found]  # an argument may be among them
+        outputs = [_value(x, before, known) for x in self._outputs]
+        return [Array(x.node) for x in outputs]  # an argument may be among them
 
     def explain(self) -> Explanation:
         """Return the explanation of the programs of the last run, each loop with one step."""
         from magmath.diagnostics.explanation import Explanation
 
-        called = [program for part in self._parts for program in part.called]
-        parts = [program.explain() for program in called]
+        parts = [call.code.explain() for part in self._parts for call in part.called]
         return Explanation(
             instructions=tuple([x for part in parts for x in part.instructions]),
             heading=f"{len(parts)} programs in order; that of a loop is listed once",
             temporaries=max((part.temporaries for part in parts), default=0),
             memory=max((part.memory for part in parts), default=0),
         )
+
+    def programs(self) -> list[RepeatedProgram]:
+        """Return the programs of the last run, in order; none before the first one."""
+        called = [call for part in self._parts for call in part.called]
+        return [
+            RepeatedProgram(x.program, x.times * call.times)
+            for call in called
+            for x in call.code.programs()
+        ]
+
+
+@final
+class _RepeatedCall(NamedTuple):
+    """Code that the last run of a part has called, so many times in a row."""
+
+    code: _Code
+    times: int
 
 
 @final
@@ -92,7 +133,7 @@ class _Part:
     assigned  the new values of variables, which it assigns
     reads     the nodes whose values it needs
     kept      the nodes whose values later parts need
-    called    the programs that the last run has called
+    called    the calls of the last run, in order
     """
 
     def __init__(
@@ -105,7 +146,7 @@ class _Part:
     ) -> None:
         self._subgraph, self._outputs = subgraph, outputs
         self.kept: set[Node] = set()
-        self.called: list[Any] = []
+        self.called: list[_RepeatedCall] = []
         earlier = [x for x in assigned.values() if x not in subgraph.outputs]
         self.reads = list(dict.fromkeys([*subgraph.inputs, *earlier]))
         self._arguments = [x for x in self.reads if x not in variables]
@@ -126,14 +167,17 @@ class _Part:
         subgraph, found = self._subgraph, dict[Node, Array]()
         self.called.clear()
         if self._program is not None:
-            self.called.append(self._program)
+            self.called.append(_RepeatedCall(self._program, 1))
             values = self._program(*[_value(x, known) for x in self._arguments])
             found = dict(zip(self._outputs, values, strict=True))
         if subgraph.loop is not None:
             read = [_value(x, found, known) for x in subgraph.loop.inputs]
             if self._step is None:
                 results = _results_of_all_steps(subgraph.loop, read)
-                self.called.append(_ExplainedLoop(session.engine().loops.last))
+                program = session.engine().loops.last
+                assert program is not None
+                code = _CountedLoop(program, subgraph.loop.attributes["steps"])
+                self.called.append(_RepeatedCall(code, 1))
             else:
                 results = self._final_states(read, len(subgraph.loop.attributes["body"].states))
             found |= {x: results[x.attributes["index"]] for x in subgraph.results}
@@ -144,24 +188,30 @@ class _Part:
         goes_on, states, captured = read[0], read[1 : 1 + count], read[1 + count :]
         read.clear()  # a step may reuse the memory of the states before it
         assert self._step is not None
-        if goes_on:
-            self.called.append(self._step)
+        steps = 0
         while goes_on:
             goes_on, *states = self._step(*states, *captured)
+            steps += 1
+        if steps:
+            self.called.append(_RepeatedCall(self._step, steps))
         return states
 
 
 @final
 @dataclass(frozen=True)
-class _ExplainedLoop:
-    """The program of a loop with a fixed number of steps, for explanations."""
+class _CountedLoop:
+    """The program of a step of a loop with a fixed number of steps."""
 
-    program: Program | None
+    program: Program
+    steps: int
 
     def explain(self) -> Explanation:
-        """Return the explanation of the program."""
-        assert self.program is not None
+        """Return the explanation of one step."""
         return explain_program(self.program, session.engine().environment)
+
+    def programs(self) -> list[RepeatedProgram]:
+        """Return the program with its number of steps."""
+        return [RepeatedProgram(self.program, self.steps)]
 
 
 def _results_of_all_steps(loop: Node, read: Sequence[Array]) -> list[Array]:
@@ -186,7 +236,7 @@ def _function(
     outputs: Sequence[Node],
     variables: Mapping[Node, Variable] = NOTHING,
     assigned: Mapping[Variable, Node] = NOTHING,
-) -> CompiledPart:
+) -> Callable[..., list[Array]]:
     """Return the function of arrays that computes the outputs from the inputs and from variables by
     their leaves, and assigns new values to variables."""
 

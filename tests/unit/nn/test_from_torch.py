@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -475,6 +476,32 @@ def test_interpolation_by_factors(factor: Any, mode: str, corners: bool | None) 
             x.numpy(), None, factor, mode, bool(corners), recompute
         )
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_the_nearest_elements_are_those_of_torch_for_all_extents(mode: str) -> None:
+    """Rounding in float32 decides where a position is a whole number."""
+    for extent in range(1, 40):
+        x = torch.arange(float(extent)).reshape(1, 1, extent)
+        for new in range(1, 60):
+            ours = mm.nn.functional.interpolate(x.numpy(), new, mode=mode)
+            np.testing.assert_array_equal(ours, F.interpolate(x, new, mode=mode), f"{extent} {new}")
+
+
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "linear", "bicubic", "antialias"])
+@pytest.mark.parametrize("space", [1, 2, 3])
+def test_a_factor_that_keeps_an_extent(space: int, mode: str) -> None:
+    antialias = mode == "antialias"
+    if mode in ("bicubic", "antialias") and space != 2:
+        return
+    kind = (
+        ["linear", "bilinear", "trilinear"][space - 1] if mode in ("linear", "antialias") else mode
+    )
+    for factors in itertools.product((1.1, 1.3, 2.0), repeat=space):
+        x = torch.randn(1, 2, *(2, 3, 4)[:space])
+        options = {"scale_factor": list(factors), "mode": kind, "antialias": antialias}
+        ours = mm.nn.functional.interpolate(x.numpy(), **options)
+        np.testing.assert_allclose(ours, F.interpolate(x, **options), rtol=1e-5, atol=1e-5)
 
 
 def test_rows_of_padding_have_no_gradient() -> None:

@@ -76,3 +76,23 @@ def test_the_errors_of_a_table_say_what_it_takes(index: int, dtype: str) -> None
     allowed = "the last index is 6" if index > 0 else "indices go from 0 to 6"
     with pytest.raises(IndexError, match=rf"index {index} is out of range .*; {allowed}"):
         layer(mm.asarray([2, index], dtype=dtype)).numpy()
+
+
+@pytest.mark.parametrize(
+    "layer", [mm.nn.AvgPool1d, mm.nn.AvgPool2d, mm.nn.MaxPool2d, mm.nn.MaxPool3d]
+)
+def test_a_window_that_does_not_fit_names_the_layer(layer: type) -> None:
+    space = int(layer.__name__[-2])
+    with pytest.raises(mm.errors.ShapeError, match=rf"^{layer.__name__}: a window of 9 elements"):
+        layer(9)(mm.ones((1, 2, *[4] * space)))
+
+
+@pytest.mark.parametrize("function", ["avg_pool2d", "max_pool2d"])
+def test_a_window_that_does_not_fit_names_the_function(function: str) -> None:
+    with pytest.raises(mm.errors.ShapeError, match=rf"^{function}: a window of 9 elements"):
+        getattr(mm.nn.functional, function)(mm.ones((1, 2, 4, 4)), 9)
+
+
+def test_branches_are_joined_along_an_axis_from_the_end() -> None:
+    layer = mm.nn.Parallel(mm.nn.Dense(3), mm.nn.Dense(4), axis=-1)
+    assert layer(mm.ones((2, 5))).shape == (2, 7)

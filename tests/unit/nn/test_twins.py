@@ -294,3 +294,21 @@ def test_gelu_by_tanh() -> None:
         np.testing.assert_allclose(found.numpy(), expected, rtol=1e-9, atol=1e-12)
         with pytest.raises(ValueError, match="'none' or 'tanh', was given True"):
             nn.functional.gelu(found, approximate=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize(
+    "name", ["sigmoid", "silu", "gelu", "log_sigmoid", "softplus", "elu", "mish", "hard_sigmoid"]
+)
+def test_small_values_of_activations_are_exact(name: str, dtype: torch.dtype) -> None:
+    """To a few units in the last place, also where a sum of the formula would cancel."""
+    x = torch.linspace(-30.0, 30.0, 2001).to(dtype)
+    function = getattr(nn.functional, name)
+    exact = np.asarray(function(mm.asarray(x.double())))
+    values = mm.astype(function(mm.asarray(x)), mm.float64).numpy()
+    info = torch.finfo(dtype)
+    kept = np.abs(exact) > 2 * info.tiny / info.eps
+    if name in ("gelu", "silu", "mish"):  # float32 has 1 + erf(x) to 1e-5 there
+        kept &= np.asarray(x.double()) > -3
+    tolerance = 2e-5 if dtype is torch.float32 else 8 * info.eps
+    np.testing.assert_allclose(values[kept], exact[kept], rtol=tolerance)

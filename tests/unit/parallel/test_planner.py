@@ -271,7 +271,7 @@ def test_alexnet_finds_one_weird_trick():
     plan = mm.parallel.plan(NETWORKS["alexnet"](), (1024, 3, 224, 224), "k80-fdr", 64)
     assert is_hybrid(plan.candidate)
     assert plan.gap == 0.0
-    strategies = {name: step.seconds for name, step in plan.found.strategies.items()}
+    strategies = {name: step.seconds for name, step in plan.search.strategies.items()}
     assert plan.seconds < strategies["data"]
     assert plan.seconds < strategies["model"]
     convolutions = [one for one in plan.layers if one.kind == "correlation"]
@@ -286,7 +286,7 @@ def test_a_plan_is_never_slower_than_a_fixed_strategy():
     for machine in ("ethernet-10g", "dgx-h200"):
         for batch in (8, 8192):
             plan = mm.parallel.plan(network, (batch, 1024), machine, 8)
-            fixed = [step.seconds for step in plan.found.strategies.values() if step]
+            fixed = [step.seconds for step in plan.search.strategies.values() if step]
             assert plan.seconds <= min(fixed)
 
 
@@ -324,7 +324,7 @@ def test_memory_is_a_constraint():
     free = mm.parallel.plan(network, shape, "k80-fdr", 4)
     tight = mm.parallel.plan(network, shape, "k80-fdr", 4, memory=0.75 * free.memory)
     assert tight.memory <= 0.75 * free.memory
-    assert tight.found.best.bound <= tight.found.best.seconds * (1 + 1e-9)
+    assert tight.search.best.bound <= tight.search.best.seconds * (1 + 1e-9)
     with pytest.raises(MagmathError, match="more workers"):
         mm.parallel.plan(network, shape, "k80-fdr", 4, memory=1e6)
 

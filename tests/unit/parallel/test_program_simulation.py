@@ -240,7 +240,7 @@ def test_a_worker_of_several_threads_is_simulated_as_it_runs():
         step = net.simulate(times="predicted")
         assert step.form == "threads, predicted"
         assert "thread 1: computes" in str(step)
-        program = net.trainer.step.program
+        ((program, _),) = net.trainer.step.programs()
         assert program.team is not None
         assert {w for t in step.timeline.tasks for w in t.workers} == {0, 1}
         slow = net.simulate(times="predicted", slowdown={0: 2.0})

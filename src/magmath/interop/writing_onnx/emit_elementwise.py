@@ -180,6 +180,7 @@ ELEMENTWISE: dict[str, Emitter] = {
     "reciprocal": same_as("Reciprocal"),
     "relu": same_as("Relu"),
     "round": same_as("Round"),
+    "sigmoid": same_as("Sigmoid"),
     "sign": same_as("Sign"),
     "sin": same_as("Sin"),
     "sinh": same_as("Sinh"),

@@ -29,6 +29,7 @@ from magmath.interop.writing_onnx.onnx_trace import KEEP_FIXED, OnnxTraced, Trac
 from magmath.interop.writing_onnx.onnx_writer import OnnxWriter, described, numpy_values
 from magmath.nn import Module
 from magmath.nn.abstract import AbstractArray, trace_call
+from magmath.nn.module import first_called
 from magmath.train import NeuralNetwork, Trainer
 
 OPSET, IR_VERSION = 18, 8
@@ -107,7 +108,7 @@ def _argument_names(function: Callable[..., Any], count: int) -> list[str] | Non
     have no names of their own."""
     if count == 1:
         return None
-    called = type(function._first_called()).__call__ if isinstance(function, Module) else function
+    called = type(first_called(function)).__call__ if isinstance(function, Module) else function
     try:
         arguments = list(signature(called).parameters.values())[isinstance(function, Module) :]
     except ValueError:

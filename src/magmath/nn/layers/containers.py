@@ -164,8 +164,10 @@ class Parallel(Module):
     def __call__(self, x: Array) -> Array:
         """Return the joined outputs, whose shapes must agree except along the axis."""
         outputs = [branch(x) for branch in self.branches]
-        others = [tuple(n for d, n in enumerate(y.shape) if d != self.axis) for y in outputs]
-        if len(set(others)) > 1:
+        others = {
+            tuple([n for d, n in enumerate(y.shape) if d != self.axis % y.ndim]) for y in outputs
+        }
+        if len(others) > 1:
             raise ShapeError(
                 f"Parallel: joins branches along axis {self.axis}; they give "
                 f"{', '.join([str(y.shape) for y in outputs])}; check their strides and padding"

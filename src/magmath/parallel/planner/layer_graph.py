@@ -20,7 +20,7 @@ from magmath.errors import MagmathError
 from magmath.graph import Node
 from magmath.graph.graph import topological
 from magmath.nn.abstract import inputs_of, trace_nodes
-from magmath.nn.module import Module
+from magmath.nn.module import Module, deferred_variables
 from magmath.nn.variables import zeros
 
 BATCH: Final = "batch"
@@ -140,10 +140,10 @@ def _without_values(module: Module) -> Module:
     """Return the module if it is built, otherwise a copy whose parameters begin with zeros."""
     if module.is_built:
         return module
-    made = copy.deepcopy(module)
-    for placeholder in made._walked().deferred.values():
+    abstract = copy.deepcopy(module)
+    for placeholder in deferred_variables(abstract):
         placeholder.initial = zeros
-    return made
+    return abstract
 
 
 @final

@@ -150,9 +150,9 @@ def uniform_candidate(tables: CostTables, choice: str) -> MeshCandidate:
     chosen = []
     for layer, options in zip(tables.graph.layers, tables.options, strict=True):
         own = uniform_choice(layer, choice)
-        wanted = (own,) * len(tables.mesh.shape)
-        rest = (REPLICATED,) * len(tables.mesh.shape)
-        chosen.append(options.index(wanted if wanted in options else rest))
+        divided = (own,) * len(tables.mesh.shape)
+        whole = (REPLICATED,) * len(tables.mesh.shape)
+        chosen.append(options.index(divided if divided in options else whole))
     return _candidate(tables, chosen, assignment_problem(tables), 0.0, 0.0)
 
 
@@ -182,10 +182,10 @@ def simulated_step(
 ) -> SimulatedPlanStep:
     """Simulate training steps of a candidate. See `step_program` and `tasks` for the options."""
     program = step_program(candidate.tables, candidate.options, sharded=sharded)
-    found, ends = tasks(program, candidate.tables, every_worker=every_worker, overlap=overlap)
+    simulated, ends = tasks(program, candidate.tables, every_worker=every_worker, overlap=overlap)
     levels = candidate.tables.model.machine.levels
-    timeline = simulate(found, levels, slowdown)
-    if len(ends) == 1 or not found:
+    timeline = simulate(simulated, levels, slowdown)
+    if len(ends) == 1 or not simulated:
         return SimulatedPlanStep(timeline.seconds, timeline)
     last, former = (timeline.spans[end].end for end in (ends[-1], ends[-2]))
     return SimulatedPlanStep(last - former, timeline)

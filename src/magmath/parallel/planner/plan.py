@@ -66,12 +66,12 @@ class Plan:
 
     graph: LayerGraph
     machine: Machine
-    found: SearchResult
+    search: SearchResult
 
     @property
     def candidate(self) -> MeshCandidate:
         """The chosen options, with the tables of their costs."""
-        return self.found.best
+        return self.search.best
 
     @property
     def mesh(self) -> PlannerMesh:
@@ -81,7 +81,7 @@ class Plan:
     @property
     def seconds(self) -> float:
         """The simulated seconds of a training step."""
-        return self.found.step.seconds
+        return self.search.step.seconds
 
     @property
     def memory(self) -> float:
@@ -92,7 +92,7 @@ class Plan:
     def gap(self) -> float | None:
         """The largest possible excess over the optimum of the cost tables on any mesh, as a share;
         0 on series-parallel networks that fit the memory, None for a fixed strategy."""
-        return self.found.gap
+        return self.search.gap
 
     @property
     def samples_per_second(self) -> float:
@@ -108,13 +108,15 @@ class Plan:
     def layers(self) -> tuple[LayerPlan, ...]:
         """The layers in the order of computation."""
         tables, options = self.candidate.tables, self.candidate.options
-        made = step_program(tables, options, steps=1).instructions
-        found = []
+        instructions = step_program(tables, options, steps=1).instructions
+        plans = []
         for number, (layer, option) in enumerate(zip(self.graph.layers, options, strict=True)):
             cost = tables.layer_cost(layer, option)
-            moves = [one for one in made if one.layer == number and one.exchange is not None]
+            moves = [
+                one for one in instructions if one.layer == number and one.exchange is not None
+            ]
             gradient = _seconds(self.candidate, [one for one in moves if one.phase == "gradient"])
-            found.append(
+            plans.append(
                 LayerPlan(
                     layer.name,
                     layer.kind,
@@ -126,7 +128,7 @@ class Plan:
                     cost.memory,
                 )
             )
-        return tuple(found)
+        return tuple(plans)
 
     @property
     def received(self) -> float:
@@ -138,7 +140,7 @@ class Plan:
         """The plan as a whole, in a few lines."""
         compared = [
             f"{name} {'needs more memory' if step is None else duration(step.seconds)}"
-            for name, step in self.found.strategies.items()
+            for name, step in self.search.strategies.items()
         ]
         gap = "fixed strategy" if self.gap is None else f"optimality gap {self.gap:.1%}"
         return [
@@ -146,7 +148,7 @@ class Plan:
             f"{self.graph.batch}",
             f"{duration(self.seconds)} a step, {self.samples_per_second:,.0f} samples/s, "
             f"{size_text(self.received)} received and {size_text(self.memory)} of memory a worker",
-            f"{gap}, {self.found.meshes} meshes, {self.found.simulated} plans simulated",
+            f"{gap}, {self.search.meshes} meshes, {self.search.simulated} plans simulated",
             f"for comparison: {', '.join(compared)}",
         ]
 
@@ -200,7 +202,7 @@ class Plan:
             "gap": self.gap,
             "strategies": {
                 name: None if step is None else step.seconds
-                for name, step in self.found.strategies.items()
+                for name, step in self.search.strategies.items()
             },
             "layers": [{**vars(one), "option": list(one.option)} for one in self.layers],
         }
@@ -222,8 +224,8 @@ class Plan:
 
 
 def _seconds(candidate: MeshCandidate, moves: Sequence[SimulatedInstruction]) -> float:
-    found = [(one.exchange, one.nbytes) for one in moves]
-    return sum(candidate.tables.exchange_seconds(e, n) for e, n in found if e is not None)
+    exchanges = [(one.exchange, one.nbytes) for one in moves if one.exchange is not None]
+    return sum(candidate.tables.exchange_seconds(one, nbytes) for one, nbytes in exchanges)
 
 
 def _received(move: SimulatedInstruction, mesh: PlannerMesh) -> float:
@@ -279,11 +281,11 @@ def plan_graph(
 ) -> Plan:
     """Return the plan of a layer graph; the arguments are those of `plan`."""
     workers = require_integer("plan: workers", workers, 1)
-    found = machine if isinstance(machine, Machine) else load_machine(machine)
-    costs = CostModel(found, **model)
+    described = machine if isinstance(machine, Machine) else load_machine(machine)
+    costs = CostModel(described, **model)
     if strategy == "auto":
-        limit = found.memory if memory is None else float(memory)
-        return Plan(graph, found, search_meshes(graph, costs, workers, limit))
+        limit = described.memory if memory is None else float(memory)
+        return Plan(graph, described, search_meshes(graph, costs, workers, limit))
     if strategy not in STRATEGIES:
         raise OptionError(
             f"plan: strategy {strategy!r} is not known; there are auto, {', '.join(STRATEGIES)}"
@@ -292,7 +294,7 @@ def plan_graph(
     fixed = uniform_candidate(tables, STRATEGIES[strategy])
     _check_division(fixed, strategy)
     step = simulated_step(fixed)
-    return Plan(graph, found, SearchResult(fixed, step, {strategy: step}, None, 1, 1))
+    return Plan(graph, described, SearchResult(fixed, step, {strategy: step}, None, 1, 1))
 
 
 def _check_division(candidate: MeshCandidate, strategy: str) -> None:
@@ -325,15 +327,15 @@ def measured_speed(
     low, high = 1e-3, 1e3
     while high / low > 1 + 1e-9:
         middle = (low * high) ** 0.5
-        made = plan_graph(graph, machine, strategy="data", speed=middle, **model)
-        if made.samples_per_second < samples_per_second:
+        tried = plan_graph(graph, machine, strategy="data", speed=middle, **model)
+        if tried.samples_per_second < samples_per_second:
             low = middle
         else:
             high = middle
     if high > 999:
         raise OptionError(
             f"measured_speed: one worker of {machine} trains at most "
-            f"{made.samples_per_second:.4g} samples/s, by the bandwidth of its memory; "
+            f"{tried.samples_per_second:.4g} samples/s, by the bandwidth of its memory; "
             f"{samples_per_second:.4g} were given"
         )
     return high

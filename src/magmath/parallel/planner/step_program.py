@@ -141,13 +141,13 @@ class _Writer:
         """Append the updates, in the order in which the next forward pass needs them."""
         for number in sorted(gradients):
             cost, option = self._costs[number], self._options[number]
-            found = self._tables.gradient_exchanges(self._graph.layers[number], option)
+            exchanges_of_layer = self._tables.gradient_exchanges(self._graph.layers[number], option)
             share = 1.0
-            if self._sharded and found:
-                share = 1.0 / self._tables.mesh.group(found[0][0].axes).size
+            if self._sharded and exchanges_of_layer:
+                share = 1.0 / self._tables.mesh.group(exchanges_of_layer[0][0].axes).size
             done = self._compute(number, "update", cost.update * share, gradients[number])
             if self._sharded:
-                for one, nbytes in found:
+                for one, nbytes in exchanges_of_layer:
                     gather = Exchange("allgather", one.axes, one.share)
                     done = (self._collective(number, "replicate", gather, nbytes, done),)
             self._fresh[number] = done
@@ -160,15 +160,15 @@ class _Writer:
         if not seconds:
             return tuple(after)
         name = self._graph.layers[number].name
-        made = SimulatedInstruction(name, number, phase, seconds=seconds, after=tuple(after))
-        return (self.program.add(made),)
+        instruction = SimulatedInstruction(name, number, phase, seconds=seconds, after=tuple(after))
+        return (self.program.add(instruction),)
 
     def _collective(
         self, number: int, phase: str, one: Exchange, nbytes: float, after: Sequence[int]
     ) -> int:
         name = f"{self._graph.layers[number].name}: {one.kind}"
-        made = SimulatedInstruction(name, number, phase, 0.0, one, nbytes, tuple(after))
-        return self.program.add(made)
+        instruction = SimulatedInstruction(name, number, phase, 0.0, one, nbytes, tuple(after))
+        return self.program.add(instruction)
 
     def _transfer(
         self,
@@ -230,8 +230,8 @@ def tasks(
     overlap        False: workers do not compute while they communicate
     """
     streams = (COMMUNICATE,) if overlap else (COMMUNICATE, COMPUTE)
-    found: list[SimulatedTask] = []
-    made: list[dict[int, int]] = []
+    simulated_tasks: list[SimulatedTask] = []
+    numbers_of: list[dict[int, int]] = []
     known: dict[Hashable, tuple[PortStage, ...]] = {}
     workers = range(tables.mesh.workers) if every_worker else range(1)
     for one in program.instructions:
@@ -240,19 +240,21 @@ def tasks(
             members = _groups(tables.mesh, one.exchange.axes) if every_worker else [(0,)]
         numbers: dict[int, int] = {}
         for group in members:
-            after = tuple({made[i][worker] for i in one.after for worker in group})
-            numbers.update(dict.fromkeys(group, len(found)))
+            after = tuple({numbers_of[i][worker] for i in one.after for worker in group})
+            numbers.update(dict.fromkeys(group, len(simulated_tasks)))
             name = f"{one.name} ({one.phase})"
             if one.exchange is None:
-                found.append(SimulatedTask(name, group, (COMPUTE,), one.seconds, (), after))
+                simulated_tasks.append(
+                    SimulatedTask(name, group, (COMPUTE,), one.seconds, (), after)
+                )
             else:
                 key = (one.exchange, one.nbytes, group)
                 if key not in known:
                     known[key] = _stages(tables, one, group, every_worker)
                 stages = known[key]
-                found.append(SimulatedTask(name, group, streams, 0.0, stages, after))
-        made.append(numbers)
-    return found, [made[end][0] for end in program.ends]
+                simulated_tasks.append(SimulatedTask(name, group, streams, 0.0, stages, after))
+        numbers_of.append(numbers)
+    return simulated_tasks, [numbers_of[end][0] for end in program.ends]
 
 
 def _groups(mesh: PlannerMesh, axes: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import heapq
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, final
 
 from magmath.cost.collectives import CollectiveStage, Level
@@ -134,6 +134,19 @@ class Timeline:
             and stream in task.streams
             and (task.seconds or any(stage.loads for stage in task.stages))
         )
+
+
+def in_order(timelines: Sequence[Timeline]) -> Timeline:
+    """Return the timeline of simulations that run one after the other."""
+    tasks: list[SimulatedTask] = []
+    spans: list[Span] = []
+    start = 0.0
+    for timeline in timelines:
+        first = len(tasks)
+        tasks += [replace(x, after=tuple([first + i for i in x.after])) for x in timeline.tasks]
+        spans += [Span(first + x.task, start + x.start, start + x.end) for x in timeline.spans]
+        start += timeline.seconds
+    return Timeline(tuple(tasks), tuple(spans))
 
 
 def simulate(

@@ -4,7 +4,7 @@ workers of a pool run."""
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, final
 
@@ -13,12 +13,20 @@ from magmath.diagnostics.explain import explain_program
 from magmath.diagnostics.explanation import duration
 from magmath.errors import OptionError
 from magmath.executor.call_times import CallTime, CallTimes
-from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, Host, Timeline, simulate
+from magmath.parallel.simulator.events import (
+    COMMUNICATE,
+    COMPUTE,
+    Host,
+    Timeline,
+    in_order,
+    simulate,
+)
 from magmath.parallel.simulator.program_tasks import WorkerNetwork, program_tasks
 from magmath.parallel.simulator.slowdown import checked_slowdown
 from magmath.parallel.simulator.timeline import save_timeline
 from magmath.passes.environment import Environment
 from magmath.program.instructions import Call, Program, Redistribute
+from magmath.transform.subgraph_programs import RepeatedProgram
 
 THREADS: Final = "threads"
 STEPS: Final = 3
@@ -32,10 +40,10 @@ class SimulatedStep:
     """A simulated training step.
 
     seconds   of a step in the steady state
-    timeline  of some steps of all workers
+    timeline  of some steps of all workers; of a step of several programs, of some runs of each
     form      the form of the program that is the fastest: "replay", "segments" (with compiled
               functions), or "predicted"; "threads, replay" … if the threads of the only worker
-              divide the program
+              divide the program. Those of several programs are joined by "and"
     """
 
     seconds: float
@@ -52,7 +60,7 @@ class SimulatedStep:
     def __str__(self) -> str:
         workers = sorted({worker for task in self.timeline.tasks for worker in task.workers})
         rows = [f"{duration(self.seconds)} a step, {self.form}"]
-        kind = "thread" if self.form.startswith(THREADS) else "worker"
+        kind = "thread" if THREADS in self.form else "worker"
         rows += [
             f"{kind} {worker}: computes {self._share(worker, COMPUTE)}, exchanges messages "
             f"{self._share(worker, COMMUNICATE)}"
@@ -64,6 +72,22 @@ class SimulatedStep:
         """Return the share of the time in which a stream of a worker is busy without waiting."""
         busy = self.timeline.working_seconds(worker, stream)
         return f"{busy / (self.timeline.seconds or 1.0):.0%}"
+
+
+def simulate_programs(
+    programs: Sequence[RepeatedProgram],
+    environment: Environment,
+    *,
+    times: Times = "measured",
+    slowdown: Mapping[int, float] | None = None,
+) -> SimulatedStep:
+    """Simulate a step of several programs in order; arguments as in `simulate_program`."""
+    parts = [
+        simulate_program(x.program, environment, times=times, slowdown=slowdown) for x in programs
+    ]
+    seconds = sum(part.seconds * x.times for part, x in zip(parts, programs, strict=True))
+    forms = dict.fromkeys([part.form for part in parts])
+    return SimulatedStep(seconds, in_order([part.timeline for part in parts]), " and ".join(forms))
 
 
 def simulate_program(
@@ -87,10 +111,10 @@ def simulate_program(
         raise OptionError(f"simulate: times must be 'measured' or 'predicted', was given {times!r}")
     count = processor_count() if processors is None else processors
     slower = checked_slowdown(slowdown, program.workers)
-    found = _forms(program, environment, times, slower, count)
+    candidates = _forms(program, environment, times, slower, count)
     if program.team is not None:
-        found += _team_forms(program.team, environment, times, slower, count)
-    return min(found, key=lambda one: one.seconds)
+        candidates += _team_forms(program.team, environment, times, slower, count)
+    return min(candidates, key=lambda one: one.seconds)
 
 
 def _team_forms(
@@ -103,8 +127,8 @@ def _team_forms(
     """Return the simulated steps of the program of the threads of the only worker."""
     threads = replace(environment, threads=1, link=environment.machine.team, shares_memory=True)
     slower = dict.fromkeys(range(team.workers), slowdown.get(0, 1.0))
-    found = _forms(team, threads, times, slower, count)
-    return [replace(one, form=f"{THREADS}, {one.form}") for one in found]
+    forms = _forms(team, threads, times, slower, count)
+    return [replace(one, form=f"{THREADS}, {one.form}") for one in forms]
 
 
 def _forms(

@@ -15,8 +15,8 @@ def checked_slowdown(slowdown: Mapping[int, float] | None, workers: int) -> dict
     Raises OptionError for a worker that the simulation does not have, and for a factor that is not
     a positive number.
     """
-    found = dict(slowdown or {})
-    for worker, factor in found.items():
+    factors = dict(slowdown or {})
+    for worker, factor in factors.items():
         if isinstance(worker, bool) or worker not in range(workers):
             raise OptionError(
                 f"simulate: slowdown names workers from 0 to {workers - 1}, was given {worker!r}"
@@ -26,7 +26,7 @@ def checked_slowdown(slowdown: Mapping[int, float] | None, workers: int) -> dict
                 f"simulate: slowdown of worker {worker} must be a positive number, such as 3.0 for "
                 f"a worker that takes three times as long, was given {factor!r}"
             )
-    return {int(worker): float(factor) for worker, factor in found.items()}
+    return {int(worker): float(factor) for worker, factor in factors.items()}
 
 
 def _is_positive(value: Any) -> bool:
