@@ -53,7 +53,7 @@ def check_segments(program: Program, *, shares_memory: bool, exact: bool) -> int
     """Assert that no worker's segments synchronize; return the number of their instructions."""
     replaced = 0
     for rank in range(program.workers):
-        binding = isolated_run._binding(program, rank, shares_memory)
+        binding, _ = isolated_run._binding(program, rank, shares_memory)
         source = write_segments(program, binding.tensors, exact=exact)
         for segment in () if source is None else source.segments:
             for position in segment.positions:

@@ -18,7 +18,6 @@ SAME_IDEA = {
     "Identity": "public names that are read as `nn.Identity` and `initializers.Identity`",
     "Parallel": NETWORK_TABLE,
     "Residual": NETWORK_TABLE,
-    "Walked": "a protocol with the attributes of a module that the file uses",
 }
 """Names that several modules may define, with the reason."""
 WITHOUT_ALIASES = ("bench", "cli", "reproduce")

@@ -188,8 +188,7 @@ def defined(place: str, module: Any) -> dict[str, Any]:
 
 
 def test_recipe_for_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = eval(f"({recipe('ops/elementwise.py, in UNARY')})", dict(vars(elementwise)))
-    record = rows[0]
+    record = eval(f"({recipe('ops/elementwise.py, an item of UNARY')})", dict(vars(elementwise)))
     row_of_table = recipe("tests/operation_table/elementwise.py, in ROWS")
     tried = eval(row_of_table, dict(vars(operation_table.elementwise)))
     row = tried[record.name]

@@ -726,3 +726,27 @@ def test_norms_of_transforms_that_are_none() -> None:
 def test_differences_of_order_zero() -> None:
     x = np.arange(3.0)
     np.testing.assert_array_equal(mm.diff(mm.asarray(x), n=0, prepend=1), np.diff(x, 0, prepend=1))
+
+
+@given(real=st.floats(-700, 700), imag=st.floats(-3, 3))
+def test_complex_sigmoid_has_full_relative_accuracy(real: float, imag: float) -> None:
+    z = np.array([complex(real, imag)])
+    power = np.exp(-z if real >= 0 else z)
+    expected = (1 if real >= 0 else power) / (1 + power)
+    np.testing.assert_allclose(
+        np.asarray(mm.sigmoid(mm.asarray(z))).real, expected.real, rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("values", [[2**62 + 1, 5], []])
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_whole_initial_values_of_integers_are_exact(name: str, values: list[int]) -> None:
+    """Other floats are more general than integers, also where there are no elements."""
+    x = np.array(values, dtype=np.int64)
+    for initial in (0.0, -3.0, 7):
+        result = getattr(mm, name)(mm.asarray(x), initial=initial)
+        assert result.dtype is mm.int64
+        assert int(result) == getattr(np, name)(x, initial=int(initial))
+    result = getattr(mm, name)(mm.asarray(x), initial=2.5)
+    assert result.dtype is mm.float64
+    assert float(result) == getattr(np, name)(x.astype(float), initial=2.5)

@@ -12,6 +12,7 @@ from magmath.api.elementwise import (
     equal,
     exp,
     greater,
+    greater_equal,
     isfinite,
     less,
     log,
@@ -49,8 +50,9 @@ def sigmoid(x: Array, /) -> Array:
     x = floating("sigmoid", x)
     if x.dtype.kind != "complex":
         return Array(apply(e.OPERATIONS["sigmoid"], x.node, line=user_line()))
-    half = constant(0.5, x.dtype)  # (1 + tanh(x/2)) / 2, which does not overflow
-    return Array(e.add(e.multiply(e.call("tanh", e.multiply(x.node, half)), half), half))
+    is_right = greater_equal(Array(e.call("real", x.node)), 0)
+    power = exp(where(is_right, negative(x), x))  # which does not overflow
+    return divide(where(is_right, 1, power), add(1, power))
 
 
 @takes_selected

@@ -126,7 +126,10 @@ def _initial_value(name: str, x: Array, initial: Any) -> Any:
     if isinstance(initial, np.generic):
         initial = initial.item()
     if is_number(initial):
-        return bool(initial) if x.dtype is bool_ else initial
+        if x.dtype is bool_:
+            return bool(initial)
+        is_whole = isinstance(initial, float) and initial.is_integer()
+        return int(initial) if is_whole and x.dtype.is_integer else initial
     value = as_array(name, initial)
     are_integers = value.dtype.is_integer and x.dtype.is_integer
     is_converted = x.dtype is bool_ or are_integers or is_same_kind(value.dtype, x.dtype)
@@ -139,7 +142,8 @@ def _with_initial(
     """Return x and an initial value that takes part in an extremum, also that of no elements."""
     if size_of(x.shape[d] for d in axes) == 0:
         shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape))
-        return full(shape, initial, dtype=x.dtype), axes
+        (value,) = promoted_nodes(name, x, initial)[1:]  # of the type that elements would give
+        return full(shape, initial, dtype=value.dtype), axes
     return _EXTREMA[name](x, initial), axes
 
 

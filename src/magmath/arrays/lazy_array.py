@@ -198,17 +198,22 @@ class LazyArray(ArrayHandle):
     def stored_leaf(self) -> Node | None:
         """Return the leaf of an evaluated array; None if it is pending, and for a variable.
 
-        The node of a pending array may have been computed as an operand of another one; the array
-        then drops the expression.
+        The node of a pending array may have been computed as an operand of another one. If this
+        process stores the value, the array drops the expression. A value of the workers is left,
+        since the run that computes it may still fail.
         """
         node = self._node
         if node is self._leaf:
             return None if self.is_variable else node
         known = node.value
-        if isinstance(known, Node) and not (node.is_leaf or node.reads_version or self.is_variable):
-            self.set_known(known)
-            return known
-        return None
+        if not isinstance(known, Node) or node.is_leaf or node.reads_version or self.is_variable:
+            return None
+        if type(known.value) is not RemoteArray or known.value.host_array is None:
+            return None
+        if session.eager_dispatch() is None:  # a trace changes no arrays
+            return None
+        self.set_known(known)
+        return known
 
     def is_known(self) -> bool:
         """Return True if the value has been computed."""

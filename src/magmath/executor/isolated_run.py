@@ -72,14 +72,14 @@ def isolated_times(
 def _measured(
     program: Program, rank: int, shares_memory: bool, rounds: int, compiled: bool
 ) -> dict[str, CallTimes]:
-    binding = _binding(program, rank, shares_memory)
+    binding, counters = _binding(program, rank, shares_memory)
     with_own_part = [i for i in range(len(program.instructions)) if _is_local(program, i)]
-    times = {"replay": _timed(binding, binding.step, {}, with_own_part, rounds)}
+    times = {"replay": _timed(binding, binding.step, {}, with_own_part, rounds, counters)}
     segments = _segments(binding) if compiled else None
     if segments is not None:
         calls = segments.bind(binding.tensors)
         step = binding.with_segments(calls)
-        times["segments"] = _timed(binding, step, calls, with_own_part, rounds)
+        times["segments"] = _timed(binding, step, calls, with_own_part, rounds, counters)
         segments.close()
     return times
 
@@ -90,7 +90,11 @@ def _is_local(program: Program, position: int) -> bool:
     return workspace is None
 
 
-def _binding(program: Program, rank: int, shares_memory: bool) -> Binding:
+def _binding(
+    program: Program, rank: int, shares_memory: bool
+) -> tuple[Binding, list[torch.Tensor]]:
+    """Return the program with arrays of its own, and those among them that count its runs: integers
+    that each run updates, such as the step of a loop."""
     comm = IsolatedCommunicator(rank, program.workers, shares_memory)
     device = torch.device("cpu")
     shared = shares_memory and program.workers > 1
@@ -110,7 +114,12 @@ def _binding(program: Program, rank: int, shares_memory: bool) -> Binding:
         slot: torch.tensor(NUMBER if dtype.is_floating else 0, dtype=to_torch(dtype))
         for slot, dtype in dtypes.items()
     }
-    return bind(program, context, inputs, outputs, scalars, block, arena.offsets)
+    counters = [
+        tile_tensor(heap, inputs[position].block, slot.layout, slot.dtype, rank)
+        for position in {*program.donated.values()}
+        if not (slot := program.slots[program.inputs[position]]).dtype.is_floating
+    ]
+    return bind(program, context, inputs, outputs, scalars, block, arena.offsets), counters
 
 
 def _operand(program: Program, slot: int, heap: Heap, rank: int, shared: bool) -> LocalArray:
@@ -148,8 +157,10 @@ def _timed(
     segments: Mapping[range, ReadyCall],
     requested: Sequence[int],
     rounds: int,
+    counters: Sequence[torch.Tensor],
 ) -> CallTimes:
-    """Return the times of the round of median length, after one to warm up."""
+    """Return the times of the round of median length, after one to warm up; each is a first run by
+    the counters."""
     within = {position: segment for segment in segments for position in segment}
     count = len(binding.tensors.program.instructions)
     measured: list[list[float]] = []
@@ -157,6 +168,8 @@ def _timed(
     end = time.perf_counter() + ROUND_SECONDS
     while len(measured) <= rounds or time.perf_counter() < end:
         measured.append([0.0] * count)
+        for counter in counters:
+            counter.zero_()
         without_fp_warnings(calls.time_some, frozenset(requested), measured[-1])
     usual = sorted(measured[1:], key=sum)[(len(measured) - 1) // 2]
     times: CallTimes = []

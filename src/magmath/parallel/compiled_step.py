@@ -164,7 +164,13 @@ class CompiledStep:
 def _loss_of_outputs(loss: Callable[[Any, Any], Array], module: Module) -> Callable[..., Array]:
     """Return the loss of the module's outputs as a function of inputs and targets, as in `fit`."""
 
-    def of_batch(inputs: Any, targets: Any) -> Array:
+    def of_batch(*batch: Any) -> Array:
+        if len(batch) != 2:
+            raise MagmathError(
+                f"CompiledStep: a step with the name of a loss takes inputs and targets, was given "
+                f"{len(batch)} arguments; write step(inputs, targets)"
+            )
+        inputs, targets = batch
         return loss(in_compute_type(call(module, inputs)), targets)
 
     return of_batch

@@ -47,6 +47,7 @@ from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
 from magmath.parallel.scalar_loss import scalar_loss
 from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_parameters
+from magmath.passes.expand import expand
 from magmath.passes.subgraphs import contains_loop
 from magmath.train.divided_step import DividedStep
 from magmath.train.epoch_metrics import epoch_metric
@@ -411,11 +412,15 @@ class TrainingStep:
         """
         divided = self.full.divided
         run = [] if divided is None else divided.programs()
-        return run or [RepeatedProgram(self._whole_program().program, 1)]
+        return run or [RepeatedProgram(self._whole_program()[0].program, 1)]
 
-    def _whole_program(self) -> Compiled:
-        """Return the program of a step with a full batch, in which loops are unrolled."""
-        return self.full.compiled or self.engine.compile(self.engine.cut(self.full.graph))
+    def _whole_program(self) -> tuple[Compiled, Sequence[Node]]:
+        """Return the program of a step with a full batch, in which loops are unrolled, and the
+        leaves of its graph."""
+        if self.full.compiled is not None:
+            return self.full.compiled, self.full.graph.leaves
+        graph = expand(self.engine.cut(self.full.graph))  # the numbers of the loops are leaves
+        return self.engine.compile(graph), graph.leaves
 
     def explain(self) -> Explanation:
         """Explain the step's program by layer, with the predicted costs of the strategies, and with
@@ -430,9 +435,9 @@ class TrainingStep:
         predicted = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in seconds.items())
         chosen = ", ".join(f"{k}: {v}" for k, v in self.choice.items())
         heading = f"layers {chosen}\npredicted\n{predicted}"
-        compiled = self._whole_program()
+        compiled, leaves = self._whole_program()
         owners: dict[int, str] = {}
-        named, leaves = self._layer_of_variables(), self.full.graph.leaves
+        named = self._layer_of_variables()
         for slot, position in zip(compiled.program.inputs, compiled.inputs, strict=True):
             if leaves[position] in named:
                 owners[slot] = named[leaves[position]]

@@ -104,3 +104,30 @@ def test_pending_expressions_of_overwritten_arrays(pending: str, kind: str, work
             results = _run_lines(mm, lines, 30_000)
             for ours, theirs in zip(results, _run_lines(np, lines, 30_000), strict=True):
                 np.testing.assert_allclose(ours.numpy(), theirs, rtol=1e-9, err_msg=str(lines))
+
+
+USES: dict[str, Callable[[Any], Any]] = {
+    "operator": lambda x: x + 1,
+    "reflected": lambda x: 1 - x,
+    "square": lambda x: x * x,
+    "element": lambda x: x[3],
+    "slice": lambda x: x[1:4],
+    "positions": lambda x: x[mm.asarray([1, 2])],
+    "function": lambda x: mm.mean(x),
+    "written": lambda x: mm.zeros(x.shape, dtype=x.dtype).__setitem__(slice(None), x),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+def test_values_survive_a_failing_run_that_has_computed_them(name: str) -> None:
+    """An array that is read while the run with its value may still fail is computed again."""
+    with mm.init(workers=2, launcher="threads"):
+        x = mm.asarray(np.arange(300_000.0)) * 2
+        positions = mm.asarray(np.full(200_000, 10**6)) + 1
+        failing = x[positions]
+        mm.evaluate(failing)
+        result = USES[name](x)
+        with pytest.raises(IndexError):
+            failing.numpy()
+        del result
+        np.testing.assert_array_equal(x.numpy(), np.arange(300_000) * 2.0)

@@ -324,6 +324,9 @@ def test_arguments_of_compiled_steps_in_another_order() -> None:
         mm.parallel.CompiledStep(3, module, adam)  # type: ignore[arg-type]
     with pytest.raises(OptionError, match="loss 'entropy' is not known; there are cross_entropy"):
         mm.parallel.CompiledStep("entropy", module, adam)
+    step = mm.parallel.CompiledStep("cross_entropy", module.build((2, 3)), adam)
+    with pytest.raises(MagmathError, match=r"takes inputs and targets, was given 1 arguments"):
+        step(np.ones((2, 3), np.float32))
 
 
 @pytest.mark.parametrize("precision", [None, "mixed-bfloat16"])

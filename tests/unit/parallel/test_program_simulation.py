@@ -246,3 +246,21 @@ def test_a_worker_of_several_threads_is_simulated_as_it_runs():
         slow = net.simulate(times="predicted", slowdown={0: 2.0})
         assert slow.seconds > 1.5 * step.seconds
         assert net.simulate().seconds > 0
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("epochs", [0, 1])
+def test_steps_with_long_loops_are_simulated_and_explained(workers: int, epochs: int) -> None:
+    """Before the first run as one program, later as the programs that run, whose counters of steps
+    stay within the loop while they are timed."""
+    options = {"launcher": "threads"} if workers else {}
+    with mm.init(workers=workers, **options):
+        net = mm.nn.NeuralNetwork(
+            [mm.nn.LSTM(6), mm.nn.Lambda(lambda y: y[0][:, -1]), mm.nn.Dense(3)],
+            loss="cross_entropy",
+            optimizer="momentum",
+        )
+        images, labels = np.ones((32, 150, 4), "float32"), np.zeros(32, int)
+        net.fit(images, labels, batch_size=8, epochs=epochs)
+        assert net.trainer.simulate().seconds > 0
+        assert "float32" in str(net.trainer.explain())

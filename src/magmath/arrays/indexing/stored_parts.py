@@ -58,9 +58,9 @@ def stored_part(array: LazyArray, step: ViewStep) -> Node | None:
 
 def note_part(array: LazyArray, step: ViewStep, selected: LazyArray) -> None:
     """Note how an array was selected by a step, for the next ones."""
-    source, leaf = array._leaf, selected._leaf
+    source, leaf = array.stored_leaf(), selected._leaf
     eager = session.eager_dispatch()
-    if source is None or source is not array._node or leaf is None or eager is None:
+    if source is None or leaf is None or eager is None:
         return
     selection, starts = _selection_and_starts(step)
     key = selection, source.shape, source.dtype.name
