@@ -18,12 +18,7 @@ from magmath.arrays.exports.pickling import restored_leaf, values_of
 from magmath.arrays.indexing.masked_elements import masked_elements, with_item
 from magmath.arrays.indexing.masks import UnknownCount
 from magmath.arrays.indexing.number_items import with_python_numbers
-from magmath.arrays.indexing.single_elements import (
-    note_element,
-    note_written_element,
-    read_element,
-    write_element,
-)
+from magmath.arrays.indexing.single_elements import read_element, write_element
 from magmath.arrays.indexing.stored_parts import (
     are_small_positions,
     note_elements,
@@ -288,10 +283,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
             return Array(leaf)
         known = known_part(self.node, key)
         if known is not None:
-            selected = rearranged(self, known)
-            if not known.is_view:
-                note_element(self, key, selected)
-            return selected
+            return rearranged(self, known)
         numbers = with_python_numbers(key)
         if numbers is not key:
             return self[numbers]
@@ -334,7 +326,6 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
         if self._leaf is not None:
             if leaf is None:
                 note_write(former, key, part, value, self)
-                note_written_element(former, key, value, self)
             return
         former = None  # an evaluation counts references
         if session.engine().evaluator.should_evaluate_now(

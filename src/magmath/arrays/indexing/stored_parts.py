@@ -69,15 +69,18 @@ def note_part(array: LazyArray, step: ViewStep, selected: LazyArray) -> None:
     known = recipe_of_call(leaf, (source,))
     recipe = None if known is None else known[0]
     program: CallProgram = _PartReadProgram(step)
-    if recipe is not None and isinstance(selection, Window):
-        recipe, program = with_starts(recipe, WINDOW, 1, len(starts)), _WindowReadProgram(selection)
+    if recipe is not None and starts:
+        assert isinstance(step, Part)
+        assert step.window is not None
+        recipe = with_starts(recipe, WINDOW, 1, len(starts))
+        program = _WindowReadProgram(step.window)
     eager.note_call(key, None if recipe is None else EagerCall(program, recipe, leaf, (0,)))
 
 
 def _selection_and_starts(step: Any) -> tuple[Hashable, tuple[int, ...]]:
     """Return what equal selections have in common, and the first positions in which they differ."""
     if type(step) is Part and step.window is not None:
-        return step.window, step.starts
+        return step.selection, step.starts
     return step, ()
 
 
@@ -388,14 +391,14 @@ class _PartReadProgram:
 class _WindowReadProgram:
     """The program that copies a window from the first positions on that are its numbers."""
 
-    __slots__ = ("_window",)
+    __slots__ = ("_key",)
 
     def __init__(self, window: Window) -> None:
-        self._window = window
+        self._key = window.numpy_key
 
     def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
         """Return the copy."""
-        return (np.array(arrays[0][self._window.key_of(numbers)], order="C"),)
+        return (np.array(arrays[0][self._key(numbers)], order="C"),)
 
 
 @final
@@ -457,16 +460,16 @@ class _WindowWriteProgram:
     value   that of the written array; None if it is the first number, before those of the window
     """
 
-    __slots__ = ("_source", "_value", "_window")
+    __slots__ = ("_key", "_source", "_value")
 
     def __init__(self, window: Window, source: int, value: int | None) -> None:
-        self._window, self._source, self._value = window, source, value
+        self._key, self._source, self._value = window.numpy_key, source, value
 
     def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
         """Return the array with the window replaced."""
         values = arrays[self._source].copy()
         if self._value is None:
-            values[self._window.key_of(numbers[1:])] = numbers[0]
+            values[self._key(numbers[1:])] = numbers[0]
         else:
-            values[self._window.key_of(numbers)] = arrays[self._value]
+            values[self._key(numbers)] = arrays[self._value]
         return (values,)

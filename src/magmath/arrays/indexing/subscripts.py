@@ -7,7 +7,7 @@ program; the layout of its result then follows that of the array.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -116,6 +116,10 @@ class _Region(NamedTuple):
     starts: list[int | Node]
 
 
+ELEMENT = "element"
+"""In keys of calls, in place of the window of one element."""
+
+
 @final
 class Window(NamedTuple):
     """The form of a window: the dimensions of the array, and for each cut its axis, its extent
@@ -126,8 +130,17 @@ class Window(NamedTuple):
     extents: tuple[int | None, ...]
     steps: tuple[int, ...]
 
-    def key_of(self, starts: Sequence[int]) -> tuple[Any, ...]:
-        """Return NumPy's key of the elements from these first positions on."""
+    @property
+    def is_element(self) -> bool:
+        """True for one element of the array."""
+        return len(self.axes) == self.ndim and all(extent is None for extent in self.extents)
+
+    @property
+    def numpy_key(self) -> Callable[[Sequence[int]], tuple[Any, ...]]:
+        """The function that returns NumPy's key of the elements from first positions on."""
+        return tuple if self.is_element else self._key_from
+
+    def _key_from(self, starts: Sequence[int]) -> tuple[Any, ...]:
         items: list[Any] = [slice(None)] * self.ndim
         for axis, extent, step, start in zip(self.axes, self.extents, self.steps, starts):  # noqa: B905
             if extent is None:
@@ -143,14 +156,16 @@ class Window(NamedTuple):
 class Part:
     """The part of an array that a key without arrays selects, a step of `views`.
 
-    cuts     the cuts of single dimensions, in order
-    result   the kind and extent of each dimension of the result
-    shape    the shape of the result
-    fitting  the shape of written values that fit as they are: the same, if no dimension is new
-    key      the key, with 0 for computed positions
-    is_view  False for a single element, which is a number in NumPy
-    window   what parts that differ only in their first positions have in common; None if bounds are
-             attributes of an operation, or dimensions are new
+    cuts       the cuts of single dimensions, in order
+    result     the kind and extent of each dimension of the result
+    shape      the shape of the result
+    fitting    the shape of written values that fit as they are: the same, if no dimension is new
+    key        the key, with 0 for computed positions
+    is_view    False for a single element, which is a number in NumPy
+    window     the part as a window; None if bounds are attributes of an operation, or dimensions
+               are new
+    selection  in keys of calls, what windows that differ only in their first positions have in
+               common
     """
 
     region: _Region
@@ -161,6 +176,7 @@ class Part:
     key: tuple[Any, ...]
     is_view: bool
     window: Window | None
+    selection: Hashable
 
     def read(self, x: Node) -> Node:
         """Return this part of x."""
@@ -211,7 +227,8 @@ def _part(x: Node, parsed: Key, key: Any) -> Part:
     has_window = region.slice is None and region.window is not None and 0 not in shape
     if has_window and fitting is not None and all(type(start) is int for start in region.starts):
         window = Window(x.ndim, **region.window)  # type: ignore[arg-type]
-    return Part(region, cuts, result, shape, fitting, tuple(items), is_view, window)
+    selection = ELEMENT if window is not None and window.is_element else window
+    return Part(region, cuts, result, shape, fitting, tuple(items), is_view, window, selection)
 
 
 def _without_node(item: Any) -> Any:
