@@ -17,7 +17,7 @@ from magmath.arrays.exports import printing
 from magmath.arrays.exports.pickling import restored_leaf, values_of
 from magmath.arrays.indexing.masked_elements import masked_elements, with_item
 from magmath.arrays.indexing.masks import UnknownCount
-from magmath.arrays.indexing.number_items import with_python_numbers
+from magmath.arrays.indexing.number_items import part_of
 from magmath.arrays.indexing.single_elements import read_element, write_element
 from magmath.arrays.indexing.stored_parts import (
     are_small_positions,
@@ -28,7 +28,7 @@ from magmath.arrays.indexing.stored_parts import (
     stored_part,
     stored_write,
 )
-from magmath.arrays.indexing.subscripts import getitem, known_part
+from magmath.arrays.indexing.subscripts import getitem
 from magmath.arrays.inputs.conversion import bind_layout
 from magmath.arrays.inputs.operands import (
     OPERANDS,
@@ -281,12 +281,9 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
         leaf = read_element(self, key)
         if leaf is not None:
             return Array(leaf)
-        known = known_part(self.node, key)
+        key, known = part_of(self._node, key)
         if known is not None:
             return rearranged(self, known)
-        numbers = with_python_numbers(key)
-        if numbers is not key:
-            return self[numbers]
         if type(key) is np.ndarray and are_small_positions(self, key):
             key = as_array("indexing", key)  # as one with this form is repeated
         leaf = stored_elements(self, key)
@@ -315,12 +312,11 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
             raise unread_write_error()
         if value_has_no_name:
             value.view_of = None  # not read after the write
-        key = with_python_numbers(key)
-        element = write_element(self, key, value)
-        if element is not None:
-            self.replace_value(element)
+        leaf = write_element(self, key, value)
+        if leaf is not None:
+            self.replace_value(leaf)
             return
-        former, part = self._leaf, known_part(self.node, key)
+        former, (key, part) = self._leaf, part_of(self._node, key)
         leaf = stored_write(self, key, part, value)
         self.replace_value(with_item(self, key, value) if leaf is None else leaf)
         if self._leaf is not None:

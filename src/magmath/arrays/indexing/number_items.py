@@ -11,11 +11,23 @@ from typing import Any
 
 import numpy as np
 
+from magmath.arrays.indexing.subscripts import Part, known_part
 from magmath.arrays.lazy_array import LazyArray, small_local_array
 from magmath.engine import session
+from magmath.graph import Node
 
 
-def with_python_numbers(key: Any) -> Any:
+def part_of(x: Node, key: Any) -> tuple[Any, Part | None]:
+    """Return a key with Python integers in place of such numbers, and the part of x that it
+    selects; None for a key with arrays."""
+    part = known_part(x, key)
+    if part is not None:
+        return key, part
+    numbers = _with_python_numbers(key)
+    return numbers, None if numbers is key else known_part(x, numbers)
+
+
+def _with_python_numbers(key: Any) -> Any:
     """Return a key with Python integers in place of such numbers; the key itself if it has none."""
     if type(key) is not tuple:
         return _item(key)

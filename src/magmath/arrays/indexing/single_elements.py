@@ -53,9 +53,9 @@ def write_element(array: LazyArray, key: Any, value: Any) -> Node | None:
 def _element(array: LazyArray, key: Any) -> tuple[EagerArrays, Node, tuple[int, ...]] | None:
     """Return the calls of small arrays, the leaf of an array and the position of the element that a
     key of Python integers selects; None for another key or array, and a position out of range."""
-    shape = array._node.shape
     items = key if type(key) is tuple else (key,)
-    if len(items) != len(shape) or not shape:
+    shape = array._node.shape
+    if not shape or len(items) != len(shape):
         return None
     position: list[int] = []
     for item, extent in zip(items, shape):  # noqa: B905  they are as many

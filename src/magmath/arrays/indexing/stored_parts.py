@@ -45,11 +45,8 @@ PART_FRAMES = 3
 def stored_part(array: LazyArray, step: ViewStep) -> Node | None:
     """Return a leaf with the elements that a step selects from a small stored array; None if they
     are read by an operation."""
-    leaf = array.stored_leaf()
-    if leaf is None:
-        return None
-    eager = session.eager_dispatch()
-    if eager is None:
+    leaf = array._leaf if array._leaf is array._node else array.stored_leaf()
+    if leaf is None or (eager := session.eager_dispatch()) is None:
         return None
     selection, starts = _selection_and_starts(step)
     call = eager.calls.get((selection, leaf.shape, leaf.dtype.name))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -121,9 +122,11 @@ ELEMENT = "element"
 
 
 @final
-class Window(NamedTuple):
+@dataclass(frozen=True, eq=False, slots=True)
+class Window:
     """The form of a window: the dimensions of the array, and for each cut its axis, its extent
-    (None for one element, without the dimension) and its step."""
+    (None for one element, without the dimension) and its step. `window_of` returns the same object
+    for the same form, so that keys of calls need not compare the fields."""
 
     ndim: int
     axes: tuple[int, ...]
@@ -151,6 +154,14 @@ class Window(NamedTuple):
         return tuple(items)
 
 
+@lru_cache(maxsize=4096)
+def window_of(
+    ndim: int, axes: tuple[int, ...], extents: tuple[int | None, ...], steps: tuple[int, ...]
+) -> Window:
+    """Return the window of this form."""
+    return Window(ndim, axes, extents, steps)
+
+
 @final
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
@@ -164,8 +175,9 @@ class Part:
     is_view    False for a single element, which is a number in NumPy
     window     the part as a window; None if bounds are attributes of an operation, or dimensions
                are new
-    selection  in keys of calls, what windows that differ only in their first positions have in
-               common
+    selection  in keys of calls, the window or `ELEMENT`: what windows that differ only in their
+               first positions have in common
+    starts     these first positions
     """
 
     region: _Region
@@ -176,7 +188,8 @@ class Part:
     key: tuple[Any, ...]
     is_view: bool
     window: Window | None
-    selection: Hashable
+    selection: Window | str | None
+    starts: tuple[int, ...]
 
     def read(self, x: Node) -> Node:
         """Return this part of x."""
@@ -189,11 +202,6 @@ class Part:
         if values.shape and values.shape != self.fitting:
             values = _fitted(values, self.result)
         return _written(x, values, self.region)
-
-    @property
-    def starts(self) -> tuple[int, ...]:
-        """The first positions of the window; none if there is no window."""
-        return () if self.window is None else tuple(self.region.starts)  # type: ignore[arg-type]
 
     @property
     def is_writable(self) -> bool:
@@ -226,9 +234,12 @@ def _part(x: Node, parsed: Key, key: Any) -> Part:
     region, window = _region(x, cuts), None
     has_window = region.slice is None and region.window is not None and 0 not in shape
     if has_window and fitting is not None and all(type(start) is int for start in region.starts):
-        window = Window(x.ndim, **region.window)  # type: ignore[arg-type]
+        window = window_of(x.ndim, **region.window)  # type: ignore[arg-type]
     selection = ELEMENT if window is not None and window.is_element else window
-    return Part(region, cuts, result, shape, fitting, tuple(items), is_view, window, selection)
+    starts: Any = () if window is None else tuple(region.starts)
+    return Part(
+        region, cuts, result, shape, fitting, tuple(items), is_view, window, selection, starts
+    )
 
 
 def _without_node(item: Any) -> Any:

@@ -185,28 +185,31 @@ def _keyed_operands(operation: str, x: Any, y: Any) -> _KeyedOperands | None:
     first, second = type(x), type(y)
     key: tuple[Any, ...]
     leaves: tuple[Node, ...]
+    a: Node | None
+    b: Node | None
     numbers: tuple[Any, ...]
     if second in _REAL:
         if not isinstance(x, LazyArray):
             return None
-        a = x._leaf if x._leaf is x._node else x.stored_leaf()
-        if a is None:
+        a = x._node
+        if a is not x._leaf and (a := x.stored_leaf()) is None:
             return None
         key = operation, DEFAULT.floating.name, a.shape, a.dtype.name, second
         leaves, numbers = (a,), (y,)
     elif first in _REAL:
         if not isinstance(y, LazyArray):
             return None
-        b = y._leaf if y._leaf is y._node else y.stored_leaf()
-        if b is None:
+        b = y._node
+        if b is not y._leaf and (b := y.stored_leaf()) is None:
             return None
         key = operation, DEFAULT.floating.name, first, b.shape, b.dtype.name
         leaves, numbers = (b,), (x,)
     elif second is first and isinstance(x, LazyArray):
-        a = x._leaf if x._leaf is x._node else x.stored_leaf()
-        b = y._leaf if y._leaf is y._node else y.stored_leaf()
-        if a is None or b is None:
-            return None
+        a, b = x._node, y._node
+        if a is not x._leaf or b is not y._leaf:
+            a, b = x.stored_leaf(), y.stored_leaf()
+            if a is None or b is None:
+                return None
         is_same = a is b
         key = (
             operation,
@@ -218,18 +221,10 @@ def _keyed_operands(operation: str, x: Any, y: Any) -> _KeyedOperands | None:
             is_same,
         )
         leaves, numbers = ((a,) if is_same else (a, b)), ()
-    elif second in FLOAT_SCALARS and isinstance(x, LazyArray):
-        return (
-            _keyed_operands(operation, x, float(y))
-            if FLOAT_SCALARS[second] is x._node.dtype
-            else None
-        )
-    elif first in FLOAT_SCALARS and isinstance(y, LazyArray):
-        return (
-            _keyed_operands(operation, float(x), y)
-            if FLOAT_SCALARS[first] is y._node.dtype
-            else None
-        )
+    elif isinstance(x, LazyArray) and FLOAT_SCALARS.get(second) is x._node.dtype:
+        return _keyed_operands(operation, x, float(y))
+    elif isinstance(y, LazyArray) and FLOAT_SCALARS.get(first) is y._node.dtype:
+        return _keyed_operands(operation, float(x), y)
     else:
         return None
     if operation == "power":  # which is another operation for some numbers

@@ -22,6 +22,7 @@ import numpy as np
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import DTYPES, DType, bfloat16
+from magmath.engine.array_sizes import MAX_EAGER_BYTES
 from magmath.engine.eager.read_operands import ReadOperands
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.traces import tracing
@@ -346,6 +347,9 @@ def _is_of_numbers(node: Node) -> bool:
     stack, seen = [node], {node}
     while stack:
         x = stack.pop()
+        signature = x.signature
+        if signature is not None and signature.nbytes > MAX_EAGER_BYTES:
+            return False
         if x.operation.is_random or (x.operation.is_leaf and x.operation is not SCALAR):
             return False
         for source in x.inputs:
