@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -18,11 +19,6 @@ from magmath.bench.contestants import networks as own
 from magmath.bench.contestants import strategies
 from magmath.bench.peer_processes import SystemProcesses
 from magmath.bench.peers.networks import NETWORKS, ZOO_SETTINGS, NetworkProblem, draw_weights
-from magmath.bench.peers.resident_memory import (
-    forget_peak,
-    peak_resident_bytes,
-    resident_bytes,
-)
 from magmath.bench.peers.torch_networks import network as torch_network
 
 # The least sizes at which adaptive pooling in the zoo's networks changes nothing.
@@ -120,11 +116,17 @@ def test_memory_of_the_first_steps_is_measured() -> None:
 
 
 def test_peak_of_memory_is_forgotten() -> None:
-    before, size = resident_bytes(), 100_000_000
-    np.ones(size, np.uint8)
-    assert peak_resident_bytes() > before + 0.9 * size
-    forget_peak()
-    assert peak_resident_bytes() < before + 0.5 * size
+    """In a new process: threads of the tests' own process allocate memory at any time."""
+    code = """if True:
+        from magmath.bench.peers import resident_memory as memory
+
+        before, size = memory.resident_bytes(), 100_000_000
+        bytearray(b"1") * size
+        assert memory.peak_resident_bytes() > before + 0.9 * size
+        memory.forget_peak()
+        assert memory.peak_resident_bytes() < before + 0.5 * size
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("module", ["jax", "tensorflow"])
