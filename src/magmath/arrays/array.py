@@ -117,9 +117,9 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
     if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError; the message names what to use instead, except for the names of
-            protocols, which NumPy tries."""
-            if name.startswith("__"):
+            """Raise AttributeError; the message names what to use instead, except for private names
+            and those of protocols, which are looked up often."""
+            if name.startswith("_"):
                 raise AttributeError(name)
             namespace = array_namespace()
             known = name in dir(namespace) and callable(getattr(namespace, name))
