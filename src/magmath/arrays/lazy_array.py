@@ -259,7 +259,8 @@ class LazyArray(ArrayHandle):
 
     def keep_leaves(self, nodes: Iterable[Node]) -> None:
         """Keep the arrays alive from which this evaluated array was computed, as far as these
-        nodes, its gradients, read them. An expression of variables keeps its operands anyway.
+        nodes, its gradients, read them, or are these arrays. An expression of variables keeps its
+        operands anyway.
 
         So a second gradient, after the first one has replaced a parameter, does not compute former
         parameters again from the steps before.

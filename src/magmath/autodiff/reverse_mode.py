@@ -340,7 +340,7 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     images, lost = with_expressions(
         roots, kept, dependence.reads_source, is_end=is_end, through_gradients=not closes,
         through_stops=False,
-        least_depth=dependence.least_depth, query=dependence.query,
+        first_number=dependence.first_number, query=dependence.query,
     )  # fmt: skip
     images = without_short_loops(images, {*ends, *closed})
     count = len(sources) + 1
@@ -360,8 +360,8 @@ class _Dependence:
         self._sources, self._through = set(sources), through_gradients
         self._known = {node.known for node in self._sources}
         records = [provenance_of(node) for node in self._known]
-        self.least_depth = min([0 if x is None else x.depth for x in records], default=0)
-        """The depth of a record below which it depends on no source."""
+        self.first_number = min([0 if x is None else x.sequence_number for x in records], default=0)
+        """The sequence number of records before which none depends on a source."""
         self._answers: dict[ProvenanceRecord, bool] = {}
         self.query: DependenceQuery | None = None
         if len(self._sources) == 1:
@@ -374,7 +374,7 @@ class _Dependence:
         return record is not None and depends_on(
             record, self.reads_source, self._answers, through_gradients=self._through,
             through_stops=False,
-            least_depth=self.least_depth, query=self.query,
+            first_number=self.first_number, query=self.query,
         )  # fmt: skip
 
     def reads_source(self, operand: RecordedOperand) -> bool:
@@ -392,7 +392,7 @@ class _Dependence:
 
             if record is not None and depends_on(
                 record, is_other, {}, through_gradients=self._through, through_stops=False,
-                least_depth=self.least_depth,
+                first_number=self.first_number,
             ):  # fmt: skip
                 dependent.append(leaf)
         return dependent

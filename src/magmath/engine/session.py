@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, final
 
 from magmath.engine.eager.eager_arrays import EagerArrays
 from magmath.engine.engine import Engine
-from magmath.engine.lifetimes.retained_expressions import keeps_expressions
 from magmath.engine.traces import tracing
 from magmath.errors import WorkerError, WorkerLost
 from magmath.graph import Node
@@ -225,14 +224,23 @@ def eager_leaf(node: Node) -> Node | None:
     return None if engine is None else engine.eager_arrays.leaf_of_new_node(node)
 
 
+def argument_leaf(node: Node) -> Node | None:
+    """Return an input leaf with the value of a new argument of a differentiated function, if it is
+    small and no function is traced; otherwise None."""
+    engine = _engine
+    if engine is None or tracing.current() is not None:
+        return None
+    return engine.eager_arrays.argument_leaf(node)
+
+
 def eager_dispatch() -> EagerArrays | None:
     """Return what computes small arrays at once, if calls of functions may be repeated without
-    running their lines: not while a function is traced or differentiated."""
+    running their lines: not while a function is traced."""
     engine = _engine
     if engine is None or engine.pool.closed:
         return None
     eager = engine.eager_arrays
-    if not eager.max_eager_bytes or tracing.current() is not None or keeps_expressions():
+    if not eager.max_eager_bytes or tracing.current() is not None:
         return None
     return eager
 

@@ -40,14 +40,14 @@ class EagerProgram:
         numbers: Sequence[Node],
         outputs: Sequence[Node],
     ) -> None:
-        name = {node: f"x{i}" for i, node in enumerate(order)}
+        leaves = (*arrays, *numbers)  # of which some may be read by none of the nodes
+        name = {node: f"x{i}" for i, node in enumerate(dict.fromkeys((*leaves, *order)))}
         self._kinds = [NUMPY[x.dtype] for x in numbers]
         self._nodes: list[Node] = []
         self._names: dict[str, Any] = {"empty": np.empty}
-        given = {*arrays, *numbers}
-        lines = [f"def program({', '.join(name[x] for x in (*arrays, *numbers))}):"]
+        lines = [f"def program({', '.join(name[x] for x in leaves)}):"]
         for node in order:
-            if node in given:
+            if node in leaves:
                 continue
             if node.operation is CONSTANT or node.operation is SCALAR:
                 self._names[name[node]] = number_array(node)

@@ -24,6 +24,7 @@ from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.gradient_results import GRADIENT
+from magmath.ops.leaves import INPUT
 from magmath.transform.function_argument import named, require_function
 
 Argnums: TypeAlias = int | Sequence[int]
@@ -98,11 +99,13 @@ def grad(
         if not isinstance(array, Array):
             raise _array_error(xs if is_module(xs) else array)
     nodes = [x.leaf if isinstance(x, Variable) else x.node for x in sources]
-    derivatives = gradients(y.node, nodes)
-    if y.is_known():
-        y.keep_leaves(derivatives)
-    results = [Array(_result(node, create_graph)) for node in derivatives]
-    _note_gradients(results, y)
+    results = _eager_gradients(y, nodes, create_graph, check_independence=True)
+    if results is None:
+        derivatives = gradients(y.node, nodes)
+        if y.is_known():
+            y.keep_leaves(derivatives)
+        results = [Array(_result(node, create_graph)) for node in derivatives]
+        _note_gradients(results, y)
     return results[0] if isinstance(xs, Array) else results
 
 
@@ -194,9 +197,11 @@ def _by_arguments(
         with keeping_expressions():
             result, value = _called(operation, function, given, kwargs, has_aux)
             del given
-            nodes = gradients(value.node, leaves, check_independence=False)
-        derivatives = [Array(node) for node in nodes]
-        _note_gradients(derivatives, value)
+            derivatives = _eager_gradients(value, leaves, None, check_independence=False)
+            if derivatives is None:
+                nodes = gradients(value.node, leaves, check_independence=False)
+                derivatives = [Array(node) for node in nodes]
+                _note_gradients(derivatives, value)
         by_position: dict[int, Any] = {}
         for i, tree, count in trees:
             by_position[i], derivatives = unflatten(tree, derivatives[:count]), derivatives[count:]
@@ -204,6 +209,32 @@ def _by_arguments(
         return result, gradient[0] if isinstance(by, int) else gradient
 
     return transformed
+
+
+def _eager_gradients(
+    y: Array,
+    sources: Sequence[Node],
+    create_graph: bool | None,
+    *,
+    check_independence: bool,
+) -> list[Array] | None:
+    """Return the gradients of an array that was computed eagerly, by others of this kind; None if
+    a program computes them."""
+    eager = session.eager_dispatch()
+    if eager is None or create_graph is False or y.shape or not y.dtype.is_floating:
+        return None
+    output, leaves = y.stored_leaf(), [x.known for x in sources]
+    if output is None or any(x.operation is not INPUT for x in leaves):
+        return None
+    is_marked = create_graph is None and not keeps_expressions()
+    computed = eager.gradients.compute(
+        output, leaves, GRADIENT if is_marked else None, user_line(),
+        check_independence=check_independence,
+    )  # fmt: skip
+    if computed is None:
+        return None
+    y.keep_leaves(computed.operands)
+    return [Array(leaf) for leaf in computed.gradients]
 
 
 def _result(gradient: Node, create_graph: bool | None) -> Node:
@@ -293,7 +324,8 @@ def argument(name: str, value: Any, position: int, *, is_real: bool = False) -> 
             f"needs {'real ' * is_real}floating point; convert it with "
             f"mm.astype(x, mm.float32), or name other arguments by argnums"
         )
-    return Array(apply(e.ARGUMENT, array.node, line=user_line()))
+    node = apply(e.ARGUMENT, array.node, line=user_line())
+    return Array(session.argument_leaf(node) or node)
 
 
 def _are_positions(value: Any) -> bool:

@@ -23,7 +23,7 @@ from magmath.core.bounded_memo import store_bounded
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import DTYPES, DType, bfloat16
 from magmath.engine.array_sizes import MAX_EAGER_BYTES
-from magmath.engine.eager.read_operands import ReadOperands
+from magmath.engine.eager.read_operands import ReadOperands, recipe_of_operation
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.traces import tracing
 from magmath.graph import (
@@ -35,6 +35,8 @@ from magmath.graph import (
     set_value,
 )
 from magmath.graph.operation import NO_ATTRIBUTES
+from magmath.graph.provenance.recorded_operands import operand_of_array
+from magmath.graph.signature import Signature
 from magmath.layout import Layout
 from magmath.ops.creation import FULL, IOTA
 from magmath.ops.elementwise import ARGUMENT, STOP_GRADIENT
@@ -47,6 +49,7 @@ from magmath.passes.simplify import merge_equal
 from magmath.runtime.failures import add_user_line
 
 if TYPE_CHECKING:
+    from magmath.engine.eager.gradient_calls import EagerGradients
     from magmath.executor.eager import EagerKernels
     from magmath.executor.eager_program import EagerProgram
     from magmath.runtime.pool import Pool
@@ -101,6 +104,7 @@ class EagerArrays:
         self.max_eager_bytes = 0
         self._result_layouts: dict[Shape, Layout] = {}
         self._copy_layouts: dict[Shape, Layout] = {}
+        self._argument_recipes: dict[Signature, Recipe] = {}
         self.calls: dict[Hashable, Any] = {}
         """By the keys of calls, the call that repeats them; None for calls that are not repeated,
         and what `arrays/protocols/dispatch_cache.py` and `arrays/indexing/stored_parts.py` note of
@@ -117,6 +121,13 @@ class EagerArrays:
         from magmath.executor.eager import number_array
 
         return number_array
+
+    @cached_property
+    def gradients(self) -> EagerGradients:
+        """The gradients of small arrays."""
+        from magmath.engine.eager.gradient_calls import EagerGradients  # loads the passes
+
+        return EagerGradients(self)
 
     def note_call(self, key: Hashable, call: object) -> None:
         """Store what is known of calls with a key."""
@@ -265,6 +276,16 @@ class EagerArrays:
             provenance = operands.provenance(operation, signature, node.inputs, node.line)
         return self.stored_leaf(signature.shape, signature.dtype, value, provenance)
 
+    def stored_value(self, leaf: Node) -> np.ndarray[Any, Any] | None:
+        """Return the value of a leaf if it is small and this process stores it, otherwise None."""
+        data = leaf.value
+        if type(data) is not RemoteArray or data.pool is not self.pool:
+            return None
+        value = data.host_array
+        if value is None:
+            value = data.local_array()
+        return None if value is None or value.nbytes > MAX_READ else value
+
     def stored_leaf(
         self,
         shape: Shape,
@@ -273,14 +294,35 @@ class EagerArrays:
         provenance: Provenance | None,
     ) -> Node:
         """Return an input leaf with a value that this process stores."""
-        layout = self._result_layouts.get(shape)
-        if layout is None:
-            layout = self._whole(shape, shared=True)  # that of a program's result
-            store_bounded(self._result_layouts, shape, layout, _MAX_LAYOUTS)
+        layout = self._result_layouts.get(shape) or self.result_layout(shape)
         data = RemoteArray(self.pool, None, shape, dtype, layout, None, values)
         return _new_leaf(
             INPUT, (), NO_ATTRIBUTES, shape, dtype, layout, None, data, None, 0, False, provenance
         )
+
+    def result_layout(self, shape: Shape) -> Layout:
+        """Return the layout of a small result: that of a program's result."""
+        layout = self._whole(shape, shared=True)
+        return store_bounded(self._result_layouts, shape, layout, _MAX_LAYOUTS)
+
+    def argument_leaf(self, node: Node) -> Node | None:
+        """Return an input leaf with the value of a new argument of a differentiated function; None
+        if it is pending, large or stored elsewhere."""
+        (source,), signature = node.inputs, node.signature
+        if self.pool.closed or signature is None or signature.nbytes > self.max_eager_bytes:
+            return None
+        leaf: Node | None = source.known
+        if source.known.operation is not INPUT:
+            leaf = self._leaf_of_operand(source, _Attempt())
+        value = None if leaf is None else self.stored_value(leaf)
+        if leaf is None or value is None:
+            return None
+        recipe = self._argument_recipes.get(signature)
+        if recipe is None:
+            recipe = recipe_of_operation(node.operation, signature)
+            store_bounded(self._argument_recipes, signature, recipe, _MAX_LAYOUTS)
+        record = Provenance.of(recipe, recipe.last, (operand_of_array(leaf),), node.line)
+        return self.stored_leaf(signature.shape, signature.dtype, value.copy(), record)
 
     def _read(self, inputs: Sequence[Node], attempt: _Attempt | None = None) -> ReadOperands | None:
         """Return the operands of a node; None if one is pending, large or stored elsewhere, or,
@@ -311,13 +353,8 @@ class EagerArrays:
                 leaf, transpose = computed, None
             elif attempt is not None:
                 attempt.reads_stored = True
-            data = leaf.value
-            if type(data) is not RemoteArray or data.pool is not self.pool:
-                return None
-            value = data.host_array
+            value = self.stored_value(leaf)
             if value is None:
-                value = data.local_array()
-            if value is None or value.nbytes > MAX_READ:
                 return None
             operands.add_array(leaf, value, transpose)
         return operands

@@ -113,6 +113,11 @@ class ReadOperands:
         return Recipe(steps, operand_positions, numbers)
 
 
+def recipe_of_operation(operation: Operation, signature: Signature) -> Recipe:
+    """Return the recipe of an operation on one array."""
+    return Recipe([None, _step(operation, signature, (0,))], (0,))
+
+
 def _step(operation: Operation, signature: Signature, sources: tuple[int, ...]) -> RecipeStep:
     return RecipeStep(
         operation,

@@ -56,14 +56,14 @@ def depends_on(
     *,
     through_gradients: bool = True,
     through_stops: bool = True,
-    least_depth: int = 0,
+    first_number: int = 0,
     query: DependenceQuery | None = None,
 ) -> bool:
     """Return True if a value was computed, directly or indirectly, from an operand that `is_source`
     accepts; `through_gradients` and `through_stops` as in `ProvenanceRecord.direct_operands`.
 
-    `answers` caches the answers for records, which also store those to a `query`. Records of a
-    smaller depth than `least_depth` do not depend on such an operand.
+    `answers` caches the answers for records, which also store those to a `query`. Records before
+    `first_number` do not depend on such an operand.
     """
     stack = [record]
     while stack:
@@ -74,7 +74,9 @@ def depends_on(
         before = [x.provenance for x in read if x.provenance is not None]
         if query is not None:
             query.recall(before, answers)
-        unknown = [one for one in before if one not in answers and one.depth >= least_depth]
+        unknown = [
+            one for one in before if one not in answers and one.sequence_number >= first_number
+        ]
         depends = any(map(is_source, read)) or any(answers.get(one) for one in before)
         if last not in answers and unknown and not depends:
             stack += unknown

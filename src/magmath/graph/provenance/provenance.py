@@ -73,15 +73,15 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         numbers: Sequence[Number] = (),
     ) -> Provenance:
         """Return the provenance of a recipe's output."""
-        kept, length, start, depth = chain_before(operands)
+        kept, length, start, number = chain_before(operands)
         length += recipe.length + kept // KEPT_BYTES
-        return _new(line, operands, length, start, depth, 0, None, recipe, output, numbers)
+        return _new(line, operands, length, start, number, 0, None, recipe, output, numbers)
 
     def of_output(self, output: int, line: Line) -> Provenance:
         """Return the provenance of another output of the same computation."""
         return Provenance(
-            line, self.operands, self.length, self.start, self.depth, 0, None, self.recipe,
-            output, self._numbers,
+            line, self.operands, self.length, self.start, self.sequence_number, 0, None,
+            self.recipe, output, self._numbers,
         )  # fmt: skip
 
     @staticmethod
@@ -90,8 +90,10 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
     ) -> Provenance:
         """Return the provenance of a loop's result, by its number; the operands are in the order of
         its recipe."""
-        _, length, start, depth = chain_before(operands)
-        provenance = Provenance(line, operands, length + 1, start, depth, output=output, _loop=loop)
+        _, length, start, number = chain_before(operands)
+        provenance = Provenance(
+            line, operands, length + 1, start, number, output=output, _loop=loop
+        )
         if loop.length <= MAX_LENGTH:
             provenance.length += loop.length
             # All loops of a chain through which gradients pass keep at most this much.

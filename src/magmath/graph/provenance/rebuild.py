@@ -34,7 +34,7 @@ def with_expressions(
     *,
     through_gradients: bool = True,
     through_stops: bool = True,
-    least_depth: int = 0,
+    first_number: int = 0,
     query: DependenceQuery | None = None,
 ) -> tuple[list[Node], set[Node]]:
     """Return the roots with expressions in place of the leaves that depend on source operands, and
@@ -42,7 +42,7 @@ def with_expressions(
 
     Leaves in `kept` do not change, nor what ends are computed from, which `is_end` accepts.
     `replace` returns the nodes for operands of rebuilt expressions. `through_gradients`,
-    `through_stops`, `least_depth` and `query` as in `depends_on`.
+    `through_stops`, `first_number` and `query` as in `depends_on`.
     """
     expressions: dict[Node, Node] = {}
     lost: set[Node] = set()
@@ -52,7 +52,7 @@ def with_expressions(
         return depends_on(
             provenance, is_source, answers, through_gradients=through_gradients,
             through_stops=through_stops,
-            least_depth=least_depth, query=query,
+            first_number=first_number, query=query,
         )  # fmt: skip
 
     new: dict[Node, Node] = {}

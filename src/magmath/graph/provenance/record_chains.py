@@ -4,6 +4,7 @@ records of that are kept."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import count
 
 from magmath.graph.operation import Node
 from magmath.graph.provenance.recorded_operands import (
@@ -21,18 +22,22 @@ SHORT_LENGTH = 4
 """Length of chains that are not shortened, such as the `2 * y` of each step of `x += 2 * y`. A long
 chain has one of them at each operation, and to shorten one, the arrays before it are searched."""
 
-UNKNOWN_DEPTH = 1 << 40
-"""The depth of a record that stands for many others, or that read a pending node, whose own record
-is made later; and that of all records that depend on such a one, so that none is left out."""
+UNKNOWN_NUMBER = 1 << 60
+"""The sequence number of a record that stands for many others, or that read a pending node, whose
+own record is made later; and that of all records that depend on such a one, so that none is left
+out."""
+
+_sequence_numbers = count(1)
 
 
 def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int, int]:
     """Return the bytes that operands keep alive, the length and the start of the longest chain that
-    ends with one of them, and the depth of a record that depends on them.
+    ends with one of them, and the sequence number of a new record that depends on them.
 
     The older half of a chain of more than `MAX_LENGTH` operations is dropped.
     """
-    kept = length = start = depth = 0
+    kept = length = start = 0
+    number = next(_sequence_numbers)
     for x in operands:
         kept += x.kept_bytes
         before = x.provenance
@@ -44,11 +49,11 @@ def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int, in
                 length = before.length
             if before.start > start:
                 start = before.start
-            if before.depth > depth:
-                depth = before.depth
+            if before.sequence_number == UNKNOWN_NUMBER:
+                number = UNKNOWN_NUMBER
         elif type(x) is NodeOperand and x.is_pending:
-            depth = UNKNOWN_DEPTH
-    return kept, length, start, depth + 1 if depth < UNKNOWN_DEPTH else depth
+            number = UNKNOWN_NUMBER
+    return kept, length, start, number
 
 
 def longest(operands: Sequence[RecordedOperand]) -> int:

@@ -31,7 +31,7 @@ class ProvenanceRecord(Struct, eq=False, gc=False):
     length   the number of operations of the longest chain before and with this one, those included
              whose expressions were dropped
     start    the length up to which expressions were dropped
-    depth    larger than that of every record on which this one depends, or `UNKNOWN_DEPTH`
+    sequence_number  larger than that of every earlier record, or `UNKNOWN_NUMBER`
     serial   different for each record that an operand has dropped
     answer   the answer to the last query whether the value was computed from an array
              (`graph/provenance/dependence.py`)
@@ -41,7 +41,7 @@ class ProvenanceRecord(Struct, eq=False, gc=False):
     operands: Sequence[RecordedOperand]
     length: int = 1
     start: int = 0
-    depth: int = 1
+    sequence_number: int = 1
     serial: int = 0
     answer: object = None
 

@@ -23,7 +23,7 @@ from magmath.core.type_aliases import Number
 from magmath.graph.operation import Line, Node
 from magmath.graph.provenance.provenance import Provenance
 from magmath.graph.provenance.recipe import Recipe
-from magmath.graph.provenance.record_chains import MAX_LENGTH, UNKNOWN_DEPTH, longest, nodes_before
+from magmath.graph.provenance.record_chains import MAX_LENGTH, UNKNOWN_NUMBER, longest, nodes_before
 from magmath.graph.provenance.recorded_operands import LeafOperand, RecordedOperand, set_provenance
 
 
@@ -117,7 +117,7 @@ class RepeatedCalls:
         operands = [LeafOperand(ref(leaf), leaf.provenance) for leaf in existing]
         for operand in operands:
             operand.forget_provenance()
-        forgotten = Provenance(self._line, operands, 0, depth=UNKNOWN_DEPTH)
+        forgotten = Provenance(self._line, operands, 0, sequence_number=UNKNOWN_NUMBER)
         before = self._operands_of(last, [forgotten for _ in self._outputs])
         for x, fed in zip(before, self._fed, strict=True):
             if fed is not None and self._held(last - 1, fed) is not None:

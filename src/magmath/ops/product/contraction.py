@@ -29,7 +29,12 @@ from magmath.ops.elementwise import astype
 from magmath.ops.infer_rules import LETTERS, require_kind
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
-from magmath.ops.product.gemm import bind_product, emit_gemm, product_efficiency
+from magmath.ops.product.gemm import (
+    bind_product,
+    emit_gemm,
+    numpy_product,
+    product_efficiency,
+)
 from magmath.ops.product.panel_products import in_panels
 from magmath.ops.sums import sum_
 
@@ -235,23 +240,14 @@ def _reference(a: Any, b: Any, *, subscripts: str, dtype: DType) -> Any:
     return np.einsum(subscripts, a, b)
 
 
-MAX_ELEMENTS = 1 << 15
-"""Elements of an operand up to which NumPy's product is faster than to bind a kernel."""
-
-
 def _numpy_function(node: Node) -> Callable[..., object] | None:
     """Return NumPy's product if both operands are matrices, transposed or not, or vectors."""
     letters = subscripts_of(node)
     rows, columns, summed = letters.rows, letters.columns, letters.summed
-    small = all(x.size <= MAX_ELEMENTS for x in (node, *node.inputs))
     plain = not letters.batch and max(len(rows), len(columns), len(summed)) <= 1
-    same = node.dtype is node.inputs[0].dtype and node.dtype.kind in ("float", "complex")
-    if not (small and plain and same and letters.out == rows + columns):
+    if not plain or letters.out != rows + columns:
         return None
-    flip_a, flip_b = letters.a != rows + summed, letters.b != summed + columns
-    if not (flip_a or flip_b):
-        return np.matmul
-    return lambda a, b, out: np.matmul(a.T if flip_a else a, b.T if flip_b else b, out)
+    return numpy_product(node, letters.a != rows + summed, letters.b != summed + columns)
 
 
 CONTRACT = Operation(

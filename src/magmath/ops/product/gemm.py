@@ -7,6 +7,7 @@ third operand (`c + alpha·a·b`, the weight update) folded in. User code never 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from magmath.ops.product.panel_products import in_panels
 if TYPE_CHECKING:
     import torch
 
+MAX_NUMPY_ELEMENTS = 1 << 15
+"""Elements of an operand up to which NumPy's product is faster than to bind a kernel."""
 # Multiplications up to which `kernels/gemm/packed_gemm.py` is faster (docs/benchmarks.md).
 MAX_TILED_MULTIPLICATIONS = 6e8
 # Operands: a, b, then the bias row if `bias`, then c and alpha if `accumulate`.
@@ -142,6 +145,24 @@ def _gemm_reference(
     return rest[-2] + rest[-1] * product if accumulate else product
 
 
+def numpy_product(node: Node, transpose_a: bool, transpose_b: bool) -> Callable[..., object] | None:
+    """Return NumPy's product of two small matrices or vectors, of a type that it sums in."""
+    is_small = all(x.size <= MAX_NUMPY_ELEMENTS for x in (node, *node.inputs))
+    is_same = node.dtype is node.inputs[0].dtype and node.dtype.kind in ("float", "complex")
+    if not (is_small and is_same):
+        return None
+    if not (transpose_a or transpose_b):
+        return np.matmul
+    return lambda a, b, out: np.matmul(a.T if transpose_a else a, b.T if transpose_b else b, out)
+
+
+def _numpy_function(node: Node) -> Callable[..., object] | None:
+    attributes = node.attributes
+    if len(node.inputs) > 2 or attributes["activation"] != "none":
+        return None
+    return numpy_product(node, attributes["transpose_a"], attributes["transpose_b"])
+
+
 def _leading(x: NativeOperand) -> str | None:
     """Return the leading dimension of a row-major matrix, None if its rows are not contiguous."""
     if x.shape[1] > 1 and x.strides[1] != 1:
@@ -222,6 +243,7 @@ GEMM = Operation(
     kernel=_gemm_kernel,
     native=emit_gemm,
     reference=_gemm_reference,
+    numpy_function=_numpy_function,
     flops=_gemm_flops,
     epilogues=frozenset({"convert", "bias", "relu", "accumulate"}),
     efficiency=lambda node, local: product_efficiency(*local),

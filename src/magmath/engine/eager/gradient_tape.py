@@ -1,0 +1,239 @@
+"""The tape of a gradient: the operations between its sources and a result, found in the records of
+the results that were computed eagerly."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
+
+from magmath.core.type_aliases import Number
+from magmath.graph import Node, Provenance, provenance_of
+from magmath.graph.provenance.provenance import provenance_before
+from magmath.graph.provenance.recipe import NumberStep, RecipeStep, built_step, number_node
+from magmath.graph.provenance.recorded_operands import (
+    KeptOperand,
+    LeafOperand,
+    ProvenanceRecord,
+    RecordedOperand,
+)
+from magmath.ops.leaves import SCALAR, input_leaf
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from magmath.engine.eager.eager_arrays import EagerArrays
+
+MAX_RESULTS = 200
+"""The number of results between sources and an output, above which a gradient is a program of the
+workers."""
+_COMPUTED = -1
+"""In place of the position of an operand: the recipe has the operation that computes it."""
+
+
+@final
+class NotEagerError(Exception):
+    """The result depends on more than operations on small arrays that this process stores."""
+
+
+class _Result(NamedTuple):
+    """A result between the sources and the output.
+
+    operands   for each operand that it reads, its position on the tape, or `_COMPUTED`
+    is_stored  its value is stored, otherwise it is computed again
+    """
+
+    record: Provenance
+    operands: tuple[int, ...]
+    is_stored: bool
+
+
+_Entry: TypeAlias = Node | _Result
+"""The leaf of a source, or of an array that depends on none; or a result."""
+
+
+@final
+class GradientTape:
+    """The operations by which an output was computed from sources.
+
+    entries  the sources, followed by each result after its operands; the output is the last one
+    sources  the positions of the sources, of which some may be the same array
+    key      the same for all tapes of the same operations
+    leaves   the arrays among the entries
+    numbers  the numbers of user code
+    """
+
+    def __init__(self, eager: EagerArrays, output: Node, sources: Sequence[Node]) -> None:
+        self._eager = eager
+        self.entries: list[_Entry] = []
+        self.leaves: list[Node] = []
+        self.numbers: list[Number] = []
+        self._leaf_values: list[np.ndarray[Any, Any]] = []
+        self._result_values: list[np.ndarray[Any, Any]] = []
+        self._positions: dict[Node | ProvenanceRecord, int] = {}
+        self._sources = frozenset(sources)
+        self._dependence: dict[ProvenanceRecord, bool] = {}
+        self._key: list[Hashable] = []
+        self.sources = tuple([self._position_of_leaf(leaf) for leaf in sources])
+        records = [provenance_of(leaf) for leaf in self._sources]
+        self._first_number = min([0 if x is None else x.sequence_number for x in records])
+        if len(records) > 1 and any(map(self._depends, records)):
+            raise NotEagerError  # a source depends on another one
+        record = provenance_of(output)
+        if record is None or output in self._sources or not self._depends(record):
+            raise NotEagerError
+        self._position_of_result(record, output)
+        self.key = (self.sources, *self._key)
+
+    @property
+    def values(self) -> list[np.ndarray[Any, Any]]:
+        """The values of the leaves, followed by those of the results that are stored."""
+        return self._leaf_values + self._result_values
+
+    def _depends(self, record: ProvenanceRecord | None) -> bool:
+        """Return True if a result was computed from a source."""
+        if record is None or record.sequence_number < self._first_number:
+            return False
+        depends = self._dependence.get(record)
+        if depends is None:
+            depends = self._dependence[record] = False  # until a source is found
+            if len(self._dependence) > MAX_RESULTS:
+                raise NotEagerError
+            for operand in record.direct_operands():
+                if self._source(operand) is not None or self._depends(operand.provenance):
+                    depends = True
+                    break
+            self._dependence[record] = depends
+        return depends
+
+    def _source(self, operand: RecordedOperand) -> Node | None:
+        """Return the source that an operand is, or None."""
+        node = operand.find()
+        leaf = None if node is None else node.known
+        return leaf if leaf in self._sources else None
+
+    def _position_of_leaf(self, leaf: Node) -> int:
+        """Return the position of an array that depends on no source, or is one."""
+        position = self._positions.get(leaf)
+        if position is None:
+            value = self._eager.stored_value(leaf)
+            if value is None:
+                raise NotEagerError
+            position = self._append(leaf, leaf)
+            self.leaves.append(leaf)
+            self._leaf_values.append(value)
+            self._key.append((leaf.shape, leaf.dtype))
+        return position
+
+    def _position_of_result(self, record: Provenance, leaf: Node | None) -> int:
+        """Return the position of a result, after those of its operands; `leaf` has its value."""
+        position = self._positions.get(record)
+        if position is not None:
+            return position
+        recipe = record.recipe
+        if recipe is None or len(self._positions) > MAX_RESULTS:
+            raise NotEagerError
+        positions = []
+        for i in recipe.read_by(record.output):
+            operand = record.operands[i]
+            if recipe.steps[recipe.operands[i]] is None:
+                positions.append(self._position_of_operand(operand))
+            else:
+                source = self._source(operand)
+                positions.append(_COMPUTED if source is None else self._positions[source])
+        value = None if leaf is None else self._eager.stored_value(leaf)
+        if value is not None:
+            self._result_values.append(value)
+        result = _Result(record, tuple(positions), value is not None)
+        self._key += (recipe, record.output, *result[1:])
+        for i, number in record.numbers().items() if recipe.numbers else ():
+            if _is_parameter(recipe.steps[i]):
+                self.numbers.append(number)
+            else:
+                self._key.append(number or str(number))  # 0.0 equals -0.0
+        return self._append(record, result)
+
+    def _position_of_operand(self, operand: RecordedOperand) -> int:
+        """Return the position of an operand of a result."""
+        if not isinstance(operand, (LeafOperand, KeptOperand)):
+            raise NotEagerError
+        leaf, before = operand.find(), provenance_before(operand)
+        if leaf is not None and (leaf in self._sources or not self._depends(before)):
+            return self._position_of_leaf(leaf)
+        if before is None:
+            raise NotEagerError  # an array that does not exist any more
+        return self._position_of_result(before, leaf)
+
+    def _append(self, key: Node | ProvenanceRecord, entry: _Entry) -> int:
+        position = self._positions[key] = len(self.entries)
+        self.entries.append(entry)
+        return position
+
+    def nodes(self) -> TapeNodes:
+        """Return the expression of the output, on leaves without values."""
+        nodes: list[Node] = []
+        numbers: list[Node] = []
+        stored: dict[Node, Node] = {}
+        for entry in self.entries:
+            if isinstance(entry, Node):
+                nodes.append(self._leaf_like(entry))
+                continue
+            node = _built(entry, nodes, numbers)
+            nodes.append(node)
+            if entry.is_stored:
+                stored[node] = self._leaf_like(node)
+        leaves = [nodes[self._positions[leaf]] for leaf in self.leaves]
+        return TapeNodes(leaves, numbers, stored, [nodes[i] for i in self.sources], nodes[-1])
+
+    def _leaf_like(self, node: Node) -> Node:
+        layout = self._eager.result_layout(node.shape)
+        return input_leaf(node.shape, node.dtype, layout, None)
+
+
+class TapeNodes(NamedTuple):
+    """The expression of an output, on leaves without values.
+
+    leaves, numbers   those of the tape, in its order
+    stored            the results whose values are stored, and leaves for these values
+    """
+
+    leaves: list[Node]
+    numbers: list[Node]
+    stored: dict[Node, Node]
+    sources: list[Node]
+    output: Node
+
+
+def _is_parameter(step: object) -> bool:
+    """Return True for a number of user code, and False for one that belongs to a function."""
+    return isinstance(step, NumberStep) and step.operation is SCALAR
+
+
+def _built(entry: _Result, nodes: Sequence[Node], numbers: list[Node]) -> Node:
+    """Return the node of a result on those of its operands; add its numbers to `numbers`."""
+    record = entry.record
+    recipe = record.recipe
+    assert recipe is not None
+    built: dict[int, Node | None] = {}
+    for i, value in record.numbers().items():
+        step = recipe.steps[i]
+        assert isinstance(step, NumberStep)
+        built[i] = node = number_node(step, value)
+        if _is_parameter(step):
+            numbers.append(node)
+    read = recipe.read_by(record.output)
+    for i, position in zip(read, entry.operands, strict=True):
+        if position != _COMPUTED:
+            built[recipe.operands[i]] = nodes[position]
+    for i in recipe.reached(record.output):
+        step = recipe.steps[i]
+        if i in built:
+            continue
+        if isinstance(step, RecipeStep):
+            built[i] = built_step(step, built, None, None)
+        elif isinstance(step, NumberStep):
+            built[i] = number_node(step, step.value)
+        else:
+            built[i] = step
+    node = built[record.output]
+    assert node is not None
+    return node
