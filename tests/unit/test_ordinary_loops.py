@@ -15,6 +15,8 @@ import magmath as mm
 from arrays import programs
 from engines import current
 from magmath.bench.programs import conjugate_gradients
+from magmath.engine.evaluation.evaluator import Evaluator
+from magmath.engine.lifetimes.live_references import has_array
 from magmath.errors import LinAlgError
 from magmath.runtime import Pool
 
@@ -158,7 +160,9 @@ def test_a_process_computes_with_no_more_threads_than_it_was_given() -> None:
     code = """
 import os, threading, numpy as np, magmath as mm
 mm.init(threads=1)
-from magmath.bench.programs import conjugate_gradients, logistic_regression
+from magmath.bench.programs import conjugate_gradients
+from magmath.engine.evaluation.evaluator import Evaluator
+from magmath.engine.lifetimes.live_references import has_array, logistic_regression
 def ticks():
     found = {}
     for task in os.listdir("/proc/self/task"):
@@ -220,3 +224,29 @@ def test_gradients_of_logaddexp_are_finite_where_one_operand_outweighs(dtype: st
     np.testing.assert_allclose(np.asarray(first(z), float), known, atol=tolerance)
     second = mm.grad(lambda z: mm.sum(first(z)))(z)
     np.testing.assert_allclose(np.asarray(second, float), known * (1 - known), atol=tolerance)
+
+
+@pytest.mark.parametrize("reads_former", [False, True])
+def test_assignments_store_no_intermediate_results(
+    monkeypatch: pytest.MonkeyPatch, reads_former: bool
+) -> None:
+    """Only what user code refers to: an activation of each layer would be stored otherwise."""
+    stored: list[str] = []
+    original = Evaluator._set_intermediates
+
+    def noted(self: Any, nodes: Any, *args: Any) -> None:
+        stored.extend(node.name for node in nodes if not has_array(node))
+        original(self, nodes, *args)
+
+    monkeypatch.setattr(Evaluator, "_set_intermediates", noted)
+    w = mm.variable("w", np.full((EXTENT, EXTENT), 0.01))
+    x = mm.asarray(np.ones((EXTENT, EXTENT)))
+    former = w * 2.0 if reads_former else None
+    for _ in range(3):
+        loss = mm.mean(mm.tanh(mm.exp(x @ w) @ w) ** 2)
+        gradient = mm.grad(loss, w)
+        w.assign(w - 0.1 * gradient)
+        former = mm.sin(w * 2.0) + 1.0 if reads_former else None
+    w.numpy()
+    assert former is None or former.shape == w.shape
+    assert set(stored) <= {"subtract"}, "but the assigned value before its redistribution"

@@ -312,21 +312,20 @@ def _forget_former(variables: Sequence[Variable]) -> None:
     Pending expressions are computed first, unless they can fail, read results of failed runs or
     belong to another pool.
     """
-    pool = session.engine().pool
     readers = readers_of_former_values([(v.leaf, v._value) for v in variables])
-    pending = []
-    for reader in readers:
-        if reader.is_known():
-            continue
-        order = topological((reader.node,), cut=True)
-        known = [node.value if isinstance(node.value, Node) else node for node in order]
-        data = [remote_array_of(node) for node in known if node.name == "input"]
-        present = all(one.pool is pool and not one.has_failed for one in data)
-        if present and not any_pending_fallible(order):
-            pending.append(reader)
-    evaluate(*pending)
+    evaluate(*[x for x in readers if not x.is_known() and _is_surely_computed(x.node)])
     for reader in readers:
         reader.forget_values()
+
+
+def _is_surely_computed(node: Node) -> bool:
+    """Return True if a pending expression cannot fail, and the current pool stores its operands."""
+    pool = session.engine().pool
+    order = topological((node,), cut=True)
+    known = [x.value if isinstance(x.value, Node) else x for x in order]
+    data = [remote_array_of(x) for x in known if x.name == "input"]
+    is_present = all(x.pool is pool and not x.has_failed for x in data)
+    return is_present and not any_pending_fallible(order)
 
 
 def overwrite(

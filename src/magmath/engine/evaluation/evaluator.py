@@ -147,8 +147,8 @@ class Evaluator:
         eager = self._assigned_eagerly(pairs)
         leaves = {node: node.known for node in nodes}
         requested = tuple([node for node in nodes if _is_pending(node) and node not in eager])
-        order = topological(requested, cut=True)
-        certain = not any_pending_fallible(order)
+        # Without a name for the order, whose references would count: `live_intermediates`.
+        certain = not any_pending_fallible(topological(requested, cut=True))
         overwritten = {node: v.release() for v, node in pairs} if certain else {}
         with self._pool.defer_interrupts():
             if requested:
@@ -201,7 +201,10 @@ class Evaluator:
         if numbers is not None:
             data = self._interpreter.execute(order, expanded, numbers)
             leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
-            record_provenance(leaves, expression.order, expression.held)
+            structure = structure_of(expression.order, outputs, (None,) * len(outputs))
+            record_by_structure(
+                leaves, expression.order, expression.held, (), structure, self._recipes
+            )
         else:
             targets: tuple[Node | None, ...] = ()
             if expanded is outputs and self._may_donate(order, outputs):
