@@ -37,7 +37,8 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
     """An immutable application of an operation.
 
     `reads_version` is True for expressions of a variable's value: an assignment to the variable
-    searches for pending ones. `depth` is the largest number of operations between the node and a
+    searches for pending ones. `is_of_numbers` is True for numbers and what is computed from numbers
+    alone, without random ones. `depth` is the largest number of operations between the node and a
     leaf. `signature` holds the properties that the node shares with equal applications, or None.
 
     Four slots are the evaluation state of the node. They change while it is evaluated, and only by
@@ -66,6 +67,7 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
     signature: Signature | None = None
     depth: int = 0
     reads_version: bool = False
+    is_of_numbers: bool = False
     provenance: Any = None
     result: WeakResult | None = None
     user_array: Callable[[], Any] | None = None
@@ -180,14 +182,17 @@ def make_node(
     """Return an application of an operation, whose shape and dtype are already known."""
     depth = 1 if inputs else 0
     reads_version = operation.is_version
+    is_of_numbers = not operation.is_random
     for node in inputs:
         if node.value is None and node.depth >= depth:
             depth = node.depth + 1
         if node.reads_version:
             reads_version = True
+        if not node.is_of_numbers:
+            is_of_numbers = False
     return _new_node(
         operation, inputs, attributes, shape, dtype, layout, line, value, signature, depth,
-        reads_version,
+        reads_version, is_of_numbers,
     )  # fmt: skip
 
 

@@ -104,7 +104,7 @@ def scalar(value: Number | None, dtype: DType, operation: str = "") -> Node:
     """
     if value is not None:
         value = convert_number(value, dtype, operation)
-    return Node(SCALAR, (), NO_ATTRIBUTES, (), dtype, None, None, value)
+    return Node(SCALAR, (), NO_ATTRIBUTES, (), dtype, value=value, is_of_numbers=True)
 
 
 def constant(value: Number, dtype: DType) -> Node:

@@ -22,7 +22,6 @@ import numpy as np
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import DTYPES, DType, bfloat16
-from magmath.engine.array_sizes import MAX_EAGER_BYTES
 from magmath.engine.eager.read_operands import ReadOperands, recipe_of_operation
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.traces import tracing
@@ -189,7 +188,7 @@ class EagerArrays:
                 except Exception as error:
                     add_user_line(error)
                     raise
-        if _is_of_numbers(node):  # it belongs to no pool until its value is needed
+        if node.is_of_numbers:  # it belongs to no pool until its value is needed
             return None
         return self._attempt(node, _Attempt())
 
@@ -297,8 +296,9 @@ class EagerArrays:
         layout = self._result_layouts.get(shape) or self.result_layout(shape)
         data = RemoteArray(self.pool, None, shape, dtype, layout, None, values)
         return _new_leaf(
-            INPUT, (), NO_ATTRIBUTES, shape, dtype, layout, None, data, None, 0, False, provenance
-        )
+            INPUT, (), NO_ATTRIBUTES, shape, dtype, layout, None, data, None, 0, False, False,
+            provenance,
+        )  # fmt: skip
 
     def result_layout(self, shape: Shape) -> Layout:
         """Return the layout of a small result: that of a program's result."""
@@ -366,7 +366,8 @@ class EagerArrays:
             attempt.reads_stored = True
             return node.value if isinstance(node.value, Node) else None
         user_array = node.user_array
-        pending = user_array is not None and not _is_of_numbers(node)
+        is_of_numbers = node.is_of_numbers and node.depth <= MAX_DEPTH
+        pending = user_array is not None and not is_of_numbers
         if pending and attempt.is_assigned:
             assert user_array is not None
             pending = user_array() is not None  # without an array it is a part of the expression
@@ -376,26 +377,6 @@ class EagerArrays:
         if leaf is not None:
             attempt.leaves[node] = leaf
         return leaf
-
-
-def _is_of_numbers(node: Node) -> bool:
-    """Return True for a small expression of numbers alone, such as `mm.eye(3)`: it waits for a
-    pool, not for its reader."""
-    stack, seen = [node], {node}
-    while stack:
-        x = stack.pop()
-        signature = x.signature
-        if signature is not None and signature.nbytes > MAX_EAGER_BYTES:
-            return False
-        if x.operation.is_random or (x.operation.is_leaf and x.operation is not SCALAR):
-            return False
-        for source in x.inputs:
-            if source not in seen:
-                seen.add(source)
-                stack.append(source)
-        if len(seen) > MAX_DEPTH:
-            return False
-    return True
 
 
 def _is_eager(node: Node) -> bool:

@@ -145,7 +145,7 @@ def number_node(step: Node | NumberStep, value: Number) -> Node:
     if step.operation.name == "constant":
         return apply(step.operation, value=value, dtype=step.dtype)
     number = convert_number(value, step.dtype)
-    return Node(step.operation, (), NO_ATTRIBUTES, (), step.dtype, None, None, number)
+    return Node(step.operation, (), NO_ATTRIBUTES, (), step.dtype, value=number, is_of_numbers=True)
 
 
 def built_step(
