@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import sys
@@ -17,7 +18,8 @@ import torch
 
 import comm_bodies
 from comm_bodies import Body
-from magmath.comm import Communicator, LocalGroup, LocalHosts
+from magmath.codegen.aot_cache import AotModule
+from magmath.comm import Communicator, LocalGroup, LocalHosts, futex_wait
 from magmath.comm.barrier import SpinBarrier
 from magmath.comm.barrier_memory import LINE, flags_length, prepare_flags
 from magmath.errors import ShapeError, WorkerLost
@@ -161,3 +163,32 @@ def test_one_rank_needs_no_compiler() -> None:
         "c.barrier(); c.allreduce_max(1); c.window(8); sys.exit('llvmlite' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="moves threads of Linux")
+def test_a_rank_leaves_the_processor_of_a_sleeping_rank() -> None:
+    """And may run on all its processors again; if it has only one, it stays."""
+    code = AotModule(
+        futex_wait.WAIT_SOURCE + "def leave(processor: int64):\n    leave_processor(processor)\n",
+        ("leave",),
+        constants=futex_wait.CONSTANTS,
+    )
+    leave = code.function("leave")
+    processor = ctypes.CDLL(None).sched_getcpu
+
+    def body(rank: int) -> None:
+        allowed = os.sched_getaffinity(0)
+        if len(allowed) > 1:
+            moved = False
+            for _ in range(20):  # the system may move it back at once
+                before = processor()
+                leave(before)
+                moved |= processor() != before
+            assert moved
+        assert os.sched_getaffinity(0) == allowed
+        one = {min(allowed)}
+        os.sched_setaffinity(0, one)
+        leave(min(allowed))
+        assert os.sched_getaffinity(0) == one
+
+    on_ranks(1, body)

@@ -32,7 +32,7 @@ def put(place: int64[1], value: int64):
 def answer(place: int64[1]) -> int64:
     place[0] = 1
     while load_acquire(place, 1) == 0:
-        sched_yield()
+        usleep(uint32(1))
     return place[1]
 """,
     ("mixed", "same", "unsigned", "half", "put", "answer"),

@@ -69,7 +69,7 @@ IrFunctions = Mapping[str, tuple[Vectors, Sequence[str]]]
 their arguments."""
 
 _C_LIBRARY: ExternalSignatures = {
-    "sched_yield": ("sched_yield", (), "int32"),
+    "sched_getcpu": ("sched_getcpu", (), "int32"),
     "usleep": ("usleep", ("uint32",), "int32"),
     "syscall": ("syscall", ("int64",) * 7, "int64"),
     "memcpy": ("memcpy", ("int64", "int64", "int64"), "int64"),

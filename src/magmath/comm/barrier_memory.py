@@ -1,9 +1,9 @@
 """The layout of the barrier memory: a few cache lines shared by all ranks of one host.
 
-Line 0 is common: the abort flag, and the number of polls before a waiting rank sleeps. Only rank r
-writes line 1 + r: the number of barriers that it has entered, and small values that it publishes.
-The compiled barrier (`magmath.comm.barrier`) and the communicators read and write it. This module
-defines the offsets and does not import the compiler.
+Line 0 is common: the abort flag, the number of polls before a waiting rank sleeps, and whether each
+rank has a processor of its own. Only rank r writes line 1 + r: the number of barriers that it has
+entered, and small values that it publishes. The compiled barrier (`magmath.comm.barrier`) and the
+communicators read and write it. This module defines the offsets and does not import the compiler.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ ABORT = 0
 """Word that is nonzero after a rank has aborted."""
 SPIN_COUNT = 1
 """Word with the number of polls before a waiting rank sleeps."""
+
+SEPARATE = 2
+"""Word that is nonzero if there are at least as many processors as ranks."""
 
 ENTERED = 0
 """First of two words of a rank's line: barriers entered, and whether ranks sleep until the next
@@ -47,6 +50,7 @@ def prepare_flags(flags: Flags, size: int, cores: int) -> None:
     rank sleeps sooner.
     """
     flags[:] = 0
+    flags[SEPARATE] = size <= cores
     flags[SPIN_COUNT] = _SPIN if size <= cores else _SPIN_OVERSUBSCRIBED
 
 
