@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, final
 
 from magmath.engine.eager.eager_arrays import EagerArrays
+from magmath.engine.eager.gradient_calls import EagerGradients
 from magmath.engine.evaluation.evaluator import Evaluator
 from magmath.engine.evaluation.interpreter import Interpreter
 from magmath.engine.evaluation.loop_runs import LoopPrograms
@@ -37,6 +38,7 @@ class Engine:
     runs             the runs of programs: started and waited for
     evaluator        the values of expressions and of variables
     eager_arrays     small arrays, computed at their line in this process
+    eager_gradients  their gradients
     interpreter      small expressions, computed node by node by the worker in this process
     redistributions  copies of arrays in other layouts
     copies           the cache of these copies
@@ -48,6 +50,7 @@ class Engine:
         self.pool = pool
         environment = environment_of(pool)
         self.eager_arrays = EagerArrays(pool, environment.whole)
+        self.eager_gradients = EagerGradients(self.eager_arrays)
         self.stream_state = StreamState(pool.seed)
         self.initial_stream_state = StreamState(pool.seed, INITIAL_STREAMS)
         self.copies = RedistributionCache(pool.workers, pool.memory_limit)

@@ -220,14 +220,15 @@ def _eager_gradients(
 ) -> list[Array] | None:
     """Return the gradients of an array that was computed eagerly, by others of this kind; None if
     a program computes them."""
-    eager = session.eager_dispatch()
-    if eager is None or create_graph is False or y.shape or not y.dtype.is_floating:
+    if session.eager_dispatch() is None or create_graph is False:
+        return None
+    if y.shape or not y.dtype.is_floating:
         return None
     output, leaves = y.stored_leaf(), [x.known for x in sources]
     if output is None or any(x.operation is not INPUT for x in leaves):
         return None
     is_marked = create_graph is None and not keeps_expressions()
-    computed = eager.gradients.compute(
+    computed = session.engine().eager_gradients.compute(
         output, leaves, GRADIENT if is_marked else None, user_line(),
         check_independence=check_independence,
     )  # fmt: skip

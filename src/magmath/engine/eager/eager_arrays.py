@@ -48,7 +48,6 @@ from magmath.passes.simplify import merge_equal
 from magmath.runtime.failures import add_user_line
 
 if TYPE_CHECKING:
-    from magmath.engine.eager.gradient_calls import EagerGradients
     from magmath.executor.eager import EagerKernels
     from magmath.executor.eager_program import EagerProgram
     from magmath.runtime.pool import Pool
@@ -120,13 +119,6 @@ class EagerArrays:
         from magmath.executor.eager import number_array
 
         return number_array
-
-    @cached_property
-    def gradients(self) -> EagerGradients:
-        """The gradients of small arrays."""
-        from magmath.engine.eager.gradient_calls import EagerGradients  # loads the passes
-
-        return EagerGradients(self)
 
     def note_call(self, key: Hashable, call: object) -> None:
         """Store what is known of calls with a key."""

@@ -3,13 +3,19 @@ the results that were computed eagerly."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 from magmath.core.type_aliases import Number
 from magmath.graph import Node, Provenance, provenance_of
 from magmath.graph.provenance.provenance import provenance_before
-from magmath.graph.provenance.recipe import NumberStep, RecipeStep, built_step, number_node
+from magmath.graph.provenance.recipe import (
+    NumberStep,
+    RecipeEntry,
+    RecipeStep,
+    built_step,
+    number_node,
+)
 from magmath.graph.provenance.recorded_operands import (
     KeptOperand,
     LeafOperand,
@@ -225,15 +231,14 @@ def _built(entry: _Result, nodes: Sequence[Node], numbers: list[Node]) -> Node:
         if position != _COMPUTED:
             built[recipe.operands[i]] = nodes[position]
     for i in recipe.reached(record.output):
-        step = recipe.steps[i]
-        if i in built:
-            continue
-        if isinstance(step, RecipeStep):
-            built[i] = built_step(step, built, None, None)
-        elif isinstance(step, NumberStep):
-            built[i] = number_node(step, step.value)
-        else:
-            built[i] = step
-    node = built[record.output]
-    assert node is not None
-    return node
+        if i not in built:
+            built[i] = _built_step(recipe.steps[i], built)
+    output = built[record.output]
+    assert output is not None
+    return output
+
+
+def _built_step(step: RecipeEntry, built: Mapping[int, Node | None]) -> Node | None:
+    if isinstance(step, RecipeStep):
+        return built_step(step, built, None, None)
+    return number_node(step, step.value) if isinstance(step, NumberStep) else step
