@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from magmath.bench.result import BenchResult
-from magmath.bench.result_output import has_peaks, memory_text, plot_result, rate_text
+from magmath.bench.result_output import has_peaks, memory_text, rate_text
+from magmath.bench.result_plots import plot_result
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "benchmarks.md"
@@ -80,7 +81,7 @@ def memory_table(result: BenchResult) -> str:
     rows = [["case", *systems], ["---"] * (len(systems) + 1)]
     for case in result.cases:
         peaks = [memory_text(case.systems[name].peak_bytes) for name in systems]
-        rows.append([case.case.name, *peaks])
+        rows.append([case.name, *peaks])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

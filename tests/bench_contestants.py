@@ -41,6 +41,8 @@ class Told(Contestant):
         return int(case["megabytes"] * 1e6 * (rank() + 1))
 
     def finish(self) -> dict[str, Any]:
+        if self.case.get("fails_in") == "finish":
+            raise ArithmeticError("cannot finish")
         return {"loss": self.case["loss"]} if "loss" in self.case else {}
 
 

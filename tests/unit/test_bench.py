@@ -29,13 +29,8 @@ from magmath.bench.result import (
     SystemResult,
     compare_systems,
 )
-from magmath.bench.result_output import (
-    memory_text,
-    plot_result,
-    print_result,
-    rate_text,
-    save_result,
-)
+from magmath.bench.result_output import memory_text, print_result, rate_text, save_result
+from magmath.bench.result_plots import plot_result
 from magmath.bench.runner import choose_cases, choose_systems, run_bench
 from magmath.errors import MagmathError, OptionError
 
@@ -112,7 +107,12 @@ def test_what_is_not_installed_is_named(told: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("where", "message"),
-    [("prepare", "cannot prepare"), ("round", "cannot go round"), ("death", "died")],
+    [
+        ("prepare", "cannot prepare"),
+        ("round", "cannot go round"),
+        ("death", "died"),
+        ("finish", "cannot finish"),
+    ],
 )
 def test_a_failing_system_takes_no_further_part(told: Any, where: str, message: str) -> None:
     against = Comparison("bad", "A own", ("B bad",), constant_mark(1.0))
@@ -242,6 +242,17 @@ def test_an_interrupted_run_keeps_what_it_has(
     assert len(data["cases"]) == 1
     with pytest.raises(KeyboardInterrupt):
         result.raise_if_incomplete()
+
+
+def test_a_run_that_is_interrupted_in_its_first_case_has_no_result(
+    told: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(processes: SystemProcesses, case: Case) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SystemProcesses, "prepare", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(told("A own"))
 
 
 def test_a_second_ctrl_c_loses_nothing(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -418,6 +429,34 @@ def test_plot_is_drawn(told: Any, tmp_path: Path) -> None:
     result = run(told("A own", 2.0), told("B peer", 5.0), cases=2)
     plot_result(result, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("unit", ["s", "GB/s"])
+@pytest.mark.parametrize("without", [0, 1])
+def test_plot_omits_cases_in_which_a_system_is_not_measured(
+    unit: Any, without: int, tmp_path: Path
+) -> None:
+    cases = [
+        CaseResult(
+            replace(CASE, name=f"case {x}", unit=unit, x=x + 1),
+            {
+                "own": SystemResult("measured", seconds=[1.0]),
+                "peer": SystemResult("left out")
+                if x == without
+                else SystemResult("measured", seconds=[2.0]),
+            },
+            [],
+        )
+        for x in range(2)
+    ]
+    machine: dict[str, str | int] = {"cpu": "a processor", "cores": 2}
+    result = BenchResult(
+        "test", "a test", "n", True, 1, "", "", None, machine, {}, {}, {}, False, cases
+    )
+    plot_result(result, tmp_path / "plot.svg")
+    text = (tmp_path / "plot.svg").read_text()
+    assert "<!-- own -->" in text
+    assert "<!-- peer -->" in text
 
 
 # The problem, and that a peer solves it
