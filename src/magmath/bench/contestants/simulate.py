@@ -56,8 +56,8 @@ class _Simulate(Contestant):
         start = time.perf_counter()
         self._fit()
         seconds = time.perf_counter() - start
-        found = self._network.simulate()
-        self._simulated.append((found.seconds, found.form))
+        step = self._network.simulate()
+        self._simulated.append((step.seconds, step.form))
         return seconds
 
     def finish(self) -> dict[str, Any]:

@@ -144,8 +144,8 @@ def _share(samples: Tensor) -> Tensor:
 def _weights(arrays: dict[str, Tensor]) -> list[Tensor]:
     """Return the initial weights; those of dense layers as PyTorch stores them."""
     count = sum(name.startswith("weight_") for name in arrays)
-    found = [arrays[f"weight_{i}"] for i in range(count)]
-    return [w.T.contiguous() if w.ndim == 2 else w.clone() for w in found]
+    weights = [arrays[f"weight_{i}"] for i in range(count)]
+    return [w.T.contiguous() if w.ndim == 2 else w.clone() for w in weights]
 
 
 @final

@@ -71,9 +71,9 @@ def jax() -> Contestant:
     jax.config.update("jax_enable_x64", True)
 
     def run(function: Any, arrays: tuple[Any, ...]) -> Callable[[], Any]:
-        compiled = jax.jit(lambda *given: function(jnp, *given))
-        given = [jnp.asarray(array) for array in arrays]
-        return lambda: jax.block_until_ready(compiled(*given))
+        compiled = jax.jit(lambda *operands: function(jnp, *operands))
+        operands = [jnp.asarray(array) for array in arrays]
+        return lambda: jax.block_until_ready(compiled(*operands))
 
     return _contestant({"jax": jax.__version__}, "JAX", run)
 
@@ -93,7 +93,7 @@ def dask() -> Contestant:
         ))  # fmt: skip
 
     def run(function: Any, arrays: tuple[Any, ...]) -> Callable[[], Any]:
-        given = [chunked(array) for array in arrays]
-        return lambda: dask.compute(function(da, *given))[0]
+        operands = [chunked(array) for array in arrays]
+        return lambda: dask.compute(function(da, *operands))[0]
 
     return _contestant({"dask": dask.__version__}, "DASK", run)

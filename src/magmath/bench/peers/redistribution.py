@@ -76,9 +76,9 @@ def heat() -> Contestant:
     world = heat.get_comm()
 
     def prepare(values: Any, case: dict[str, Any]) -> Change:
-        dealt = case["layout"] == "cyclic"
+        is_cyclic = case["layout"] == "cyclic"
         axis = {"columns": 1, "whole": None, "cyclic": 1}[case["layout"]]
-        if dealt:
+        if is_cyclic:
             values = values.reshape(-1, world.size, values.shape[1])
         rows = heat.array(values, split=0)
 
@@ -91,7 +91,7 @@ def heat() -> Contestant:
             world.Barrier()
             return result
 
-        second = (0, 0, 1) if dealt else (0, 1)
+        second = (0, 0, 1) if is_cyclic else (0, 1)
         return fresh, change, lambda result: float(result[second])
 
     return RedistributionContestant({"heat": heat.__version__}, prepare)
