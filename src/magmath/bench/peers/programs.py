@@ -10,7 +10,7 @@ import numpy as np
 
 from magmath.bench import programs
 from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.service import Contestant, core_count
 from magmath.bench.programs.agreement import numbers
 
 WARM_UP_SECONDS = 3.0
@@ -58,7 +58,7 @@ def numexpr() -> Contestant:
     """NumPy and numexpr with a thread for each core."""
     import numexpr
 
-    numexpr.set_num_threads(len(os.sched_getaffinity(0)))
+    numexpr.set_num_threads(core_count())
     return _contestant({"numexpr": numexpr.__version__}, "with_numexpr", _with_numpy)
 
 
@@ -83,7 +83,7 @@ def dask() -> Contestant:
     import dask
     import dask.array as da
 
-    cores = len(os.sched_getaffinity(0))
+    cores = core_count()
 
     def chunked(array: Any) -> Any:
         longest = max(range(array.ndim), key=lambda axis: array.shape[axis])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
 
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.service import Contestant, core_count
 
 Change = tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], float]]
 """Creates an array that is split by rows; redistributes it to the case's layout; returns a number
@@ -57,7 +56,7 @@ def copy() -> Contestant:
     """Return the contestant of a plain copy with all threads, into allocated memory."""
     import torch
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(core_count())
 
     def prepare(values: Any, case: dict[str, Any]) -> Change:
         source = torch.from_numpy(values)
@@ -102,7 +101,7 @@ def dask() -> Contestant:
     import dask
     import dask.array
 
-    threads = len(os.sched_getaffinity(0))
+    threads = core_count()
 
     def prepare(values: Any, case: dict[str, Any]) -> Change:
         n, m = values.shape
