@@ -7,7 +7,8 @@ from typing import Any
 
 import magmath as mm
 from magmath.bench.contestants.common import VERSIONS, Settled, settle, use_workers
-from magmath.bench.peers.networks import ZOO_SETTINGS, NetworkProblem
+from magmath.bench.peers.network_problem import NetworkProblem
+from magmath.bench.peers.networks import ZOO_SETTINGS
 from magmath.bench.peers.resident_memory import forget_peak, peak_resident_bytes, resident_bytes
 from magmath.bench.peers.service import Contestant
 

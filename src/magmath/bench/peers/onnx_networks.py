@@ -9,17 +9,17 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from magmath.bench.peers.networks import (
+from magmath.bench.peers.network_layers import (
     Activation,
     Conv,
     Dense,
     LocalNorm,
-    NetworkProblem,
     Norm,
     Pooling,
     Residual,
     forward,
 )
+from magmath.bench.peers.network_problem import NetworkProblem
 from magmath.bench.peers.service import Contestant, core_count
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 

@@ -15,16 +15,16 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import tensorflow as tf
 
-from magmath.bench.peers.networks import (
+from magmath.bench.peers.network_layers import (
     Conv,
     Dense,
     LocalNorm,
-    NetworkProblem,
     Norm,
     Pooling,
     Residual,
     forward,
 )
+from magmath.bench.peers.network_problem import NetworkProblem
 from magmath.bench.peers.service import Contestant, core_count
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 

@@ -10,16 +10,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from magmath.bench.peers.networks import (
+from magmath.bench.peers.network_layers import (
     Conv,
     Dense,
     LocalNorm,
-    NetworkProblem,
     Norm,
     Pooling,
     Residual,
     forward,
 )
+from magmath.bench.peers.network_problem import NetworkProblem
 from magmath.bench.peers.service import Contestant, core_count
 from magmath.bench.peers.torch import wait_for
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
