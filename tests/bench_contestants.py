@@ -9,7 +9,7 @@ from typing import Any
 from magmath.bench.peers.service import Contestant, rank
 
 
-class Told(Contestant):
+class Scripted(Contestant):
     """Reports the seconds in the case, notes each round in a file, and fails where the case says
     so."""
 
@@ -17,7 +17,7 @@ class Told(Contestant):
         self.case: dict[str, Any] = {}
 
     def versions(self) -> dict[str, str]:
-        return {"told": "1"}
+        return {"scripted": "1"}
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
         self.case = case
@@ -46,8 +46,8 @@ class Told(Contestant):
         return {"loss": self.case["loss"]} if "loss" in self.case else {}
 
 
-def told() -> Contestant:
-    return Told()
+def scripted() -> Contestant:
+    return Scripted()
 
 
 def absent() -> Contestant:
