@@ -278,11 +278,11 @@ def _move_seconds(shape: tuple[int, int]) -> dict[str, float]:
         with mm.profile() as profile:
             columns = rows.redistribute(mm.Layout.split(1))
             mm.evaluate((columns + 1.0).redistribute(mm.Layout.split(0)))  # a barrier in between
-        for run in profile.runs:
-            for step in run.instructions:
+        steps = [step for run in profile.runs for step in run.instructions]
+        for step in steps:
+            if step.measured is not None:
                 kind = "barrier" if step.operation == "barrier" else "move"
-                if step.measured is not None:
-                    least[kind] = min(step.measured, least.get(kind, step.measured))
+                least[kind] = min(step.measured, least.get(kind, step.measured))
     return least
 
 

@@ -143,15 +143,19 @@ class Sample(NamedTuple):
 
 def operation_rates(machine: Machine, threads: int) -> Iterator[OperationRate]:
     """Yield the rates of operations in an inline worker with this number of threads."""
-    samples_of_sizes: list[dict[str, list[Sample]]] = []
     with mm.init(workers=0, device="cpu", threads=threads):
-        for size, rows in zip(SIZES, MATRICES, strict=True):
-            samples: dict[str, list[Sample]] = defaultdict(list)
-            for work in _expressions(size, rows):
-                for name, sample in _samples(work):
-                    samples[name].append(sample)
-            samples_of_sizes.append(samples)
+        sizes = zip(SIZES, MATRICES, strict=True)
+        samples_of_sizes = [_samples_of_size(size, rows) for size, rows in sizes]
     yield from _rates(samples_of_sizes, machine.call_seconds, threads)
+
+
+def _samples_of_size(size: int, rows: int) -> dict[str, list[Sample]]:
+    """Return the samples of all expressions by the names of their operations."""
+    samples: dict[str, list[Sample]] = defaultdict(list)
+    for work in _expressions(size, rows):
+        for name, sample in _samples(work):
+            samples[name].append(sample)
+    return samples
 
 
 def _expressions(size: int, rows: int) -> Iterator[Callable[[], Any]]:
