@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from typing import final
@@ -50,8 +50,7 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
     systems = _Systems(console)
     results: list[CaseResult] = []
     interrupted = False
-    with ExitStack() as stack:
-        stack.callback(systems.stop)
+    with ExitStack() as after_stop, closing(systems):
         try:
             for system in chosen:
                 systems.start(system, options)
@@ -61,9 +60,10 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
                 results.append(CaseResult(case, measured, figures))
         except KeyboardInterrupt:
             interrupted = True
-            stack.enter_context(_ignore_interrupts())  # a second Ctrl-C would lose the measurements
+            # Another Ctrl-C would lose the measurements.
+            after_stop.enter_context(_ignore_interrupts())
             console.print(f"interrupted: {len(results)} cases are kept, the others end")
-            systems.stop(INTERRUPTED_SECONDS)
+            systems.close(INTERRUPTED_SECONDS)
     if not results:
         raise KeyboardInterrupt
     return BenchResult(
@@ -149,7 +149,7 @@ class _Systems:
         else:
             self._console.print(f"  absent: {self.absent[system.name]}", markup=False)
 
-    def stop(self, patience: float = STOP_SECONDS) -> None:
+    def close(self, patience: float = STOP_SECONDS) -> None:
         """End the processes of all systems, by force after `patience` seconds. Idempotent."""
         for processes in reversed(self._running.values()):
             processes.stop(patience)
