@@ -84,15 +84,15 @@ def train(steps: int, seeds: int, every: int = EVERY) -> tuple[Curves, Curves]:
 
     def step(state: Any, row: Any) -> tuple[Any, Any]:
         (common, own), (x, number) = state, row
-        common_loss, gradients = _loss_and_gradients(*common, x)
+        common_loss, gradients = _loss_and_gradients(common, x)
         common = [p - RATE * mean(g) for p, g in zip(common, gradients, strict=True)]
-        own_loss, gradients = _loss_and_gradients(*own, x)
+        own_loss, gradients = _loss_and_gradients(own, x)
         own = [p - RATE * g for p, g in zip(own, gradients, strict=True)]
         means = [mean(p) for p in own]
         exchanges = mm.astype(number % every == 0, x.dtype)
         own = [p + exchanges * (m - p) for p, m in zip(own, means, strict=True)]
         sampled = [mean(loss)[:, :, 0] for loss in (common_loss, own_loss)]
-        return [common, own], mm.stack([*sampled, *[_loss_on(grid, *p) for p in (common, means)]])
+        return [common, own], mm.stack([*sampled, *[_loss_on(grid, p) for p in (common, means)]])
 
     numbers = mm.arange(1, steps + 1)
     losses = np.asarray(mm.scan(step, [common, own], (samples, numbers))[1])
@@ -104,18 +104,20 @@ def _target(x: Any) -> Any:
     return mm.astype(x >= 0.5, x.dtype)
 
 
-def _loss_on(grid: Any, weight: Any, bias: Any) -> Any:
-    """Return the mean loss over the points of a grid."""
+def _loss_on(grid: Any, parameters: list[Any]) -> Any:
+    """Return the mean loss of a weight and a bias over the points of a grid."""
+    weight, bias = parameters
     error = mm.sigmoid(weight * grid + bias) - _target(grid)
     return mm.mean(0.5 * error * error, axis=2)
 
 
-def _loss_and_gradients(weight: Any, bias: Any, x: Any) -> tuple[Any, tuple[Any, Any]]:
+def _loss_and_gradients(parameters: list[Any], x: Any) -> tuple[Any, list[Any]]:
     """Return half the squared error of every sample, and its derivatives by weight and bias."""
+    weight, bias = parameters
     output = mm.sigmoid(weight * x + bias)
     error = output - _target(x)
     slope = error * output * (1.0 - output)
-    return 0.5 * error * error, (slope * x, slope)
+    return 0.5 * error * error, [slope * x, slope]
 
 
 def run(options: Options) -> Section:

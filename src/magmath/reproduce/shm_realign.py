@@ -19,7 +19,7 @@ import numpy as np
 import magmath as mm
 from magmath.reproduce.drawing import new_figure
 from magmath.reproduce.experiment import Experiment, Options
-from magmath.reproduce.section import Finding, Plot, Section, Table
+from magmath.reproduce.section import Cell, Finding, Plot, Section, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -216,8 +216,8 @@ def _table(
     *notes: str,
 ) -> Table:
     forms = tuple(forms)
-    rows = [
-        [name_of(shape), *[by_form[f] * scale for f in forms]] for shape, by_form in values.items()
+    rows: list[tuple[Cell, ...]] = [
+        (name_of(shape), *[by_form[f] * scale for f in forms]) for shape, by_form in values.items()
     ]
     setting = (
         "Rows×inputs×units, float32, on one thread; the layer below has 64 inputs and is part of "
