@@ -1,10 +1,11 @@
-"""Write the tables and plots of docs/benchmarks.md from the recorded runs:
-python benchmarks/tables.py
+"""Write the tables and plots of docs/benchmarks.md, and the table of README.md, from the recorded
+runs: python benchmarks/tables.py
 
 A table stands between `<!-- table NAME -->` and `<!-- end -->`; its numbers are those of
 benchmarks/results/NAME.json, or NAME-quick.json where there is no full record. An image with the
 name of a table is its plot. `<!-- memory NAME -->` begins the table of peaks of memory of the same
-record, `<!-- gains NAME -->` that of its ratios alone, with a column for each case.
+record, `<!-- gains NAME -->` that of its ratios alone, with a column for each case, and `<!-- speed
+NAME -->` the row of its ratios to PyTorch.
 """
 
 from __future__ import annotations
@@ -17,21 +18,23 @@ from typing import Any
 import msgspec
 
 from magmath.bench.result import BenchResult
-from magmath.bench.result_output import has_peaks, memory_text, plot_result, rate_text
+from magmath.bench.result_output import has_peaks, memory_text, rate_text
+from magmath.bench.result_plots import plot_result
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "benchmarks.md"
-PLACE = re.compile(r"<!-- (table|memory|gains) ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
+PAGES = (HERE.parent / "docs" / "benchmarks.md", HERE.parent / "README.md")
+PLACE = re.compile(r"<!-- (table|memory|gains|speed) ([\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
 IMAGE = re.compile(r"\]\((images/([\w-]+)\.svg)\)")
 
 
 def main() -> None:
-    """Rewrite the page and draw its plots."""
-    page = with_tables(PAGE.read_text())
-    PAGE.write_text(page)
-    for path, name in IMAGE.findall(page):
-        if ("table", name) in PLACE.findall(page):
-            plot_result(msgspec.convert(record(name), BenchResult), PAGE.parent / path)
+    """Rewrite the pages and draw their plots."""
+    for path in PAGES:
+        page = with_tables(path.read_text())
+        path.write_text(page)
+        for image, name in IMAGE.findall(page):
+            if ("table", name) in PLACE.findall(page):
+                plot_result(msgspec.convert(record(name), BenchResult), path.parent / image)
 
 
 def with_tables(page: str) -> str:
@@ -44,6 +47,8 @@ def marked(kind: str, name: str) -> str:
     result = record(name)
     if kind == "memory":
         text = memory_table(msgspec.convert(result, BenchResult))
+    elif kind == "speed":
+        text = speed_table(result)
     else:
         text = f"{(table if kind == 'table' else gains_table)(result)}\n\n{source(result)}"
     return f"<!-- {kind} {name} -->\n{text}\n<!-- end -->"
@@ -80,7 +85,7 @@ def memory_table(result: BenchResult) -> str:
     rows = [["case", *systems], ["---"] * (len(systems) + 1)]
     for case in result.cases:
         peaks = [memory_text(case.systems[name].peak_bytes) for name in systems]
-        rows.append([case.case.name, *peaks])
+        rows.append([case.name, *peaks])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
@@ -98,6 +103,19 @@ def gains_table(result: dict[str, Any]) -> str:
             for case in cases
         ]
         rows.append([title, *ratios])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def speed_table(result: dict[str, Any]) -> str:
+    """The median ratios to PyTorch in one row, the largest first."""
+    ratios = {
+        case["case"]["name"].partition(", batch")[0]: figure["median"]
+        for case in result["cases"]
+        for figure in case["figures"]
+        if figure["title"] == "PyTorch"
+    }
+    names = sorted(ratios, key=ratios.__getitem__, reverse=True)
+    rows = [names, ["---"] * len(names), [f"{ratios[name]:.2f}" for name in names]]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

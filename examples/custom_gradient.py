@@ -12,7 +12,7 @@ import magmath as mm
 
 @mm.custom_gradient
 def rounded(weight, steps):
-    """Return multiples of 1 / steps; the derivative, which is zero, is replaced by that of x."""
+    """Return multiples of 1 / steps, with the derivative 1 instead of 0."""
     return mm.round(weight * steps) / steps, lambda gradient: (gradient, None)
 
 

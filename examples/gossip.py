@@ -3,6 +3,8 @@
 Gossip needs no exchange among all replicas: each computes the mean of its own weights and those of
 two neighbours, so that a change spreads along the ring. Source: Jin, Yuan, Iandola and Keutzer
 (2016), How to scale distributed deep learning?
+
+python examples/gossip.py --workers 2
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 from magmath.bench.peers.service import Contestant, rank
 
 
-class Told(Contestant):
+class Scripted(Contestant):
     """Reports the seconds in the case, notes each round in a file, and fails where the case says
     so."""
 
@@ -17,7 +17,7 @@ class Told(Contestant):
         self.case: dict[str, Any] = {}
 
     def versions(self) -> dict[str, str]:
-        return {"told": "1"}
+        return {"scripted": "1"}
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
         self.case = case
@@ -41,11 +41,13 @@ class Told(Contestant):
         return int(case["megabytes"] * 1e6 * (rank() + 1))
 
     def finish(self) -> dict[str, Any]:
+        if self.case.get("fails_in") == "finish":
+            raise ArithmeticError("cannot finish")
         return {"loss": self.case["loss"]} if "loss" in self.case else {}
 
 
-def told() -> Contestant:
-    return Told()
+def scripted() -> Contestant:
+    return Scripted()
 
 
 def absent() -> Contestant:

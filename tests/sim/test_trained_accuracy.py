@@ -13,7 +13,8 @@ import torch.nn.functional as F
 import magmath as mm
 from engines import current
 from magmath.bench.peers.ddp_images import LAYERS
-from magmath.bench.peers.networks import NETWORKS, Layers, Norm, forward
+from magmath.bench.peers.network_layers import Layers, Norm, forward
+from magmath.bench.peers.networks import NETWORKS
 from magmath.bench.peers.torch_networks import TorchOperations
 from magmath.data import load, normalize, pixel_statistics, resize
 from magmath.errors import MissingDataError

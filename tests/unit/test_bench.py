@@ -29,13 +29,8 @@ from magmath.bench.result import (
     SystemResult,
     compare_systems,
 )
-from magmath.bench.result_output import (
-    memory_text,
-    plot_result,
-    print_result,
-    rate_text,
-    save_result,
-)
+from magmath.bench.result_output import memory_text, print_result, rate_text, save_result
+from magmath.bench.result_plots import plot_result
 from magmath.bench.runner import choose_cases, choose_systems, run_bench
 from magmath.errors import MagmathError, OptionError
 
@@ -43,14 +38,14 @@ CASE = Case("case", {}, work=10.0, unit="images/s", group="g", x=1)
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Return systems of the given contestants, whose module the services must find."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
     monkeypatch.setattr("magmath.bench.runner.PAUSE_SECONDS", 0.0)
 
     def make(name: str, seconds: float = 1.0, processes: int = 1, **settings: Any) -> System:
         settings |= {"seconds": seconds, "letter": name[0], "log": str(tmp_path / "log")}
-        return System(name, "bench_contestants:told", "", processes, settings=settings)
+        return System(name, "bench_contestants:scripted", "", processes, settings=settings)
 
     return make
 
@@ -73,10 +68,15 @@ def run(
     return run_bench(bench, RunOptions(quick=True), Console(file=StringIO()))
 
 
-def test_systems_take_turns_and_ratios_are_made_in_each_round(told: Any, tmp_path: Path) -> None:
+def test_systems_take_turns_and_ratios_are_made_in_each_round(
+    scripted: Any, tmp_path: Path
+) -> None:
     against = Comparison("best", "A own", ("B slow", "C fast"), constant_mark(1.2))
     result = run(
-        told("A own", 2.0), told("B slow", 5.0), told("C fast", 3.0), comparisons=(against,)
+        scripted("A own", 2.0),
+        scripted("B slow", 5.0),
+        scripted("C fast", 3.0),
+        comparisons=(against,),
     )
     assert (tmp_path / "log").read_text() == "ABC" * 4  # the warm-up and three rounds
     (case,) = result.cases
@@ -85,19 +85,19 @@ def test_systems_take_turns_and_ratios_are_made_in_each_round(told: Any, tmp_pat
     (figure,) = case.figures
     assert figure.rounds == [1.5] * 3
     assert figure.reached
-    assert result.versions == {"told": "1"}
+    assert result.versions == {"scripted": "1"}
     result.raise_if_incomplete()
 
 
-def test_slowest_process_counts(told: Any) -> None:
-    (case,) = run(told("A two", 2.0, processes=2)).cases
+def test_slowest_process_counts(scripted: Any) -> None:
+    (case,) = run(scripted("A two", 2.0, processes=2)).cases
     assert case.systems["A two"].seconds == [4.0] * 3
     assert case.systems["A two"].record["rank"] == 0
 
 
-def test_what_is_not_installed_is_named(told: Any, tmp_path: Path) -> None:
+def test_what_is_not_installed_is_named(scripted: Any, tmp_path: Path) -> None:
     missing = System("missing", "bench_contestants:absent")
-    result = run(told("A own"), missing)
+    result = run(scripted("A own"), missing)
     assert list(result.cases[0].systems) == ["A own"]
     assert "a_library_that_is_not_installed" in result.absent["missing"]
     out = StringIO()
@@ -112,11 +112,18 @@ def test_what_is_not_installed_is_named(told: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("where", "message"),
-    [("prepare", "cannot prepare"), ("round", "cannot go round"), ("death", "died")],
+    [
+        ("prepare", "cannot prepare"),
+        ("round", "cannot go round"),
+        ("death", "died"),
+        ("finish", "cannot finish"),
+    ],
 )
-def test_a_failing_system_takes_no_further_part(told: Any, where: str, message: str) -> None:
+def test_a_failing_system_takes_no_further_part(scripted: Any, where: str, message: str) -> None:
     against = Comparison("bad", "A own", ("B bad",), constant_mark(1.0))
-    result = run(told("A own"), told("B bad", fails_in=where), comparisons=(against,), cases=2)
+    result = run(
+        scripted("A own"), scripted("B bad", fails_in=where), comparisons=(against,), cases=2
+    )
     for case in result.cases:
         assert case.systems["A own"].seconds == [1.0] * 3
         assert case.systems["B bad"].state == "failed"
@@ -126,12 +133,12 @@ def test_a_failing_system_takes_no_further_part(told: Any, where: str, message: 
         result.raise_if_incomplete()
 
 
-def test_a_system_is_left_out_of_cases_that_it_cannot_do(told: Any) -> None:
+def test_a_system_is_left_out_of_cases_that_it_cannot_do(scripted: Any) -> None:
     able = replace(
-        told("B some"), unsupported_reason=lambda case: "too large" if case.x > 1 else ""
+        scripted("B some"), unsupported_reason=lambda case: "too large" if case.x > 1 else ""
     )
     result = run(
-        told("A own"),
+        scripted("A own"),
         able,
         comparisons=(Comparison("x", "A own", ("B some",), constant_mark(1.0)),),
     )
@@ -146,7 +153,7 @@ def test_a_system_is_left_out_of_cases_that_it_cannot_do(told: Any) -> None:
 
 
 def test_what_each_environment_lacks_is_told_once(
-    told: Any, monkeypatch: pytest.MonkeyPatch
+    scripted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = SystemProcesses.__init__
 
@@ -157,7 +164,9 @@ def test_what_each_environment_lacks_is_told_once(
 
     monkeypatch.setattr(SystemProcesses, "__init__", lacking)
     missing = System("B", "nowhere:b", peer="b")
-    bench = Bench("b", "b", "n", lambda _: [CASE], lambda _: [told("A own"), missing], lambda _: [])
+    bench = Bench(
+        "b", "b", "n", lambda _: [CASE], lambda _: [scripted("A own"), missing], lambda _: []
+    )
     options = RunOptions(quick=True, pythons=("dask", "heat", "dask"))
     result = run_bench(bench, options, Console(file=StringIO()))
     assert result.absent == {"B": "No module named 'dask'; No module named 'heat'"}
@@ -186,15 +195,15 @@ def test_work_is_repeated_until_it_is_warm(monkeypatch: pytest.MonkeyPatch) -> N
     assert made == [1] * 4
 
 
-def test_one_failing_process_ends_the_system(told: Any) -> None:
-    result = run(told("A two", processes=2, fails_in="round", fails_on=1), cases=2)
+def test_one_failing_process_ends_the_system(scripted: Any) -> None:
+    result = run(scripted("A two", processes=2, fails_in="round", fails_on=1), cases=2)
     reasons = [case.systems["A two"].reason for case in result.cases]
     assert all("cannot go round" in reason for reason in reasons)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_system_that_died_is_started_again(told: Any, processes: int) -> None:
-    system = told("A own", processes=processes)
+def test_a_system_that_died_is_started_again(scripted: Any, processes: int) -> None:
+    system = scripted("A own", processes=processes)
     fatal, usual = (replace(CASE, name=n, parameters=p) for n, p in CASES_OF_A_DEATH.items())
     bench = Bench("b", "b", "n", lambda _: [fatal, usual], lambda _: [system], lambda _: [])
     result = run_bench(bench, RunOptions(quick=True), Console(file=StringIO()))
@@ -205,8 +214,8 @@ def test_a_system_that_died_is_started_again(told: Any, processes: int) -> None:
 CASES_OF_A_DEATH = {"fatal": {"fails_in": "death"}, "usual": {}}
 
 
-def test_a_system_that_cannot_start_fails_in_every_case(told: Any) -> None:
-    result = run(System("broken", "bench_contestants:broken"), told("A own"), cases=2)
+def test_a_system_that_cannot_start_fails_in_every_case(scripted: Any) -> None:
+    result = run(System("broken", "bench_contestants:broken"), scripted("A own"), cases=2)
     for case in result.cases:
         assert case.systems["A own"].state == "measured"
         assert case.systems["broken"].state == "failed"
@@ -231,10 +240,10 @@ def interrupt_second_case(monkeypatch: pytest.MonkeyPatch, then: Callable[[], No
 
 
 def test_an_interrupted_run_keeps_what_it_has(
-    told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     interrupt_second_case(monkeypatch, lambda: None)
-    result = run(told("A own"), cases=2)
+    result = run(scripted("A own"), cases=2)
     assert result.cases[0].systems["A own"].seconds == [1.0] * 3
     save_result(result, tmp_path / "result.json")
     data = json.loads((tmp_path / "result.json").read_text())
@@ -244,7 +253,18 @@ def test_an_interrupted_run_keeps_what_it_has(
         result.raise_if_incomplete()
 
 
-def test_a_second_ctrl_c_loses_nothing(told: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_is_interrupted_in_its_first_case_has_no_result(
+    scripted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(processes: SystemProcesses, case: Case) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SystemProcesses, "prepare", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(scripted("A own"))
+
+
+def test_a_second_ctrl_c_loses_nothing(scripted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It comes while the systems are stopped, as an impatient user's does."""
     stop = SystemProcesses.stop
 
@@ -255,16 +275,16 @@ def test_a_second_ctrl_c_loses_nothing(told: Any, monkeypatch: pytest.MonkeyPatc
     interrupt_second_case(
         monkeypatch, lambda: monkeypatch.setattr(SystemProcesses, "stop", interrupted)
     )
-    result = run(told("A own"), cases=2)
+    result = run(scripted("A own"), cases=2)
     assert result.interrupted
     assert len(result.cases) == 1
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_stopping_ends_the_processes_and_leaves_nothing(told: Any) -> None:
+def test_stopping_ends_the_processes_and_leaves_nothing(scripted: Any) -> None:
     import sys
 
-    processes = SystemProcesses(told("A two", processes=2), sys.executable)
+    processes = SystemProcesses(scripted("A two", processes=2), sys.executable)
     children, folder = list(processes._children), Path(processes._folder.name)
     assert folder.is_dir()
     processes.stop()
@@ -274,8 +294,10 @@ def test_stopping_ends_the_processes_and_leaves_nothing(told: Any) -> None:
 
 
 @pytest.mark.parametrize(("losses", "agree"), [((2.0, 2.001), True), ((2.0, 2.1), False)])
-def test_losses_are_compared(told: Any, losses: tuple[float, float], agree: bool) -> None:
-    result = run(told("A own", loss=losses[0]), told("B peer", loss=losses[1]), told("C none"))
+def test_losses_are_compared(scripted: Any, losses: tuple[float, float], agree: bool) -> None:
+    result = run(
+        scripted("A own", loss=losses[0]), scripted("B peer", loss=losses[1]), scripted("C none")
+    )
     assert (result.cases[0].disagreement() == {}) == agree
     if not agree:
         with pytest.raises(MagmathError, match="results differ"):
@@ -285,16 +307,16 @@ def test_losses_are_compared(told: Any, losses: tuple[float, float], agree: bool
     assert ("results differ" in out.getvalue()) != agree
 
 
-def test_nan_loss_is_a_disagreement(told: Any) -> None:
-    assert run(told("A own", loss=float("nan"))).cases[0].disagreement()
+def test_nan_loss_is_a_disagreement(scripted: Any) -> None:
+    assert run(scripted("A own", loss=float("nan"))).cases[0].disagreement()
 
 
-def test_memory_is_that_of_new_processes(told: Any) -> None:
+def test_memory_is_that_of_new_processes(scripted: Any) -> None:
     against = Comparison("memory", "A own", ("B two",), constant_mark(1.0), quantity="peak_bytes")
     result = run(
-        told("A own", megabytes=50),
-        told("B two", processes=2, megabytes=20),
-        told("C bad", megabytes=0, fails_in="memory"),
+        scripted("A own", megabytes=50),
+        scripted("B two", processes=2, megabytes=20),
+        scripted("C bad", megabytes=0, fails_in="memory"),
         comparisons=(against,),
         measures_memory=True,
     )
@@ -304,7 +326,7 @@ def test_memory_is_that_of_new_processes(told: Any) -> None:
     assert case.figures[0].rounds == [1.2]
     assert "cannot be measured" in case.systems["C bad"].reason
     assert "peak of resident memory" in _printed(result)
-    assert "MB" not in _printed(run(told("A own")))
+    assert "MB" not in _printed(run(scripted("A own")))
 
 
 def _printed(result: BenchResult) -> str:
@@ -342,11 +364,11 @@ def test_excess_is_a_difference_in_seconds() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 250])
-def test_tables_are_whole_in_any_terminal(told: Any, width: int) -> None:
+def test_tables_are_whole_in_any_terminal(scripted: Any, width: int) -> None:
     names = [f"{letter} system of a long name" for letter in "ABCDE"]
     against = Comparison("all the others", names[0], tuple(names[1:]), constant_mark(1.0))
     case = replace(CASE, name="2048×2048×2048 float32, columns @ columns")
-    systems = [told(name, 2.0) for name in names]
+    systems = [scripted(name, 2.0) for name in names]
     bench = Bench("b", "b", "n", lambda _: [case], lambda _: systems, lambda _: [against])
     out = StringIO()
     result = run_bench(bench, RunOptions(quick=True), Console(file=StringIO()))
@@ -414,10 +436,38 @@ def test_every_benchmark_is_consistent(name: str, quick: bool) -> None:
     assert marked or bench.plot == "simulation"
 
 
-def test_plot_is_drawn(told: Any, tmp_path: Path) -> None:
-    result = run(told("A own", 2.0), told("B peer", 5.0), cases=2)
+def test_plot_is_drawn(scripted: Any, tmp_path: Path) -> None:
+    result = run(scripted("A own", 2.0), scripted("B peer", 5.0), cases=2)
     plot_result(result, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("unit", ["s", "GB/s"])
+@pytest.mark.parametrize("without", [0, 1])
+def test_plot_omits_cases_in_which_a_system_is_not_measured(
+    unit: Any, without: int, tmp_path: Path
+) -> None:
+    cases = [
+        CaseResult(
+            replace(CASE, name=f"case {x}", unit=unit, x=x + 1),
+            {
+                "own": SystemResult("measured", seconds=[1.0]),
+                "peer": SystemResult("left out")
+                if x == without
+                else SystemResult("measured", seconds=[2.0]),
+            },
+            [],
+        )
+        for x in range(2)
+    ]
+    machine: dict[str, str | int] = {"cpu": "a processor", "cores": 2}
+    result = BenchResult(
+        "test", "a test", "n", True, 1, "", "", None, machine, {}, {}, {}, False, cases
+    )
+    plot_result(result, tmp_path / "plot.svg")
+    text = (tmp_path / "plot.svg").read_text()
+    assert "<!-- own -->" in text
+    assert "<!-- peer -->" in text
 
 
 # The problem, and that a peer solves it

@@ -18,7 +18,9 @@ from magmath.bench.case import Case, RunOptions, System
 from magmath.bench.contestants import networks as own
 from magmath.bench.contestants import strategies
 from magmath.bench.peer_processes import SystemProcesses
-from magmath.bench.peers.networks import NETWORKS, ZOO_SETTINGS, NetworkProblem, draw_weights
+from magmath.bench.peers.network_layers import draw_weights
+from magmath.bench.peers.network_problem import NetworkProblem
+from magmath.bench.peers.networks import NETWORKS, ZOO_SETTINGS
 from magmath.bench.peers.torch_networks import network as torch_network
 
 # The least sizes at which adaptive pooling in the zoo's networks changes nothing.

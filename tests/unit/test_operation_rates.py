@@ -11,7 +11,8 @@ import magmath as mm
 from magmath.bench.case import Case
 from magmath.bench.operation_calibration import Sample, _rates, _samples, operation_rates
 from magmath.bench.result import BenchResult, CaseResult, SystemResult
-from magmath.bench.result_output import plot_result, save_result
+from magmath.bench.result_output import save_result
+from magmath.bench.result_plots import plot_result
 from magmath.bench.simulation_accuracy import kendall_tau, simulation_accuracy
 from magmath.core.dtypes import float64
 from magmath.cost import Machine, OperationRate

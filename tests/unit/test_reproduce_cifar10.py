@@ -15,17 +15,23 @@ import magmath as mm
 from magmath.bench.peer_processes import SystemProcesses
 from magmath.data import Dataset
 from magmath.errors import MissingDataError
-from magmath.reproduce import Options, image_task, shm_cifar10
+from magmath.reproduce import (
+    Options,
+    image_task,
+    shm_cifar10,
+    shm_cifar10_findings,
+    shm_cifar10_training,
+)
 from magmath.reproduce.ddp import DdpRun
 from magmath.reproduce.image_task import ImageTask
 from magmath.reproduce.section import Finding, Plot, Table
-from magmath.reproduce.shm_cifar10 import (
+from magmath.reproduce.shm_cifar10 import run
+from magmath.reproduce.shm_cifar10_training import (
     STAGES,
     WORKERS,
     CifarProblem,
     CifarRun,
     problem_of,
-    run,
     train,
     train_peer,
 )
@@ -39,7 +45,7 @@ def test_the_reduced_form_runs_on_every_number_of_workers(monkeypatch: pytest.Mo
     problem = small(mm.data.load("digits"), 4000)
     monkeypatch.setattr(shm_cifar10, "problem_of", lambda options: problem)
     monkeypatch.setattr(mm, "init", partial(mm.init, launcher="threads"))
-    monkeypatch.setattr(shm_cifar10, "WARM_SECONDS", 0.1)
+    monkeypatch.setattr(shm_cifar10_training, "WARM_SECONDS", 0.1)
     section = run(Options(quick=True, peers=("none",)))
     results, stages = section.of_kind(Table)
     assert [row[0] for row in results.rows] == list(WORKERS)
@@ -67,8 +73,8 @@ def test_the_reduced_form_runs_on_every_number_of_workers(monkeypatch: pytest.Mo
 def test_ddp_has_the_same_losses_on_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """On two processes, with a last batch that is smaller and odd."""
     monkeypatch.setattr(mm, "init", partial(mm.init, launcher="threads"))
-    monkeypatch.setattr(shm_cifar10, "REPEATS", 1)
-    monkeypatch.setattr(shm_cifar10, "WARM_SECONDS", 0.1)
+    monkeypatch.setattr(shm_cifar10_training, "REPEATS", 1)
+    monkeypatch.setattr(shm_cifar10_training, "WARM_SECONDS", 0.1)
     digits = mm.data.load("digits")
     part = replace(
         digits, train_images=digits.train_images[:333], train_labels=digits.train_labels[:333]
@@ -79,11 +85,11 @@ def test_ddp_has_the_same_losses_on_the_same_batches(monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(theirs.accuracies, ours.accuracies, atol=0.01)
     assert theirs.seconds == sorted(theirs.seconds)
     runs, peers = {2: ours}, {2: theirs}
-    same = shm_cifar10._same_losses(runs, peers)
+    same = shm_cifar10_findings._same_losses(runs, peers)
     assert same.agrees
     wrong = {2: replace(theirs, losses=[2 * loss for loss in theirs.losses])}
-    assert not shm_cifar10._same_losses(runs, wrong).agrees
-    assert shm_cifar10._peer_speed(runs, {2: replace(theirs, seconds=[1e3])}).agrees
+    assert not shm_cifar10_findings._same_losses(runs, wrong).agrees
+    assert shm_cifar10_findings._peer_speed(runs, {2: replace(theirs, seconds=[1e3])}).agrees
     assert len(shm_cifar10._peer_table(runs, peers).rows) == 1
 
 
@@ -99,7 +105,7 @@ def test_losses_that_part_after_the_first_epoch_are_explained() -> None:
     def compared(first: float, second: float) -> Finding:
         last = {1: first, 8: second}
         peers = {w: DdpRun([1.0, 1.0], [2.0, loss], [0.5, 0.5]) for w, loss in last.items()}
-        return shm_cifar10._same_losses(runs, peers)
+        return shm_cifar10_findings._same_losses(runs, peers)
 
     same, parted = compared(0.501, 0.9), compared(0.5, 0.6)
     assert same.agrees
@@ -112,12 +118,12 @@ def test_losses_that_part_after_the_first_epoch_are_explained() -> None:
 def test_the_numbers_of_workers_with_which_ddp_is_faster_are_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(shm_cifar10, "processor_count", lambda: 2)
+    monkeypatch.setattr(shm_cifar10_findings, "processor_count", lambda: 2)
     runs = {workers: constant_run(2.0, [1.0]) for workers in WORKERS}
 
     def reason(*faster: int) -> str:
         peers = {w: DdpRun([1.0 if w in faster else 3.0], [1.0], [0.5]) for w in WORKERS}
-        found = shm_cifar10._peer_speed(runs, peers)
+        found = shm_cifar10_findings._peer_speed(runs, peers)
         assert found.agrees is (not faster)
         return found.reason
 
@@ -151,7 +157,7 @@ def test_an_interrupt_ends_the_processes_of_ddp(
 
 
 def finding(runs: dict[int, CifarRun], start: str) -> Finding:
-    (found,) = [f for f in shm_cifar10._findings(runs) if f.statement.startswith(start)]
+    (found,) = [f for f in shm_cifar10_findings.findings(runs, {}) if f.statement.startswith(start)]
     return found
 
 

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,7 +23,7 @@ import torch
 import magmath as mm
 from magmath.bench.operation_calibration import operation_rates
 from magmath.core.cpu import cpu_name
-from magmath.cost import DEFAULT_MACHINE, GemmRate, Level, Link, Machine, OperationRate
+from magmath.cost import DEFAULT_MACHINE, GemmRate, Level, Link, Machine
 from magmath.engine import session
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport.processes import ProcessTransport
@@ -41,47 +41,61 @@ _CHAINS: Final = (4, 36)  # moves of a program whose barriers are measured
 
 Report = Callable[[str], None]
 """Receives the name of each constant before it is measured."""
-STEPS: Final = (
-    "matrix products",
-    "memory",
-    "element-wise operations",
-    "operations on one thread",
-    "operations on all threads",
-    "contention",
-    "shared memory",
-    "messages",
-)
 
 
 def calibrate(report: Report) -> Machine:
     """Return the machine with all constants that can be measured; a current pool is shut down."""
-    machine = replace(DEFAULT_MACHINE, source=cpu_name(), memory=_memory_of_a_worker())
-    report(STEPS[0])
-    machine = replace(machine, gemm=tuple(_gemm_rates()))
-    report(STEPS[1])
-    bandwidth = _bandwidth(1)
-    host = max(
-        bandwidth, _bandwidth(_processors())
-    )  # a busy machine must not seem slower by threads
-    machine = replace(machine, bandwidth=bandwidth, host_bandwidth=host)
-    report(STEPS[2])
-    machine = _with_elementwise(machine)
     mm.shutdown()
-    rates: list[OperationRate] = []
-    for step, threads in zip(STEPS[3:5], sorted({1, _processors()}), strict=False):
-        report(step)
-        rates += operation_rates(machine, threads)
-    machine = replace(machine, operations=tuple(rates), cache=_cache_bytes())
-    report(STEPS[5])
-    machine = replace(machine, crowding=_contention(), crowded_barrier=_crowded_barrier(machine))
-    report(STEPS[6])
+    machine = replace(DEFAULT_MACHINE, source=cpu_name(), memory=_memory_of_a_worker())
+    for name, with_constants in STEPS.items():
+        report(name)
+        machine = with_constants(machine)
+    return machine
+
+
+def _with_products(machine: Machine) -> Machine:
+    """Return the machine with the speeds of matrix products."""
+    return replace(machine, gemm=tuple(_gemm_rates()))
+
+
+def _with_memory(machine: Machine) -> Machine:
+    """Return the machine with the bandwidths of its memory and the size of its last cache."""
+    bandwidth = _bandwidth(1)
+    all_threads = _bandwidth(_processors())  # which a busy machine must not make seem slower
+    return replace(
+        machine,
+        bandwidth=bandwidth,
+        host_bandwidth=max(bandwidth, all_threads),
+        cache=_cache_bytes(),
+    )
+
+
+def _with_operations_on_one_thread(machine: Machine) -> Machine:
+    return replace(machine, operations=tuple(operation_rates(machine, 1)))
+
+
+def _with_operations_on_all_threads(machine: Machine) -> Machine:
+    threads = _processors()
+    rates = operation_rates(machine, threads) if threads > 1 else ()
+    return replace(machine, operations=(*machine.operations, *rates))
+
+
+def _with_contention(machine: Machine) -> Machine:
+    """Return the machine with the times of workers that share its processors."""
+    return replace(machine, crowding=_contention(), crowded_barrier=_crowded_barrier(machine))
+
+
+def _with_shared_memory(machine: Machine) -> Machine:
+    """Return the machine with the link between workers that share memory."""
     with mm.init(workers=2, device="cpu"):
         shared = _link(machine.shared)
-        level = Level("host", 0, shared.bandwidth, max(shared.barrier, shared.latency))
-        machine = replace(
-            machine, shared=shared, levels=(level,), control_seconds=_control_seconds()
-        )
-    report(STEPS[7])
+        control_seconds = _control_seconds()
+    level = Level("host", 0, shared.bandwidth, max(shared.barrier, shared.latency))
+    return replace(machine, shared=shared, levels=(level,), control_seconds=control_seconds)
+
+
+def _with_messages(machine: Machine) -> Machine:
+    """Return the machine with the link between workers that exchange messages."""
     command = (sys.executable, "-m", "magmath.bench.simulated_network", "host")
     session.set_current_pool(
         Pool(ProcessTransport(2, WorkerOptions("cpu", 1), worker_command=command))
@@ -104,9 +118,9 @@ def _memory_of_a_worker() -> float:
 def _cache_bytes() -> float:
     """Return the bytes of the last cache; the default where the system does not tell."""
     for name in ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"):
-        found = os.sysconf(name) if name in os.sysconf_names else 0
-        if found > 0:
-            return float(found)
+        size = os.sysconf(name) if name in os.sysconf_names else 0
+        if size > 0:
+            return float(size)
     return DEFAULT_MACHINE.cache
 
 
@@ -115,23 +129,20 @@ def _contention() -> float:
     processors = _processors()
     a = torch.ones((_CROWDED_EXTENT, _CROWDED_EXTENT))
 
-    def seconds(end: float) -> list[float]:
-        out, found = torch.empty_like(a), []
+    def product_seconds(end: float) -> float:
+        """Return the tenth percentile of repeated products: other programs only add time."""
+        out, seconds = torch.empty_like(a), []
         while time.perf_counter() < end:
             start = time.perf_counter()
             torch.mm(a, a, out=out)
-            found.append(time.perf_counter() - start)
-        return found
-
-    def quick(found: list[float]) -> float:  # other programs only add time
-        return sorted(found)[len(found) // 10]
+            seconds.append(time.perf_counter() - start)
+        return sorted(seconds)[len(seconds) // 10]
 
     with _threads(1), ThreadPoolExecutor(processors) as pool:
-        alone = quick(seconds(time.perf_counter() + _ROUND_SECONDS))
+        alone = product_seconds(time.perf_counter() + _ROUND_SECONDS)
         end = time.perf_counter() + 2 * _ROUND_SECONDS
-        crowded = [
-            quick(f.result()) for f in [pool.submit(seconds, end) for _ in range(processors)]
-        ]
+        runs = [pool.submit(product_seconds, end) for _ in range(processors)]
+        crowded = [run.result() for run in runs]
     return max(1.0, sum(crowded) / len(crowded) / alone)
 
 
@@ -260,19 +271,19 @@ def _link(default: Link) -> Link:
 def _move_seconds(shape: tuple[int, int]) -> dict[str, float]:
     """Return the least seconds of a move of a float32 array, and of a barrier where there are
     any."""
-    found: dict[str, float] = {}
+    least: dict[str, float] = {}
     for number in range(_MOVES):
         rows = mm.full(shape, float(number), dtype=mm.float32, layout=mm.Layout.split(0))
         mm.evaluate(rows)
         with mm.profile() as profile:
             columns = rows.redistribute(mm.Layout.split(1))
             mm.evaluate((columns + 1.0).redistribute(mm.Layout.split(0)))  # a barrier in between
-        for run in profile.runs:
-            for step in run.instructions:
+        steps = [step for run in profile.runs for step in run.instructions]
+        for step in steps:
+            if step.measured is not None:
                 kind = "barrier" if step.operation == "barrier" else "move"
-                if step.measured is not None:
-                    found[kind] = min(step.measured, found.get(kind, step.measured))
-    return found
+                least[kind] = min(step.measured, least.get(kind, step.measured))
+    return least
 
 
 def _control_seconds() -> float:
@@ -281,3 +292,16 @@ def _control_seconds() -> float:
     add = mm.compile(lambda x: mm.sum(x + 1))
     x: Any = mm.ones(2)
     return _best(lambda: float(add(x)))
+
+
+STEPS: Final[Mapping[str, Callable[[Machine], Machine]]] = {
+    "matrix products": _with_products,
+    "memory": _with_memory,
+    "element-wise operations": _with_elementwise,
+    "operations on one thread": _with_operations_on_one_thread,
+    "operations on all threads": _with_operations_on_all_threads,
+    "contention": _with_contention,
+    "shared memory": _with_shared_memory,
+    "messages": _with_messages,
+}
+"""The steps of a calibration; each adds constants to a machine."""

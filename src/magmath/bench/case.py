@@ -13,6 +13,9 @@ from typing import Any, Literal, final
 # Losses after one epoch from the same weights differ by rounding, which training grows.
 LOSS_TOLERANCE = 0.01
 
+PEERS = "magmath.bench.peers"
+"""The package of the contestants of other frameworks."""
+
 Parameters = dict[str, Any]
 Plot = Literal["rates", "ratios and growth", "simulation"]
 

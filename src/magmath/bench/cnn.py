@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple, final
 
 from magmath.bench.case import (
+    PEERS,
     Bench,
     Case,
     Comparison,
@@ -16,19 +17,35 @@ from magmath.bench.case import (
 
 Purpose = Literal["train", "infer"]
 
-PEERS = "magmath.bench.peers"
 OWN = "magmath.bench.contestants.networks:compiled"
-# network, title, batch, image size, steps of a round, mark
-NETWORKS = [
-    ("alexnet_cifar", "AlexNet-CIFAR", 128, 32, 4, 1.6),
-    ("alexnet", "AlexNet", 32, 224, 2, 1.6),
-    ("vgg16", "VGG-16", 8, 224, 1, 1.6),
-    ("googlenet", "GoogLeNet", 16, 224, 2, 1.3),
-    ("inception_v3", "Inception v3", 16, 299, 1, 1.3),
-    ("resnet50", "ResNet-50", 16, 224, 1, 1.3),
-    ("mobilenet_v2", "MobileNet v2", 16, 224, 1, 1.3),
-    ("resnet18", "ResNet-18, 32×32", 128, 32, 1, 1.3),
-]
+
+
+@final
+class TrainedNetwork(NamedTuple):
+    """A network of the zoo, the batch and the size of its images, the steps of a round of training,
+    and the mark of its speed."""
+
+    network: str
+    title: str
+    batch: int
+    size: int
+    steps: int
+    mark: float
+
+
+NETWORKS = {
+    row.network: row
+    for row in (
+        TrainedNetwork("alexnet_cifar", "AlexNet-CIFAR", 128, 32, 4, 1.6),
+        TrainedNetwork("alexnet", "AlexNet", 32, 224, 2, 1.6),
+        TrainedNetwork("vgg16", "VGG-16", 8, 224, 1, 1.6),
+        TrainedNetwork("googlenet", "GoogLeNet", 16, 224, 2, 1.3),
+        TrainedNetwork("inception_v3", "Inception v3", 16, 299, 1, 1.3),
+        TrainedNetwork("resnet50", "ResNet-50", 16, 224, 1, 1.3),
+        TrainedNetwork("mobilenet_v2", "MobileNet v2", 16, 224, 1, 1.3),
+        TrainedNetwork("resnet18", "ResNet-18, 32×32", 128, 32, 1, 1.3),
+    )
+}
 QUICK = ("alexnet_cifar", "resnet18")
 QUICK_BATCH = 16
 IMAGES_OF_ROUND = 32
@@ -41,31 +58,54 @@ def network_cases(
     options: RunOptions, purpose: Purpose = "train", batches: tuple[int, ...] = ()
 ) -> list[Case]:
     """Return the cases: all networks with their own batch sizes, or with each of `batches`."""
-    cases = []
-    for x, (network, title, batch, size, steps, _) in enumerate(NETWORKS):
-        if options.quick and network not in QUICK:
-            continue
-        for count in batches or (min(batch, QUICK_BATCH) if options.quick else batch,):
-            calls = steps * max(1, IMAGES_OF_ROUND // count) if batches else steps
-            cases.append(
-                Case(
-                    name=f"{title}, batch {count}",
-                    parameters={
-                        "network": network,
-                        "batch": count,
-                        "size": size,
-                        "epochs": calls,
-                        "purpose": purpose,
-                        "workers": 0,
-                        "device": options.device,
-                    },
-                    work=count * calls,
-                    unit="images/s",
-                    group=f"batch {count}" if batches else "training",
-                    x=x,
-                )
-            )
-    return cases
+    return [
+        network_case(
+            row,
+            options,
+            purpose,
+            batch=batch,
+            calls=row.steps * (max(1, IMAGES_OF_ROUND // batch) if batches else 1),
+            group=f"batch {batch}" if batches else "training",
+            x=x,
+        )
+        for x, row in enumerate(NETWORKS.values())
+        if not options.quick or row.network in QUICK
+        for batch in batches or (batch_of(row, options),)
+    ]
+
+
+def batch_of(row: TrainedNetwork, options: RunOptions) -> int:
+    """Return the batch of a network in training."""
+    return min(row.batch, QUICK_BATCH) if options.quick else row.batch
+
+
+def network_case(
+    row: TrainedNetwork,
+    options: RunOptions,
+    purpose: Purpose,
+    *,
+    batch: int,
+    calls: int,
+    group: str,
+    x: int,
+) -> Case:
+    """Return the case of a network whose round has a number of calls."""
+    return Case(
+        name=f"{row.title}, batch {batch}",
+        parameters={
+            "network": row.network,
+            "batch": batch,
+            "size": row.size,
+            "epochs": calls,
+            "purpose": purpose,
+            "workers": 0,
+            "device": options.device,
+        },
+        work=batch * calls,
+        unit="images/s",
+        group=group,
+        x=x,
+    )
 
 
 def network_systems() -> list[System]:
@@ -87,8 +127,7 @@ def network_systems() -> list[System]:
 
 
 def _mark(case: Case) -> float | None:
-    marks = {network: mark for network, _, _, _, _, mark in NETWORKS}
-    return marks[case.parameters["network"]]
+    return NETWORKS[case.parameters["network"]].mark
 
 
 def _comparisons(options: RunOptions) -> list[Comparison]:

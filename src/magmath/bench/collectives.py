@@ -3,8 +3,7 @@ gloo."""
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
-from magmath.bench.layers import PEERS
+from magmath.bench.case import PEERS, Bench, Case, Comparison, RunOptions, System
 
 OPERATIONS = ("allreduce", "allgather", "reduce_scatter", "all_to_all")
 SIZES = [4 * 2**10, 32 * 2**10, 256 * 2**10, 2**20, 4 * 2**20, 16 * 2**20, 64 * 2**20]

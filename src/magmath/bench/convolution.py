@@ -3,34 +3,53 @@ against oneDNN through torch."""
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
-from magmath.bench.layers import PEERS
+from typing import NamedTuple, final
+
+from magmath.bench.case import PEERS, Bench, Case, Comparison, RunOptions, System, constant_mark
 
 ORDERS = ("NCHW", "channels-last")
 PASSES = ("forward", "data", "filter")
-# (channels, outputs, extent of the image, stride), padding 1
+
+
+@final
+class FilterShape(NamedTuple):
+    """The channels and outputs of a 3×3 convolution with padding 1, the extent of its image, and
+    its stride."""
+
+    channels: int
+    outputs: int
+    extent: int
+    stride: int = 1
+
+
 VGG16 = [
-    (3, 64, 224, 1),
-    (64, 64, 224, 1),
-    (64, 128, 112, 1),
-    (128, 128, 112, 1),
-    (128, 256, 56, 1),
-    (256, 256, 56, 1),
-    (256, 512, 28, 1),
-    (512, 512, 28, 1),
-    (512, 512, 14, 1),
+    FilterShape(3, 64, 224),
+    FilterShape(64, 64, 224),
+    FilterShape(64, 128, 112),
+    FilterShape(128, 128, 112),
+    FilterShape(128, 256, 56),
+    FilterShape(256, 256, 56),
+    FilterShape(256, 512, 28),
+    FilterShape(512, 512, 28),
+    FilterShape(512, 512, 14),
 ]
 RESNET18 = [
-    (64, 64, 56, 1),
-    (64, 128, 56, 2),
-    (128, 128, 28, 1),
-    (128, 256, 28, 2),
-    (256, 256, 14, 1),
-    (256, 512, 14, 2),
-    (512, 512, 7, 1),
+    FilterShape(64, 64, 56),
+    FilterShape(64, 128, 56, stride=2),
+    FilterShape(128, 128, 28),
+    FilterShape(128, 256, 28, stride=2),
+    FilterShape(256, 256, 14),
+    FilterShape(256, 512, 14, stride=2),
+    FilterShape(512, 512, 7),
 ]
-RESNET50 = [(128, 128, 56, 2), (256, 256, 28, 2), (512, 512, 14, 2)]  # the others are ResNet-18's
-QUICK = [(64, 64, 56, 1), (128, 128, 28, 1), (128, 256, 28, 2), (512, 512, 7, 1)]
+RESNET50 = [FilterShape(n, n, extent, stride=2) for n, extent in ((128, 56), (256, 28), (512, 14))]
+"""Those that ResNet-18 does not have."""
+QUICK = [
+    FilterShape(64, 64, 56),
+    FilterShape(128, 128, 28),
+    FilterShape(128, 256, 28, stride=2),
+    FilterShape(512, 512, 7),
+]
 BATCH, QUICK_BATCH = 16, 4
 FLOPS_PER_ROUND = 2e10
 
@@ -38,19 +57,18 @@ FLOPS_PER_ROUND = 2e10
 def _cases(options: RunOptions) -> list[Case]:
     shapes = QUICK if options.quick else [*VGG16, *RESNET18, *RESNET50]
     batch = QUICK_BATCH if options.quick else BATCH
-    return [_case(batch, *shape, direction) for shape in shapes for direction in PASSES]
+    return [_case(batch, shape, direction) for shape in shapes for direction in PASSES]
 
 
-def _case(
-    batch: int, channels: int, outputs: int, extent: int, stride: int, direction: str
-) -> Case:
+def _case(batch: int, shape: FilterShape, direction: str) -> Case:
+    channels, outputs, extent, stride = shape
     flops = 18.0 * batch * channels * outputs * (extent // stride) ** 2
     repeats = max(1, round(FLOPS_PER_ROUND / flops))
     step = f", stride {stride}" if stride > 1 else ""
     return Case(
         name=f"{channels}→{outputs} at {extent}×{extent}{step}, {direction}",
         parameters={
-            "shape": [batch, channels, outputs, extent, stride],
+            "shape": [batch, *shape],
             "direction": direction,
             "repeats": repeats,
         },

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
-from magmath.bench.layers import PEERS
+from magmath.bench.case import PEERS, Bench, Case, Comparison, RunOptions, System
 
 OWN = "magmath.bench.contestants.elementwise"
 LONG, SHORT = 10_000_000, 1024

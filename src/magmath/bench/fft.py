@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import math
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
-from magmath.bench.layers import PEERS
+from magmath.bench.case import PEERS, Bench, Case, Comparison, RunOptions, System, constant_mark
 
 BATCH, PLANE, CUBE, LINE = (4096, 4096), (4096, 4096), (256, 256, 256), (1 << 24,)
 ROUND_FLOPS = 4e9  # at least, of a round

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
-from magmath.bench.layers import PEERS
+from magmath.bench.case import PEERS, Bench, Case, Comparison, RunOptions, System, constant_mark
 
 LAYOUTS = ("rows", "columns", "whole", "cyclic")
 CUBE = (4096, 4096, 4096)

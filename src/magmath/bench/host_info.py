@@ -31,18 +31,18 @@ TUNING_PREFIXES = (
 def describe(device: str = "cpu") -> dict[str, str | int]:
     """Return processor, usable cores, memory in bytes, operating system and Python version; the
     name of the first GPU too for the device "cuda"."""
-    found: dict[str, str | int] = {}
+    gpu: dict[str, str | int] = {}
     if device == "cuda":
         import torch
 
-        found["gpu"] = torch.cuda.get_device_name(0)
+        gpu["gpu"] = torch.cuda.get_device_name(0)
     return {
         "cpu": cpu_name(),
         "cores": processor_count(),
         "memory": memory()["total"],
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
-        **found,
+        **gpu,
     }
 
 
@@ -79,12 +79,12 @@ def source_commit() -> str | None:
 
 def _git(folder: str, *arguments: str) -> str | None:
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", folder, *arguments], capture_output=True, text=True, timeout=10
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    return result.stdout.strip() if result.returncode == 0 else None
 
 
 def _fields(file: Path) -> dict[str, str]:

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark, on_cpu
-from magmath.bench.cnn import PEERS, PYTORCH, network_cases, network_systems
+from magmath.bench.case import (
+    PEERS,
+    Bench,
+    Case,
+    Comparison,
+    RunOptions,
+    System,
+    constant_mark,
+    on_cpu,
+)
+from magmath.bench.cnn import PYTORCH, network_cases, network_systems
 
 BATCHES = (1, 16)
 

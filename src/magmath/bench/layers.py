@@ -3,20 +3,40 @@ TensorFlow."""
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark, on_cpu
+from typing import NamedTuple, final
 
-PEERS = "magmath.bench.peers"
-# (batch, width, layers, images)
+from magmath.bench.case import (
+    PEERS,
+    Bench,
+    Case,
+    Comparison,
+    RunOptions,
+    System,
+    constant_mark,
+    on_cpu,
+)
+
+
+@final
+class MlpShape(NamedTuple):
+    """The batch, the width and number of the hidden layers, and the images of an epoch."""
+
+    batch: int
+    width: int
+    layers: int
+    images: int
+
+
 SHAPES = [
-    (100, 528, 1, 6400),
-    (100, 528, 2, 6400),
-    (100, 528, 4, 6400),
-    (100, 528, 8, 6400),
-    (100, 528, 16, 6400),
-    (32, 128, 8, 6400),
-    (1000, 528, 4, 8000),
+    MlpShape(100, 528, 1, 6400),
+    MlpShape(100, 528, 2, 6400),
+    MlpShape(100, 528, 4, 6400),
+    MlpShape(100, 528, 8, 6400),
+    MlpShape(100, 528, 16, 6400),
+    MlpShape(32, 128, 8, 6400),
+    MlpShape(1000, 528, 4, 8000),
 ]
-QUICK = [(100, 528, 4, 6400), (32, 128, 8, 6400)]
+QUICK = [MlpShape(100, 528, 4, 6400), MlpShape(32, 128, 8, 6400)]
 # A round should last about as long for a small network as for a large one.
 FLOPS_PER_ROUND = 4e10
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
-from magmath.bench.layers import PEERS
+from magmath.bench.case import PEERS, Bench, Case, Comparison, RunOptions, System
 
 FUNCTIONS = ("cholesky", "qr", "solve", "eigh", "svd", "inv", "det")
 SIZES = (1000, 2000, 4000)

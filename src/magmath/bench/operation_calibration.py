@@ -143,15 +143,19 @@ class Sample(NamedTuple):
 
 def operation_rates(machine: Machine, threads: int) -> Iterator[OperationRate]:
     """Yield the rates of operations in an inline worker with this number of threads."""
-    found: list[dict[str, list[Sample]]] = []
     with mm.init(workers=0, device="cpu", threads=threads):
-        for size, rows in zip(SIZES, MATRICES, strict=True):
-            samples: dict[str, list[Sample]] = defaultdict(list)
-            for work in _expressions(size, rows):
-                for name, sample in _samples(work):
-                    samples[name].append(sample)
-            found.append(samples)
-    yield from _rates(found, machine.call_seconds, threads)
+        sizes = zip(SIZES, MATRICES, strict=True)
+        samples_of_sizes = [_samples_of_size(size, rows) for size, rows in sizes]
+    yield from _rates(samples_of_sizes, machine.call_seconds, threads)
+
+
+def _samples_of_size(size: int, rows: int) -> dict[str, list[Sample]]:
+    """Return the samples of all expressions by the names of their operations."""
+    samples: dict[str, list[Sample]] = defaultdict(list)
+    for work in _expressions(size, rows):
+        for name, sample in _samples(work):
+            samples[name].append(sample)
+    return samples
 
 
 def _expressions(size: int, rows: int) -> Iterator[Callable[[], Any]]:
@@ -206,24 +210,24 @@ def _arrays(result: Any) -> list[Any]:
 
 
 def _rates(
-    found: Iterable[Mapping[str, list[Sample]]], call: float, threads: int
+    samples_of_sizes: Iterable[Mapping[str, list[Sample]]], call: float, threads: int
 ) -> Iterator[OperationRate]:
     """Yield the rates that follow from the samples of small and of larger operands."""
-    small, *larger = found
+    small, *larger = samples_of_sizes
     for name in sorted({name for samples in larger for name in samples} & small.keys()):
         if name == PRODUCT:
             continue
-        fixed = max(0.0, min([one.seconds for one in small[name]]) - call)
+        fixed = max(0.0, min([sample.seconds for sample in small[name]]) - call)
         speeds = [_speed(samples.get(name, []), fixed + call) for samples in larger]
-        known = sorted({one for one in speeds if one is not None})
+        known = sorted({speed for speed in speeds if speed is not None})
         yield OperationRate(name, threads, fixed, tuple(known))
 
 
 def _speed(samples: list[Sample], fixed: float) -> tuple[float, float] | None:
     """Return the medians of the touched bytes and of the seconds per unit of work; None without
     work."""
-    found = [one for one in samples if one.work > 0 and one.nbytes >= MIN_BYTES]
-    if not found:
+    large = [sample for sample in samples if sample.work > 0 and sample.nbytes >= MIN_BYTES]
+    if not large:
         return None
-    each = [max(0.0, one.seconds - fixed) / one.work for one in found]
-    return median([one.nbytes for one in found]), median(each)
+    each = [max(0.0, sample.seconds - fixed) / sample.work for sample in large]
+    return median([sample.nbytes for sample in large]), median(each)

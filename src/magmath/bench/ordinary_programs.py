@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from magmath.bench import programs
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
-from magmath.bench.layers import PEERS
+from magmath.bench.case import PEERS, Bench, Case, Comparison, RunOptions, System
 
 OWN = "magmath.bench.contestants.programs:program"
 BYTES = {"small": 100e3, "middle": 10e6, "large": 400e6}

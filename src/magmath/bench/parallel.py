@@ -9,45 +9,45 @@ from __future__ import annotations
 
 from typing import Any
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
-from magmath.bench.cnn import QUICK_BATCH
-from magmath.bench.layers import PEERS, training_case
+from magmath.bench.case import (
+    PEERS,
+    Bench,
+    Case,
+    Comparison,
+    RunOptions,
+    System,
+    constant_mark,
+)
+from magmath.bench.cnn import NETWORKS, batch_of, network_case
+from magmath.bench.layers import MlpShape, training_case
 
-# (batch, width, layers, images), the batch is the total over all workers
-SHAPES = [(100, 528, 4, 6400), (256, 1024, 4, 6400), (100, 528, 16, 6400), (32, 128, 8, 6400)]
-# network, title, batch, image size, steps of a round
-NETWORKS = [
-    ("alexnet_cifar", "AlexNet-CIFAR", 128, 32, 4),
-    ("resnet18", "ResNet-18, 32×32", 128, 32, 1),
+SHAPES = [
+    MlpShape(100, 528, 4, 6400),
+    MlpShape(256, 1024, 4, 6400),
+    MlpShape(100, 528, 16, 6400),
+    MlpShape(32, 128, 8, 6400),
 ]
+"""The batches are the totals over all workers."""
+IMAGE_NETWORKS = ("alexnet_cifar", "resnet18")
 OWN = "magmath.bench.contestants.strategies:train"
 
 
 def strategy_cases(options: RunOptions) -> list[Case]:
     """Return the MLPs and the networks of images."""
     mlps = [training_case(*shape) for shape in SHAPES[: 2 if options.quick else None]]
-    return [*mlps, *[_network_case(x, *one, options) for x, one in enumerate(NETWORKS)]]
-
-
-def _network_case(
-    x: int, network: str, title: str, batch: int, size: int, steps: int, options: RunOptions
-) -> Case:
-    count = QUICK_BATCH if options.quick else batch
-    return Case(
-        name=f"{title}, batch {count}",
-        parameters={
-            "network": network,
-            "batch": count,
-            "size": size,
-            "epochs": steps,
-            "workers": 0,
-            "device": "cpu",
-        },
-        work=count * steps,
-        unit="images/s",
-        group="images",
-        x=x,
-    )
+    networks = [
+        network_case(
+            row,
+            options,
+            "train",
+            batch=batch_of(row, options),
+            calls=row.steps,
+            group="images",
+            x=x,
+        )
+        for x, row in enumerate(NETWORKS[name] for name in IMAGE_NETWORKS)
+    ]
+    return [*mlps, *networks]
 
 
 def _only_mlps(case: Case) -> str:

@@ -8,6 +8,8 @@ is a system of its own: all passes, under a limit of three quarters of the memor
 
 from __future__ import annotations
 
+from typing import NamedTuple, final
+
 from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
 from magmath.core.optional_passes import (
     EPILOGUES,
@@ -29,23 +31,44 @@ OMITTED = (
 )  # fmt: skip
 NO_SEGMENTS = {COMPILE_AFTER.name: "inf"}
 
-# network of the zoo, title, image shape, batches of training and inference, calls of a round
+
+@final
+class WholeNetwork(NamedTuple):
+    """A network of the zoo, and for training and inference the batch and the calls of a round."""
+
+    network: str
+    title: str
+    image: tuple[int, int, int]
+    training: tuple[int, int]
+    inference: tuple[int, int]
+
+
 NETWORKS = [
-    ("resnet18", "ResNet-18", (3, 32, 32), (16, 1), (1, 8)),
-    ("vgg16", "VGG-16, 32×32", (3, 32, 32), (16, 1), (1, 8)),
-    ("lenet5", "LeNet-5", (1, 28, 28), (128, 128), (16, 64)),
-    ("mlp", "MLP", (1, 28, 28), (128, 128), (64, 256)),
+    WholeNetwork("resnet18", "ResNet-18", (3, 32, 32), (16, 1), (1, 8)),
+    WholeNetwork("vgg16", "VGG-16, 32×32", (3, 32, 32), (16, 1), (1, 8)),
+    WholeNetwork("lenet5", "LeNet-5", (1, 28, 28), (128, 16), (128, 64)),
+    WholeNetwork("mlp", "MLP", (1, 28, 28), (128, 64), (128, 256)),
 ]
 QUICK = ("lenet5",)
 LIMITED_NETWORKS = ("resnet18",)
-# part (`contestants/passes.py`), title, calls of a round
+
+
+@final
+class NetworkPart(NamedTuple):
+    """A part of `contestants/passes.py`, and the calls of a round."""
+
+    part: str
+    title: str
+    calls: int
+
+
 PARTS = [
-    ("convolution", "convolution, bias, relu", 4),
-    ("normalization", "batch normalization, residual, relu", 4),
-    ("normalization_gradient", "gradient of it", 2),
-    ("pooling_gradient", "gradient of relu and pooling", 2),
-    ("cross_entropy_gradient", "gradient of softmax and cross-entropy", 4),
-    ("adam", "update of 10⁷ parameters by Adam", 2),
+    NetworkPart("convolution", "convolution, bias, relu", 4),
+    NetworkPart("normalization", "batch normalization, residual, relu", 4),
+    NetworkPart("normalization_gradient", "gradient of it", 2),
+    NetworkPart("pooling_gradient", "gradient of relu and pooling", 2),
+    NetworkPart("cross_entropy_gradient", "gradient of softmax and cross-entropy", 4),
+    NetworkPart("adam", "update of 10⁷ parameters by Adam", 2),
 ]
 
 
@@ -54,32 +77,34 @@ def _cases(options: RunOptions) -> list[Case]:
 
 
 def _network_cases(options: RunOptions) -> list[Case]:
+    networks = [row for row in NETWORKS if not options.quick or row.network in QUICK]
     return [
-        Case(
-            name=f"{title}, {purpose}, batch {batch}",
-            parameters={
-                "network": network,
-                "image": image,
-                "purpose": purpose,
-                "batch": batch,
-                "repeats": repeats,
-            },
-            work=float(repeats),
-            unit="s",
-            group=purpose,
-            x=x,
-        )
-        for purpose, which in (("training", 0), ("inference", 1))
-        for x, (network, title, image, batches, calls) in enumerate(NETWORKS)
-        if not options.quick or network in QUICK
-        for batch, repeats in [(batches[which], calls[which])]
+        *[_network_case(row, "training", *row.training, x) for x, row in enumerate(networks)],
+        *[_network_case(row, "inference", *row.inference, x) for x, row in enumerate(networks)],
     ]
+
+
+def _network_case(row: WholeNetwork, purpose: str, batch: int, calls: int, x: int) -> Case:
+    return Case(
+        name=f"{row.title}, {purpose}, batch {batch}",
+        parameters={
+            "network": row.network,
+            "image": row.image,
+            "purpose": purpose,
+            "batch": batch,
+            "repeats": calls,
+        },
+        work=float(calls),
+        unit="s",
+        group=purpose,
+        x=x,
+    )
 
 
 def _part_cases() -> list[Case]:
     return [
-        Case(title, {"part": part, "repeats": calls}, float(calls), "s", "parts", x)
-        for x, (part, title, calls) in enumerate(PARTS)
+        Case(row.title, {"part": row.part, "repeats": row.calls}, float(row.calls), "s", "parts", x)
+        for x, row in enumerate(PARTS)
     ]
 
 

@@ -252,7 +252,7 @@ class _Channel:
 def _mpiexec() -> str:
     """Return the mpiexec next to this Python, or on the path."""
     neighbour = Path(sys.executable).with_name("mpiexec")
-    found = str(neighbour) if neighbour.is_file() else shutil.which("mpiexec")
-    if found is None:
+    mpiexec = str(neighbour) if neighbour.is_file() else shutil.which("mpiexec")
+    if mpiexec is None:
         raise PeerNotInstalled("no mpiexec next to this Python or on the PATH")
-    return found
+    return mpiexec

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
-from magmath.bench.cnn import OWN, PEERS, network_cases
+from magmath.bench.case import PEERS, Bench, Case, Comparison, RunOptions, System, constant_mark
+from magmath.bench.cnn import OWN, network_cases
 
 MIXED = ("mixed-bfloat16", "mixed-float16")
 HALF = ("bfloat16", "float16")
@@ -22,11 +22,11 @@ TOLERANCE = 0.05
 
 
 def _cases(options: RunOptions) -> list[Case]:
-    cases = network_cases(options), network_cases(options, "infer", BATCHES)
+    training = network_cases(options)
+    inference = network_cases(options, "infer", BATCHES)
     return [
-        _named(case, purpose)
-        for purpose, found in zip(("training", "inference"), cases, strict=True)
-        for case in found
+        *[_named(case, "training") for case in training],
+        *[_named(case, "inference") for case in inference],
     ]
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
-from magmath.bench.layers import PEERS
+from magmath.bench.case import PEERS, Bench, Case, Comparison, RunOptions, System, constant_mark
 
 LAYOUTS = ("columns", "whole", "cyclic")
 SIDE = 8192  # 256 MB of float32

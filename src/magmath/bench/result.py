@@ -59,11 +59,30 @@ class CaseResult:
     systems: dict[str, SystemResult]
     figures: list[ComparisonResult]
 
+    @property
+    def name(self) -> str:
+        """The name of the case."""
+        return self.case.name
+
+    @property
+    def group(self) -> str:
+        """The group of the case, whose cases are in one plot."""
+        return self.case.group
+
+    @property
+    def unit(self) -> str:
+        """The unit of rates."""
+        return self.case.unit
+
+    def measured(self) -> list[str]:
+        """Return the names of the systems that have not failed."""
+        return [name for name, system in self.systems.items() if system.state == "measured"]
+
     def rate(self, name: str) -> float:
         """Return work per second by the median round; for the unit "s", the seconds per unit of
         work."""
         seconds, work = self.systems[name].median, self.case.work
-        return seconds / work if self.case.unit == "s" else work / seconds
+        return seconds / work if self.unit == "s" else work / seconds
 
     def disagreement(self) -> dict[str, float]:
         """Return the losses or checks by system if they differ by more than rounding; otherwise
@@ -129,26 +148,26 @@ class BenchResult:
     def summaries(self) -> list[RatioSummary]:
         """Return a summary of each ratio for each group in which several cases have it, and for all
         cases if there are several such groups."""
-        groups = dict.fromkeys(case.case.group for case in self.cases)
-        found = [
+        groups = dict.fromkeys(case.group for case in self.cases)
+        summaries = [
             summary
             for group in groups
-            for summary in _summaries(group, [c for c in self.cases if c.case.group == group])
+            for summary in _summaries(group, [c for c in self.cases if c.group == group])
         ]
-        several = len({summary.group for summary in found}) != 1
-        return [*found, *(_summaries("all cases", self.cases) if several else ())]
+        several = len({summary.group for summary in summaries}) != 1
+        return [*summaries, *(_summaries("all cases", self.cases) if several else ())]
 
     def raise_if_incomplete(self) -> None:
         """Raise MagmathError if a system failed or results differ; KeyboardInterrupt if the run was
         interrupted."""
         failed = [
-            f"{name} failed in {case.case.name!r}: {result.reason}"
+            f"{name} failed in {case.name!r}: {result.reason}"
             for case in self.cases
             for name, result in case.systems.items()
             if result.state == "failed"
         ]
         differing = [
-            f"results differ in {case.case.name!r}: {values}"
+            f"results differ in {case.name!r}: {values}"
             for case in self.cases
             if (values := case.disagreement())
         ]
@@ -193,7 +212,7 @@ def _summaries(group: str, cases: Iterable[CaseResult]) -> Iterator[RatioSummary
     for case in cases:
         for figure in case.figures:
             if figure.kind == "ratio":
-                ratios.setdefault(figure.title, {})[case.case.name] = figure.median
+                ratios.setdefault(figure.title, {})[case.name] = figure.median
     for title, values in ratios.items():
         if len(values) > 1:
             worst = min(values, key=values.__getitem__)

@@ -11,15 +11,22 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
+from functools import partial
+from typing import final
 
 from rich.console import Console
 
 from magmath.bench import host_info
 from magmath.bench.case import Bench, Case, RunOptions, System
-from magmath.bench.peer_processes import PeerNotInstalled, SystemFailed, SystemProcesses
+from magmath.bench.peer_processes import (
+    STOP_SECONDS,
+    PeerNotInstalled,
+    SystemFailed,
+    SystemProcesses,
+)
 from magmath.bench.result import BenchResult, CaseResult, SystemResult, compare_systems
 from magmath.errors import OptionError
 
@@ -34,33 +41,31 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
 
     The result lists systems that are not installed. A system that fails in a case is excluded from
     the rest of it; one that cannot start fails in every case. Ctrl-C ends the run: the result has
-    the completed cases and is marked as interrupted.
+    the completed cases and is marked as interrupted. Raises KeyboardInterrupt if there are none.
     """
     chosen = choose_systems(bench.systems(options), options.peers)
-    wanted = choose_cases(bench.cases(options), options.cases)
+    cases = choose_cases(bench.cases(options), options.cases)
     comparisons = bench.comparisons(options)
-    absent: dict[str, str] = {}
-    broken: dict[str, str] = {}
-    versions: dict[str, str] = {}
-    cases: list[CaseResult] = []
+    memory_runs = options.memory_runs if bench.measures_memory else 0
+    systems = _Systems(console)
+    results: list[CaseResult] = []
     interrupted = False
-    with ExitStack() as stack:
-        running: dict[str, SystemProcesses] = {}
+    with ExitStack() as after_stop, closing(systems):
         try:
-            for system, processes in _start(chosen, options, console, absent, broken):
-                stack.callback(processes.stop)
-                running[system.name] = processes
-                versions |= processes.versions
-            for case in wanted:
-                memory_runs = options.memory_runs if bench.measures_memory else 0
-                systems = _run_case(case, running, broken, options.rounds, memory_runs, console)
-                cases.append(CaseResult(case, systems, compare_systems(case, systems, comparisons)))
+            for system in chosen:
+                systems.start(system, options)
+            for case in cases:
+                measured = systems.measure(case, options.rounds, memory_runs)
+                figures = compare_systems(case, measured, comparisons)
+                results.append(CaseResult(case, measured, figures))
         except KeyboardInterrupt:
             interrupted = True
-            stack.enter_context(_ignore_interrupts())  # a second Ctrl-C would lose the measurements
-            console.print(f"interrupted: {len(cases)} cases are kept, the others end")
-            for processes in running.values():
-                processes.stop(INTERRUPTED_SECONDS)
+            # Another Ctrl-C would lose the measurements.
+            after_stop.enter_context(_ignore_interrupts())
+            console.print(f"interrupted: {len(results)} cases are kept, the others end")
+            systems.close(INTERRUPTED_SECONDS)
+    if not results:
+        raise KeyboardInterrupt
     return BenchResult(
         bench=bench.name,
         title=bench.title,
@@ -72,10 +77,10 @@ def run_bench(bench: Bench, options: RunOptions, console: Console) -> BenchResul
         commit=host_info.source_commit(),
         machine=host_info.describe(options.device),
         environment=host_info.tuning_variables(),
-        versions=versions,
-        absent=absent,
+        versions=systems.versions,
+        absent=systems.absent,
         interrupted=interrupted,
-        cases=cases,
+        cases=results,
         plot=bench.plot,
     )
 
@@ -106,39 +111,106 @@ def choose_cases(cases: list[Case], texts: tuple[str, ...]) -> list[Case]:
     chosen = [case for case in cases if not texts or any(text in case.name for text in texts)]
     if not chosen:
         names = "\n  ".join(case.name for case in cases)
-        wanted = " or ".join(map(repr, texts))
-        raise OptionError(f"bench: no case has {wanted} in its name; there are\n  {names}")
+        listed = " or ".join(map(repr, texts))
+        raise OptionError(f"bench: no case has {listed} in its name; there are\n  {names}")
     return chosen
 
 
-def _start(
-    systems: list[System],
-    options: RunOptions,
-    console: Console,
-    absent: dict[str, str],
-    broken: dict[str, str],
-) -> Iterator[tuple[System, SystemProcesses]]:
-    """Yield the started systems; record why others are absent or broken."""
-    for system in systems:
-        console.print(f"starting {system.name} …", markup=False)
+@final
+class _Systems:
+    """The started systems of a run, and why the others are absent or broken."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._running: dict[str, SystemProcesses] = {}
+        self._broken: dict[str, str] = {}
+        self.absent: dict[str, str] = {}
+        self.versions: dict[str, str] = {}
+
+    def start(self, system: System, options: RunOptions) -> None:
+        """Start a system with the first Python that has its libraries."""
+        self._console.print(f"starting {system.name} …", markup=False)
         for python in options.pythons if system.peer else (sys.executable,):
             try:
                 processes = SystemProcesses(system, python, options.device)
             except PeerNotInstalled as error:
-                _add_reason(absent, system.name, str(error))
+                _add_reason(self.absent, system.name, str(error))
             except SystemFailed as error:
-                broken.setdefault(system.name, str(error))
+                self._broken.setdefault(system.name, str(error))
             else:
-                absent.pop(system.name, None)
-                broken.pop(system.name, None)
-                yield system, processes
-                break
+                self.absent.pop(system.name, None)
+                self._broken.pop(system.name, None)
+                self._running[system.name] = processes
+                self.versions |= processes.versions
+                return
+        if system.name in self._broken:
+            self.absent.pop(system.name, None)
+            self._console.print(f"  failed: {self._broken[system.name]}", markup=False)
         else:
-            if system.name in broken:
-                absent.pop(system.name, None)
-                console.print(f"  failed: {broken[system.name]}", markup=False)
-            else:
-                console.print(f"  absent: {absent[system.name]}", markup=False)
+            self._console.print(f"  absent: {self.absent[system.name]}", markup=False)
+
+    def close(self, patience: float = STOP_SECONDS) -> None:
+        """End the processes of all systems, by force after `patience` seconds. Idempotent."""
+        for processes in reversed(self._running.values()):
+            processes.stop(patience)
+
+    def measure(self, case: Case, rounds: int, memory_runs: int) -> dict[str, SystemResult]:
+        """Return the results of all systems in a case."""
+        self._console.print(f"[bold]{case.name}[/]")
+        results = {name: self._prepare(case, p) for name, p in self._running.items()}
+        results |= {name: SystemResult("failed", reason=why) for name, why in self._broken.items()}
+        self._take_turns(results, _warm_up)
+        self._console.print("  warm-up")
+        for number in range(1, rounds + 1):
+            self._take_turns(results, _add_round)
+            self._console.print(f"  round {number} of {rounds}")
+        self._take_turns(results, _add_record)
+        for number in range(1, memory_runs + 1):
+            self._take_turns(results, partial(_add_peak, case))
+            self._console.print(f"  memory {number} of {memory_runs}")
+        return results
+
+    def _prepare(self, case: Case, processes: SystemProcesses) -> SystemResult:
+        if reason := processes.system.unsupported_reason(case):
+            return SystemResult("left out", reason=reason)
+        self._console.print(f"  preparing {processes.system.name} …", markup=False)
+        try:
+            return SystemResult("measured", record=processes.prepare(case))
+        except SystemFailed as error:
+            return SystemResult("failed", reason=str(error))
+
+    def _take_turns(
+        self,
+        results: dict[str, SystemResult],
+        step: Callable[[SystemProcesses, SystemResult], None],
+    ) -> None:
+        """Do a step with each system in turn, except those that have failed."""
+        for name, result in results.items():
+            if result.state != "measured":
+                continue
+            try:
+                step(self._running[name], result)
+            except SystemFailed as error:
+                result.state, result.reason = "failed", str(error)
+
+
+def _warm_up(processes: SystemProcesses, result: SystemResult) -> None:
+    time.sleep(PAUSE_SECONDS)
+    processes.round()
+
+
+def _add_round(processes: SystemProcesses, result: SystemResult) -> None:
+    time.sleep(PAUSE_SECONDS)
+    result.seconds.append(processes.round())
+
+
+def _add_record(processes: SystemProcesses, result: SystemResult) -> None:
+    result.record |= processes.finish()
+
+
+def _add_peak(case: Case, processes: SystemProcesses, result: SystemResult) -> None:
+    variant = result.record.get("variant", "")
+    result.peak_bytes.append(processes.peak_bytes(case, variant))
 
 
 def _add_reason(absent: dict[str, str], name: str, reason: str) -> None:
@@ -146,58 +218,3 @@ def _add_reason(absent: dict[str, str], name: str, reason: str) -> None:
     reasons = absent.get(name, "")
     if reason not in reasons:
         absent[name] = f"{reasons}; {reason}" if reasons else reason
-
-
-def _run_case(
-    case: Case,
-    running: dict[str, SystemProcesses],
-    broken: dict[str, str],
-    rounds: int,
-    memory_runs: int,
-    console: Console,
-) -> dict[str, SystemResult]:
-    console.print(f"[bold]{case.name}[/]")
-    results = {name: _prepare(case, processes, console) for name, processes in running.items()}
-    results |= {name: SystemResult("failed", reason=reason) for name, reason in broken.items()}
-    for turn in range(rounds + 1):
-        for name, result in results.items():
-            if result.state == "measured":
-                time.sleep(PAUSE_SECONDS)
-                _round(running[name], result, warm_up=turn == 0)
-        console.print(f"  round {turn} of {rounds}" if turn else "  warm-up")
-    for name, result in results.items():
-        if result.state == "measured":
-            result.record |= running[name].finish()
-    for turn in range(memory_runs):
-        for name, result in results.items():
-            if result.state == "measured":
-                _measure_memory(case, running[name], result)
-        console.print(f"  memory {turn + 1} of {memory_runs}")
-    return results
-
-
-def _prepare(case: Case, processes: SystemProcesses, console: Console) -> SystemResult:
-    if reason := processes.system.unsupported_reason(case):
-        return SystemResult("left out", reason=reason)
-    console.print(f"  preparing {processes.system.name} …", markup=False)
-    try:
-        return SystemResult("measured", record=processes.prepare(case))
-    except SystemFailed as error:
-        return SystemResult("failed", reason=str(error))
-
-
-def _round(processes: SystemProcesses, result: SystemResult, warm_up: bool) -> None:
-    try:
-        seconds = processes.round()
-    except SystemFailed as error:
-        result.state, result.reason = "failed", str(error)
-        return
-    if not warm_up:
-        result.seconds.append(seconds)
-
-
-def _measure_memory(case: Case, processes: SystemProcesses, result: SystemResult) -> None:
-    try:
-        result.peak_bytes.append(processes.peak_bytes(case, result.record.get("variant", "")))
-    except SystemFailed as error:
-        result.state, result.reason = "failed", str(error)

@@ -6,17 +6,30 @@ strategies can be compared. The simulated program is the one that the workers ru
 
 from __future__ import annotations
 
+from typing import NamedTuple, final
+
 from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
 
 STRATEGIES = ("data", "model", "rows", "sharded", "parameter-server")
 WORKERS = (1, 2, 4)
-# network, title, batch, steps of a round
+
+
+@final
+class StepNetwork(NamedTuple):
+    """A network, its batch, and the steps of a round."""
+
+    network: str
+    title: str
+    batch: int
+    steps: int
+
+
 NETWORKS = [
-    ("mlp 528×4", "MLP 528×4", 100, 32),
-    ("mlp 128×8", "MLP 128×8", 32, 128),
-    ("lenet5", "LeNet-5", 128, 16),
-    ("alexnet_cifar", "AlexNet-CIFAR", 32, 4),
-    ("resnet18", "ResNet-18, 32×32", 16, 2),
+    StepNetwork("mlp 528×4", "MLP 528×4", 100, 32),
+    StepNetwork("mlp 128×8", "MLP 128×8", 32, 128),
+    StepNetwork("lenet5", "LeNet-5", 128, 16),
+    StepNetwork("alexnet_cifar", "AlexNet-CIFAR", 32, 4),
+    StepNetwork("resnet18", "ResNet-18, 32×32", 16, 2),
 ]
 QUICK = 3  # networks
 

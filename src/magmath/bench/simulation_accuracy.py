@@ -9,8 +9,6 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from magmath.bench.result import BenchResult
 
 MEDIAN_MARK = 0.05
@@ -73,29 +71,29 @@ class SimulationAccuracy:
     def lines(self) -> list[str]:
         """Return the table and the summary as text."""
         width = max(len(f"{row.case}, {row.system}") for row in self.rows)
-        found = [f"{'':{width}}  measured     simulated    ratio"]
-        found += [
+        lines = [f"{'':{width}}  measured     simulated    ratio"]
+        lines += [
             f"{f'{row.case}, {row.system}':{width}}  {row.measured * 1e3:8.3f} ms  "
             f"{row.simulated * 1e3:8.3f} ms  {row.ratio:6.2f}"
             for row in self.rows
         ]
         worst = self.worst
-        found.append(
+        lines.append(
             f"error of simulated steps: median {self.median_error:.1%} (mark {MEDIAN_MARK:.0%}), "
             f"worst {worst.error:.1%} (mark {WORST_MARK:.0%}; {worst.case}, {worst.system})"
         )
-        found += [
+        lines += [
             f"ranking of strategies, {case}: Kendall's τ {tau:.2f} (mark {RANKING_MARK})"
             for case, tau in self.rankings.items()
         ]
-        return found
+        return lines
 
 
 def simulation_accuracy(result: BenchResult) -> SimulationAccuracy | None:
     """Return the accuracy of the simulated steps of a result; None if there are none."""
     rows = [
         SimulatedRow(
-            case.case.name,
+            case.name,
             name,
             min(system.seconds) / case.case.work,
             system.record["simulated_seconds"],
@@ -108,10 +106,11 @@ def simulation_accuracy(result: BenchResult) -> SimulationAccuracy | None:
         return None
     rankings = {}
     for case in result.cases:
-        own = [row for row in rows if row.case == case.case.name]
+        own = [row for row in rows if row.case == case.name]
         if len(own) > 1 and case.case.parameters.get("workers", 1) > 1:
-            found = kendall_tau([r.measured for r in own], [r.simulated for r in own])
-            rankings[case.case.name] = found
+            rankings[case.name] = kendall_tau(
+                [row.measured for row in own], [row.simulated for row in own]
+            )
     return SimulationAccuracy(tuple(rows), rankings)
 
 
@@ -124,41 +123,3 @@ def kendall_tau(x: Sequence[float], y: Sequence[float]) -> float:
 
 def _sign(value: float) -> int:
     return (value > 0) - (value < 0)
-
-
-def draw_steps(result: BenchResult, axes: Axes) -> None:
-    """Draw simulated against measured steps; the line is equality."""
-    found = simulation_accuracy(result)
-    rows = () if found is None else found.rows
-    for name in dict.fromkeys(row.system for row in rows):
-        own = [row for row in rows if row.system == name]
-        axes.scatter([r.measured for r in own], [r.simulated for r in own], label=name)
-    if rows:
-        ends = [f(v for r in rows for v in (r.measured, r.simulated)) for f in (min, max)]
-        axes.plot(ends, ends, color="black", linewidth=1)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    axes.set_xlabel("measured seconds of a step")
-    axes.set_ylabel("simulated seconds of a step")
-    axes.legend()
-    axes.grid(visible=True, alpha=0.3)
-
-
-def draw_errors(result: BenchResult, axes: Axes) -> None:
-    """Draw the ratio of simulated to measured seconds of every case and system."""
-    found = simulation_accuracy(result)
-    rows = () if found is None else found.rows
-    cases = list(dict.fromkeys(row.case for row in rows))
-    systems = list(dict.fromkeys(row.system for row in rows))
-    height = 0.8 / max(len(systems), 1)
-    for number, name in enumerate(systems):
-        own = [row for row in rows if row.system == name]
-        positions = [cases.index(row.case) + number * height for row in own]
-        axes.barh(positions, [row.ratio - 1.0 for row in own], height, left=1.0, label=name)
-    for limit in (1.0 - WORST_MARK, 1.0, 1.0 + WORST_MARK):
-        axes.axvline(limit, color="black", linewidth=1, linestyle="-" if limit == 1.0 else ":")
-    axes.set_yticks([i + 0.4 for i in range(len(cases))], cases)
-    axes.invert_yaxis()
-    axes.set_xlabel("simulated ÷ measured")
-    axes.legend()
-    axes.grid(visible=True, axis="x", alpha=0.3)

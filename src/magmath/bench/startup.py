@@ -5,9 +5,10 @@ Every round starts a new Python. If torch is needed, its import is the reference
 
 from __future__ import annotations
 
+from typing import NamedTuple, final
+
 from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
 
-# case: (magmath's command, the reference command, seconds allowed above it)
 _TIMED_POOL = """
 import time
 import magmath as mm
@@ -17,39 +18,48 @@ mm.init({workers})
 print(time.perf_counter() - start)
 mm.shutdown()
 """
-_COMMANDS: dict[str, tuple[list[str], list[str] | None, float]] = {
-    "import": (["-c", "import magmath"], ["-c", "pass"], 0.3),
-    "help": (["-m", "magmath.cli", "--help"], None, 0.4),
-    "first result": (
+
+
+@final
+class _Start(NamedTuple):
+    """The arguments of Python for magmath and for the reference, if there is one, and the seconds
+    allowed above that. A program that `prints_seconds` measures itself."""
+
+    title: str
+    own: list[str]
+    reference: list[str] | None
+    mark: float
+    prints_seconds: bool = False
+
+
+_STARTS = (
+    _Start("import magmath", ["-c", "import magmath"], ["-c", "pass"], 0.3),
+    _Start("magmath --help", ["-m", "magmath.cli", "--help"], None, 0.4),
+    _Start(
+        "first result",
         ["-c", "import magmath as mm; print(mm.ones(3) + 1)"],
         ["-c", "import torch; print(torch.ones(3) + 1)"],
         0.3,
     ),
-    "pool": (["-c", _TIMED_POOL], None, 3.0),
-}
-_TITLES = {
-    "import": "import magmath",
-    "help": "magmath --help",
-    "first result": "first result",
-    "pool": "pool up",
-}
+    _Start("pool up", ["-c", _TIMED_POOL], None, 3.0, prints_seconds=True),
+)
 
 
 def _cases(options: RunOptions) -> list[Case]:
     return [
         Case(
-            name=_TITLES[key],
+            name=start.title,
             parameters={
-                "own": [part.replace("{workers}", str(options.workers)) for part in own],
-                "reference": reference,
-                "prints_seconds": key == "pool",
+                "own": [part.replace("{workers}", str(options.workers)) for part in start.own],
+                "reference": start.reference,
+                "prints_seconds": start.prints_seconds,
             },
             work=1.0,
             unit="s",
             group="start",
-            x=index,
+            x=x,
         )
-        for index, (key, (own, reference, _)) in enumerate(_COMMANDS.items())
+        for x, start in enumerate(_STARTS)
     ]
 
 
@@ -62,7 +72,7 @@ def _systems(options: RunOptions) -> list[System]:
 
 
 def _comparisons(options: RunOptions) -> list[Comparison]:
-    marks = {_TITLES[key]: seconds for key, (_, _, seconds) in _COMMANDS.items()}
+    marks = {start.title: start.mark for start in _STARTS}
     return [
         Comparison(
             "seconds over the reference",

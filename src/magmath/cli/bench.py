@@ -70,7 +70,8 @@ def bench(
         Python of another environment, for peers that are installed there; may be given several
         times.
     """
-    from magmath.bench.result_output import plot_result, print_result, save_result
+    from magmath.bench.result_output import print_result, save_result
+    from magmath.bench.result_plots import plot_result
     from magmath.bench.runner import run_bench
 
     console = Console(highlight=False)

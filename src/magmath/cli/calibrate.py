@@ -59,7 +59,7 @@ def _measured() -> Machine:
         task = progress.add_task("calibrating", total=len(STEPS))
 
         def report(name: str) -> None:
-            done = STEPS.index(name)
+            done = list(STEPS).index(name)
             progress.update(task, completed=done, description=f"measuring {name}")
 
         machine = calibrate(report)

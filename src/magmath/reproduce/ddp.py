@@ -65,10 +65,10 @@ def train_by_ddp(
         try:
             processes.prepare(case)
             seconds = [processes.round() for _ in range(epochs)]
-            found = processes.finish()
+            results = processes.finish()
         finally:
             processes.stop(STOP_SECONDS)
-    return DdpRun(list(accumulate(seconds)), found["losses"], found["accuracies"])
+    return DdpRun(list(accumulate(seconds)), results["losses"], results["accuracies"])
 
 
 def _write(file: Path, network: mm.nn.NeuralNetwork, data: Dataset, epochs: int) -> None:

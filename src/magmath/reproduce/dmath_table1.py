@@ -75,8 +75,8 @@ ASSUMPTIONS: Final = (
 
 @final
 @dataclass(frozen=True)
-class TableCell:
-    """One cell of the paper's table next to its simulation, in images a second.
+class SpeedRow:
+    """A speed of the paper's table next to its simulation, in images a second.
 
     spread      the same exchange between GPUs half of which are on each riser of their host
     overlapped  the same exchange with complete overlap
@@ -111,15 +111,27 @@ class TableCell:
         }
 
 
+@final
+@dataclass(frozen=True)
+class TodayRow:
+    """The speed of the fastest plan on today's hardware, in images a second."""
+
+    network: str
+    batch: int
+    workers: int
+    simulated: float
+    mesh: str
+
+
 def run(options: Options) -> Section:
     """Simulate the table on the paper's machine, then on today's."""
-    rows: list[TableCell] = []
-    today: list[tuple[str, int, int, float, str]] = []
+    rows: list[SpeedRow] = []
+    today: list[TodayRow] = []
     for column in COLUMNS:
         options.console.print(f"  {column.title}")
         graphs = _graphs(column)
         rows += simulated_rows(column, graphs)
-        today += _today(column, graphs, (1, 8, 64) if options.quick else WORKERS)
+        today += _today_rows(column, graphs, (1, 8, 64) if options.quick else WORKERS)
     return Section(
         (
             "Expresso, a framework on top of dMath, trains AlexNet and GoogLeNet on Tesla K80s.",
@@ -132,10 +144,7 @@ def run(options: Options) -> Section:
         ),
         {
             "rows": [row.as_data() for row in rows],
-            "today": [
-                {"network": n, "batch": b, "workers": w, "simulated": s, "mesh": m}
-                for n, b, w, s, m in today
-            ],
+            "today": [vars(row) for row in today],
         },
     )
 
@@ -149,33 +158,36 @@ def _graphs(column: Column) -> dict[int, LayerGraph]:
     }
 
 
-def simulated_rows(column: Column, graphs: dict[int, LayerGraph]) -> list[TableCell]:
+def simulated_rows(column: Column, graphs: dict[int, LayerGraph]) -> list[SpeedRow]:
     """Return the rows of a column. Only the first number of `column.paper` enters."""
     speed = measured_speed(graphs[column.batches[0]], PAPER_MACHINE, column.paper[0], **EXCHANGE)
-    found = []
+    return [_simulated_row(column, position, graphs, speed) for position in range(len(WORKERS))]
+
+
+def _simulated_row(
+    column: Column, position: int, graphs: dict[int, LayerGraph], speed: float
+) -> SpeedRow:
+    """Return the row at a position of a column; `speed` is that of the arithmetic."""
+    workers, batch = WORKERS[position], column.batches[position]
     machine = load_machine(PAPER_MACHINE)
-    for workers, batch, paper in zip(WORKERS, column.batches, column.paper, strict=True):
 
-        def plan(where: Machine, strategy: str, workers: int = workers, batch: int = batch) -> Plan:
-            return plan_graph(
-                graphs[batch], where, workers, strategy=strategy, speed=speed, **EXCHANGE
-            )
-
-        data, hybrid = (plan(machine, strategy) for strategy in ("data", "hybrid"))
-        spread = plan(_on_both_risers(machine, workers), "data")
-        found.append(
-            TableCell(
-                column,
-                batch,
-                workers,
-                paper,
-                batch / data.simulate(sharded=True, overlap=False).seconds,
-                batch / spread.simulate(sharded=True, overlap=False).seconds,
-                batch / data.simulate(sharded=True).seconds,
-                hybrid.samples_per_second,
-            )
+    def plan(machine: Machine, strategy: str) -> Plan:
+        return plan_graph(
+            graphs[batch], machine, workers, strategy=strategy, speed=speed, **EXCHANGE
         )
-    return found
+
+    data, hybrid = plan(machine, "data"), plan(machine, "hybrid")
+    spread = plan(_on_both_risers(machine, workers), "data")
+    return SpeedRow(
+        column,
+        batch,
+        workers,
+        column.paper[position],
+        simulated=batch / data.simulate(sharded=True, overlap=False).seconds,
+        spread=batch / spread.simulate(sharded=True, overlap=False).seconds,
+        overlapped=batch / data.simulate(sharded=True).seconds,
+        hybrid=hybrid.samples_per_second,
+    )
 
 
 def _on_both_risers(machine: Machine, workers: int) -> Machine:
@@ -190,19 +202,19 @@ def _on_both_risers(machine: Machine, workers: int) -> Machine:
     return replace(machine, levels=tuple(divided(level) for level in machine.levels))
 
 
-def _today(
+def _today_rows(
     column: Column, graphs: dict[int, LayerGraph], workers: tuple[int, ...]
-) -> list[tuple[str, int, int, float, str]]:
-    """Return the speed of the fastest plan on today's hardware, for the largest batch."""
+) -> list[TodayRow]:
+    """Return the speeds for the largest batch."""
     batch = max(graphs)
-    plans = [plan_graph(graphs[batch], TODAY, count) for count in workers]
+    plans = {count: plan_graph(graphs[batch], TODAY, count) for count in workers}
     return [
-        (column.network, batch, count, made.samples_per_second, str(made.mesh))
-        for count, made in zip(workers, plans, strict=True)
+        TodayRow(column.network, batch, count, plan.samples_per_second, str(plan.mesh))
+        for count, plan in plans.items()
     ]
 
 
-def _plot(column: Column, rows: list[TableCell]) -> Plot:
+def _plot(column: Column, rows: list[SpeedRow]) -> Plot:
     return Plot(
         f"{column.title}: images a second",
         _figure(rows),
@@ -210,7 +222,7 @@ def _plot(column: Column, rows: list[TableCell]) -> Plot:
     )
 
 
-def _figure(rows: list[TableCell]) -> Figure:
+def _figure(rows: list[SpeedRow]) -> Figure:
     figure = new_figure()
     axes = figure.subplots()
     workers = [row.workers for row in rows]
@@ -227,7 +239,7 @@ def _figure(rows: list[TableCell]) -> Figure:
     return figure
 
 
-def _table(rows: list[TableCell]) -> Table:
+def _table(rows: list[SpeedRow]) -> Table:
     return Table.of(
         "Table 1, Expresso v0.5: images a second",
         (
@@ -245,26 +257,23 @@ def _table(rows: list[TableCell]) -> Table:
     )  # fmt: skip
 
 
-def _finding(column: Column, rows: list[TableCell]) -> Finding:
+def _finding(column: Column, rows: list[SpeedRow]) -> Finding:
     errors = [abs(row.error) for row in rows[1:]]
     worst = max(rows[1:], key=lambda row: abs(row.error))
     near = sum(error <= TOLERANCE for error in errors)
-    agrees = near == len(errors)
-    return Finding(
+    return Finding.checked(
         f"{column.title}: the simulation is within {TOLERANCE:.0%} of the paper",
         f"{rows[0].paper:,.0f} images a second on one GPU, {rows[-1].paper:,.0f} on 64",
         f"{near} of {len(errors)} predicted rows; median error {median(errors):.0%}, largest "
         f"{worst.error:+.0%} on {worst.workers} GPUs",
-        agrees=agrees,
-        reason=""
-        if agrees
-        else "the paper documents neither the topology of its hosts nor the cost of its "
+        near == len(errors),
+        "the paper documents neither the topology of its hosts nor the cost of its "
         "collectives, nor when communication overlaps computation; with half of the GPUs on each "
         f"riser the speed on {worst.workers} GPUs is {worst.spread / worst.paper - 1.0:+.0%}",
     )
 
 
-def _scaling(rows: list[TableCell]) -> Finding:
+def _scaling(rows: list[SpeedRow]) -> Finding:
     """Return whether the simulation orders the three columns by their scaling as the paper does."""
 
     def order(values: dict[str, float]) -> list[str]:
@@ -274,22 +283,21 @@ def _scaling(rows: list[TableCell]) -> Finding:
     first = {row.column.title: row for row in rows if row.workers == 1}
     paper = {r.column.title: r.paper / first[r.column.title].paper for r in last}
     ours = {r.column.title: r.simulated / first[r.column.title].simulated for r in last}
-    agrees = order(paper) == order(ours)
-    return Finding(
+    return Finding.checked(
         "GoogLeNet scales best, then AlexNet with the larger batch",
         ", ".join(f"{title} {value:.1f} ×" for title, value in paper.items())
         + " from 1 to 64 GPUs",
         ", ".join(f"{title} {value:.1f} ×" for title, value in ours.items()),
-        agrees=agrees,
-        reason="" if agrees else f"the simulated order is {', '.join(order(ours))}",
+        order(paper) == order(ours),
+        f"the simulated order is {', '.join(order(ours))}",
     )
 
 
-def _today_table(today: list[tuple[str, int, int, float, str]]) -> Table:
+def _today_table(rows: list[TodayRow]) -> Table:
     return Table.of(
         "The same networks on DGX H200: images a second of the fastest plan",
         ("network", "batch", "GPUs", "simulated", "mesh"),
-        [(name, batch, count, round(speed), mesh) for name, batch, count, speed, mesh in today],
+        [(row.network, row.batch, row.workers, round(row.simulated), row.mesh) for row in rows],
         "From specifications alone (cost/machines/dgx-h200.toml), float32 by TF32 tensor cores; no "
         "measurement enters, so these are upper bounds for full speed of the arithmetic.",
     )

@@ -106,14 +106,14 @@ def _findings(layers: tuple[int, ...], seconds: dict[str, list[float]]) -> list[
     growth = (own[-1] / own[0]) / (weights(layers[-1]) / weights(layers[0]))
     return [
         _fastest(layers, seconds),
-        Finding(
+        Finding.checked(
             "The time scales well with the number of layers",
             "scales well on dense networks (figure without numbers)",
             f"{layers[-1]} layers have {weights(layers[-1]) / weights(layers[0]):.1f} × the "
             f"weights of one and take {own[-1] / own[0]:.1f} × the time: {growth:.2f} × the time "
             "for each weight",
-            agrees=growth <= 1.1,
-            reason="" if growth <= 1.1 else "each weight costs more in the deeper networks",
+            growth <= 1.1,
+            "each weight costs more in the deeper networks",
         ),
     ]
 
@@ -129,16 +129,13 @@ def _fastest(layers: tuple[int, ...], seconds: dict[str, list[float]]) -> Findin
     best = [min(values) for values in zip(*others.values(), strict=True)]
     ratios = [other / own for other, own in zip(best, seconds[OWN], strict=True)]
     text = ", ".join(f"{r:.2f} × with {n}" for n, r in zip(layers, ratios, strict=True))
-    wins = min(ratios) >= 1.0
-    return Finding(
+    return Finding.checked(
         statement,
         paper,
         f"speed over the best of {', '.join(others)}, by layers: {text}",
-        agrees=wins,
-        reason=""
-        if wins
-        else "a ratio below 1 is a case where the other framework is faster, on "
-        "the processor and with whatever else this machine was running",
+        min(ratios) >= 1.0,
+        "a ratio below 1 is a case where the other framework is faster, on the processor and with "
+        "whatever else this machine was running",
     )
 
 

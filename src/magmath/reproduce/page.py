@@ -97,8 +97,7 @@ def _summary_item(result: Result) -> str:
 
 
 def _sign(finding: Finding) -> str:
-    kind = finding.agrees
-    return f'<span class="sign {CLASSES[kind]}">{SIGNS[kind]}</span>'
+    return f'<span class="sign {CLASSES[finding.agrees]}">{SIGNS[finding.agrees]}</span>'
 
 
 def _section(result: Result) -> str:

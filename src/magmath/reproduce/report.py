@@ -34,8 +34,8 @@ class Result:
         """The number of findings of each kind, in words."""
         if self.section is None:
             return "failed"
-        found = [finding.agrees for finding in self.section.of_kind(Finding)]
-        counts = [(found.count(kind), forms) for kind, forms in VERDICTS.items()]
+        verdicts = [finding.agrees for finding in self.section.of_kind(Finding)]
+        counts = [(verdicts.count(kind), forms) for kind, forms in VERDICTS.items()]
         texts = [f"{n} {one if n == 1 else several}" for n, (one, several) in counts if n]
         return ", ".join(texts) or "no statement"
 
@@ -120,7 +120,7 @@ def _run(experiment: Experiment, options: Options) -> Result:
 
 def _empty(options: Options, remaining: Sequence[str]) -> Report:
     """Return a report without results on this machine."""
-    found = {name: host_info.package_version(name) for name in PACKAGES}
+    versions = {name: host_info.package_version(name) for name in PACKAGES}
     return Report(
         results=(),
         remaining=tuple(remaining),
@@ -130,5 +130,5 @@ def _empty(options: Options, remaining: Sequence[str]) -> Report:
         commit=host_info.source_commit(),
         machine=host_info.describe(),
         environment=host_info.tuning_variables(),
-        versions={"magmath": __version__, **{k: v for k, v in found.items() if v}},
+        versions={"magmath": __version__, **{k: v for k, v in versions.items() if v}},
     )

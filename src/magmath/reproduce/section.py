@@ -81,6 +81,11 @@ class Finding:
                 f"Finding {self.statement!r}: one that does not agree needs a reason"
             )
 
+    @staticmethod
+    def checked(statement: str, paper: str, ours: str, agrees: bool, otherwise: str) -> Finding:
+        """Return a finding that has the reason `otherwise` if it does not agree."""
+        return Finding(statement, paper, ours, agrees, "" if agrees else otherwise)
+
     @property
     def verdict(self) -> str:
         """The verdict in words."""

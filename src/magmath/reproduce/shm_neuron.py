@@ -31,9 +31,13 @@ EVERY = 10
 """Steps between two averagings of the weights: with one, both methods are the same from the second
 step on (Eq. 2.3)."""
 GRID = 32
+"""Points of [0, 1) over which the true loss is averaged."""
 REACHED = 0.03
+"""The loss for which the steps are counted."""
 LAST = 1000
+"""Steps at the end of training in which the noise is measured."""
 WINDOW = 100
+"""Steps that a point of the plot averages."""
 METHODS = ("gradient averaging", "weight averaging")
 
 
@@ -62,53 +66,58 @@ def train(steps: int, seeds: int, every: int = EVERY) -> tuple[Curves, Curves]:
     """Return the curves of gradient and weight averaging, in the current pool.
 
     Weights and bias begin as normal random numbers: for gradient averaging one pair, for weight
-    averaging a pair for each worker.
+    averaging a pair for each worker. The axes of all arrays are (numbers of workers, seeds,
+    workers); the workers of smaller numbers are the first ones.
     """
     most = max(WORKERS)
     draw = mm.random.default_rng(0)
     samples = draw.uniform(size=(steps, seeds, most), dtype=mm.float32)
-    own = draw.normal(size=(2, seeds, most), dtype=mm.float32)
+    initial = draw.normal(size=(2, seeds, most), dtype=mm.float32)
+    common = [mm.broadcast_to(x[:, :1], (len(WORKERS), seeds, 1)) for x in (initial[0], initial[1])]
+    own = [mm.broadcast_to(x, (len(WORKERS), seeds, most)) for x in (initial[0], initial[1])]
     share = np.array([[(i < n) / n for i in range(most)] for n in WORKERS], np.float32)
     shares = mm.asarray(share[:, None, :])
     grid = mm.asarray((np.arange(GRID, dtype=np.float32) + 0.5) / GRID)
-    first = [mm.broadcast_to(x[:, :1], (len(WORKERS), seeds, 1)) for x in (own[0], own[1])]
-    apart = [mm.broadcast_to(x, (len(WORKERS), seeds, most)) for x in (own[0], own[1])]
 
     def mean(values: Any) -> Any:
         return mm.sum(values * shares, axis=2, keepdims=True)
 
-    def true_loss(weight: Any, bias: Any) -> Any:
-        error = mm.sigmoid(weight * grid + bias) - _wanted(grid)
-        return mm.mean(0.5 * error * error, axis=2)
-
-    def step(state: Any, given: Any) -> tuple[Any, Any]:
-        (w, b, v, c), (x, number) = state, given
-        loss, slopes = _slopes(w, b, x)
-        w, b = (p - RATE * mean(g) for p, g in zip((w, b), slopes, strict=True))
-        own_loss, slopes = _slopes(v, c, x)
-        v, c = (p - RATE * g for p, g in zip((v, c), slopes, strict=True))
+    def step(state: Any, row: Any) -> tuple[Any, Any]:
+        (common, own), (x, number) = state, row
+        common_loss, gradients = _loss_and_gradients(common, x)
+        common = [p - RATE * mean(g) for p, g in zip(common, gradients, strict=True)]
+        own_loss, gradients = _loss_and_gradients(own, x)
+        own = [p - RATE * g for p, g in zip(own, gradients, strict=True)]
+        means = [mean(p) for p in own]
         exchanges = mm.astype(number % every == 0, x.dtype)
-        means = mean(v), mean(c)
-        v, c = (p + exchanges * (m - p) for p, m in zip((v, c), means, strict=True))
-        losses = [mean(loss)[:, :, 0], true_loss(w, b), mean(own_loss)[:, :, 0], true_loss(*means)]
-        return (w, b, v, c), mm.stack(losses)
+        own = [p + exchanges * (m - p) for p, m in zip(own, means, strict=True)]
+        sampled = [mean(loss)[:, :, 0] for loss in (common_loss, own_loss)]
+        return [common, own], mm.stack([*sampled, *[_loss_on(grid, p) for p in (common, means)]])
 
     numbers = mm.arange(1, steps + 1)
-    _, found = mm.scan(step, (*first, *apart), (samples, numbers))
-    losses = np.asarray(found)
-    return Curves(losses[:, 0], losses[:, 1]), Curves(losses[:, 2], losses[:, 3])
+    losses = np.asarray(mm.scan(step, [common, own], (samples, numbers))[1])
+    return Curves(losses[:, 0], losses[:, 2]), Curves(losses[:, 1], losses[:, 3])
 
 
-def _wanted(x: Any) -> Any:
+def _target(x: Any) -> Any:
+    """Return the function that the neuron learns."""
     return mm.astype(x >= 0.5, x.dtype)
 
 
-def _slopes(weight: Any, bias: Any, x: Any) -> tuple[Any, tuple[Any, Any]]:
+def _loss_on(grid: Any, parameters: list[Any]) -> Any:
+    """Return the mean loss of a weight and a bias over the points of a grid."""
+    weight, bias = parameters
+    error = mm.sigmoid(weight * grid + bias) - _target(grid)
+    return mm.mean(0.5 * error * error, axis=2)
+
+
+def _loss_and_gradients(parameters: list[Any], x: Any) -> tuple[Any, list[Any]]:
     """Return half the squared error of every sample, and its derivatives by weight and bias."""
+    weight, bias = parameters
     output = mm.sigmoid(weight * x + bias)
-    error = output - _wanted(x)
+    error = output - _target(x)
     slope = error * output * (1.0 - output)
-    return 0.5 * error * error, (slope * x, slope)
+    return 0.5 * error * error, [slope * x, slope]
 
 
 def run(options: Options) -> Section:
@@ -129,49 +138,49 @@ def run(options: Options) -> Section:
                 f"Means over {WINDOW} steps and all seeds; the bands have 80 % of the seeds. "
                 "Compare the report's Fig. 2.1.",
             ),
-            *[_table(name, found) for name, found in curves.items()],
-            *[finding for name, found in curves.items() for finding in _findings(name, found)],
+            *[_table(*item) for item in curves.items()],
+            *[finding for item in curves.items() for finding in _findings(*item)],
         ),
         {
-            name: {"workers": WORKERS, "steps_to_loss": c.reached(), "noise": c.noise()}
-            for name, c in curves.items()
+            method: {"workers": WORKERS, "steps_to_loss": c.reached(), "noise": c.noise()}
+            for method, c in curves.items()
         },
     )
 
 
-def _figure(curves: dict[str, Curves]) -> Figure:
+def _figure(curves_by_method: dict[str, Curves]) -> Figure:
     figure = new_figure(5.6)
     panels = figure.subplots(2, 1, sharex=True, sharey=True)
-    for (name, found), axes in zip(curves.items(), panels, strict=True):
-        _panel(axes, found)
-        axes.set_title(name)
+    for (method, curves), axes in zip(curves_by_method.items(), panels, strict=True):
+        _panel(axes, curves)
+        axes.set_title(method)
     panels[1].set_xlabel("steps of each worker")
     panels[0].legend(title="workers")
     return figure
 
 
-def _panel(axes: Axes, found: Curves) -> None:
-    steps = len(found.sampled) // WINDOW
-    means = found.sampled[: steps * WINDOW].reshape(steps, WINDOW, len(WORKERS), -1).mean(axis=1)
-    at = (np.arange(steps) + 0.5) * WINDOW
+def _panel(axes: Axes, curves: Curves) -> None:
+    steps = len(curves.sampled) // WINDOW
+    means = curves.sampled[: steps * WINDOW].reshape(steps, WINDOW, len(WORKERS), -1).mean(axis=1)
+    middles = (np.arange(steps) + 0.5) * WINDOW
     for i, workers in enumerate(WORKERS):
         low, high = np.quantile(means[:, i], (0.1, 0.9), axis=1)
-        (line,) = axes.plot(at, means[:, i].mean(axis=1), label=str(workers))
-        axes.fill_between(at, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
+        (line,) = axes.plot(middles, means[:, i].mean(axis=1), label=str(workers))
+        axes.fill_between(middles, low, high, color=line.get_color(), alpha=0.2, linewidth=0)
     axes.set(ylabel="loss", yscale="log")
     axes.grid(alpha=0.3)
 
 
-def _table(name: str, found: Curves) -> Table:
+def _table(method: str, curves: Curves) -> Table:
     rows = zip(
         WORKERS,
-        found.reached(),
-        found.noise(),
-        [float(x) for x in found.true[-1].mean(axis=1)],
+        curves.reached(),
+        curves.noise(),
+        [float(x) for x in curves.true[-1].mean(axis=1)],
         strict=True,
     )
     return Table.of(
-        f"With {name}",
+        f"With {method}",
         ("workers", f"steps to a loss of {REACHED}", "noise", "final loss"),
         rows,
         f"Loss: of all x, with the averaged weights. Noise: standard deviation of the loss of the "
@@ -179,30 +188,29 @@ def _table(name: str, found: Curves) -> Table:
     )
 
 
-def _findings(name: str, found: Curves) -> list[Finding]:
-    reached, noise = found.reached(), found.noise()
+def _findings(method: str, curves: Curves) -> list[Finding]:
+    reached, noise = curves.reached(), curves.noise()
     slower, calmer = reached[-1] / reached[0], noise[0] / noise[-1]
+    fewest, most = WORKERS[0], WORKERS[-1]
+    averaged = method.split()[0]
     return [
-        Finding(
-            f"Convergence is slower with more workers ({name})",
+        Finding.checked(
+            f"Convergence is slower with more workers ({method})",
             "slower from 2 to 16 workers (a figure without numbers)",
-            f"{WORKERS[-1]} workers need {slower:.2f} × the steps of {WORKERS[0]}, that is "
-            f"{slower * WORKERS[-1] / WORKERS[0]:.1f} × the samples",
-            agrees=slower > 1.05,
-            reason=""
-            if slower > 1.05
-            else f"an average of {name.split()[0]}s has the expectation of one worker's "
-            f"{name.split()[0]}, so a step makes about the same progress; counted in samples, more "
-            "workers are slower, as the report says",
+            f"{most} workers need {slower:.2f} × the steps of {fewest}, that is "
+            f"{slower * most / fewest:.1f} × the samples",
+            slower > 1.05,
+            f"an average of {averaged}s has the expectation of one worker's {averaged}, so a step "
+            "makes about the same progress; counted in samples, more workers are slower, as the "
+            "report says",
         ),
-        Finding(
-            f"The loss is less noisy with more workers ({name})",
+        Finding.checked(
+            f"The loss is less noisy with more workers ({method})",
             "less noisy from 2 to 16 workers (a figure without numbers)",
-            f"the noise with {WORKERS[0]} workers is {calmer:.2f} × that with {WORKERS[-1]}; "
-            f"the mean of independent samples gives √{WORKERS[-1] // WORKERS[0]} = "
-            f"{(WORKERS[-1] / WORKERS[0]) ** 0.5:.2f}",
-            agrees=calmer > 1.5,
-            reason="" if calmer > 1.5 else "the noise does not fall as the number of samples grows",
+            f"the noise with {fewest} workers is {calmer:.2f} × that with {most}; the mean of "
+            f"independent samples gives √{most // fewest} = {(most / fewest) ** 0.5:.2f}",
+            calmer > 1.5,
+            "the noise does not fall as the number of samples grows",
         ),
     ]
 

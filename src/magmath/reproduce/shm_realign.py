@@ -9,7 +9,8 @@ a wider buffer (`mm.init(fold_bias=...)`).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
@@ -18,7 +19,7 @@ import numpy as np
 import magmath as mm
 from magmath.reproduce.drawing import new_figure
 from magmath.reproduce.experiment import Experiment, Options
-from magmath.reproduce.section import Finding, Plot, Section, Table
+from magmath.reproduce.section import Cell, Finding, Plot, Section, Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,19 +42,21 @@ AUTO, ONE = "auto", "one parameter"
 GRADIENTS = (EPILOGUE, REALIGNED, WIDENED, AUTO)
 FORWARD = (*FORMS, ONE)
 Call = Callable[[], tuple[Any, ...]]
+LayerShape = tuple[int, int, int]
+"""The rows of the inputs, the inputs, and the units of a layer."""
 
 
 def run(options: Options) -> Section:
     """Measure forward pass and gradients of a layer in every form and for several shapes."""
     shapes = QUICK if options.quick else SHAPES
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
-    found = {}
+    measurements = {}
     for shape in shapes:
         options.console.print(f"  {name_of(shape)}")
-        found[shape] = measured(shape, rounds)
-    forward, backward, memory = (
-        {shape: values[i] for shape, values in found.items()} for i in range(3)
-    )
+        measurements[shape] = measured(shape, rounds)
+    forward = {shape: m.forward for shape, m in measurements.items()}
+    gradients = {shape: m.gradients for shape, m in measurements.items()}
+    memory = {shape: m.memory for shape, m in measurements.items()}
     return Section(
         (
             "The report stores bias and weights as one matrix, so that one product computes both "
@@ -68,19 +71,16 @@ def run(options: Options) -> Section:
             _table("Forward pass: microseconds", forward, FORWARD, 1e6, TIMED, COPIED),
             _table(
                 "Gradients of weights and bias: microseconds",
-                backward,
+                gradients,
                 GRADIENTS,
                 1e6,
                 TIMED,
                 CHOSEN,
             ),
             _table("Temporaries of the forward pass: KiB", memory, FORWARD, 1 / 1024, STORED),
-            *_findings(forward, backward, memory),
+            *_findings(forward, gradients, memory),
         ),
-        {
-            name_of(s): {"forward": forward[s], "gradients": backward[s], "memory": memory[s]}
-            for s in shapes
-        },
+        {name_of(shape): vars(m) for shape, m in measurements.items()},
     )
 
 
@@ -104,7 +104,7 @@ CHOSEN = (
 class MeasuredLayer:
     """A layer of `units` on the (rows, inputs) result of another layer, with its data."""
 
-    def __init__(self, shape: tuple[int, int, int]) -> None:
+    def __init__(self, shape: LayerShape) -> None:
         self.rows, self.inputs, units = shape
         generator = np.random.default_rng(0)
 
@@ -132,31 +132,45 @@ class MeasuredLayer:
 
 
 Numbers = dict[str, float]
+"""A number for each form."""
 
 
-def measured(shape: tuple[int, int, int], rounds: int) -> tuple[Numbers, Numbers, Numbers]:
-    """Return by form the least seconds of the forward pass and of the gradients, and the bytes of
-    temporaries of the forward pass.
+@final
+@dataclass(frozen=True)
+class LayerMeasurement:
+    """The least seconds of the forward pass and of the gradients, and the bytes of temporaries of
+    the forward pass, by form."""
+
+    forward: Numbers = field(default_factory=dict)
+    gradients: Numbers = field(default_factory=dict)
+    memory: Numbers = field(default_factory=dict)
+
+
+def measured(shape: LayerShape, rounds: int) -> LayerMeasurement:
+    """Return the measurement of a layer.
 
     Each round starts a pool for every form in turn, so that load of the machine slows all of them.
     """
-    forward, backward, memory = (dict[str, float]() for _ in range(3))
+    measurement = LayerMeasurement()
     for _ in range(rounds):
         for form in (*FORMS, AUTO):
             with mm.init(threads=1, fold_bias=form):
-                layer = MeasuredLayer(shape)
-                if form in FORMS:
-                    compiled: Any = mm.compile(layer.forward)
-                    _keep_least(forward, form, partial(compiled, layer.below))
-                    memory[form] = compiled.explain().temporaries
-                if form == WIDENED:
-                    compiled = mm.compile(layer.forward_of_one)
-                    _keep_least(forward, ONE, partial(compiled, layer.below))
-                    memory[ONE] = compiled.explain().temporaries
-                if form in GRADIENTS:
-                    compiled = mm.compile(layer.gradients)
-                    _keep_least(backward, form, partial(compiled, layer.below))
-    return forward, backward, memory
+                _measure_form(form, MeasuredLayer(shape), measurement)
+    return measurement
+
+
+def _measure_form(form: str, layer: MeasuredLayer, measurement: LayerMeasurement) -> None:
+    """Measure a layer in the current pool, whose form of biases this is."""
+    forward = {form: layer.forward} if form in FORMS else {}
+    if form == WIDENED:
+        forward[ONE] = layer.forward_of_one
+    for name, function in forward.items():
+        compiled: Any = mm.compile(function)
+        _keep_least(measurement.forward, name, partial(compiled, layer.below))
+        measurement.memory[name] = compiled.explain().temporaries
+    if form in GRADIENTS:
+        compiled = mm.compile(layer.gradients)
+        _keep_least(measurement.gradients, form, partial(compiled, layer.below))
 
 
 def _keep_least(seconds: Numbers, form: str, call: Call) -> None:
@@ -177,7 +191,7 @@ def name_of(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape))
 
 
-def _figure(shapes: Sequence[tuple[int, int, int]], seconds: dict[Any, Any]) -> Figure:
+def _figure(shapes: Sequence[LayerShape], seconds: Mapping[LayerShape, Numbers]) -> Figure:
     figure = new_figure(1.3 + 0.9 * len(shapes))
     axes = figure.subplots()
     height = 0.8 / len(FORWARD)
@@ -195,10 +209,16 @@ def _figure(shapes: Sequence[tuple[int, int, int]], seconds: dict[Any, Any]) -> 
 
 
 def _table(
-    title: str, values: dict[Any, Any], forms: Iterable[str], scale: float, *notes: str
+    title: str,
+    values: Mapping[LayerShape, Numbers],
+    forms: Iterable[str],
+    scale: float,
+    *notes: str,
 ) -> Table:
     forms = tuple(forms)
-    rows = [[name_of(shape), *[found[f] * scale for f in forms]] for shape, found in values.items()]
+    rows: list[tuple[Cell, ...]] = [
+        (name_of(shape), *[by_form[f] * scale for f in forms]) for shape, by_form in values.items()
+    ]
     setting = (
         "Rows×inputs×units, float32, on one thread; the layer below has 64 inputs and is part of "
         "the measurement."
@@ -208,53 +228,56 @@ def _table(
 
 
 def _findings(
-    forward: dict[Any, Any], backward: dict[Any, Any], memory: dict[Any, Any]
+    forward: Mapping[LayerShape, Numbers],
+    gradients: Mapping[LayerShape, Numbers],
+    memory: Mapping[LayerShape, Numbers],
 ) -> list[Finding]:
-    def ratios(values: dict[Any, Any], form: str, other: str) -> list[float]:
-        return [found[form] / found[other] for found in values.values()]
-
-    def span(found: list[float]) -> str:
-        least, most = f"{min(found):.2f}", f"{max(found):.2f}"
-        return least if least == most else f"{least} to {most}"
-
-    realigned = ratios(forward, REALIGNED, SEPARATE)
-    epilogue = ratios(forward, REALIGNED, EPILOGUE)
-    wide, slopes = ratios(forward, ONE, EPILOGUE), ratios(backward, WIDENED, EPILOGUE)
-    chosen = ratios(backward, AUTO, EPILOGUE)
-    size = ratios(memory, REALIGNED, WIDENED)
+    realigned = _ratios(forward, REALIGNED, SEPARATE)
+    epilogue = _ratios(forward, REALIGNED, EPILOGUE)
+    one_parameter = _ratios(forward, ONE, EPILOGUE)
+    widened, chosen = (_ratios(gradients, form, EPILOGUE) for form in (WIDENED, AUTO))
+    size = _ratios(memory, REALIGNED, WIDENED)
     return [
-        Finding(
+        Finding.checked(
             "One product for weights and bias, by realignment, is faster than a separate bias",
             "realignment contributes greatly to the speed (no figure)",
-            f"realignment takes {span(realigned)} × the time of a separate bias",
-            agrees=max(realigned) < 1.0,
-            reason=""
-            if max(realigned) < 1.0
-            else "where it is slower, moving the inputs and joining weights and bias, which are "
-            "two parameters here, cost more than adding a row to the result",
+            f"realignment takes {_span(realigned)} × the time of a separate bias",
+            max(realigned) < 1.0,
+            "where it is slower, moving the inputs and joining weights and bias, which are two "
+            "parameters here, cost more than adding a row to the result",
         ),
-        Finding(
+        Finding.checked(
             "Realignment is the best way to fold a bias",
             "not compared with an epilogue",
-            f"realignment takes {span(epilogue)} × the time of the fused epilogue, which is "
-            f"magmath's default, and the widened buffer with one parameter {span(wide)} ×; for "
-            f"both gradients the widened buffer takes {span(slopes)} × the time of product and "
-            f"sum, and what the planner chooses {span(chosen)} ×",
-            agrees=max(epilogue) < 1.0,
-            reason=""
-            if max(epilogue) < 1.0
-            else "an epilogue needs neither a move nor a wider buffer; with the widened buffer "
-            "nothing moves either, but its rows are not aligned",
+            f"realignment takes {_span(epilogue)} × the time of the fused epilogue, which is "
+            f"magmath's default, and the widened buffer with one parameter "
+            f"{_span(one_parameter)} ×; for both gradients the widened buffer takes "
+            f"{_span(widened)} × the time of product and sum, and what the planner chooses "
+            f"{_span(chosen)} ×",
+            max(epilogue) < 1.0,
+            "an epilogue needs neither a move nor a wider buffer; with the widened buffer nothing "
+            "moves either, but its rows are not aligned",
         ),
-        Finding(
+        Finding.checked(
             "Realignment needs no second copy of the inputs",
             "in place, with a helper of rows·(rows-1)/2 elements",
-            f"temporaries are {span(size)} × those of the widened buffer, which holds the inputs "
+            f"temporaries are {_span(size)} × those of the widened buffer, which holds the inputs "
             "once; the helper has at most rows elements for each thread but one, and none on one",
-            agrees=max(size) < 1.1,
-            reason="" if max(size) < 1.1 else "the plan stores the inputs twice",
+            max(size) < 1.1,
+            "the plan stores the inputs twice",
         ),
     ]
+
+
+def _ratios(values: Mapping[LayerShape, Numbers], form: str, other: str) -> list[float]:
+    """Return the number of one form relative to that of another one, for each shape."""
+    return [by_form[form] / by_form[other] for by_form in values.values()]
+
+
+def _span(ratios: list[float]) -> str:
+    """Return the least and the largest ratio in words."""
+    least, most = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
+    return least if least == most else f"{least} to {most}"
 
 
 EXPERIMENT = Experiment(

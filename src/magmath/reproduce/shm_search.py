@@ -32,8 +32,8 @@ def run(options: Options) -> Section:
     fitting = [size for size in batches if size * max(workers) <= len(data.train_labels)]
     rates = QUICK_RATES if options.quick else RATES
 
-    def show(found: mm.train.SearchResults, trial: mm.train.Trial) -> None:
-        if found.trials and found.trials[-1].number == trial.number:
+    def show(results: mm.train.SearchResults, trial: mm.train.Trial) -> None:
+        if results.trials and results.trials[-1].number == trial.number:
             options.console.print(f"  {trial.settings}: {trial.state}", markup=False)
 
     results = mm.train.search(
@@ -103,29 +103,28 @@ def _best_table(results: mm.train.SearchResults) -> Table:
 
 
 def _finding(results: mm.train.SearchResults, is_paper: bool) -> Finding:
-    found = {
+    best_settings = {
         workers: (best.settings["batch"], best.settings["learning_rate"])
         for workers, best in results.best_by_workers.items()
         if best is not None
     }
-    equal = all(found.get(workers) == PAPER[workers] for workers in PAPER)
-    return Finding(
-        "The best settings are batches of 128 and rates of 0.4 to 0.6, with 8 workers smaller ones",
-        _settings_text(PAPER),
-        _settings_text(found) or "none",
-        agrees=equal if is_paper else None,
-        reason=""
-        if equal and is_paper
-        else "areas depend on the time of a step, so on the machine"
-        if is_paper
-        else "this is another data set, network or number of images",
+    equal = all(best_settings.get(workers) == PAPER[workers] for workers in PAPER)
+    statement = (
+        "The best settings are batches of 128 and rates of 0.4 to 0.6, with 8 workers smaller ones"
     )
+    paper, ours = _settings_text(PAPER), _settings_text(best_settings) or "none"
+    if not is_paper:
+        reason = "this is another data set, network or number of images"
+        return Finding(statement, paper, ours, None, reason)
+    reason = "areas depend on the time of a step, so on the machine"
+    return Finding.checked(statement, paper, ours, equal, reason)
 
 
-def _settings_text(found: Mapping[Any, tuple[Any, Any]]) -> str:
+def _settings_text(settings: Mapping[Any, tuple[Any, Any]]) -> str:
+    """Return batches and rates by numbers of workers in words."""
     return "; ".join(
         f"{n} worker{'s' * (n != 1)}: batch {batch}, rate {rate}"
-        for n, (batch, rate) in found.items()
+        for n, (batch, rate) in settings.items()
     )
 
 

@@ -35,13 +35,13 @@ class CommandContestant(Contestant):
         if self._arguments is None:
             return 0.0
         start = time.perf_counter()
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, *self._arguments], capture_output=True, text=True, timeout=120
         )
         seconds = time.perf_counter() - start
-        if done.returncode:
-            raise RuntimeError(f"{self._arguments} failed: {done.stderr[-2000:]}")
-        return float(done.stdout.split()[-1]) if self._prints_seconds else seconds
+        if result.returncode:
+            raise RuntimeError(f"{self._arguments} failed: {result.stderr[-2000:]}")
+        return float(result.stdout.split()[-1]) if self._prints_seconds else seconds
 
     def finish(self) -> dict[str, Any]:
         return {}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple, final
 
 import magmath as mm
 from magmath.bench.host_info import package_version
@@ -20,6 +21,30 @@ def use_workers(count: int, device: str = "cpu", deterministic: bool = False) ->
     mm.init(count, device=device, deterministic=deterministic)
 
 
+@final
+class Settled(NamedTuple):
+    """The seconds of the first run, and of one after all programs are compiled."""
+
+    first: float
+    steady: float
+
+    @property
+    def compile_seconds(self) -> float:
+        """The seconds in which the first run compiled."""
+        return max(0.0, self.first - self.steady)
+
+
+def settle(seconds: float, first: Callable[[], float], again: Callable[[], float]) -> Settled:
+    """Repeat a run for some seconds, in which programs are compiled to native code in the
+    background; `first` and `again` return the seconds of a run."""
+    first_seconds = first()
+    end = time.perf_counter() + seconds
+    steady = again()
+    while time.perf_counter() < end:
+        steady = again()
+    return Settled(first_seconds, steady)
+
+
 def evaluating_work(function: Callable[[], Any]) -> Work:
     """Return work that evaluates the arrays of a function, and waits for the last one."""
 
@@ -28,9 +53,8 @@ def evaluating_work(function: Callable[[], Any]) -> Work:
             result = function()
             arrays = result if isinstance(result, tuple) else (result,)
             mm.evaluate(*arrays)
-        complex(
-            arrays[-1][(0,) * arrays[-1].ndim]
-        )  # an element is available after all arrays are computed
+        last = arrays[-1]
+        complex(last[(0,) * last.ndim])  # is available after all arrays are computed
         return result
 
     return work

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, final
 
 import magmath as mm
-from magmath.bench.contestants.common import VERSIONS, use_workers
+from magmath.bench.contestants.common import VERSIONS, settle, use_workers
 from magmath.bench.peers.elementwise import ElementwiseContestant
 from magmath.bench.peers.repeated import Work, repeat_call
 from magmath.bench.peers.service import Contestant
@@ -41,9 +40,7 @@ class MagmathElementwise(ElementwiseContestant):
         return super().prepare(case)
 
     def settle(self) -> None:
-        begin = time.perf_counter()
-        while time.perf_counter() - begin < SETTLE_SECONDS:
-            self.round()
+        settle(SETTLE_SECONDS, self.round, self.round)
 
 
 def _wait_for(array: mm.Array) -> mm.Array:

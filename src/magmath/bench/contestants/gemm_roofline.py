@@ -95,7 +95,7 @@ def _candidates(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> dict[str, 
     a_np, b_np, c_np = a.numpy(), b.numpy(), c.numpy()
     # BLAS sees a row-major matrix as its transpose: Cᵀ = Bᵀ·Aᵀ.
     (left, left_turned), (right, right_turned) = _as_column_major(b_np.T), _as_column_major(a_np.T)
-    found: dict[str, ReadyCall] = {
+    calls: dict[str, ReadyCall] = {
         "torch": lambda: torch.mm(a, b, out=c),
         "NumPy": lambda: np.matmul(a_np, b_np, out=c_np),
         "SciPy": lambda: scipy_blas.sgemm(
@@ -110,8 +110,8 @@ def _candidates(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> dict[str, 
     }
     if torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         onednn = torch.ops.mkldnn._linear_pointwise
-        found["oneDNN"] = lambda: onednn(a, b.T, None, "none", [], "")
-    return found
+        calls["oneDNN"] = lambda: onednn(a, b.T, None, "none", [], "")
+    return calls
 
 
 def _as_column_major(matrix: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], bool]:

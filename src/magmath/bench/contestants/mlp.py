@@ -7,7 +7,7 @@ import time
 from typing import Any, final
 
 import magmath as mm
-from magmath.bench.contestants.common import VERSIONS
+from magmath.bench.contestants.common import VERSIONS, settle
 from magmath.bench.peers.problem import CLASSES, INPUTS, Problem
 from magmath.bench.peers.service import Contestant
 
@@ -52,9 +52,14 @@ class MagmathMlp(Contestant):
         )
         self._network.build((1, INPUTS))
         self._reset()
-        first, steady = self._settle(SETTLE_SECONDS if device == "cpu" else GPU_SECONDS)
+        epochs = self._problem.epochs
+        settled = settle(
+            SETTLE_SECONDS if device == "cpu" else GPU_SECONDS,
+            lambda: self._fit(1),
+            lambda: self._fit(epochs) / epochs,
+        )
         self._reset()
-        return {"variant": "fit", "compile_seconds": max(0.0, first - steady)}
+        return {"variant": "fit", "compile_seconds": settled.compile_seconds}
 
     def round(self) -> float:
         return self._fit(self._problem.epochs)
@@ -68,14 +73,6 @@ class MagmathMlp(Contestant):
         values = (array for pair in self._problem.weights() for array in pair)
         for parameter, value in zip(self._network.parameters.values(), values, strict=True):
             parameter.assign(value)
-
-    def _settle(self, seconds: float) -> tuple[float, float]:
-        """Return the seconds of the first epoch, and of one after all programs are compiled."""
-        first = self._fit(1)
-        begin = time.perf_counter()
-        while time.perf_counter() - begin < seconds:
-            steady = self._fit(self._problem.epochs) / self._problem.epochs
-        return first, steady
 
     def _fit(self, epochs: int) -> float:
         start = time.perf_counter()

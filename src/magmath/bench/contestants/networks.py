@@ -6,8 +6,9 @@ import time
 from typing import Any
 
 import magmath as mm
-from magmath.bench.contestants.common import VERSIONS, use_workers
-from magmath.bench.peers.networks import ZOO_SETTINGS, NetworkProblem
+from magmath.bench.contestants.common import VERSIONS, Settled, settle, use_workers
+from magmath.bench.peers.network_problem import NetworkProblem
+from magmath.bench.peers.networks import ZOO_SETTINGS
 from magmath.bench.peers.resident_memory import forget_peak, peak_resident_bytes, resident_bytes
 from magmath.bench.peers.service import Contestant
 
@@ -40,10 +41,10 @@ class CompiledNetwork(Contestant):
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
         _start_pool(case)
         self._build(case)
-        first, steady = self._settle()
+        settled = self._settle()
         if self._problem.purpose == "train":
             self._reset()
-        return {"variant": self.variant, "compile_seconds": max(0.0, first - steady)}
+        return {"variant": self.variant, "compile_seconds": settled.compile_seconds}
 
     def round(self) -> float:
         return self._time(self._problem.epochs)
@@ -84,14 +85,10 @@ class CompiledNetwork(Contestant):
         for parameter, value in zip(self._network.parameters(), weights, strict=True):
             parameter.assign(value)
 
-    def _settle(self) -> tuple[float, float]:
-        """Return the seconds of the first call, and of one after all programs are compiled."""
+    def _settle(self) -> Settled:
+        calls = self._problem.epochs
         seconds = SETTLE_SECONDS if self._problem.device == "cpu" else GPU_SECONDS
-        first = self._time(1)
-        begin = time.perf_counter()
-        while time.perf_counter() - begin < seconds:
-            steady = self._time(self._problem.epochs) / self._problem.epochs
-        return first, steady
+        return settle(seconds, lambda: self._time(1), lambda: self._time(calls) / calls)
 
     def _time(self, calls: int) -> float:
         start = time.perf_counter()

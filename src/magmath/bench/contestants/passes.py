@@ -31,7 +31,7 @@ class _Passes(RepeatedContestant):
     """Reports the size of the program too."""
 
     def __init__(self) -> None:
-        super().__init__(VERSIONS, self._made, _check, WARM_UP_SECONDS)
+        super().__init__(VERSIONS, self._start_case, _check, WARM_UP_SECONDS)
         self._function: Any = None
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class _Passes(RepeatedContestant):
             "planned_bytes": explanation.memory,
         }
 
-    def _made(self, case: dict[str, Any]) -> Work:
+    def _start_case(self, case: dict[str, Any]) -> Work:
         _start()
         self._function, arrays = _compiled(case)
         if share := case.get("memory_share"):

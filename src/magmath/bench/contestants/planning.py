@@ -55,9 +55,9 @@ class PlanningContestant(Contestant):
         cost_cache_of.cache_clear()
         clear_option_caches()
         session.engine().forget_programs()
-        found = self._once()
-        self._rounds.append(found)
-        return sum(found.seconds.values())
+        times = self._once()
+        self._rounds.append(times)
+        return sum(times.seconds.values())
 
     def finish(self) -> dict[str, Any]:
         names = dict.fromkeys(name for times in self._rounds for name in times.seconds)
@@ -72,8 +72,11 @@ class PlanningContestant(Contestant):
         samples = np.ones((_BATCH, _WIDTH), dtype=np.float32)
         data = mm.asarray(samples), mm.asarray(np.zeros(_BATCH, dtype=np.int64))
         network.build((1, _WIDTH))
-        chosen = _WITH_SETTINGS[strategy]() if strategy in _WITH_SETTINGS else strategy
-        options: dict[str, Any] = {"batch_size": _BATCH, "strategy": chosen, "metrics": []}
+        options: dict[str, Any] = {
+            "batch_size": _BATCH,
+            "strategy": _WITH_SETTINGS[strategy]() if strategy in _WITH_SETTINGS else strategy,
+            "metrics": [],
+        }
         with recording() as times:
             network.fit(*data, epochs=0, **options)
         start = time.perf_counter()

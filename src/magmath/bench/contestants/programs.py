@@ -51,32 +51,32 @@ class ProgramContestant(RepeatedContestant):
         super().__init__(VERSIONS, self._start, check, WARM_UP_SECONDS)
         self._main: Any
         self._data: tuple[Any, ...]
-        self._given: list[mm.Array]
+        self._arrays: list[mm.Array]
 
     def _start(self, case: dict[str, Any]) -> Work:
         use_workers(case["workers"])
         mm.set_default_dtype("float64")
         module, self._data = operands(case)
         self._main = module.main
-        self._given = [mm.asarray(array) for array in self._data]
-        return repeat_call(lambda: computed(self._main, self._given))
+        self._arrays = [mm.asarray(array) for array in self._data]
+        return repeat_call(lambda: computed(self._main, self._arrays))
 
     def finish(self) -> dict[str, Any]:
         """Return the check and the accuracy of predictions. Raises MagmathError if the result
         differs from NumPy's."""
-        ours = computed(self._main, self._given)
-        found = difference(ours, self._main(np, *self._data))
-        if not found <= TOLERANCE:
+        ours = computed(self._main, self._arrays)
+        error = difference(ours, self._main(np, *self._data))
+        if not error <= TOLERANCE:
             raise MagmathError(
-                f"the result differs from NumPy's by {found:.2g} of its largest value"
+                f"the result differs from NumPy's by {error:.2g} of its largest value"
             )
-        return {"check": check({}, ours), "difference": found, **self._predictions()}
+        return {"check": check({}, ours), "difference": error, **self._predictions()}
 
     def _predictions(self) -> dict[str, float]:
         """Return predicted and measured seconds of all instructions, and the share of the measured
         seconds that belongs to operations with an accurate prediction."""
         with mm.profile() as profile:
-            computed(self._main, self._given)
+            computed(self._main, self._arrays)
         seconds: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
         for step in [step for run in profile.runs for step in run.instructions]:
             seconds[step.operation][0] += step.seconds

@@ -6,7 +6,7 @@ import time
 from typing import Any, final
 
 import magmath as mm
-from magmath.bench.contestants.common import VERSIONS, use_workers
+from magmath.bench.contestants.common import VERSIONS, settle, use_workers
 from magmath.bench.peers.sequence_problem import CLASSES, SequenceProblem
 from magmath.bench.peers.service import Contestant
 
@@ -32,9 +32,12 @@ class _Network(mm.nn.Module):
 
 @final
 class _Sequences(Contestant):
+    """Steps of SGD on one batch of sequences."""
+
     def __init__(self) -> None:
         self._problem: SequenceProblem
         self._network: _Network
+        self._loss: Any
         self._step: Any
 
     def versions(self) -> dict[str, str]:
@@ -60,14 +63,11 @@ class _Sequences(Contestant):
 
         self._loss, self._step = loss, mm.compile(step) if case["compiled"] else step
         self._reset()
-        first = self._train(1)
-        begin = time.perf_counter()
-        while time.perf_counter() - begin < SETTLE_SECONDS:
-            steady = self._train(1)
+        settled = settle(SETTLE_SECONDS, lambda: self._train(1), lambda: self._train(1))
         self._reset()
         return {
             "variant": "compiled" if case["compiled"] else "not compiled",
-            "compile_seconds": max(0.0, first - steady),
+            "compile_seconds": settled.compile_seconds,
         }
 
     def round(self) -> float:

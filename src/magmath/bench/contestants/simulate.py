@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 import magmath as mm
-from magmath.bench.contestants.common import VERSIONS, use_workers
+from magmath.bench.contestants.common import VERSIONS, settle, use_workers
 from magmath.bench.peers.service import Contestant
 
 # Programs are also compiled to native code, and kernels measured, in the first seconds.
@@ -47,18 +47,20 @@ class _Simulate(Contestant):
         y = mm.asarray(random.integers(0, 10, count))
         options = {"batch_size": case["batch"], "strategy": case["strategy"], "metrics": ()}
         self._fit = lambda: network.fit(x, y, epochs=1, shuffle=False, **options)
-        start = time.perf_counter()
-        while time.perf_counter() - start < SETTLE_SECONDS:
-            self._fit()
+        settle(SETTLE_SECONDS, self._time, self._time)
         return {}
 
     def round(self) -> float:
+        seconds = self._time()
+        step = self._network.simulate()
+        self._simulated.append((step.seconds, step.form))
+        return seconds
+
+    def _time(self) -> float:
+        """Return the seconds of an epoch."""
         start = time.perf_counter()
         self._fit()
-        seconds = time.perf_counter() - start
-        found = self._network.simulate()
-        self._simulated.append((found.seconds, found.form))
-        return seconds
+        return time.perf_counter() - start
 
     def finish(self) -> dict[str, Any]:
         seconds, form = min(self._simulated)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.service import Contestant, core_count
 
 
 def operands(case: dict[str, Any]) -> list[Any]:
@@ -34,7 +33,7 @@ def onednn() -> Contestant:
     """Return torch's contestant, with all threads."""
     import torch
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(core_count())
 
     def prepare(case: dict[str, Any]) -> Work:
         x, w, y = operands(case)

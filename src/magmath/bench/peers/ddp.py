@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from magmath.bench.peers.collective import CollectiveContestant
 from magmath.bench.peers.problem import Problem
-from magmath.bench.peers.service import Contestant, rank
+from magmath.bench.peers.service import Contestant, core_count, rank
 from magmath.bench.peers.torch import TorchMlp, set_weights
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
@@ -41,7 +41,7 @@ def collectives() -> Contestant:
 def join() -> dict[str, str]:
     """Join the other ranks of this system; return the versions of the libraries."""
     size = int(os.environ["MAGMATH_BENCH_SIZE"])
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // size))
+    torch.set_num_threads(max(1, core_count() // size))
     meeting = os.environ["MAGMATH_BENCH_MEETING"]
     distributed.init_process_group(
         "gloo", init_method=f"file://{meeting}", rank=rank(), world_size=size

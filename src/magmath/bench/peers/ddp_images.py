@@ -17,7 +17,8 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from magmath.bench.peers.ddp import join
-from magmath.bench.peers.networks import NETWORKS, Conv, Dense, Flatten, Layers, Pooling, forward
+from magmath.bench.peers.network_layers import Conv, Dense, Flatten, Layers, Pooling, forward
+from magmath.bench.peers.networks import NETWORKS
 from magmath.bench.peers.service import Contestant, rank
 from magmath.bench.peers.torch_networks import TorchOperations
 
@@ -41,7 +42,7 @@ class ImageProblem:
 
     `file` is an .npz file: `train_images`, `train_labels`, `test_images`, `test_labels`, `order`
     (epochs, training images), and the initial weights `weight_0`, `weight_1` … in the order of
-    `networks.forward`.
+    `network_layers.forward`.
     """
 
     network: str
@@ -144,8 +145,8 @@ def _share(samples: Tensor) -> Tensor:
 def _weights(arrays: dict[str, Tensor]) -> list[Tensor]:
     """Return the initial weights; those of dense layers as PyTorch stores them."""
     count = sum(name.startswith("weight_") for name in arrays)
-    found = [arrays[f"weight_{i}"] for i in range(count)]
-    return [w.T.contiguous() if w.ndim == 2 else w.clone() for w in found]
+    weights = [arrays[f"weight_{i}"] for i in range(count)]
+    return [w.T.contiguous() if w.ndim == 2 else w.clone() for w in weights]
 
 
 @final

@@ -6,7 +6,6 @@ time. "small": `x += 2*y` on a short array, many times.
 
 from __future__ import annotations
 
-import os
 import time
 from abc import abstractmethod
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from typing import Any, final
 import numpy as np
 
 from magmath.bench.peers.repeated import Work, repeat_call
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.service import Contestant, core_count
 
 CHECKED = 5  # repetitions of the workload whose result is compared
 
@@ -98,7 +97,7 @@ def numexpr() -> Contestant:
     """numexpr with a thread for each core."""
     import numexpr as ne
 
-    ne.set_num_threads(len(os.sched_getaffinity(0)))
+    ne.set_num_threads(core_count())
     return NumexprContestant({"numexpr": ne.__version__})
 
 
@@ -137,7 +136,7 @@ class TorchContestant(ElementwiseContestant):
     def __init__(self, compiled: bool) -> None:
         import torch
 
-        torch.set_num_threads(len(os.sched_getaffinity(0)))
+        torch.set_num_threads(core_count())
         super().__init__({"torch": torch.__version__})
         self._compiled = compiled
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 
 from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.service import Contestant, core_count
 
 
 def signal(case: dict[str, Any]) -> Any:
@@ -34,7 +33,7 @@ def torch_fft() -> Contestant:
     """Return torch's contestant, with all threads and a preallocated result."""
     import torch
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(core_count())
 
     def prepare(case: dict[str, Any]) -> Work:
         x, axes = torch.from_numpy(signal(case)), axes_of(case)
@@ -50,7 +49,7 @@ def scipy_fft() -> Contestant:
     import scipy
     import scipy.fft
 
-    workers = len(os.sched_getaffinity(0))
+    workers = core_count()
 
     def prepare(case: dict[str, Any]) -> Work:
         values, axes = signal(case), axes_of(case)

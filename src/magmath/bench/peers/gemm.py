@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 
 from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.service import Contestant, core_count
 
 
 def operands(case: dict[str, Any]) -> list[Any]:
@@ -28,7 +27,7 @@ def torch_mm() -> Contestant:
     """Return torch's contestant, with all threads and a preallocated result."""
     import torch
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(core_count())
 
     def prepare(case: dict[str, Any]) -> Work:
         x, y = map(torch.from_numpy, operands(case))
@@ -73,7 +72,7 @@ def dask_matmul() -> Contestant:
     import dask.array
     from threadpoolctl import threadpool_limits
 
-    threads = len(os.sched_getaffinity(0))
+    threads = core_count()
     threadpool_limits(1)
     parts = {"rows": (threads, 1), "columns": (1, threads), "whole": (1, 1), "cyclic": (threads, 1)}
 

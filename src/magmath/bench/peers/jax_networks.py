@@ -13,16 +13,16 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from magmath.bench.peers.networks import (
+from magmath.bench.peers.network_layers import (
     Conv,
     Dense,
     LocalNorm,
-    NetworkProblem,
     Norm,
     Pooling,
     Residual,
     forward,
 )
+from magmath.bench.peers.network_problem import NetworkProblem
 from magmath.bench.peers.service import Contestant
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 

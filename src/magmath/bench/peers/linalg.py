@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.service import Contestant, core_count
 
 Functions = dict[str, Callable[[Any, Any], Any]]
 
@@ -75,7 +74,7 @@ def torch_linalg() -> Contestant:
     """Return the contestant for torch.linalg."""
     import torch
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(core_count())
     return _contestant({"torch": torch.__version__}, table(torch.linalg), torch.from_numpy)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, final
 
@@ -10,18 +9,18 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from magmath.bench.peers.networks import (
+from magmath.bench.peers.network_layers import (
     Activation,
     Conv,
     Dense,
     LocalNorm,
-    NetworkProblem,
     Norm,
     Pooling,
     Residual,
     forward,
 )
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.network_problem import NetworkProblem
+from magmath.bench.peers.service import Contestant, core_count
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
 OPSET = 17
@@ -56,7 +55,7 @@ def _onnxruntime(problem: NetworkProblem) -> Callable[[Any], Any]:
     import onnxruntime as runtime
 
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = len(os.sched_getaffinity(0))
+    options.intra_op_num_threads = core_count()
     options.inter_op_num_threads = 1
     model = network_model(problem).SerializeToString()
     session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
@@ -70,7 +69,7 @@ def _openvino(problem: NetworkProblem) -> Callable[[Any], Any]:
     settings = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_PRECISION_HINT": "f32",
-        "INFERENCE_NUM_THREADS": len(os.sched_getaffinity(0)),
+        "INFERENCE_NUM_THREADS": core_count(),
     }
     model = core.read_model(network_model(problem).SerializeToString())
     compiled = core.compile_model(model, "CPU", settings)

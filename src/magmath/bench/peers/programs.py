@@ -10,7 +10,7 @@ import numpy as np
 
 from magmath.bench import programs
 from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.service import Contestant, core_count
 from magmath.bench.programs.agreement import numbers
 
 WARM_UP_SECONDS = 3.0
@@ -58,7 +58,7 @@ def numexpr() -> Contestant:
     """NumPy and numexpr with a thread for each core."""
     import numexpr
 
-    numexpr.set_num_threads(len(os.sched_getaffinity(0)))
+    numexpr.set_num_threads(core_count())
     return _contestant({"numexpr": numexpr.__version__}, "with_numexpr", _with_numpy)
 
 
@@ -71,9 +71,9 @@ def jax() -> Contestant:
     jax.config.update("jax_enable_x64", True)
 
     def run(function: Any, arrays: tuple[Any, ...]) -> Callable[[], Any]:
-        compiled = jax.jit(lambda *given: function(jnp, *given))
-        given = [jnp.asarray(array) for array in arrays]
-        return lambda: jax.block_until_ready(compiled(*given))
+        compiled = jax.jit(lambda *operands: function(jnp, *operands))
+        operands = [jnp.asarray(array) for array in arrays]
+        return lambda: jax.block_until_ready(compiled(*operands))
 
     return _contestant({"jax": jax.__version__}, "JAX", run)
 
@@ -83,7 +83,7 @@ def dask() -> Contestant:
     import dask
     import dask.array as da
 
-    cores = len(os.sched_getaffinity(0))
+    cores = core_count()
 
     def chunked(array: Any) -> Any:
         longest = max(range(array.ndim), key=lambda axis: array.shape[axis])
@@ -93,7 +93,7 @@ def dask() -> Contestant:
         ))  # fmt: skip
 
     def run(function: Any, arrays: tuple[Any, ...]) -> Callable[[], Any]:
-        given = [chunked(array) for array in arrays]
-        return lambda: dask.compute(function(da, *given))[0]
+        operands = [chunked(array) for array in arrays]
+        return lambda: dask.compute(function(da, *operands))[0]
 
     return _contestant({"dask": dask.__version__}, "DASK", run)

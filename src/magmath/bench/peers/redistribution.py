@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
 
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.service import Contestant, core_count
 
 Change = tuple[Callable[[], Any], Callable[[Any], Any], Callable[[Any], float]]
 """Creates an array that is split by rows; redistributes it to the case's layout; returns a number
@@ -57,7 +56,7 @@ def copy() -> Contestant:
     """Return the contestant of a plain copy with all threads, into allocated memory."""
     import torch
 
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(core_count())
 
     def prepare(values: Any, case: dict[str, Any]) -> Change:
         source = torch.from_numpy(values)
@@ -76,9 +75,9 @@ def heat() -> Contestant:
     world = heat.get_comm()
 
     def prepare(values: Any, case: dict[str, Any]) -> Change:
-        dealt = case["layout"] == "cyclic"
+        is_cyclic = case["layout"] == "cyclic"
         axis = {"columns": 1, "whole": None, "cyclic": 1}[case["layout"]]
-        if dealt:
+        if is_cyclic:
             values = values.reshape(-1, world.size, values.shape[1])
         rows = heat.array(values, split=0)
 
@@ -91,7 +90,7 @@ def heat() -> Contestant:
             world.Barrier()
             return result
 
-        second = (0, 0, 1) if dealt else (0, 1)
+        second = (0, 0, 1) if is_cyclic else (0, 1)
         return fresh, change, lambda result: float(result[second])
 
     return RedistributionContestant({"heat": heat.__version__}, prepare)
@@ -102,7 +101,7 @@ def dask() -> Contestant:
     import dask
     import dask.array
 
-    threads = len(os.sched_getaffinity(0))
+    threads = core_count()
 
     def prepare(values: Any, case: dict[str, Any]) -> Change:
         n, m = values.shape

@@ -94,6 +94,11 @@ def rank() -> int:
     return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 
+def core_count() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def restrict_to_cores(count: int) -> None:
     """Restrict this process to the first `count` of its cores, the same for every system."""
     if hasattr(os, "sched_setaffinity"):

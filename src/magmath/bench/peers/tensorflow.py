@@ -12,13 +12,13 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 import tensorflow as tf
 
 from magmath.bench.peers.problem import INPUTS, Problem
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.service import Contestant, core_count
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
 
 def mlp() -> Contestant:
     """TensorFlow trains the MLP."""
-    threads = len(os.sched_getaffinity(0))
+    threads = core_count()
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
     return TrainingContestant(

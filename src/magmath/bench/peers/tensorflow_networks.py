@@ -15,17 +15,17 @@ os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import tensorflow as tf
 
-from magmath.bench.peers.networks import (
+from magmath.bench.peers.network_layers import (
     Conv,
     Dense,
     LocalNorm,
-    NetworkProblem,
     Norm,
     Pooling,
     Residual,
     forward,
 )
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.network_problem import NetworkProblem
+from magmath.bench.peers.service import Contestant, core_count
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
 ACTIVATIONS = {"none": lambda x: x, "relu": tf.nn.relu, "relu6": tf.nn.relu6}
@@ -33,7 +33,7 @@ ACTIVATIONS = {"none": lambda x: x, "relu": tf.nn.relu, "relu6": tf.nn.relu6}
 
 def compiled() -> Contestant:
     """Return the contestant of compiled functions."""
-    threads = len(os.sched_getaffinity(0))
+    threads = core_count()
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(threads)
 

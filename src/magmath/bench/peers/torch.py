@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from itertools import pairwise
 from typing import final
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad
 
 from magmath.bench.peers.problem import Problem
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.service import Contestant, core_count
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
 Builders = dict[str, Callable[[], PeerTrainer]]
@@ -29,7 +28,7 @@ def compiled() -> Contestant:
 
 
 def _versions() -> dict[str, str]:
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(core_count())
     return {"torch": torch.__version__}
 
 

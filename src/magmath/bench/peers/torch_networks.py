@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, final
@@ -11,17 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from magmath.bench.peers.networks import (
+from magmath.bench.peers.network_layers import (
     Conv,
     Dense,
     LocalNorm,
-    NetworkProblem,
     Norm,
     Pooling,
     Residual,
     forward,
 )
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.network_problem import NetworkProblem
+from magmath.bench.peers.service import Contestant, core_count
 from magmath.bench.peers.torch import wait_for
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
@@ -68,7 +67,7 @@ def compiled() -> Contestant:
 
 
 def _contestant(variants: Callable[[NetworkProblem], Variants]) -> Contestant:
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(core_count())
     return TrainingContestant({"torch": torch.__version__}, NetworkProblem.of, variants)
 
 
@@ -222,14 +221,14 @@ def network(problem: NetworkProblem, last: bool = False, compiled: bool = False)
 
 def _statistics(problem: NetworkProblem) -> dict[int, tuple[Tensor, Tensor]]:
     """Return running means 0 and variances 1 for the batch norms, which count themselves."""
-    found: dict[int, tuple[Tensor, Tensor]] = {}
+    statistics: dict[int, tuple[Tensor, Tensor]] = {}
 
     @final
     class Count(TorchOperations):
         def norm(self, x: Any, scale: Any, shift: Any, layer: Norm) -> Any:
             channels = x.shape[1]
             device = problem.device
-            found[len(found)] = (
+            statistics[len(statistics)] = (
                 torch.zeros(channels, device=device),
                 torch.ones(channels, device=device),
             )
@@ -238,4 +237,4 @@ def _statistics(problem: NetworkProblem) -> dict[int, tuple[Tensor, Tensor]]:
     shape = (1, 3, problem.size, problem.size)
     weights = [torch.from_numpy(w.T if w.ndim == 2 else w).to("meta") for w in problem.weights()]
     forward(problem.layers, torch.empty(shape, device="meta"), iter(weights), Count(False, {}))
-    return found
+    return statistics

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import final
 
@@ -10,13 +9,13 @@ import torch
 from torch import nn
 
 from magmath.bench.peers.sequence_problem import CLASSES, INPUTS, SequenceProblem
-from magmath.bench.peers.service import Contestant
+from magmath.bench.peers.service import Contestant, core_count
 from magmath.bench.peers.training import PeerTrainer, TrainingContestant
 
 
 def lstm() -> Contestant:
     """Return the contestant."""
-    torch.set_num_threads(len(os.sched_getaffinity(0)))
+    torch.set_num_threads(core_count())
     return TrainingContestant({"torch": torch.__version__}, SequenceProblem.of, _variants)
 
 

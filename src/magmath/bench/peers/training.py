@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from statistics import median
-from typing import Any, Generic, Protocol, TypeVar, final
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, final
 
 from magmath.bench.peers.resident_memory import forget_peak, peak_resident_bytes, resident_bytes
 from magmath.bench.peers.service import Contestant
@@ -40,6 +40,14 @@ class Repeated(Protocol):
     @property
     def epochs(self) -> int:
         """The epochs of a round."""
+
+
+@final
+class _EpochSeconds(NamedTuple):
+    """The seconds of the first epoch, in which a framework compiles, and of a later one."""
+
+    first: float
+    steady: float
 
 
 P = TypeVar("P", bound=Repeated)
@@ -73,26 +81,26 @@ class TrainingContestant(Contestant, Generic[P]):
 
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
         self._problem = self._problem_of(case)
-        tried: dict[str, tuple[float, float]] = {}
+        measured: dict[str, _EpochSeconds] = {}
         failed: dict[str, str] = {}
         fastest = float("inf")
         for name, build in self._variants(self._problem).items():
             try:
                 trainer = build()
-                first, steady = self._try(trainer)
+                seconds = self._epoch_seconds(trainer)
             except Exception as error:
                 failed[name] = f"{type(error).__name__}: {error}"[:300]
                 continue
-            tried[name] = first, steady
-            if steady < fastest:
-                fastest, self._trainer, chosen = steady, trainer, name
-        if not tried:
+            measured[name] = seconds
+            if seconds.steady < fastest:
+                fastest, self._trainer, chosen = seconds.steady, trainer, name
+        if not measured:
             raise RuntimeError(f"every variant failed: {failed}")
         self._trainer.reset()
         return {
             "variant": chosen,
-            "compile_seconds": max(0.0, tried[chosen][0] - tried[chosen][1]),
-            "variants": {name: steady for name, (_, steady) in tried.items()},
+            "compile_seconds": max(0.0, measured[chosen].first - measured[chosen].steady),
+            "variants": {name: seconds.steady for name, seconds in measured.items()},
             "failed_variants": failed,
         }
 
@@ -108,14 +116,13 @@ class TrainingContestant(Contestant, Generic[P]):
         before = resident_bytes()
         trainer = self._variants(self._problem_of(case))[case["variant"]]()
         forget_peak()
-        self._try(trainer)
+        self._epoch_seconds(trainer)
         return peak_resident_bytes() - before
 
-    def _try(self, trainer: PeerTrainer) -> tuple[float, float]:
-        """Return the seconds of the first epoch, and of a later one."""
+    def _epoch_seconds(self, trainer: PeerTrainer) -> _EpochSeconds:
         first = self._time(trainer, 1)
         later = [self._time(trainer, 1) for _ in range(TRIALS)]
-        return self._agree(first), self._agree(median(later))
+        return _EpochSeconds(self._agree(first), self._agree(median(later)))
 
     def _time(self, trainer: PeerTrainer, epochs: int) -> float:
         start = time.perf_counter()

@@ -45,5 +45,5 @@ def variant(module: Any, name: str) -> Any:
 
     A flag that is true stands for `main`.
     """
-    found = getattr(module, name, None)
-    return module.main if found is True else found
+    function = getattr(module, name, None)
+    return module.main if function is True else function

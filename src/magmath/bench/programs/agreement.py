@@ -34,5 +34,5 @@ def _difference(ours: Any, theirs: Any) -> float:
         return numpy.inf
     gaps = numpy.abs(ours[finite].astype(float) - theirs[finite].astype(float))
     scale = numpy.abs(theirs[finite]).max(initial=1e-300)
-    found = gaps.max(initial=0.0) / scale
-    return float(found) if numpy.isfinite(found) else numpy.inf
+    largest = gaps.max(initial=0.0) / scale
+    return float(largest) if numpy.isfinite(largest) else numpy.inf
