@@ -1,5 +1,6 @@
-"""An SVG picture under construction: texts, frames, and areas that are filled with one colour or with
-stripes of several. Text has the colour of the page text, so it is readable on light and dark pages.
+"""An SVG picture under construction: texts, frames, and fills of one colour or stripes of several.
+
+Text has the colour of the page text, so it is readable on light and dark pages.
 """
 
 from __future__ import annotations
