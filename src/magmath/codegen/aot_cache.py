@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from threading import RLock
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
-from magmath.codegen.object_cache import OBJECTS, cache_key, module_source
+from magmath.codegen.object_cache import OBJECTS, cache_key, sources_with_imports
 from magmath.core.type_aliases import ReadyCall
 
 if TYPE_CHECKING:
@@ -55,7 +53,7 @@ class AotModule:
         self._constants, self._outside, self._inside = constants, outside, tuple(inside)
         self._prepare = prepare
         self._on_disk = False
-        self._next_look = 0.0
+        self._next_look = 0.0  # by the monotonic clock
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return an exported function as a Python builtin (`codegen/cpython_builtin.py`) that
@@ -71,12 +69,12 @@ class AotModule:
         self._code()
 
     def is_cached(self) -> bool:
-        """Return True if the object code was found on disk, so that loading does not compile.
+        """Return True if the object code is on disk, so that loading does not compile.
 
         The disk is read at most once a second.
         """
         if not self._on_disk and monotonic() >= self._next_look:
-            self._on_disk = OBJECTS.has(self._name)
+            self._on_disk = OBJECTS.has(self._key)
             self._next_look = monotonic() + LOOK_SECONDS
         return self._on_disk
 
@@ -89,7 +87,7 @@ class AotModule:
         from magmath.codegen.object_loader import LoadedObject
 
         self._prepare()
-        return LoadedObject(OBJECTS.get(self._name, self._compiled))
+        return LoadedObject(OBJECTS.get(self._key, self._compiled))
 
     def _compiled(self) -> bytes:
         from magmath.codegen.compiler import compile_source
@@ -106,9 +104,8 @@ class AotModule:
         )  # fmt: skip
 
     @cached_property
-    def _name(self) -> str:
-        specs = map(find_spec, self._inside)
-        inside = [module_source(Path(s.origin)) for s in specs if s is not None and s.origin]
+    def _key(self) -> str:
+        inside = sources_with_imports(self._inside)
         return cache_key(
             self._source, self._exports, dict(self._constants), dict(self._outside),
             self._inside, inside, self._arithmetic,

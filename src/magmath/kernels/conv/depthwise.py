@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
+from magmath.codegen.background_build import compile_in_background
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.parallel_region import run_on_threads
@@ -121,7 +122,15 @@ def can_bind(problem: ConvolutionProblem) -> bool:
     return rows and all(tensor.numel() for tensor in (x, w, y))
 
 
-def bind(problem: ConvolutionProblem, inner: object = None) -> ReadyCall:
+def is_ready() -> bool:
+    """Return False, and start the compiler, if the code is not on disk yet."""
+    if CODE.is_cached():
+        return True
+    compile_in_background(__name__)
+    return False
+
+
+def bind(problem: ConvolutionProblem, bind_product: object = None) -> ReadyCall:
     """Return a ready call that computes one pass of a problem."""
     job = np.array(_words(problem), np.int64)
     function = CODE.address("filter" if problem.direction == "filter" else "correlate")

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from magmath.codegen.background_build import compile_in_background
+from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.direct_job import JOB, PHASE, STARTED, WIDTH
@@ -25,7 +26,6 @@ from magmath.kernels.conv.direct_loops import CODE
 from magmath.kernels.conv.frozen_filters import frozen_filters
 from magmath.kernels.conv.image_views import has_adjacent_numbers, view_of
 from magmath.kernels.conv.plan_runs import PAGE, frozen_call, round_up, run_plan
-from magmath.kernels.gemm.gemm_candidates import sequence
 from magmath.kernels.gemm.microkernel import ROWS, VECTORS
 
 ERROR_BOUND: Final = 1e-5
@@ -82,7 +82,7 @@ def fuses(problem: ConvolutionProblem) -> bool:
     return problem.groups == 1 and y.stride(1) == 1 and same
 
 
-def bind(problem: ConvolutionProblem, inner: object = None) -> ReadyCall:
+def bind(problem: ConvolutionProblem, bind_product: object = None) -> ReadyCall:
     """Return a ready call that computes one pass of a problem."""
     w = problem.w
     if w.is_contiguous():

@@ -2,11 +2,10 @@
 
 F(4×4, 3×3) needs a quarter of the multiplications of the direct sum, F(2×2, 3×3) four ninths; with
 stride 2, F(4×4) needs nine sixteenths and F(3×3) 49 of 81. F(2×2, 5×5) needs 9 of 25
-(`kernels/conv/winograd_transforms.py`).
-The gradient with respect to the images is a convolution with filters turned by 180°, whose inputs
-and outputs are exchanged; the gradient of the filters adds the products of transformed images and
-cotangents over all tiles, and transforms the sum once. Frozen filters, those of inference, are
-transformed once for each version.
+(`kernels/conv/winograd_forms.py`). The gradient with respect to the images is a convolution with
+filters turned by 180°, whose inputs and outputs are exchanged; the gradient of the filters adds the
+products of transformed images and cotangents over all tiles, and transforms the sum once. Frozen
+filters, those of inference, are transformed once for each version.
 
 The results differ from the direct sum by rounding: at 128 channels and normal operands, the root
 mean square error relative to that of the result is 4e-7 for F(2×2) and F(3×3), 1.5e-6 for F(4×4)
@@ -23,6 +22,7 @@ from typing import Final, final
 import numpy as np
 import torch
 
+from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import PASSES, ConvolutionProblem
 from magmath.kernels.conv.frozen_filters import frozen_filters
@@ -104,15 +104,7 @@ def workspace(problem: ConvolutionProblem, method: Method) -> int:
 def bind(problem: ConvolutionProblem, method: Method) -> ReadyCall:
     """Return a ready call that computes a problem by a method."""
     name = method.algorithm(problem.direction)
-    calls = [_bind_group(problem.group(i), name) for i in range(problem.groups)]
-    if len(calls) == 1:
-        return calls[0]
-
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run
+    return sequence(*[_bind_group(problem.group(i), name) for i in range(problem.groups)])
 
 
 def _bind_group(problem: ConvolutionProblem, name: str) -> ReadyCall:

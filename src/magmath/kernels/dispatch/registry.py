@@ -58,15 +58,16 @@ class Candidate:
     """One kernel for an operation; its functions receive a problem (for `gemm`, a product).
 
     `can_bind` checks shapes and strides, which the table does not contain. `bind` receives the
-    problem and a function that binds another problem of the same operation with its fastest
-    candidate; it returns a ready call. `workspace` is the memory needed in addition to the
-    operands, in bytes. `is_ready` returns False, and starts the compiler, if its code is not on
-    disk yet. `fuses` returns True if it applies the epilogue of a convolution itself.
+    problem, and a function that binds a matrix product with its fastest candidate (for `gemm`
+    another problem, for a convolution the arguments of `bind_gemm`); it returns a ready call.
+    `workspace` is the memory needed in addition to the operands, in bytes. `is_ready` returns
+    False, and starts the compiler, if its code is not on disk yet. `fuses` returns True if it
+    applies the epilogue of a convolution itself.
     """
 
     name: str
     can_bind: Callable[[Any], bool]
-    bind: Callable[[Any, Callable[[Any], ReadyCall]], ReadyCall]
+    bind: Callable[[Any, Callable[..., ReadyCall]], ReadyCall]
     workspace: Callable[[Any], int] = lambda call: 0
     is_ready: Callable[[], bool] = is_always_ready
     fuses: Callable[[Any], bool] = applies_none
