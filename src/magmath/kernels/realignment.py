@@ -17,7 +17,7 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.kernels.parallel_region import run_on_threads
 from magmath.kernels.realignment_groups import Index, RowGroups
-from magmath.kernels.scratch import shared_workspace
+from magmath.kernels.thread_workspace import thread_workspace
 
 SERIAL_BYTES = 1 << 18
 """Matrices of at most this many bytes are moved by one thread."""
@@ -148,7 +148,7 @@ def _bound(
     functions = [_CODE.address(step) for step in (("save", name) if count > 1 else (name,))]
 
     def run() -> object:
-        job[helper] = shared_workspace(total).data_ptr()
+        job[helper] = thread_workspace(total).data_ptr()
         for function in functions:
             job[counter] = 0
             run_on_threads(function, record, min(count, torch.get_num_threads()))

@@ -16,6 +16,7 @@ import torch
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
 from magmath.core.type_aliases import ReadyCall
+from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.parallel_region import run_on_threads
 
 JOB: Final = (
@@ -87,7 +88,7 @@ def can_compute(*tensors: torch.Tensor) -> bool:
     return all(
         x.ndim == 4
         and x.device.type == "cpu"
-        and number_name(x) in ITEMSIZE
+        and dtype_name(x.dtype) in ITEMSIZE
         and x.numel() > 0
         and x.movedim(1, -1).is_contiguous()
         for x in tensors
@@ -108,7 +109,7 @@ def bind(
         x.data_ptr(), y.data_ptr(), result.data_ptr(), images, channels, *extents, *y.shape[2:],
         *windows.kernel, *windows.stride, *windows.dilation, *windows.start, 0,
     ], np.int64)  # fmt: skip
-    function = code.address(f"{name}_{number_name(x)}")
+    function = code.address(f"{name}_{dtype_name(x.dtype)}")
     address = int(job.ctypes.data)
     operands = (x, y, result)  # the addresses hold no reference
 
@@ -117,8 +118,3 @@ def bind(
         run_on_threads(function, address, torch.get_num_threads())
 
     return run
-
-
-def number_name(x: torch.Tensor) -> str:
-    """Return the name of the element type."""
-    return str(x.dtype).removeprefix("torch.")

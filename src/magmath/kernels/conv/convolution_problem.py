@@ -15,6 +15,7 @@ from typing import Final, final
 
 import torch
 
+from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.epilogue import NO_EPILOGUE, Epilogue
 
 PASSES: Final = ("forward", "data", "filter")
@@ -119,7 +120,7 @@ def key(problem: ConvolutionProblem) -> str:
         if set(values) != {usual}
     ]
     orders = "/".join(order(tensor) for tensor in (problem.x, problem.w, problem.y))
-    dtype = str(problem.x.dtype).removeprefix("torch.")
+    dtype = dtype_name(problem.x.dtype)
     words = [f"convolution {problem.direction} {x} with {w} to {y}", *details, dtype, orders]
     words += _optional_words(problem)
     return ", ".join([*words, problem.x.device.type])

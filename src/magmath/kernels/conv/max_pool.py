@@ -15,7 +15,8 @@ import torch
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
 from magmath.core.type_aliases import ReadyCall
-from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, number_name, window_loop
+from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, window_loop
+from magmath.kernels.dtype_names import dtype_name
 
 _SOURCE: Final = '''
 def scatter_{T}(record: int64):
@@ -99,7 +100,7 @@ def _code(number: str) -> AotModule:
 
 def bind_maxima(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores the maximum of each window of x in `out`."""
-    return bind(_code(number_name(x)), "maxima", x, out, out, windows)
+    return bind(_code(dtype_name(x.dtype)), "maxima", x, out, out, windows)
 
 
 def bind_scatter(
@@ -107,4 +108,4 @@ def bind_scatter(
 ) -> ReadyCall:
     """Return a ready call that adds g, a number for each window, at the position of its maximum in
     x, and stores the sums in `out`, an array like x."""
-    return bind(_code(number_name(x)), "scatter", x, g, out, windows)
+    return bind(_code(dtype_name(x.dtype)), "scatter", x, g, out, windows)

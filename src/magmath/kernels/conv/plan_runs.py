@@ -11,7 +11,7 @@ import torch
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.frozen_filters import FrozenFilters
 from magmath.kernels.parallel_region import run_on_threads
-from magmath.kernels.scratch import shared_workspace
+from magmath.kernels.thread_workspace import thread_workspace
 
 PAGE: Final = 4096
 
@@ -39,7 +39,7 @@ def run_plan(
     plan: ConvolutionPlan, functions: Sequence[int], filters: torch.Tensor | None = None
 ) -> None:
     """Run functions of a plan, with converted filters in their own memory or the workspace."""
-    memory = shared_workspace(plan.nbytes - (0 if filters is None else plan.shared_bytes))
+    memory = thread_workspace(plan.nbytes - (0 if filters is None else plan.shared_bytes))
     plan.start(memory.data_ptr(), None if filters is None else filters.data_ptr())
     threads = min(plan.threads, torch.get_num_threads())  # 1 in a process that was forked since
     for function in functions:

@@ -16,7 +16,8 @@ import torch
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
 from magmath.core.type_aliases import ReadyCall
-from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, number_name, window_loop
+from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, window_loop
+from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.parallel_region import run_on_threads
 
 _SOURCE: Final = '''
@@ -90,13 +91,13 @@ def _code(number: str) -> AotModule:
 
 def bind_sums(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores the sum of each window of x in `out`."""
-    return bind(_code(number_name(x)), "sums", x, out, out, windows)
+    return bind(_code(dtype_name(x.dtype)), "sums", x, out, out, windows)
 
 
 def bind_spread(g: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores in each element of `out` the sum of g, a number for each
     window, over the windows that contain the element."""
-    return bind(_code(number_name(g)), "spread", out, g, out, windows)
+    return bind(_code(dtype_name(g.dtype)), "spread", out, g, out, windows)
 
 
 def bind_lines(x: torch.Tensor, window: int, first: int, out: torch.Tensor) -> ReadyCall:
@@ -106,7 +107,7 @@ def bind_lines(x: torch.Tensor, window: int, first: int, out: torch.Tensor) -> R
     channels = x.shape[1]
     lines = x.numel() // channels
     job = np.array([x.data_ptr(), out.data_ptr(), lines, channels, window, first, 0], np.int64)
-    function = _code(number_name(x)).address(f"lines_{number_name(x)}")
+    function = _code(dtype_name(x.dtype)).address(f"lines_{dtype_name(x.dtype)}")
     address = int(job.ctypes.data)
     operands = (x, out)  # the addresses hold no reference
 

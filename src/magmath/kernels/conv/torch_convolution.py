@@ -16,7 +16,7 @@ from magmath.kernels.conv.batch_parts import batch_parts
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.padded_input import PaddedInput, needed_elements, symmetric_padding
 from magmath.kernels.epilogue import Index, blocks, finish
-from magmath.kernels.half_instructions import multiplies
+from magmath.kernels.half_instructions import has_instructions
 
 Conversion = Callable[[torch.Tensor], torch.Tensor]
 """Returns a tensor in the memory order in which torch receives it."""
@@ -24,7 +24,7 @@ Conversion = Callable[[torch.Tensor], torch.Tensor]
 
 def can_bind(problem: ConvolutionProblem) -> bool:
     """Return True unless another candidate is faster by orders of magnitude."""
-    return multiplies(problem.x) and not vector_correlation.can_bind(problem)
+    return has_instructions(problem.x) and not vector_correlation.can_bind(problem)
 
 
 def bind(problem: ConvolutionProblem, bind_product: object) -> ReadyCall:
@@ -34,7 +34,7 @@ def bind(problem: ConvolutionProblem, bind_product: object) -> ReadyCall:
 
 def can_bind_channels_last(problem: ConvolutionProblem) -> bool:
     """Return True for images of two dimensions."""
-    return problem.x.ndim == 4 and multiplies(problem.x)
+    return problem.x.ndim == 4 and has_instructions(problem.x)
 
 
 def bind_channels_last(problem: ConvolutionProblem, bind_product: object) -> ReadyCall:

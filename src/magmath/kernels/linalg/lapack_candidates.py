@@ -22,6 +22,7 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.kernels import fortran
 from magmath.kernels.dispatch.registry import candidates
 from magmath.kernels.dispatch.tuner import Tuner, wake_thread_pool
+from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.fortran import call, call_with_work, invoke
 
 NOT_A_NUMBER = -1
@@ -111,7 +112,7 @@ def _chosen(
         return able[0]
     words = ["×".join(map(str, shape)) for shape in shapes]
     words += [f"{key} {value}" for key, value in options]
-    words.append(str(dtype).removeprefix("torch."))
+    words.append(dtype_name(dtype))
     trials = {
         library: partial(routine.trial, forms, dtype, library=library, **dict(options))
         for library in able
