@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 import torch
@@ -103,16 +103,16 @@ class _Panel:
 
     @classmethod
     def of(cls, columns: Columns) -> _Panel:
-        held, rows = columns.x.shape
+        own, rows = columns.x.shape
         return cls(
-            columns.panel(2 * REDUCTION_PANEL, rows), columns.panel(held, 2 * REDUCTION_PANEL)
+            columns.panel(2 * REDUCTION_PANEL, rows), columns.panel(own, 2 * REDUCTION_PANEL)
         )
 
     def times(self, x: Tensor, first: int, row: int, used: int, v: Tensor) -> Tensor:
         """Return conj(x[first:, row:])·v for the updated x: the products of own columns with v."""
         v = v.conj().resolve_conj()
-        made = (x[first:, row:] @ v).conj()
-        return made - self.own[first:, :used] @ (self.whole[:used, row:] @ v).conj()
+        products = (x[first:, row:] @ v).conj()
+        return products - self.own[first:, :used] @ (self.whole[:used, row:] @ v).conj()
 
     def column(self, x: Tensor, local: int, row: int, used: int) -> Tensor:
         """Return the updated x[local, row:]."""
@@ -125,25 +125,43 @@ class _Panel:
         self.own.zero_()
 
 
-def bidiagonalize(
-    columns: Columns,
-) -> tuple[list[float], list[float], list[complex], list[complex]]:
-    """Reduce a matrix with at least as many rows as columns to C = H₀H₁…·B·(G₀G₁…)ᴴ. Collective.
+@final
+class Bidiagonalization(NamedTuple):
+    """The reduction of a matrix C = H₀H₁…·B·(G₀G₁…)ᴴ: the diagonal and the superdiagonal of B, both
+    real, and the τ of the reflections H and G."""
 
-    Returns the diagonal and the superdiagonal of B, both real, and the τ of the reflections H and
-    G. Their vectors are stored in x: those of H in columns from the diagonal on, those of G in rows
-    after it.
+    diagonal: list[float]
+    superdiagonal: list[float]
+    left_taus: list[complex]
+    right_taus: list[complex]
+
+
+@final
+class Tridiagonalization(NamedTuple):
+    """The reduction of a Hermitian matrix A = H₀H₁…·T·(H₀H₁…)ᴴ: the diagonal and the subdiagonal of
+    T, both real, and the τ of the reflections."""
+
+    diagonal: list[float]
+    subdiagonal: list[float]
+    taus: list[complex]
+
+
+def bidiagonalize(columns: Columns) -> Bidiagonalization:
+    """Reduce a matrix with at least as many rows as columns to bidiagonal form. Collective.
+
+    The vectors of the reflections are stored in x: those of H in columns from the diagonal on,
+    those of G in rows after it.
     """
     x, n = columns.x, columns.count
     rows = x.shape[1]
-    diagonal, above, taus_h, taus_g = [], [], [], []
+    result = Bidiagonalization([], [], [], [])
     panel = _Panel.of(columns)
     current = _fetched(columns, 0)
     for j in range(n):
         i = 2 * (j % REDUCTION_PANEL)
         u, tau, value = reflection(current)
-        diagonal.append(value)
-        taus_h.append(tau)
+        result.diagonal.append(value)
+        result.left_taus.append(tau)
         panel.whole[i, j:] = u
         if (local := columns.local_index(j)) is not None:
             x[local, j:] = u
@@ -156,8 +174,8 @@ def bidiagonalize(
         whole[columns.mine[first:] - j - 1] = row.conj()
         columns.total(whole)
         v, tau, value = reflection(whole)
-        above.append(value)
-        taus_g.append(tau)
+        result.superdiagonal.append(value)
+        result.right_taus.append(tau)
         v_own = v[columns.mine[first:] - j - 1]
         pair = columns.zeros(2, rows - j - 1)
         weights = panel.own[first:, : i + 1].conj().T @ v_own
@@ -172,27 +190,26 @@ def bidiagonalize(
         current = pair[1] - pair[0]
         if (j + 1) % REDUCTION_PANEL == 0:
             panel.apply(x, first, j + 1, i + 2)
-    return diagonal, above, taus_h, taus_g
+    return result
 
 
-def tridiagonalize(columns: Columns) -> tuple[list[float], list[float], list[complex]]:
-    """Reduce a Hermitian matrix to A = H₀H₁…·T·(H₀H₁…)ᴴ. Collective.
+def tridiagonalize(columns: Columns) -> Tridiagonalization:
+    """Reduce a Hermitian matrix to tridiagonal form. Collective.
 
-    Returns the diagonal and the subdiagonal of T, both real, and the τ of the reflections. Their
-    vectors are stored in x, each in its column below the diagonal.
+    The vectors of the reflections are stored in x, each in its column below the diagonal.
     """
     x, n = columns.x, columns.count
-    diagonal, below, taus = [], [], []
+    result = Tridiagonalization([], [], [])
     panel = _Panel.of(columns)
     current = _fetched(columns, 0)
     for j in range(n):
         i = 2 * (j % REDUCTION_PANEL)
-        diagonal.append(float(current[0].real))
+        result.diagonal.append(float(current[0].real))
         if j + 1 == n:
             break
         v, tau, value = reflection(current[1:])
-        below.append(value)
-        taus.append(tau)
+        result.subdiagonal.append(value)
+        result.taus.append(tau)
         if (local := columns.local_index(j)) is not None:
             x[local, j + 1 :] = v
         first = columns.after(j)
@@ -209,16 +226,16 @@ def tridiagonalize(columns: Columns) -> tuple[list[float], list[float], list[com
         current = pair[1] - w[0].conj() * v - w
         if (j + 1) % REDUCTION_PANEL == 0:
             panel.apply(x, first, j + 1, i + 2)
-    return diagonal, below, taus
+    return result
 
 
 def _fetched(columns: Columns, column: int) -> Tensor:
     """Return a column, on all workers. Collective."""
-    found = columns.zeros(columns.x.shape[1] if columns.count else 0)
+    fetched = columns.zeros(columns.x.shape[1] if columns.count else 0)
     if (local := columns.local_index(column)) is not None:
-        found.copy_(columns.x[local])
-    columns.total(found)
-    return found
+        fetched.copy_(columns.x[local])
+    columns.total(fetched)
+    return fetched
 
 
 def complete(columns: Columns) -> None:
@@ -227,8 +244,8 @@ def complete(columns: Columns) -> None:
     x, mine = columns.x, columns.mine
     if x.is_complex():
         torch.conj_physical_(x)
-        held = torch.arange(len(mine), device=x.device)
-        torch.view_as_real(x)[held, mine, 1] = 0  # a real diagonal, as in LAPACK
+        local_indices = torch.arange(len(mine), device=x.device)
+        torch.view_as_real(x)[local_indices, mine, 1] = 0  # a real diagonal, as in LAPACK
     for start, stop in _blocks(columns.count):
         with columns.scratch.returning():
             rows = columns.panel(stop - start, stop)

@@ -57,7 +57,7 @@ class Routine:
 
     def __call__(self, tuner: Tuner, *operands: Tensor, **options: Any) -> Any:
         """Compute with the library that the tuner chooses."""
-        forms = tuple([(tuple(x.shape), _is_turned(x)) for x in operands])
+        forms = tuple([(tuple(x.shape), _is_transposed(x)) for x in operands])
         library = _chosen(
             self, tuner, forms, operands[0].dtype, tuple(options.items()), torch.get_num_threads()
         )
@@ -68,7 +68,7 @@ class Routine:
         registered = candidates(self.name, "cpu", dtype)
         return [name for name in registered if fortran.has(name, dtype, *self.needs)]
 
-    def measured(self, forms: OperandForms) -> OperandForms:
+    def size_class(self, forms: OperandForms) -> OperandForms:
         """Return the class of the operands' sizes.
 
         Extents are rounded up to slightly less than a power of two, since powers of two cause cache
@@ -77,18 +77,19 @@ class Routine:
         shapes = [tuple([_rounded(n) for n in shape]) for shape, _ in forms]
         while self.flops(shapes) > MAX_FLOPS:
             shapes = [tuple([max(1, n // 2) for n in shape]) for shape in shapes]
-        return tuple([(shape, turned) for shape, (_, turned) in zip(shapes, forms, strict=True)])
+        pairs = zip(shapes, forms, strict=True)
+        return tuple([(shape, transposed) for shape, (_, transposed) in pairs])
 
     def trial(self, forms: OperandForms, dtype: torch.dtype, **options: Any) -> ReadyCall:
         """Return a call on new matrices of these forms, for measurements."""
-        given = [_dummy_matrix(shape, turned, dtype) for shape, turned in forms]
-        used, around = [x.clone() for x in given], wake_thread_pool()
+        originals = [_dummy_matrix(shape, transposed, dtype) for shape, transposed in forms]
+        operands, wake = [x.clone() for x in originals], wake_thread_pool()
 
         def run() -> None:
-            for x, fresh in zip(used, given, strict=True):
-                copy_single_threaded(x, fresh)
-            around()
-            self.compute(*used, **options)
+            for operand, original in zip(operands, originals, strict=True):
+                copy_single_threaded(operand, original)
+            wake()
+            self.compute(*operands, **options)
 
         return run
 
@@ -106,16 +107,16 @@ def _chosen(
 
     Memoised, since a blocked factorization calls it for every panel.
     """
-    able, forms = routine.libraries(dtype), routine.measured(forms)
+    libraries, forms = routine.libraries(dtype), routine.size_class(forms)
     shapes = [shape for shape, _ in forms]
     if routine.flops(shapes) < MIN_FLOPS:
-        return able[0]
+        return libraries[0]
     words = ["×".join(map(str, shape)) for shape in shapes]
     words += [f"{key} {value}" for key, value in options]
     words.append(dtype_name(dtype))
     trials = {
         library: partial(routine.trial, forms, dtype, library=library, **dict(options))
-        for library in able
+        for library in libraries
     }
     key = f"{routine.name} {', '.join(words)}"
     return tuner.choose(key, trials, budget=BUDGET_SECONDS)
@@ -126,19 +127,19 @@ def _rounded(extent: int) -> int:
     return power - power // 32
 
 
-def _is_turned(x: Tensor) -> bool:
+def _is_transposed(x: Tensor) -> bool:
     """Return True for a matrix that is stored transposed."""
     down, along = x.stride()
     return along > 1 and down == 1
 
 
-def _dummy_matrix(shape: Shape, turned: bool, dtype: torch.dtype) -> Tensor:
+def _dummy_matrix(shape: Shape, transposed: bool, dtype: torch.dtype) -> Tensor:
     """Return a random matrix with a dominant diagonal: not singular, and positive definite if it is
     read as Hermitian."""
-    m, n = shape[::-1] if turned else shape
-    made = torch.randn(m, n, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    made.diagonal().add_(2 * max(m, n))
-    return made.mT if turned else made
+    m, n = shape[::-1] if transposed else shape
+    matrix = torch.randn(m, n, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    matrix.diagonal().add_(2 * max(m, n))
+    return matrix.mT if transposed else matrix
 
 
 def copy_single_threaded(target: Tensor, source: Tensor) -> None:

@@ -391,9 +391,10 @@ def fill(
     if dtype != out.dtype or out.device.type != "cpu" or not out.is_contiguous():
         filled = torch.empty(out.shape, dtype=dtype)
     inputs = [values.cpu().contiguous() for values in parameters]
+    runs = runs_of(tile, shape)  # the addresses hold no reference
     _CODE.function(f"fill_{name}_{dtype_name(dtype)}")(
         filled.data_ptr(), *[x.data_ptr() for x in inputs], *[int(x.ndim > 0) for x in inputs],
-        *runs_of(tile, shape).arguments(), seed, stream,
+        *runs.arguments(), seed, stream,
     )  # fmt: skip
     if filled is not out:
         out.copy_(filled)

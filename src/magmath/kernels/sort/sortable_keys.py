@@ -179,25 +179,27 @@ def order_keys(keys: Keys, positions: NDArray[np.uint64], axis: int = -1) -> Non
         least, largest = keys.min(), keys.max()
         if largest - least <= np.uint64(MAX_POSITIONS - 1):
             np.subtract(keys, least, out=positions)
-            np.left_shift(positions, POSITION_BITS, out=positions)
-            positions |= numbers
-            _order_packed(positions, axis)
+            _order_lower_bits(positions, numbers, axis, positions)
             return
+    _order_lower_bits(keys, numbers, axis, positions)
     if keys.itemsize < 8:
-        np.left_shift(keys, POSITION_BITS, out=positions, dtype=np.uint64)
-        positions |= numbers
-        _order_packed(positions, axis)
         return
-    np.left_shift(keys, POSITION_BITS, out=positions)
-    positions |= numbers
-    _order_packed(positions, axis)
-    first = positions.view(np.int64)
-    upper = np.take_along_axis(keys, first, axis)
+    order = positions.view(np.int64)
+    upper = np.take_along_axis(keys, order, axis)
     upper >>= np.uint64(POSITION_BITS)
-    upper <<= np.uint64(POSITION_BITS)
-    upper |= numbers
-    _order_packed(upper, axis)
-    positions[...] = np.take_along_axis(first, upper.view(np.int64), axis).view(np.uint64)
+    _order_lower_bits(upper, numbers, axis, upper)
+    positions[...] = np.take_along_axis(order, upper.view(np.int64), axis).view(np.uint64)
+
+
+def _order_lower_bits(
+    keys: Keys, numbers: NDArray[np.uint64], axis: int, out: NDArray[np.uint64]
+) -> None:
+    """Fill `out` with the positions along an axis, `numbers`, that sort the lower 32 bits of the
+    keys stably; `out` may be the memory of the keys."""
+    np.left_shift(keys, POSITION_BITS, out=out, dtype=np.uint64)
+    out |= numbers
+    sort_keys(out, axis)
+    out &= np.uint64(MAX_POSITIONS - 1)
 
 
 def sort_bytes(capacity: int, itemsize: int) -> int:
@@ -211,12 +213,6 @@ def argsort_bytes(capacity: int, itemsize: int) -> int:
     """Return the workspace bytes of a worker for a distributed argsort: the arrays contain keys
     with their positions, or, for 64-bit numbers, separate keys and positions."""
     return (2 if itemsize <= 4 else 5) * round_to_cache_lines(capacity * 8)
-
-
-def _order_packed(packed: NDArray[np.uint64], axis: int) -> None:
-    """Sort the integers, then keep only their positions."""
-    sort_keys(packed, axis)
-    packed &= np.uint64(MAX_POSITIONS - 1)
 
 
 def _blocks(source: Keys, target: Keys) -> Iterator[tuple[Keys, Keys]]:
