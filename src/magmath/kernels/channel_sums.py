@@ -91,21 +91,21 @@ def total(record: int64):
     result: float64[1] = job[RESULT]
     for i in range(2):
         for c in range(job[CHANNELS]):
-            number = float64(0)
+            total = float64(0)
             for part in range(job[PARTS]):
-                number = number + sums[(part * 2 + i) * job[PITCH] + c]
-            result[i * job[RESULT_SUM] + c * job[RESULT_CHANNEL]] = number
+                total = total + sums[(part * 2 + i) * job[PITCH] + c]
+            result[i * job[RESULT_SUM] + c * job[RESULT_CHANNEL]] = total
 '''
 
 
 @cache
-def _code(number: str) -> AotModule:
+def _code(dtype: str) -> AotModule:
     """Return the code for one float type, since a network seldom uses two."""
     kinds = ("squares", "dot")
-    terms = [_TERMS.format(terms=terms, T=number, size=ITEMSIZE[number]) for terms in kinds]
+    terms = [_TERMS.format(terms=terms, T=dtype, size=ITEMSIZE[dtype]) for terms in kinds]
     return AotModule(
         "".join(terms) + _TOTAL,
-        ("total", *[f"{terms}_{number}" for terms in kinds]),
+        ("total", *[f"{terms}_{dtype}" for terms in kinds]),
         constants={name.upper(): i for i, name in enumerate(JOB)},
         inside=("magmath.kernels.channel_sums_vectors",),
     )

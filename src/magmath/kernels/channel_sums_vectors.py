@@ -17,8 +17,8 @@ BLOCK: Final = 4  # vectors of channels that are added at a time
 class _Sums(Vectors):
     """The addition of the terms of a vector to two vectors of float64 sums."""
 
-    def __init__(self, number: str, name: str, *, dot: bool) -> None:
-        super().__init__(number, f"{name}_{'dot' if dot else 'squares'}")
+    def __init__(self, dtype: str, name: str, *, dot: bool) -> None:
+        super().__init__(dtype, f"{name}_{'dot' if dot else 'squares'}")
         self.dot = dot
         self.wide = ir.VectorType(ir.DoubleType(), self.width)
         self.none = ir.Constant(self.wide, [0.0] * self.width)
@@ -47,15 +47,15 @@ class _Pixels(_Sums):
     """The code that adds rows of channels to their sums in memory: `vectors` full vectors, or one
     of `lanes` channels."""
 
-    def __init__(self, number: str, name: str, *, dot: bool, vectors: int) -> None:
-        super().__init__(number, name, dot=dot)
+    def __init__(self, dtype: str, name: str, *, dot: bool, vectors: int) -> None:
+        super().__init__(dtype, name, dot=dot)
         self.vectors = vectors
 
     def write(
         self, rows: Any, x: Any, g: Any, pitch: Any, means: Any, first: Any, second: Any, lanes: Any
     ) -> None:
         at, nbytes = self.builder, 8 * self.width
-        mask = None if self.vectors > 1 else self.first(lanes)
+        mask = None if self.vectors > 1 else self.first_lanes(lanes)
         steps = [v * self.width for v in range(self.vectors)]
         mean = [
             self.widened(self.load(self.plus(means, step), mask)) if self.dot else None
@@ -82,7 +82,7 @@ class _Plane(_Sums):
         wide = self.widened(self.number_at(mean)) if self.dot else None
         vectors = at.sdiv(at.add(count, self.word(self.width - 1)), width)
         with self.loop(vectors, [x, g, count, self.none, self.none]) as state:
-            state[3:] = self.added(state[3:], state[0], state[1], wide, self.first(state[2]))
+            state[3:] = self.added(state[3:], state[0], state[1], wide, self.first_lanes(state[2]))
             state[:3] = [
                 *[self.plus(address, self.width) for address in state[:2]],
                 at.sub(state[2], width),
@@ -91,20 +91,20 @@ class _Plane(_Sums):
             at.store(total, self.place(at.add(sums, self.word(8 * self.width * i))), align=8)
 
 
-def _functions(number: str, *, dot: bool) -> dict[str, tuple[Vectors, tuple[str, ...]]]:
-    word, ending = ("int64",), f"{'dot' if dot else 'squares'}_{number}"
+def _functions(dtype: str, *, dot: bool) -> dict[str, tuple[Vectors, tuple[str, ...]]]:
+    word, ending = ("int64",), f"{'dot' if dot else 'squares'}_{dtype}"
     return {
-        f"add_pixels_{ending}": (_Pixels(number, "add_pixels", dot=dot, vectors=1), word * 8),
-        f"add_block_{ending}": (_Pixels(number, "add_block", dot=dot, vectors=BLOCK), word * 8),
-        f"add_plane_{ending}": (_Plane(number, "add_plane", dot=dot), word * 5),
+        f"add_pixels_{ending}": (_Pixels(dtype, "add_pixels", dot=dot, vectors=1), word * 8),
+        f"add_block_{ending}": (_Pixels(dtype, "add_block", dot=dot, vectors=BLOCK), word * 8),
+        f"add_plane_{ending}": (_Plane(dtype, "add_plane", dot=dot), word * 5),
     }
 
 
 INSIDE: Final = {
     name: function
-    for number in ITEMSIZE
+    for dtype in ITEMSIZE
     for dot in (False, True)
-    for name, function in _functions(number, dot=dot).items()
+    for name, function in _functions(dtype, dot=dot).items()
 }
 """The functions that the outer loops call, for the terms "squares" and "dot" of each type.
 
@@ -115,7 +115,7 @@ of at most the vector width, of rows at a distance `pitch` in elements, to the f
 """
 
 CONSTANTS: Final = {
-    **{f"WIDTH_{number}": VECTOR_BYTES // size for number, size in ITEMSIZE.items()},
+    **{f"WIDTH_{dtype}": VECTOR_BYTES // size for dtype, size in ITEMSIZE.items()},
     "BLOCK": BLOCK,
 }
 """Constants for the outer loops."""

@@ -42,9 +42,9 @@ _FORMS: Final = {"": "x", "_in_place": "y"}
 through two equal addresses is not."""
 _TYPES: Final = {torch.float32: "float32", torch.float64: "float64"}
 _FUNCTIONS: Final = {
-    f"roots{where}_{number}": _SOURCE.format(where=where, T=number, operand=operand)
+    f"roots{where}_{dtype}": _SOURCE.format(where=where, T=dtype, operand=operand)
     for where, operand in _FORMS.items()
-    for number in _TYPES.values()
+    for dtype in _TYPES.values()
 }
 CODE: Final = AotModule(
     "".join(_FUNCTIONS.values()),

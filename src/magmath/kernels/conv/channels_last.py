@@ -63,11 +63,11 @@ def {name}_{T}(record: int64):
 '''
 
 
-def window_loop(name: str, number: str, first: str, following: str) -> str:
+def window_loop(name: str, dtype: str, first: str, following: str) -> str:
     """Return the source of a function that reduces each window for a type of numbers: its value
     y[c] is at first `first`, and `following` after each element x[c]."""
     return _WINDOW_LOOP.format(
-        name=name, T=number, size=ITEMSIZE[number], first=first, following=following
+        name=name, T=dtype, size=ITEMSIZE[dtype], first=first, following=following
     )
 
 

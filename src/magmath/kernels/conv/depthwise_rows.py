@@ -49,7 +49,7 @@ class _Correlated(_Rows):
         for r in range(ROWS):
             addresses.append(self.plus(y, at.mul(y_pitch, self.word(r))))
             inside = at.icmp_signed("<", self.word(r), lines)
-            masks.append(self.first(at.select(inside, lanes, nothing)))
+            masks.append(self.first_lanes(at.select(inside, lanes, nothing)))
         sums = [self.load(address, mask) for address, mask in zip(addresses, masks, strict=True)]
         with self.loop(w_rows, [row, w, *sums]) as outer:
             with self.loop(w_columns, [column, outer[1], *outer[2:]]) as inner:

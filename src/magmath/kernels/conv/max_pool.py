@@ -87,13 +87,13 @@ _LANES: Final = 256  # channels of which the positions are found at a time
 
 
 @cache
-def _code(number: str) -> AotModule:
+def _code(dtype: str) -> AotModule:
     """Return the code for one float type, since a network seldom uses two."""
     larger = "x[c] if x[c] > y[c] or x[c] != x[c] else y[c]"
-    source = (_STEPS + _SOURCE).format(T=number, size=ITEMSIZE[number], lanes=_LANES)
+    source = (_STEPS + _SOURCE).format(T=dtype, size=ITEMSIZE[dtype], lanes=_LANES)
     return AotModule(
-        window_loop("maxima", number, "-np.inf", larger) + source,
-        (f"maxima_{number}", f"scatter_{number}"),
+        window_loop("maxima", dtype, "-np.inf", larger) + source,
+        (f"maxima_{dtype}", f"scatter_{dtype}"),
         constants=CONSTANTS,
     )
 

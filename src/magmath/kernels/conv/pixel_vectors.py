@@ -20,7 +20,7 @@ class _Pixels(Vectors):
         self.to_grid = to_grid
 
     def write(self, count: Any, image: Any, pitch: Any, grid: Any, lanes: Any) -> None:
-        mask = self.first(lanes)
+        mask = self.first_lanes(lanes)
         with self.loop(count, [image, grid]) as state:
             pixel, vector = state
             if self.to_grid:
@@ -80,7 +80,7 @@ class _Transpose(Vectors):
         at, masks = self.builder, []
         for i in range(self.width):
             inside = at.icmp_signed("<", self.word(i), rows)
-            masks.append(self.first(at.select(inside, columns, self.word(0))))
+            masks.append(self.first_lanes(at.select(inside, columns, self.word(0))))
         return masks
 
 

@@ -75,12 +75,12 @@ _BLOCK: Final = 64  # pixels that a thread takes at a time
 
 
 @cache
-def _code(number: str) -> AotModule:
+def _code(dtype: str) -> AotModule:
     """Return the code for one float type, since a network seldom uses two."""
-    source = _SOURCE.format(T=number, size=ITEMSIZE[number])
+    source = _SOURCE.format(T=dtype, size=ITEMSIZE[dtype])
     return AotModule(
-        window_loop("sums", number, "0", "y[c] + x[c]") + source,
-        (f"sums_{number}", f"spread_{number}", f"lines_{number}"),
+        window_loop("sums", dtype, "0", "y[c] + x[c]") + source,
+        (f"sums_{dtype}", f"spread_{dtype}", f"lines_{dtype}"),
         constants={
             **CONSTANTS,
             **{name.upper(): i for i, name in enumerate(LINE_JOB)},

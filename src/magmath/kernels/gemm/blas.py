@@ -151,10 +151,10 @@ def multiply(w: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64):
 
 
 @cache
-def code(number: str) -> AotModule:
+def code(dtype: str) -> AotModule:
     """Return the compiled functions `gemm` and `run` for float32 or float64."""
-    source = (_FORTRAN + _GEMM + RUN).format(T=number, itemsize=np.dtype(number).itemsize)
-    letter = _LETTERS[number]
+    source = (_FORTRAN + _GEMM + RUN).format(T=dtype, itemsize=np.dtype(dtype).itemsize)
+    letter = _LETTERS[dtype]
     outside = {
         f"{routine}_routine": (f"magmath_{letter}{routine}", ("int64",) * count, "")
         for routine, count in _ROUTINES.items()
@@ -175,7 +175,7 @@ def _register(letter: str) -> None:
         llvm.add_symbol(f"magmath_{letter}{routine}", address_of(f"{letter}{routine}"))
 
 
-def runner(number: str) -> Callable[[int], int]:
+def runner(dtype: str) -> Callable[[int], int]:
     """Return `run`, which computes the products of the RECORD at an address."""
-    run: Callable[[int], int] = code(number).function("run")
+    run: Callable[[int], int] = code(dtype).function("run")
     return run

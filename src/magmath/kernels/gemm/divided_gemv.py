@@ -151,7 +151,7 @@ def total_{T}(record: int64):
 _SIZES: Final = {"float32": 4, "float64": 8}
 CODE: Final = AotModule(
     "".join(_SOURCE.format(T=dtype, itemsize=size) for dtype, size in _SIZES.items()),
-    tuple(f"{name}_{number}" for name in ("rows", "columns", "total") for number in _SIZES),
+    tuple(f"{name}_{dtype}" for name in ("rows", "columns", "total") for dtype in _SIZES),
     constants={name.upper(): i for i, name in enumerate(JOB)},
     arithmetic="fast",
 )

@@ -160,9 +160,9 @@ def multiply(w: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64):
 
 
 @cache
-def code(number: str) -> AotModule:
+def code(dtype: str) -> AotModule:
     """Return the compiled functions `gemm`, `run` and `tile` for float32 or float64."""
-    source = (_PIECES + _GEMM + RUN).format(T=number, itemsize=np.dtype(number).itemsize)
+    source = (_PIECES + _GEMM + RUN).format(T=dtype, itemsize=np.dtype(dtype).itemsize)
     return AotModule(
         source,
         ("gemm", "run", "tile"),
@@ -171,8 +171,8 @@ def code(number: str) -> AotModule:
     )
 
 
-def runner(number: str) -> Callable[[int], int]:
+def runner(dtype: str) -> Callable[[int], int]:
     """Return `run`, which computes the products of the `blas.RECORD` at an address; the bias must
     be contiguous."""
-    run: Callable[[int], int] = code(number).function("run")
+    run: Callable[[int], int] = code(dtype).function("run")
     return run
