@@ -94,13 +94,13 @@ def compile_source(
     SyntaxError if the source is not in the language.
     """
     module = _Module({**_C_LIBRARY, **outside}, inside, constants, ARITHMETIC[arithmetic])
-    for node in parse_source(source).body:
-        if isinstance(node, ast.FunctionDef):
-            module.define(node)
+    nodes = [node for node in parse_source(source).body if isinstance(node, ast.FunctionDef)]
+    for node in nodes:
+        module.define(node)
     if exports:
         module.export(exports)
     else:
-        module.emit_entry()
+        module.emit_entry(nodes[-1].name)
     return _compile_module(str(module.ir))
 
 
@@ -140,7 +140,6 @@ class _Module:
         self.ir.data_layout = str(target_machine().target_data)
         self.outside, self.inside = outside, inside
         self.functions: dict[str, Callee] = {}
-        self.last = ""
 
     def define(self, node: ast.FunctionDef, flags: Sequence[str] = ()) -> None:
         """Compile one function; later functions can call it."""
@@ -159,11 +158,11 @@ class _Module:
         at = Builder(function.append_basic_block("entry"), flags or self.flags)
         FunctionCode(self, at, dict(zip(names, kinds, strict=True)), result).write(node)
         self.functions[node.name] = Callee(function, kinds, result)
-        self.last = node.name
 
-    def emit_entry(self) -> None:
-        """Name the last function, and add an entry point that takes a table of its arguments."""
-        last = self.functions[self.last]
+    def emit_entry(self, name: str) -> None:
+        """Name the last function of the source, and add an entry point that takes a table of its
+        arguments."""
+        last = self.functions[name]
         last.function.linkage = "external"
         last.function.name = LAST_SYMBOL
         kind = ir.FunctionType(WORD, [WORD.as_pointer()])
@@ -208,14 +207,12 @@ class _Module:
 
     def helper(self, name: str, dtype: str) -> Callee:
         """Return a library function of the compiler, compiled for numbers of one type."""
-        own = f"{name}_{dtype}"
-        if own not in self.functions:
-            (node,) = parse_source(functions.SOURCES[name].format(name=own, T=dtype)).body
-            last = self.last
+        typed_name = f"{name}_{dtype}"
+        if typed_name not in self.functions:
+            (node,) = parse_source(functions.SOURCES[name].format(name=typed_name, T=dtype)).body
             assert isinstance(node, ast.FunctionDef)
             self.define(node, ARITHMETIC["exact"])
-            self.last = last
-            attributes = self.functions[own].function.attributes
+            attributes = self.functions[typed_name].function.attributes
             attributes.discard("noinline")
             attributes.add("alwaysinline")
-        return self.functions[own]
+        return self.functions[typed_name]

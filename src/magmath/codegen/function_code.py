@@ -153,14 +153,14 @@ class FunctionCode:
         counter = self.at.alloca_in_entry(WORD)
         self.at.store(self._converted(start, "int64"), counter)
 
-        def once() -> None:
+        def iterate() -> None:
             index = self.at.load(counter)
             self._assign(ast.Name(name), Value(index, "int64"))
             self._block(body)
             if not self.at.block.is_terminated:
                 self.at.store(self.at.add(index, stride, flags=["nsw"]), counter)
 
-        self._while(lambda: self.at.icmp_signed("<", self.at.load(counter), end), once)
+        self._while(lambda: self.at.icmp_signed("<", self.at.load(counter), end), iterate)
 
     def _while(self, test: Callable[[], Any], body: Callable[[], None]) -> None:
         head, inner, after = (self.at.append_basic_block(n) for n in ("head", "body", "after"))
@@ -201,7 +201,7 @@ class FunctionCode:
                 return self._binary(operator, self._expression(left), self._expression(right))
             case ast.Compare(left, [operator], [right]):
                 x, y = self._expression(left), self._expression(right)
-                return functions.compare(self.at, operator, x, y)
+                return functions.emit_comparison(self.at, operator, x, y)
             case ast.BoolOp(operator, operands):
                 join = self.at.and_ if isinstance(operator, ast.And) else self.at.or_
                 result = self._truth(operands[0])
@@ -246,8 +246,8 @@ class FunctionCode:
 
     def _function(self, name: str, values: Sequence[Value | Literal]) -> Value:
         """Call a function by its NumPy name on operands of a common type."""
-        same, dtype = functions.to_common_type(self.at, *values)
-        operands = [Value(x, dtype) for x in same]
+        converted, dtype = functions.to_common_type(self.at, *values)
+        operands = [Value(x, dtype) for x in converted]
         source = functions.source_key(name, dtype)
         if source is None:
             return functions.emit_call(self.at, name, operands)
@@ -284,8 +284,8 @@ class FunctionCode:
             case "pause", []:
                 self.at.pause()
                 return Literal(0)
-            case "call", [function, *given]:
-                words = [self._converted(self._expression(word), "int64") for word in given]
+            case "call", [function, *operands]:
+                words = [self._converted(self._expression(word), "int64") for word in operands]
                 self.at.call_at(self._converted(self._expression(function), "int64"), words)
                 return Literal(0)
         values = [self._expression(node) for node in nodes]

@@ -91,10 +91,10 @@ def total(record: int64):
     result: float64[1] = job[RESULT]
     for i in range(2):
         for c in range(job[CHANNELS]):
-            total = float64(0)
+            channel_sum = float64(0)
             for part in range(job[PARTS]):
-                total = total + sums[(part * 2 + i) * job[PITCH] + c]
-            result[i * job[RESULT_SUM] + c * job[RESULT_CHANNEL]] = total
+                channel_sum = channel_sum + sums[(part * 2 + i) * job[PITCH] + c]
+            result[i * job[RESULT_SUM] + c * job[RESULT_CHANNEL]] = channel_sum
 '''
 
 

@@ -39,9 +39,10 @@ def _parallel() -> Any:
     Other packages, such as scikit-learn, contain their own runtimes, with other threads. If
     torch contains none, it uses that of the system.
     """
-    home = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-    paths = [found["filepath"] for found in threadpool_info() if found["user_api"] == "openmp"]
-    for path in [path for path in paths if path.startswith(home)] or paths:
+    torch_folder = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+    runtimes = [library for library in threadpool_info() if library["user_api"] == "openmp"]
+    paths = [library["filepath"] for library in runtimes]
+    for path in [path for path in paths if path.startswith(torch_folder)] or paths:
         library = ctypes.CDLL(path)
         if hasattr(library, "GOMP_parallel"):
             function = library.GOMP_parallel

@@ -16,7 +16,7 @@ from magmath.codegen.aot_cache import AotModule
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.kernels.parallel_region import run_on_threads
-from magmath.kernels.realignment_groups import Index, RowGroups
+from magmath.kernels.realignment_groups import Overwritten, RowGroups
 from magmath.kernels.thread_workspace import thread_workspace
 
 SERIAL_BYTES = 1 << 18
@@ -134,12 +134,12 @@ def _bound(
     name: str,
     buffer: torch.Tensor,
     groups: RowGroups,
-    overwritten: tuple[Index, Index],
+    overwritten: Overwritten,
     fill: torch.Tensor,
 ) -> ReadyCall:
     """Return the call that saves the overwritten elements of every group, then moves its rows."""
     item = buffer.itemsize
-    begin, nbytes = overwritten[0] * item, overwritten[1] * item
+    begin, nbytes = overwritten.begin * item, overwritten.count * item
     count, total = len(nbytes), int(nbytes.sum())
     header = [buffer.data_ptr(), groups.columns * item, item, fill.data_ptr(), count, 0, 0]
     columns = (groups.cuts[:-1], groups.cuts[1:], begin, nbytes, np.cumsum(nbytes) - nbytes)
