@@ -312,7 +312,17 @@ def run(n: int64) -> int64:
     assert seen == [(0, 0.0), (1, 0.5), (2, 1.0)]
 
 
-@pytest.mark.parametrize("line", ["import os", "x = [1]", "x = y = 1", "x = np.i0(2.0)", "x = {}"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import os",
+        "x = [1]",
+        "x = y = 1",
+        "x = np.i0(2.0)",
+        "x = {}",
+        "for i in range(3, 0, -1): x = i",
+    ],
+)
 def test_what_is_not_in_the_language_is_an_error(line: str) -> None:
     with pytest.raises(SyntaxError, match="language|not"):
         compile_source(f"def run() -> int64:\n    {line}\n    return 0\n", {})

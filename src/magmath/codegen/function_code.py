@@ -149,6 +149,8 @@ class FunctionCode:
             2: [*limits, Literal(1)],
             3: limits,
         }[len(limits)]
+        if isinstance(step, Literal) and step.value < 1:
+            raise SyntaxError(f"not in the language: range with a step of {step.value}")
         end, stride = self._converted(stop, "int64"), self._converted(step, "int64")
         counter = self.at.alloca_in_entry(WORD)
         self.at.store(self._converted(start, "int64"), counter)
