@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, final
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor
@@ -22,6 +22,11 @@ from magmath.kernels.scratch import Scratch
 
 if TYPE_CHECKING:
     from magmath.comm import Communicator
+
+
+Answer: TypeAlias = Callable[[int, Tensor, Tensor], object]
+"""Computes the answers to requests from the memory of a rank, and stores them in the last
+argument."""
 
 
 @final
@@ -83,35 +88,58 @@ def ask(
     rounds: Rounds,
     count: int,
     requests: Callable[[slice], tuple[Tensor, Tensor]],
-    answer: Callable[[int, Tensor, Tensor], object],
+    answer: Answer,
     target: Rows,
     *,
     sees_all: bool,
 ) -> None:
     """Fill row i of `target` with the answer to this worker's request i, out of `count`.
 
-    `requests` returns a slice of the requests and their owners. `answer(rank, requests, out)`
-    computes the answers from the memory of a rank: of any rank if `sees_all`, otherwise of this
-    one.
+    `requests` returns a slice of the requests and their owners. `answer` is called for any rank if
+    `sees_all`, otherwise for this one.
     """
-    comm, scratch, dtype = rounds.comm, Scratch(rounds.scratch), target.tensor.dtype
+    scratch = Scratch(rounds.scratch)
+    answer_part = _answer_from_memory if sees_all else _answer_by_messages
     for part in rounds.parts(count):
         own_requests, owners = requests(part)
         with scratch.returning():
-            if sees_all:
-                for rank in range(comm.size):
-                    (numbers,) = (owners == rank).nonzero(as_tuple=True)
-                    if len(numbers):
-                        answers = scratch.take(dtype, len(numbers), *target.row_shape)
-                        answer(rank, own_requests[numbers], answers)
-                        target.write(numbers + part.start, answers)
-                continue
-            routing = _route(comm, owners)
-            received = _deliver(comm, own_requests[routing.order], routing, scratch)
-            answers = scratch.take(dtype, len(received), *target.row_shape)
-            answer(comm.rank, received, answers)
-            replies = _deliver(comm, answers, routing.reversed(), scratch)
-            target.write(routing.order + part.start, replies)
+            answer_part(rounds.comm, scratch, own_requests, owners, answer, target, part.start)
+
+
+def _answer_from_memory(
+    comm: Communicator,
+    scratch: Scratch,
+    requests: Tensor,
+    owners: Tensor,
+    answer: Answer,
+    target: Rows,
+    first: int,
+) -> None:
+    """Fill the rows of `target` from `first` on with answers from the memory of their owners."""
+    for rank in range(comm.size):
+        (numbers,) = (owners == rank).nonzero(as_tuple=True)
+        if len(numbers):
+            answers = scratch.take(target.tensor.dtype, len(numbers), *target.row_shape)
+            answer(rank, requests[numbers], answers)
+            target.write(numbers + first, answers)
+
+
+def _answer_by_messages(
+    comm: Communicator,
+    scratch: Scratch,
+    requests: Tensor,
+    owners: Tensor,
+    answer: Answer,
+    target: Rows,
+    first: int,
+) -> None:
+    """Fill the rows of `target` from `first` on with answers that the owners send. Collective."""
+    routing = _route(comm, owners)
+    received = _deliver(comm, requests[routing.order], routing, scratch)
+    answers = scratch.take(target.tensor.dtype, len(received), *target.row_shape)
+    answer(comm.rank, received, answers)
+    replies = _deliver(comm, answers, routing.reversed(), scratch)
+    target.write(routing.order + first, replies)
 
 
 def send(

@@ -46,11 +46,11 @@ class WinogradPlan:
         tiles = target.shape[0] * rows * columns
         block = self._block_tiles(channels, outputs, tiles, of_filters)
         pitch = round_up(channels, WIDTH) + WIDTH
-        wide = outputs + WIDTH if of_filters else min(outputs, VECTORS * WIDTH)
-        strides = _padded(block * pitch), _padded(block * wide)
-        inputs_bytes = 4 * algorithm.inputs**2 * strides[0]
+        others_pitch = outputs + WIDTH if of_filters else min(outputs, VECTORS * WIDTH)
+        inputs_stride, others_stride = _padded(block * pitch), _padded(block * others_pitch)
+        inputs_bytes = 4 * algorithm.inputs**2 * inputs_stride
         sums = outputs * algorithm.positions**2 if of_filters else 0  # of a channel, in `finish`
-        self._slot_bytes = inputs_bytes + 4 * max(algorithm.products**2 * strides[1], sums)
+        self._slot_bytes = inputs_bytes + 4 * max(algorithm.products**2 * others_stride, sums)
         self.shared_bytes = self._filter_bytes(channels, outputs, of_filters)
         self._views = [view_of(source), view_of(target), view_of(problem.w, turned=turned)]
         values = {
@@ -58,8 +58,9 @@ class WinogradPlan:
             "filters": self._views[2].ctypes.data, "offset_y": offset[0], "offset_x": offset[1],
             "start_y": start[0], "start_x": start[1], "tiles": tiles, "tile_rows": rows,
             "tile_columns": columns, "block_tiles": block, "blocks": -(-tiles // block),
-            "slot_bytes": self._slot_bytes, "inputs_pitch": pitch, "inputs_stride": strides[0],
-            "inputs_bytes": inputs_bytes, "others_pitch": wide, "others_stride": strides[1],
+            "slot_bytes": self._slot_bytes, "inputs_pitch": pitch, "inputs_stride": inputs_stride,
+            "inputs_bytes": inputs_bytes, "others_pitch": others_pitch,
+            "others_stride": others_stride,
             "outputs": outputs,
         }  # fmt: skip
         self._job = np.array([values.get(name, 0) for name in JOB], np.int64)

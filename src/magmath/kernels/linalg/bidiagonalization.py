@@ -14,6 +14,8 @@ the panels.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple, final
@@ -35,20 +37,20 @@ class Columns:
     """This worker's columns of a matrix.
 
     x        (own columns, rows), overwritten
-    mine     the numbers of these columns in the matrix, ascending, int64
+    numbers  the numbers of these columns in the matrix, ascending, int64
     count    the number of columns of the whole matrix
     comm     connects the workers
     scratch  memory for panels
     """
 
     x: Tensor
-    mine: Tensor
+    numbers: Tensor
     count: int
     comm: Communicator
     scratch: Scratch
 
     def __post_init__(self) -> None:
-        numbers = self.mine.tolist()
+        self._numbers = numbers = self.numbers.tolist()
         self._local_indices = {column: index for index, column in enumerate(numbers)}
         self._after = np.searchsorted(numbers, np.arange(self.count), "right").tolist()
 
@@ -60,6 +62,11 @@ class Columns:
     def local_index(self, column: int) -> int | None:
         """Return the index of a column among the own ones; None if it is not an own one."""
         return self._local_indices.get(column)
+
+    def within(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the number and the index of each own column in a range of numbers."""
+        first, last = bisect_left(self._numbers, start), bisect_left(self._numbers, stop)
+        yield from zip(self._numbers[first:last], range(first, last), strict=True)
 
     def zeros(self, *shape: int) -> Tensor:
         """Return a small tensor of zeros with the matrix's type and device."""
@@ -169,14 +176,10 @@ def bidiagonalize(columns: Columns) -> Bidiagonalization:
         if j + 1 == n:
             break
         panel.own[first:, i] = tau * panel.times(x, first, j, i, u)
-        row = x[first:, j] - panel.own[first:, : i + 1].conj() @ panel.whole[: i + 1, j]
-        whole = columns.zeros(n - j - 1)
-        whole[columns.mine[first:] - j - 1] = row.conj()
-        columns.total(whole)
-        v, tau, value = reflection(whole)
+        v, tau, value = reflection(_fetched_row(columns, panel, j, i + 1))
         result.superdiagonal.append(value)
         result.right_taus.append(tau)
-        v_own = v[columns.mine[first:] - j - 1]
+        v_own = v[columns.numbers[first:] - j - 1]
         pair = columns.zeros(2, rows - j - 1)
         weights = panel.own[first:, : i + 1].conj().T @ v_own
         pair[0] = v_own @ x[first:, j + 1 :] - weights @ panel.whole[: i + 1, j + 1 :]
@@ -214,7 +217,7 @@ def tridiagonalize(columns: Columns) -> Tridiagonalization:
             x[local, j + 1 :] = v
         first = columns.after(j)
         pair = columns.zeros(2, n - j - 1)
-        own = columns.mine[first:] - j - 1
+        own = columns.numbers[first:] - j - 1
         pair[0, own] = tau * panel.times(x, first, j + 1, i, v)
         if (local := columns.local_index(j + 1)) is not None:
             pair[1] = panel.column(x, local, j + 1, i)
@@ -229,6 +232,18 @@ def tridiagonalize(columns: Columns) -> Tridiagonalization:
     return result
 
 
+def _fetched_row(columns: Columns, panel: _Panel, row: int, used: int) -> Tensor:
+    """Return the conjugate of a row of the updated matrix, right of the diagonal, on all workers.
+    Collective."""
+    first = columns.after(row)
+    updated = columns.x[first:, row]
+    updated = updated - panel.own[first:, :used].conj() @ panel.whole[:used, row]
+    whole = columns.zeros(columns.count - row - 1)
+    whole[columns.numbers[first:] - row - 1] = updated.conj()
+    columns.total(whole)
+    return whole
+
+
 def _fetched(columns: Columns, column: int) -> Tensor:
     """Return a column, on all workers. Collective."""
     fetched = columns.zeros(columns.x.shape[1] if columns.count else 0)
@@ -241,22 +256,21 @@ def _fetched(columns: Columns, column: int) -> Tensor:
 def complete(columns: Columns) -> None:
     """Replace rows of a Hermitian matrix, of which only the elements up to the diagonal are valid,
     by the complete columns with the same numbers. Collective."""
-    x, mine = columns.x, columns.mine
+    x, numbers = columns.x, columns.numbers
     if x.is_complex():
         torch.conj_physical_(x)
-        local_indices = torch.arange(len(mine), device=x.device)
-        torch.view_as_real(x)[local_indices, mine, 1] = 0  # a real diagonal, as in LAPACK
+        local_indices = torch.arange(len(numbers), device=x.device)
+        torch.view_as_real(x)[local_indices, numbers, 1] = 0  # a real diagonal, as in LAPACK
     for start, stop in _blocks(columns.count):
         with columns.scratch.returning():
             rows = columns.panel(stop - start, stop)
-            for j in range(start, stop):
-                if (local := columns.local_index(j)) is not None:
-                    rows[j - start, :j] = x[local, :j]
+            for j, local in columns.within(start, stop):
+                rows[j - start, :j] = x[local, :j]
             columns.total(rows)
             before = columns.after(stop - 1)
-            right = torch.arange(start, stop, device=x.device) > mine[:before, None]
+            right = torch.arange(start, stop, device=x.device) > numbers[:before, None]
             part = x[:before, start:stop]
-            part.copy_(torch.where(right, rows[:, mine[:before]].mH, part))
+            part.copy_(torch.where(right, rows[:, numbers[:before]].mH, part))
 
 
 def _blocks(count: int) -> list[tuple[int, int]]:
@@ -271,9 +285,8 @@ def reflect_by_columns(columns: Columns, taus: list[complex], below: int, out: T
     for start, stop in _blocks(len(taus)):
         with columns.scratch.returning():
             vectors = columns.panel(stop - start, rows - start - below)
-            for j in range(start, stop):
-                if (local := columns.local_index(j)) is not None:
-                    vectors[j - start, j - start :] = columns.x[local, j + below :]
+            for j, local in columns.within(start, stop):
+                vectors[j - start, j - start :] = columns.x[local, j + below :]
             columns.total(vectors)
             _reflect(columns.scratch, vectors, taus[start:stop], out[start + below :])
 
@@ -286,7 +299,7 @@ def reflect_by_rows(columns: Columns, taus: list[complex], out: Tensor) -> None:
             vectors = columns.panel(stop - start, columns.count - start - 1)
             for j in range(start, stop):
                 first = columns.after(j)
-                vectors[j - start, columns.mine[first:] - start - 1] = columns.x[first:, j]
+                vectors[j - start, columns.numbers[first:] - start - 1] = columns.x[first:, j]
             columns.total(vectors)
             _reflect(columns.scratch, vectors, taus[start:stop], out[start + 1 :])
 
