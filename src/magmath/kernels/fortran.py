@@ -152,5 +152,3 @@ def mkl() -> ctypes.CDLL | None:
 
 LIBRARIES: Final[Mapping[str, Callable[[str], int]]] = {SCIPY: _in_scipy, TORCH: _in_torch}
 """For each library, the function that returns the address of a routine, or 0."""
-CANDIDATES: Final = {name: name for name in LIBRARIES}
-"""Names only: `kernels/linalg/lapack_candidates.py` binds a library by its name."""

@@ -37,7 +37,7 @@ def candidates_for(
     remains. `winograd=False` omits Winograd's algorithms.
     """
     offered = candidates("convolution", problem.x.device.type, problem.x.dtype)
-    usable: list[Candidate] = [candidate for candidate in offered if candidate.can_bind(problem)]
+    usable = [candidate for candidate in offered if candidate.can_bind(problem)]
     if not winograd:
         usable = [candidate for candidate in usable if not candidate.name.startswith("winograd")]
     if problem.flops < MIN_FLOPS:

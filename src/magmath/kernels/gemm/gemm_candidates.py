@@ -32,7 +32,7 @@ def candidates_for(product: GemmProblem, workspace_limit: int) -> list[Candidate
     remains.
     """
     offered = candidates("gemm", product.out.device.type, product.a.dtype)
-    usable: list[Candidate] = [candidate for candidate in offered if candidate.can_bind(product)]
+    usable = [candidate for candidate in offered if candidate.can_bind(product)]
     small = [candidate for candidate in usable if candidate.workspace(product) <= workspace_limit]
     return small or usable[:1]
 

@@ -20,7 +20,7 @@ from torch import Tensor
 from magmath.core.shapes import Shape
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels import fortran
-from magmath.kernels.dispatch.registry import candidates
+from magmath.kernels.dispatch import registry
 from magmath.kernels.dispatch.tuner import Tuner, wake_thread_pool
 from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.fortran import call, call_with_work, invoke
@@ -65,7 +65,7 @@ class Routine:
 
     def libraries(self, dtype: torch.dtype) -> list[str]:
         """Return the libraries that can compute it, in order of preference."""
-        registered = candidates(self.name, "cpu", dtype)
+        registered = registry.libraries(self.name, "cpu", dtype)
         return [name for name in registered if fortran.has(name, dtype, *self.needs)]
 
     def size_class(self, forms: OperandForms) -> OperandForms:
