@@ -21,7 +21,7 @@ class _Sums(Vectors):
         super().__init__(dtype, f"{name}_{'dot' if dot else 'squares'}")
         self.dot = dot
         self.wide = ir.VectorType(ir.DoubleType(), self.width)
-        self.none = ir.Constant(self.wide, [0.0] * self.width)
+        self.no_sums = ir.Constant(self.wide, [0.0] * self.width)
 
     def widened(self, x: Any) -> Any:
         """Emit the conversion of a vector to float64."""
@@ -37,7 +37,7 @@ class _Sums(Vectors):
         fma = module.globals.get(name) or ir.Function(module, kind, name)
         return [self.builder.fadd(sums[0], value), self.builder.call(fma, [value, other, sums[1]])]
 
-    def place(self, address: Any) -> Any:
+    def pointer(self, address: Any) -> Any:
         """Emit a pointer to a vector of sums."""
         return self.builder.inttoptr(address, self.wide.as_pointer())
 
@@ -61,7 +61,7 @@ class _Pixels(_Sums):
             self.widened(self.load(self.plus(means, step), mask)) if self.dot else None
             for step in steps
         ]
-        with self.loop(rows, [x, g, *[self.none] * (2 * self.vectors)]) as state:
+        with self.loop(rows, [x, g, *[self.no_sums] * (2 * self.vectors)]) as state:
             for v, step in enumerate(steps):
                 sums = slice(2 + 2 * v, 4 + 2 * v)
                 at_x, at_g = (self.plus(address, step) for address in state[:2])
@@ -69,8 +69,8 @@ class _Pixels(_Sums):
             state[:2] = [self.plus(address, pitch) for address in state[:2]]
         for v in range(self.vectors):
             for address, total in zip((first, second), state[2 + 2 * v :], strict=False):
-                place = self.place(at.add(address, self.word(v * nbytes)))
-                at.store(at.fadd(at.load(place, align=8), total), place, align=8)
+                pointer = self.pointer(at.add(address, self.word(v * nbytes)))
+                at.store(at.fadd(at.load(pointer, align=8), total), pointer, align=8)
 
 
 @final
@@ -81,14 +81,14 @@ class _Plane(_Sums):
         at, width = self.builder, self.word(self.width)
         wide = self.widened(self.number_at(mean)) if self.dot else None
         vectors = at.sdiv(at.add(count, self.word(self.width - 1)), width)
-        with self.loop(vectors, [x, g, count, self.none, self.none]) as state:
+        with self.loop(vectors, [x, g, count, self.no_sums, self.no_sums]) as state:
             state[3:] = self.added(state[3:], state[0], state[1], wide, self.first_lanes(state[2]))
             state[:3] = [
                 *[self.plus(address, self.width) for address in state[:2]],
                 at.sub(state[2], width),
             ]
         for i, total in enumerate(state[3:]):
-            at.store(total, self.place(at.add(sums, self.word(8 * self.width * i))), align=8)
+            at.store(total, self.pointer(at.add(sums, self.word(8 * self.width * i))), align=8)
 
 
 def _functions(dtype: str, *, dot: bool) -> dict[str, tuple[Vectors, tuple[str, ...]]]:

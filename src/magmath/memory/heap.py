@@ -155,9 +155,9 @@ class Heap:
 
     def _take_best_fit(self, size: int, holder: object) -> tuple[int, int]:
         """Allocate at the beginning of the smallest sufficient hole."""
-        if not self._holes.fit(size):
+        if not self._holes.has_fit(size):
             self._merge_small()
-        if not self._holes.fit(size):
+        if not self._holes.has_fit(size):
             self._grow(size, holder)
         return self._holes.take(size)
 
@@ -260,9 +260,9 @@ class Heap:
             length = size if self._exceeds(length) else length
         if self._exceeds(size):
             self._make_room(size, holder)
-        if self._holes.fit(size):
+        if self._holes.has_fit(size):
             return
-        if self._returned.fit(size):
+        if self._returned.has_fit(size):
             self._holes.merge(*self._returned.take(size), size)
             self.reserved += size
             return
@@ -281,7 +281,7 @@ class Heap:
             for reclaim in self.reclaimers:
                 reclaim()
             self.trim()
-        if self._holes.fit(size):
+        if self._holes.has_fit(size):
             return
         if self._exceeds(size) and self.in_use + size <= self._limit:
             self._return_holes()

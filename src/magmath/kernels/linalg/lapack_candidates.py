@@ -24,6 +24,7 @@ from magmath.kernels.dispatch import registry
 from magmath.kernels.dispatch.tuner import Tuner, wake_thread_pool
 from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.fortran import call, call_with_work, invoke
+from magmath.kernels.gemm.gemm_problem import blas_order
 
 NOT_A_NUMBER = -1
 """The result of `CHOLESKY` for a matrix with NaN or infinity."""
@@ -237,19 +238,14 @@ def _singular(matrix: Tensor, *, job: str, library: str) -> tuple[Tensor, Tensor
 def _add_product(target: Tensor, a: Tensor, b: Tensor, *, sign: int, library: str) -> None:
     (m, n), k = target.shape, a.shape[1]
     factor, one = torch.full((1,), sign, dtype=a.dtype), torch.ones(1, dtype=a.dtype)
-    (first, ldb), (second, lda) = _form(b), _form(a)
+    of_a, of_b = blas_order(a), blas_order(b)
+    assert of_a is not None, "the rows or columns of the first operand are contiguous"
+    assert of_b is not None, "the rows or columns of the second operand are contiguous"
+    letters = [b"T" if order.is_transposed else b"N" for order in (of_b, of_a)]
     invoke(
-        "gemm", target, first, second, n, m, k, factor, b, ldb, a, lda, one, target,
-        target.stride(0), library=library,
+        "gemm", target, *letters, n, m, k, factor, b, of_b.row_stride, a, of_a.row_stride, one,
+        target, target.stride(0), library=library,
     )  # fmt: skip
-
-
-def _form(x: Tensor) -> tuple[bytes, int]:
-    """Return gemm's character argument for a matrix, b"T" if it is stored transposed, otherwise
-    b"N", and the stride of its columns or rows."""
-    if x.stride(1) == 1:
-        return b"N", max(x.stride(0), x.shape[1])
-    return b"T", max(x.stride(1), x.shape[0])
 
 
 def _cube(times: float) -> Callable[[Shapes], float]:

@@ -244,7 +244,7 @@ def _merge(a: SortedRun, b: SortedRun, out: SortedRun) -> None:
 
 
 @final
-class Parts:
+class SortWorkspaces:
     """The workspaces of the workers, as arrays of keys.
 
     cuts    the boundaries of the workers' parts in the sorted array
@@ -284,14 +284,14 @@ def sort(
     """Fill this worker's part of a 1-D result, divided at `cuts`, with the sorted numbers of all
     workers. Collective."""
     code = KeyCode(x.dtype, descending)
-    parts = Parts(memory, comm.rank, cuts, code.key)
-    keys, spare, target = parts.array(0), parts.array(1), bits_of(out)
+    workspaces = SortWorkspaces(memory, comm.rank, cuts, code.key)
+    keys, spare, target = workspaces.array(0), workspaces.array(1), bits_of(out)
     code.encode(bits_of(x), keys)
     sort_keys(keys)
     merge_runs(
         comm,
         SortedRun(keys, None),
-        parts.runs(0, None),
+        workspaces.runs(0, None),
         cuts,
         SortedRun(target, None),
         SortedRun(spare, None),
@@ -306,19 +306,24 @@ def argsort(
     """Fill this worker's part of a 1-D int64 result, divided at `cuts`, with the positions that
     sort x stably. Collective."""
     code = KeyCode(x.dtype, descending, zeros_differ=False)
-    parts = Parts(memory, comm.rank, cuts, np.uint64)
+    workspaces = SortWorkspaces(memory, comm.rank, cuts, np.uint64)
     first, target = cuts[comm.rank], bits_of(out)
     if code.key.itemsize <= 4 and cuts[-1] <= MAX_POSITIONS:
-        packed = parts.array(0)
-        code.packed(bits_of(x), first, packed)
+        packed = workspaces.array(0)
+        code.pack(bits_of(x), first, packed)
         sort_keys(packed)
-        spare = SortedRun(parts.array(1), None)
+        spare = SortedRun(workspaces.array(1), None)
         merge_runs(
-            comm, SortedRun(packed, None), parts.runs(0, None), cuts, SortedRun(target, None), spare
+            comm,
+            SortedRun(packed, None),
+            workspaces.runs(0, None),
+            cuts,
+            SortedRun(target, None),
+            spare,
         )
         target &= np.uint64(MAX_POSITIONS - 1)
         return
-    own, out_keys = SortedRun(parts.array(0), parts.array(1)), parts.array(2)
+    own, out_keys = SortedRun(workspaces.array(0), workspaces.array(1)), workspaces.array(2)
     keys = np.empty(len(out_keys), code.key)
     code.encode(bits_of(x), keys)
     positions = own.positions
@@ -326,5 +331,5 @@ def argsort(
     order_keys(keys, positions)
     np.take(keys, positions.view(np.int64), out=own.keys)
     positions += np.uint64(first)
-    spare = SortedRun(parts.array(3), parts.array(4))
-    merge_runs(comm, own, parts.runs(0, 1), cuts, SortedRun(out_keys, target), spare)
+    spare = SortedRun(workspaces.array(3), workspaces.array(4))
+    merge_runs(comm, own, workspaces.runs(0, 1), cuts, SortedRun(out_keys, target), spare)

@@ -96,7 +96,7 @@ class KeyCode:
         negative |= self._sign
         return negative
 
-    def packed(self, bits: Keys, first: int, out: NDArray[np.uint64]) -> None:
+    def pack(self, bits: Keys, first: int, out: NDArray[np.uint64]) -> None:
         """Fill `out` with the keys of 1-D numbers in the upper bits and their positions, counted
         from `first`, in the lower bits."""
         for start in range(0, len(bits), BLOCK):
