@@ -23,6 +23,7 @@ from magmath.kernels.sort.sortable_keys import (
     MAX_POSITIONS,
     KeyCode,
     Keys,
+    are_positions_packed,
     bits_of,
     order_keys,
     sort_keys,
@@ -308,7 +309,7 @@ def argsort(
     code = KeyCode(x.dtype, descending, zeros_differ=False)
     workspaces = SortWorkspaces(memory, comm.rank, cuts, np.uint64)
     first, target = cuts[comm.rank], bits_of(out)
-    if code.key.itemsize <= 4 and cuts[-1] <= MAX_POSITIONS:
+    if are_positions_packed(code.key.itemsize, cuts[-1]):
         packed = workspaces.array(0)
         code.pack(bits_of(x), first, packed)
         sort_keys(packed)

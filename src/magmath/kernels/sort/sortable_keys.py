@@ -165,9 +165,12 @@ def order_keys(keys: Keys, positions: NDArray[np.uint64], axis: int = -1) -> Non
 
     Keys of 64 bits are sorted by their lower half first, then stably by their upper half; keys in
     a range of 32 bits by their differences from the smallest. NumPy sorts those in a range of 16
-    bits, such as labels, by their digits.
+    bits, such as labels, by their digits, and all keys whose positions exceed 32 bits.
     """
     count = keys.shape[axis]
+    if count > MAX_POSITIONS:
+        positions.view(np.int64)[...] = np.argsort(keys, axis=axis, kind="stable")
+        return
     least = _least_in_range(keys) if count >= MIN_COUNTED else None
     if least is not None:
         digits = (keys - least).astype(np.uint16)
@@ -202,17 +205,24 @@ def _order_lower_bits(
     out &= np.uint64(MAX_POSITIONS - 1)
 
 
-def sort_bytes(capacity: int, itemsize: int) -> int:
-    """Return the workspace bytes of a worker for a distributed sort of up to `capacity` elements
-    per worker: a run, which the other workers read until the next synchronization, and a merge
-    buffer of the same size."""
-    return 2 * round_to_cache_lines(capacity * itemsize)
+def are_positions_packed(itemsize: int, count: int) -> bool:
+    """Return True if a distributed argsort of `count` keys of this size sorts integers that contain
+    a key and its position; otherwise keys and positions are separate."""
+    return 8 * itemsize <= POSITION_BITS and count <= MAX_POSITIONS
 
 
-def argsort_bytes(capacity: int, itemsize: int) -> int:
-    """Return the workspace bytes of a worker for a distributed argsort: the arrays contain keys
-    with their positions, or, for 64-bit numbers, separate keys and positions."""
-    return (2 if itemsize <= 4 else 5) * round_to_cache_lines(capacity * 8)
+def sort_bytes(count: int, workers: int, itemsize: int) -> int:
+    """Return the workspace bytes of a worker for a distributed sort of `count` elements: a run,
+    which the other workers read until the next synchronization, and a merge buffer of the same
+    size."""
+    return 2 * round_to_cache_lines(-(-count // workers) * itemsize)
+
+
+def argsort_bytes(count: int, workers: int, itemsize: int) -> int:
+    """Return the workspace bytes of a worker for a distributed argsort of `count` elements: like
+    `sort_bytes`, with positions, and if these are separate, an array for the sorted keys."""
+    arrays = 2 if are_positions_packed(itemsize, count) else 5
+    return arrays * round_to_cache_lines(-(-count // workers) * 8)
 
 
 def _blocks(source: Keys, target: Keys) -> Iterator[tuple[Keys, Keys]]:
