@@ -14,7 +14,7 @@ import pytest
 from magmath.codegen import background_build as programs
 from magmath.codegen import object_cache
 from magmath.codegen.aot_cache import AotModule
-from magmath.codegen.memory_copy import COPY_SOURCE, INSIDE
+from magmath.codegen.memory_copy import COPY_IR_MODULE, COPY_SOURCE
 from magmath.comm import barrier
 from magmath.kernels.conv import winograd_forms, winograd_transforms
 from magmath.kernels.gemm import microkernel, packed_gemm
@@ -25,10 +25,10 @@ NAMES: dict[str, tuple[Callable[[], str], list[Path]]] = {
     "a program": (lambda: object_cache.cache_key(PROGRAM), MACHINE),
     "a library": (lambda: AotModule(barrier.BARRIER_SOURCE, ["wait"])._key, MACHINE),
     "tiles": (
-        lambda: AotModule("", [], inside=["magmath.kernels.gemm.microkernel"])._key, [*MACHINE, Path(microkernel.__file__)],
+        lambda: AotModule("", [], ir_modules=["magmath.kernels.gemm.microkernel"])._key, [*MACHINE, Path(microkernel.__file__)],
     ),
     "what imports others": (
-        lambda: AotModule("", [], inside=["magmath.kernels.conv.winograd_transforms"])._key,
+        lambda: AotModule("", [], ir_modules=["magmath.kernels.conv.winograd_transforms"])._key,
         [*MACHINE, Path(winograd_transforms.__file__), Path(winograd_forms.__file__)],
     ),
 }  # fmt: skip
@@ -56,13 +56,18 @@ def test_a_change_of_any_module_renames_what_depends_on_it(
 
 def test_a_change_of_a_source_or_its_constants_renames_it() -> None:
     variants = [
-        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE]),
-        AotModule(COPY_SOURCE + "\n", ["copy"], inside=[INSIDE]),
-        AotModule(COPY_SOURCE, [], inside=[INSIDE]),
-        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], constants={"X": 1}),
-        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], constants={"X": 2}),
-        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], arithmetic="fast"),
-        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], outside={"f": ("g", ("int64",), "")}),
+        AotModule(COPY_SOURCE, ["copy"], ir_modules=[COPY_IR_MODULE]),
+        AotModule(COPY_SOURCE + "\n", ["copy"], ir_modules=[COPY_IR_MODULE]),
+        AotModule(COPY_SOURCE, [], ir_modules=[COPY_IR_MODULE]),
+        AotModule(COPY_SOURCE, ["copy"], ir_modules=[COPY_IR_MODULE], constants={"X": 1}),
+        AotModule(COPY_SOURCE, ["copy"], ir_modules=[COPY_IR_MODULE], constants={"X": 2}),
+        AotModule(COPY_SOURCE, ["copy"], ir_modules=[COPY_IR_MODULE], arithmetic="fast"),
+        AotModule(
+            COPY_SOURCE,
+            ["copy"],
+            ir_modules=[COPY_IR_MODULE],
+            external={"f": ("g", ("int64",), "")},
+        ),
         packed_gemm.code("float32"),
     ]
     assert len({variant._key for variant in variants}) == len(variants)

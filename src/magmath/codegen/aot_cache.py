@@ -31,9 +31,9 @@ class AotModule:
 
     exports     the exported functions
     constants   named integers in the source
-    outside     external functions by name, as for `codegen/compiler.py`
-    inside      modules whose `INSIDE` has functions in LLVM IR, and whose `CONSTANTS` has named
-                numbers for their callers
+    external    external functions by name, as for `codegen/compiler.py`
+    ir_modules  modules whose `IR_FUNCTIONS` are written in LLVM IR, and whose `CONSTANTS` are
+                named numbers for the callers of these
     arithmetic  the permitted floating-point optimizations (`codegen/values.py`)
     prepare     called before the code is loaded; registers the external symbols
     """
@@ -44,13 +44,14 @@ class AotModule:
         exports: Sequence[str],
         *,
         constants: Mapping[str, int] = MappingProxyType({}),
-        outside: ExternalSignatures = MappingProxyType({}),
-        inside: Sequence[str] = (),
+        external: ExternalSignatures = MappingProxyType({}),
+        ir_modules: Sequence[str] = (),
         arithmetic: str = "exact",
         prepare: ReadyCall = lambda: None,
     ) -> None:
         self._source, self._exports, self._arithmetic = source, tuple(exports), arithmetic
-        self._constants, self._outside, self._inside = constants, outside, tuple(inside)
+        self._constants, self._external = constants, external
+        self._ir_modules = tuple(ir_modules)
         self._prepare = prepare
         self._on_disk = False
         self._next_look = 0.0  # by the monotonic clock
@@ -92,21 +93,21 @@ class AotModule:
     def _compiled(self) -> bytes:
         from magmath.codegen.compiler import compile_source
 
-        inside: IrFunctions = {}
+        ir_functions: IrFunctions = {}
         constants = self._constants
-        for name in self._inside:
+        for name in self._ir_modules:
             module = import_module(name)
-            inside = {**inside, **module.INSIDE}
+            ir_functions = {**ir_functions, **module.IR_FUNCTIONS}
             constants = {**module.CONSTANTS, **constants}
         return compile_source(
-            self._source, self._outside, exports=self._exports, constants=constants,
-            inside=inside, arithmetic=self._arithmetic,
+            self._source, self._external, exports=self._exports, constants=constants,
+            ir_functions=ir_functions, arithmetic=self._arithmetic,
         )  # fmt: skip
 
     @cached_property
     def _key(self) -> str:
-        inside = sources_with_imports(self._inside)
+        ir_sources = sources_with_imports(self._ir_modules)
         return cache_key(
-            self._source, self._exports, dict(self._constants), dict(self._outside),
-            self._inside, inside, self._arithmetic,
+            self._source, self._exports, dict(self._constants), dict(self._external),
+            self._ir_modules, ir_sources, self._arithmetic,
         )  # fmt: skip

@@ -223,8 +223,8 @@ def compile_file(file: int, arithmetic: str, missing: Sequence[str]) -> bytes:
     source = _content(file).decode()
     for name in missing:
         runtime_library.load(name)
-    outside = runtime_library.signatures(imported_names(source))
-    return compile_source(source, outside, arithmetic=arithmetic)
+    external = runtime_library.signatures(imported_names(source))
+    return compile_source(source, external, arithmetic=arithmetic)
 
 
 def _content(file: int) -> bytes:

@@ -58,15 +58,14 @@ from magmath.codegen.values import (
     llvm_type,
     memory_type,
 )
-from magmath.codegen.vectors import Vectors
+from magmath.codegen.vectors import IrFunction
 
 ExternalSignatures = Mapping[str, tuple[str, Sequence[str], str]]
 """External functions by name: symbol, types of the arguments, type of the result."""
 
 
-IrFunctions = Mapping[str, tuple[Vectors, Sequence[str]]]
-"""Functions that are written in LLVM IR and return nothing, by name: their code, and the types of
-their arguments."""
+IrFunctions = Mapping[str, IrFunction]
+"""Functions that are written in LLVM IR, by name."""
 
 _C_LIBRARY: ExternalSignatures = {
     "sched_getcpu": ("sched_getcpu", (), "int32"),
@@ -80,11 +79,11 @@ _C_LIBRARY: ExternalSignatures = {
 
 def compile_source(
     source: str,
-    outside: ExternalSignatures = MappingProxyType({}),
+    external: ExternalSignatures = MappingProxyType({}),
     *,
     exports: Sequence[str] = (),
     constants: Mapping[str, int] = MappingProxyType({}),
-    inside: IrFunctions = MappingProxyType({}),
+    ir_functions: IrFunctions = MappingProxyType({}),
     arithmetic: str = "fast",
 ) -> bytes:
     """Compile a source to object code for this processor.
@@ -93,7 +92,7 @@ def compile_source(
     `arithmetic`: the permitted floating-point optimizations (`codegen/values.py`). Raises
     SyntaxError if the source is not in the language.
     """
-    module = _Module({**_C_LIBRARY, **outside}, inside, constants, ARITHMETIC[arithmetic])
+    module = _Module({**_C_LIBRARY, **external}, ir_functions, constants, ARITHMETIC[arithmetic])
     nodes = [node for node in parse_source(source).body if isinstance(node, ast.FunctionDef)]
     for node in nodes:
         module.define(node)
@@ -128,8 +127,8 @@ class _Module:
 
     def __init__(
         self,
-        outside: ExternalSignatures,
-        inside: IrFunctions,
+        external: ExternalSignatures,
+        ir_functions: IrFunctions,
         constants: Mapping[str, int],
         flags: Sequence[str],
     ) -> None:
@@ -138,7 +137,7 @@ class _Module:
         self.ir = ir.Module("program")
         self.ir.triple = llvm.get_default_triple()
         self.ir.data_layout = str(target_machine().target_data)
-        self.outside, self.inside = outside, inside
+        self.external, self.ir_functions = external, ir_functions
         self.functions: dict[str, Callee] = {}
 
     def define(self, node: ast.FunctionDef, flags: Sequence[str] = ()) -> None:
@@ -187,17 +186,17 @@ class _Module:
 
     def is_known(self, name: str) -> bool:
         """Return True if a function of this name exists."""
-        return name in self.functions or name in self.inside or name in self.outside
+        return name in self.functions or name in self.ir_functions or name in self.external
 
     def callee(self, name: str) -> Callee:
         """Return a function: defined in this module, written in LLVM IR, or external (declared on
         the first call)."""
-        if name not in self.functions and name in self.inside:
-            code, arguments = self.inside[name]
+        if name not in self.functions and name in self.ir_functions:
+            code, arguments = self.ir_functions[name]
             function = code.function(self.ir, [llvm_type(a) for a in arguments])
             self.functions[name] = Callee(function, [Value(None, a) for a in arguments], "")
         elif name not in self.functions:
-            symbol, arguments, result = self.outside[name]
+            symbol, arguments, result = self.external[name]
             returned = llvm_type(result) if result else ir.VoidType()
             kind = ir.FunctionType(returned, [llvm_type(a) for a in arguments])
             function = ir.Function(self.ir, kind, symbol)

@@ -277,7 +277,7 @@ def emit_call(at: Builder, name: str, values: Sequence[Value | Literal]) -> Valu
         return Value(at.intrinsic("pow", *operands), dtype)
     if name in _C_NAMES:
         suffix = "f" if dtype == "float32" else ""
-        return Value(at.outside(_C_NAMES[name] + suffix, *operands), dtype)
+        return Value(at.c_function(_C_NAMES[name] + suffix, *operands), dtype)
     raise SyntaxError(f"no function {name} in the language")
 
 

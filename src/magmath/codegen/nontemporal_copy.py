@@ -10,7 +10,7 @@ from typing import Any, Final, final
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from magmath.codegen.vectors import VECTOR_BYTES, WORD, Vectors
+from magmath.codegen.vectors import VECTOR_BYTES, WORD, IrFunction, VectorFunction, words
 from magmath.core.cpu import PAGE
 
 _PAGES = 4  # that are copied interleaved
@@ -19,7 +19,7 @@ _BYTE = ir.IntType(8).as_pointer()
 
 
 @final
-class _NontemporalCopy(Vectors):
+class _NontemporalCopy(VectorFunction):
     """Copies bytes between two addresses without overlap, in aligned pages except at the ends."""
 
     def __init__(self) -> None:
@@ -70,5 +70,5 @@ class _NontemporalCopy(Vectors):
         at.call(function, [*pointers, nbytes, ir.Constant(ir.IntType(1), 0)])
 
 
-INSIDE: Final = {"stream": (_NontemporalCopy(), ("int64",) * 3)}
+IR_FUNCTIONS: Final = {"stream": IrFunction(_NontemporalCopy(), words(3))}
 CONSTANTS: Final[dict[str, int]] = {}

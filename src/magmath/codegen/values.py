@@ -83,7 +83,7 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]
         function = self.module.declare_intrinsic(f"llvm.{name}", [kind], self._kind(operands))
         return self.call(function, operands, fastmath=self.flags)
 
-    def outside(self, name: str, *operands: Any) -> Any:
+    def c_function(self, name: str, *operands: Any) -> Any:
         """Emit a call of a C library function without side effects."""
         function = self.module.globals.get(name)
         if function is None:

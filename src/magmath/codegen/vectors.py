@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple, final
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -33,8 +33,8 @@ def _registers() -> tuple[int, int]:
 VECTOR_BYTES, REGISTERS = _registers()
 
 
-class Vectors(ABC):
-    """A function on vectors of one element type; `write` emits its code at `builder`."""
+class VectorFunction(ABC):
+    """A function in LLVM IR on vectors of one element type; `write` emits its code at `builder`."""
 
     builder: ir.IRBuilder
 
@@ -204,3 +204,17 @@ class Vectors(ABC):
         phi.add_incoming(x, before)
         phi.add_incoming(y, end)
         return phi
+
+
+@final
+class IrFunction(NamedTuple):
+    """A function that is written in LLVM IR and returns nothing: its code, and the types of its
+    arguments."""
+
+    code: VectorFunction
+    arguments: Sequence[str]
+
+
+def words(count: int) -> tuple[str, ...]:
+    """Return the types of `count` arguments that are integers or addresses."""
+    return ("int64",) * count

@@ -107,7 +107,7 @@ def _code(dtype: str) -> AotModule:
         "".join(terms) + _TOTAL,
         ("total", *[f"{terms}_{dtype}" for terms in kinds]),
         constants={name.upper(): i for i, name in enumerate(JOB)},
-        inside=("magmath.kernels.channel_sums_vectors",),
+        ir_modules=("magmath.kernels.channel_sums_vectors",),
     )
 
 

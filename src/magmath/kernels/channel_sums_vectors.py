@@ -9,12 +9,12 @@ from typing import Any, Final, final
 
 from llvmlite import ir
 
-from magmath.codegen.vectors import ITEMSIZE, VECTOR_BYTES, Vectors
+from magmath.codegen.vectors import ITEMSIZE, VECTOR_BYTES, IrFunction, VectorFunction, words
 
 BLOCK: Final = 4  # vectors of channels that are added at a time
 
 
-class _Sums(Vectors):
+class _Sums(VectorFunction):
     """The addition of the terms of a vector to two vectors of float64 sums."""
 
     def __init__(self, dtype: str, name: str, *, dot: bool) -> None:
@@ -91,16 +91,20 @@ class _Plane(_Sums):
             at.store(total, self.pointer(at.add(sums, self.word(8 * self.width * i))), align=8)
 
 
-def _functions(dtype: str, *, dot: bool) -> dict[str, tuple[Vectors, tuple[str, ...]]]:
-    word, ending = ("int64",), f"{'dot' if dot else 'squares'}_{dtype}"
+def _functions(dtype: str, *, dot: bool) -> dict[str, IrFunction]:
+    ending = f"{'dot' if dot else 'squares'}_{dtype}"
     return {
-        f"add_pixels_{ending}": (_Pixels(dtype, "add_pixels", dot=dot, vectors=1), word * 8),
-        f"add_block_{ending}": (_Pixels(dtype, "add_block", dot=dot, vectors=BLOCK), word * 8),
-        f"add_plane_{ending}": (_Plane(dtype, "add_plane", dot=dot), word * 5),
+        f"add_pixels_{ending}": IrFunction(
+            _Pixels(dtype, "add_pixels", dot=dot, vectors=1), words(8)
+        ),
+        f"add_block_{ending}": IrFunction(
+            _Pixels(dtype, "add_block", dot=dot, vectors=BLOCK), words(8)
+        ),
+        f"add_plane_{ending}": IrFunction(_Plane(dtype, "add_plane", dot=dot), words(5)),
     }
 
 
-INSIDE: Final = {
+IR_FUNCTIONS: Final = {
     name: function
     for dtype in ITEMSIZE
     for dot in (False, True)

@@ -104,7 +104,7 @@ CODE = AotModule(
     _SOURCE,
     ("correlate", "filter"),
     constants={name.upper(): i for i, name in enumerate(JOB)},
-    inside=("magmath.kernels.conv.depthwise_rows",),
+    ir_modules=("magmath.kernels.conv.depthwise_rows",),
 )
 
 

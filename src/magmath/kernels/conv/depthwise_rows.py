@@ -10,12 +10,12 @@ from typing import Any, Final, final
 
 from llvmlite import ir
 
-from magmath.codegen.vectors import VECTOR_BYTES, WORD, Vectors
+from magmath.codegen.vectors import VECTOR_BYTES, WORD, IrFunction, VectorFunction, words
 
 ROWS: Final = 4  # computed at a time
 
 
-class _Rows(Vectors):
+class _Rows(VectorFunction):
     """Masks of pixels, which both functions need."""
 
     def column_mask(self, column: Any, columns: Any) -> Any:
@@ -96,9 +96,9 @@ class _Dot(_Rows):
         self.store(first, total)
 
 
-INSIDE: Final = {
-    "add_correlated": (_Correlated("float32", "add_correlated"), ("int64",) * 17),
-    "add_products": (_Dot("float32", "add_products"), ("int64",) * 11),
+IR_FUNCTIONS: Final = {
+    "add_correlated": IrFunction(_Correlated("float32", "add_correlated"), words(17)),
+    "add_products": IrFunction(_Dot("float32", "add_products"), words(11)),
 }
 """The functions that the outer loops call; a plane is given by its address, the distance of its
 rows in elements, and its extents.

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC
 from typing import Any, Final, final
 
-from magmath.codegen.vectors import VECTOR_BYTES, WORD, Vectors
+from magmath.codegen.vectors import VECTOR_BYTES, WORD, IrFunction, VectorFunction, words
 from magmath.kernels.gemm.microkernel import AHEAD, ROWS, UNROLL, VECTORS, OneOf, RegisterBlock
 
 _WORD_BYTES = 8
@@ -109,7 +109,7 @@ class _Filters(_Indirect):
 
 
 @final
-class _Copy(Vectors):
+class _Copy(VectorFunction):
     """The code that copies one vector of each of a number of rows."""
 
     def write(self, count: Any, source: Any, lds: Any, target: Any, ldt: Any, lanes: Any) -> None:
@@ -120,7 +120,7 @@ class _Copy(Vectors):
 
 
 @final
-class _Sum(Vectors):
+class _Sum(VectorFunction):
     """The code that adds vectors at equal distances."""
 
     def write(self, count: Any, source: Any, lds: Any, target: Any) -> None:
@@ -143,11 +143,11 @@ def _sizes(name: str, block: type[_Pixels] | type[_Filters]) -> OneOf:
     )
 
 
-INSIDE: Final = {
-    "pixels_tile": (_sizes("pixels_tile", _Pixels), ("int64",) * 15),
-    "filters_tile": (_sizes("filters_tile", _Filters), ("int64",) * 7),
-    "copy_vectors": (_Copy("float32", "copy_vectors"), ("int64",) * 6),
-    "sum_vectors": (_Sum("float32", "sum_vectors"), ("int64",) * 4),
+IR_FUNCTIONS: Final = {
+    "pixels_tile": IrFunction(_sizes("pixels_tile", _Pixels), words(15)),
+    "filters_tile": IrFunction(_sizes("filters_tile", _Filters), words(7)),
+    "copy_vectors": IrFunction(_Copy("float32", "copy_vectors"), words(6)),
+    "sum_vectors": IrFunction(_Sum("float32", "sum_vectors"), words(4)),
 }
 """The functions that the outer loops call. `form` is rows · (VECTORS + 1) + vectors.
 

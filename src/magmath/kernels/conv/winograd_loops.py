@@ -371,11 +371,11 @@ def code(name: str) -> AotModule:
         "".join(parts).replace("{algorithm}", name),
         exports,
         constants=constants,
-        inside=(
+        ir_modules=(
             "magmath.kernels.conv.pixel_vectors",
             "magmath.kernels.conv.winograd_transforms",
         ),
-        outside=runtime_library.signatures([PRODUCT]),
+        external=runtime_library.signatures([PRODUCT]),
         prepare=lambda: runtime_library.load(PRODUCT),
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 from llvmlite import ir
 
-from magmath.codegen.vectors import Vectors
+from magmath.codegen.vectors import IrFunction, VectorFunction, words
 from magmath.kernels.conv.winograd_forms import (
     F_2_3,
     F_2_5,
@@ -87,7 +87,7 @@ and the gradient of its inputs, by the outputs of a tile along a side."""
 class _VectorArithmetic:
     """Emits the operations of a transform, on vectors."""
 
-    def __init__(self, code: Vectors) -> None:
+    def __init__(self, code: VectorFunction) -> None:
         self._code, self._at = code, code.builder
 
     def plus(self, x: Any, y: Any) -> Any:
@@ -107,7 +107,7 @@ class _VectorArithmetic:
 
 
 @final
-class _Transform(Vectors):
+class _Transform(VectorFunction):
     """The code of a two-dimensional transform for a number of blocks in sequence.
 
     One side is a grid, in which the vectors of a row are contiguous. The other side has one vector
@@ -173,8 +173,8 @@ def _transforms(name: str, algorithm: WinogradAlgorithm) -> Iterator[tuple[str, 
             yield full, _Transform(f"winograd_{full}", form, extent, from_grid=from_grid)
 
 
-INSIDE: Final = {
-    name: (transform, ("int64",) * 7)
+IR_FUNCTIONS: Final = {
+    name: IrFunction(transform, words(7))
     for key, algorithm in ALGORITHMS.items()
     for name, transform in _transforms(key, algorithm)
 }

@@ -161,13 +161,13 @@ def code(dtype: str) -> AotModule:
     """Return the compiled functions `gemm` and `run` for float32 or float64."""
     source = (_FORTRAN + _GEMM + RUN).format(T=dtype, itemsize=np.dtype(dtype).itemsize)
     letter = _LETTERS[dtype]
-    outside = {
+    external = {
         f"{routine}_routine": (f"magmath_{letter}{routine}", ("int64",) * count, "")
         for routine, count in _ROUTINES.items()
     }
     return AotModule(
         source, ("gemm", "run"), constants={**CONSTANTS, "NO": ord("N"), "YES": ord("T")},
-        outside=outside,
+        external=external,
         prepare=lambda: _register(letter),
     )  # fmt: skip
 

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 
 from llvmlite import ir
 
-from magmath.codegen.vectors import REGISTERS, VECTOR_BYTES, WORD, Vectors
+from magmath.codegen.vectors import REGISTERS, VECTOR_BYTES, WORD, IrFunction, VectorFunction, words
 
 VECTORS = 3  # maximum width of a tile
 ROWS = 8 if REGISTERS == 32 else 4  # maximum height: its sums, a row of B and an element of A fit
@@ -23,7 +23,7 @@ UNROLL = 4  # summands per iteration
 AHEAD = 8  # rows of B between the prefetched row and the current one
 
 
-class RegisterBlock(Vectors, ABC):
+class RegisterBlock(VectorFunction, ABC):
     """A block of rows and of vectors of columns of a result, whose sums stay in registers."""
 
     def __init__(self, dtype: str, name: str, rows: int, vectors: int) -> None:
@@ -141,7 +141,7 @@ class _Tile(RegisterBlock):
 
 
 @final
-class _Copy(Vectors):
+class _Copy(VectorFunction):
     """The code that copies rows of a number of vectors."""
 
     def __init__(self, dtype: str, vectors: int) -> None:
@@ -159,10 +159,10 @@ class _Copy(Vectors):
 
 
 @final
-class OneOf(Vectors):
+class OneOf(VectorFunction):
     """The code that calls one of several functions, selected by number at run time."""
 
-    def __init__(self, dtype: str, name: str, forms: Mapping[int, Vectors]) -> None:
+    def __init__(self, dtype: str, name: str, forms: Mapping[int, VectorFunction]) -> None:
         super().__init__(dtype, f"any_{name}")
         self.forms = forms
 
@@ -180,7 +180,7 @@ class OneOf(Vectors):
 
 
 @final
-class _Transpose(Vectors):
+class _Transpose(VectorFunction):
     """The code that transposes a block in registers."""
 
     def write(
@@ -233,21 +233,17 @@ def _copies(dtype: str) -> OneOf:
     return OneOf(dtype, "copy", {v: _Copy(dtype, v) for v in range(1, VECTORS + 1)})
 
 
-_I = "int64"
-
-INSIDE: Final = {
+IR_FUNCTIONS: Final = {
     name: functions
     for dtype in ("float32", "float64")
     for name, functions in {
-        f"tile_{dtype}": (
-            _tiles(dtype), (_I, _I, dtype, _I, _I, _I, _I, dtype, _I, _I, _I, _I, _I),
-        ),
-        f"copy_rows_{dtype}": (_copies(dtype), (_I,) * 7),
-        f"transpose_block_{dtype}": (
-            _Transpose(dtype, "transpose"), (_I, _I, _I, _I, dtype, _I, _I, _I),
+        f"tile_{dtype}": IrFunction(_tiles(dtype), (*words(2), dtype, *words(4), dtype, *words(5))),
+        f"copy_rows_{dtype}": IrFunction(_copies(dtype), words(7)),
+        f"transpose_block_{dtype}": IrFunction(
+            _Transpose(dtype, "transpose"), (*words(4), dtype, *words(3))
         ),
     }.items()
-}  # fmt: skip
+}
 """The functions that the outer loops call. Matrices are given by address and by row stride in
 elements.
 

@@ -170,7 +170,7 @@ def code(dtype: str) -> AotModule:
         source,
         ("gemm", "run", "tile"),
         constants={**CONSTANTS, **_CONSTANTS},
-        inside=("magmath.kernels.gemm.microkernel",),
+        ir_modules=("magmath.kernels.gemm.microkernel",),
     )
 
 
