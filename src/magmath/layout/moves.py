@@ -71,20 +71,20 @@ def moves_between(source: Layout, target: Layout) -> tuple[tuple[Move, ...], tup
     """Return the moves of one stage, by target worker, and the workers that start with the
     identity."""
     requests, identity = _requests(source, target)
-    match = _matcher(source)
+    intersect = _matcher(source)
     sources = _SourceChooser(source, reduced_axes(source, target))
     moves: list[Move] = []
     matches: dict[tuple[Tile, Tile], list[_Match]] = {}  # replicas request equal parts
     for request in requests:
         key = request.part, request.tile
         if key not in matches:
-            matches[key] = match(request.part, request.tile)
-        for part in matches[key]:
-            for contribution, worker in enumerate(sources.choose(part, request)):
+            matches[key] = intersect(request.part, request.tile)
+        for match in matches[key]:
+            for contribution, worker in enumerate(sources.choose(match, request)):
                 moves.append(
                     Move(
-                        worker, part.tile_number, request.worker, request.tile_number,
-                        part.source_select, part.target_select, part.shape, contribution > 0,
+                        worker, match.tile_number, request.worker, request.tile_number,
+                        match.source_select, match.target_select, match.shape, contribution > 0,
                     )
                 )  # fmt: skip
     return tuple(moves), identity
@@ -209,10 +209,10 @@ class _SourceChooser:
         self.contributions = _mesh_offsets(mesh, reduced)
         self.sent = [0] * mesh.size
 
-    def choose(self, part: _Match, request: _Request) -> list[int]:
-        """Return, for each contribution to the part, the worker that sends it."""
+    def choose(self, match: _Match, request: _Request) -> list[int]:
+        """Return, for each contribution to the elements of a match, the worker that sends it."""
         workers = self.mesh.workers
-        first = part.position + request.pending_offset
+        first = match.position + request.pending_offset
         if len(self.replicas) == 1:
             return [workers[first + contribution] for contribution in self.contributions]
         own = self.mesh.position(request.worker)
@@ -223,7 +223,7 @@ class _SourceChooser:
                 chosen.append(request.worker)
                 continue
             position = min(positions, key=self.sent.__getitem__)
-            self.sent[position] += math.prod(part.shape)
+            self.sent[position] += math.prod(match.shape)
             chosen.append(workers[position])
         return chosen
 
@@ -308,7 +308,7 @@ def _product_matcher(source: Layout) -> _Matcher:
             known[key] = list(_overlaps(dimensions[axis], part, tile))
         return known[key]
 
-    def match(part: Tile, tile: Tile) -> list[_Match]:
+    def intersect(part: Tile, tile: Tile) -> list[_Match]:
         pairs = enumerate(zip(part, tile, strict=True))
         sides = [overlaps_along(axis, indices, stored) for axis, (indices, stored) in pairs]
         return [
@@ -316,7 +316,7 @@ def _product_matcher(source: Layout) -> _Matcher:
             for overlaps in product(*sides)
         ]
 
-    return match
+    return intersect
 
 
 def _box_matcher(source: Layout) -> _Matcher:
@@ -331,7 +331,7 @@ def _box_matcher(source: Layout) -> _Matcher:
     corners = np.array([box for box, _ in source.boxes], np.int64)
     corners = corners.reshape(len(tiles), len(source.shape), 2)
 
-    def match(part: Tile, tile: Tile) -> list[_Match]:
+    def intersect(part: Tile, tile: Tile) -> list[_Match]:
         low = np.array([indices.start for indices in part], np.int64)
         high = np.array([indices.stop for indices in part], np.int64)
         near = ((corners[:, :, 0] < high) & (low < corners[:, :, 1])).all(axis=1)
@@ -345,4 +345,4 @@ def _box_matcher(source: Layout) -> _Matcher:
                 matches.append(_match(*tiles[box], overlaps))
         return matches
 
-    return match
+    return intersect
