@@ -17,7 +17,7 @@ import torch
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.direct_job import JOB, PHASE, STARTED, WIDTH
 from magmath.kernels.conv.image_views import view_of
-from magmath.kernels.conv.plan_runs import PAGE, round_up
+from magmath.kernels.conv.plan_runs import PAGE, job_record, round_up
 from magmath.kernels.gemm.microkernel import ROWS, VECTORS
 
 FEW_CHANNELS: Final = 16  # below, the elements of a filter row are read as one
@@ -82,7 +82,7 @@ class DirectPlan:
         }  # fmt: skip
         values |= self._shares() if problem.direction == "filter" else self._chunks()
         values |= self._workspace_positions()
-        self._job = np.array([values.get(name, 0) for name in JOB], np.int64)
+        self._job = job_record(JOB, values)
         self.address = int(self._job.ctypes.data)
 
     # forms of the loops

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.frozen_filters import FrozenFilters
@@ -61,6 +62,12 @@ def frozen_call(
         return memory
 
     return lambda: run_plan(plan, [correlate], filters.update(version, converted))
+
+
+def job_record(names: Sequence[str], values: Mapping[str, int]) -> NDArray[np.int64]:
+    """Return the record that native functions read, with 0 for names without a value."""
+    assert values.keys() <= set(names), "the record has these fields"
+    return np.array([values.get(name, 0) for name in names], np.int64)
 
 
 def round_up(number: int, unit: int) -> int:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Final, final
 
-import numpy as np
 import torch
 
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.image_views import view_of
-from magmath.kernels.conv.plan_runs import PAGE, round_up
+from magmath.kernels.conv.plan_runs import PAGE, job_record, round_up
 from magmath.kernels.conv.winograd_loops import JOB, PAD, SUMS_HEADER, WIDTH
 from magmath.kernels.conv.winograd_transforms import ALGORITHMS
 from magmath.kernels.gemm.microkernel import ROWS, VECTORS
@@ -63,7 +62,7 @@ class WinogradPlan:
             "others_stride": others_stride,
             "outputs": outputs,
         }  # fmt: skip
-        self._job = np.array([values.get(name, 0) for name in JOB], np.int64)
+        self._job = job_record(JOB, values)
         self.address = int(self._job.ctypes.data)
 
     def _origin(self, turned: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
