@@ -15,7 +15,7 @@ import torch
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.background_build import compile_in_background
 from magmath.core.type_aliases import ReadyCall
-from magmath.kernels.parallel_region import run_on_threads
+from magmath.kernels.parallel_region import bind_job
 
 MIN_DIVIDED: Final = 1 << 15
 """Elements from which threads are worth the time to start them."""
@@ -75,15 +75,9 @@ def bind(x: torch.Tensor, out: torch.Tensor) -> ReadyCall:
         values, results = x.numpy(), out.numpy()
         return lambda: np.sqrt(values, out=results)
     count, in_place = x.numel(), x.data_ptr() == out.data_ptr()
-    job = np.array([x.data_ptr(), out.data_ptr(), count, PARTS, 0], np.int64)
+    words = [x.data_ptr(), out.data_ptr(), count, PARTS, 0]
     function = CODE.address(f"roots{'_in_place' if in_place else ''}_{_TYPES[x.dtype]}")
-    record, next_part = int(job.ctypes.data), JOB.index("next_part")
-
-    def run(memory: object = (x, out)) -> None:
-        job[next_part] = 0
-        run_on_threads(function, record, torch.get_num_threads())
-
-    return run
+    return bind_job(function, words, JOB.index("next_part"), (x, out))
 
 
 def _is_ready() -> bool:

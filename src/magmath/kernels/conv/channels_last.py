@@ -10,14 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.dtype_names import dtype_name
-from magmath.kernels.parallel_region import run_on_threads
+from magmath.kernels.parallel_region import bind_job
 
 JOB: Final = (
     "x", "y", "result", "images", "channels", "rows", "columns", "y_rows", "y_columns",
@@ -105,16 +104,9 @@ def bind(
 ) -> ReadyCall:
     """Return a ready call of an exported function on images x and windows y (see `JOB`)."""
     images, channels, *extents = x.shape
-    job = np.array([
+    words = [
         x.data_ptr(), y.data_ptr(), result.data_ptr(), images, channels, *extents, *y.shape[2:],
         *windows.kernel, *windows.stride, *windows.dilation, *windows.start, 0,
-    ], np.int64)  # fmt: skip
+    ]  # fmt: skip
     function = code.address(f"{name}_{dtype_name(x.dtype)}")
-    address = int(job.ctypes.data)
-    operands = (x, y, result)  # the addresses hold no reference
-
-    def run(memory: object = operands) -> None:
-        job[-1] = 0
-        run_on_threads(function, address, torch.get_num_threads())
-
-    return run
+    return bind_job(function, words, JOB.index("next_item"), (x, y, result))

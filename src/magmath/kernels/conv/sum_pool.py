@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
@@ -18,7 +17,7 @@ from magmath.codegen.vectors import ITEMSIZE
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, window_loop
 from magmath.kernels.dtype_names import dtype_name
-from magmath.kernels.parallel_region import run_on_threads
+from magmath.kernels.parallel_region import bind_job
 
 _SOURCE: Final = '''
 def spread_{T}(record: int64):
@@ -106,13 +105,6 @@ def bind_lines(x: torch.Tensor, window: int, first: int, out: torch.Tensor) -> R
     c + first + window - 1 of x that exist."""
     channels = x.shape[1]
     lines = x.numel() // channels
-    job = np.array([x.data_ptr(), out.data_ptr(), lines, channels, window, first, 0], np.int64)
+    words = [x.data_ptr(), out.data_ptr(), lines, channels, window, first, 0]
     function = _code(dtype_name(x.dtype)).address(f"lines_{dtype_name(x.dtype)}")
-    address = int(job.ctypes.data)
-    operands = (x, out)  # the addresses hold no reference
-
-    def run(memory: object = operands) -> None:
-        job[-1] = 0
-        run_on_threads(function, address, torch.get_num_threads())
-
-    return run
+    return bind_job(function, words, LINE_JOB.index("next_block"), (x, out))
