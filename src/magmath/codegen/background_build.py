@@ -16,14 +16,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib import import_module
 from threading import current_thread
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from magmath.codegen import runtime_library
 from magmath.codegen.compiler import compile_source, imported_names
 from magmath.codegen.object_cache import OBJECTS, cache_key
 from magmath.codegen.object_loader import LoadedObject
 from magmath.core.debugging import Delays
+
+if TYPE_CHECKING:
+    from magmath.codegen.aot_cache import AotModule
 
 logger = logging.getLogger(__name__)
 
@@ -201,6 +205,16 @@ def compile_in_background(module: str, *arguments: str) -> None:
         logger.warning("%s is not used, for its compiler could not be started: %s", module, error)
     else:
         _background.append(process)
+
+
+def is_code_ready(module: str, *arguments: str) -> bool:
+    """Return True if `code(*arguments)` of a module is in the on-disk cache; otherwise start to
+    compile it in the background."""
+    code: AotModule = import_module(module).code(*arguments)
+    if code.is_cached():
+        return True
+    compile_in_background(module, *arguments)
+    return False
 
 
 _background: list[subprocess.Popen[bytes]] = []

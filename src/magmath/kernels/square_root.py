@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
-from magmath.codegen.background_build import compile_in_background
+from magmath.codegen.background_build import is_code_ready
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.parallel_region import bind_job
 
@@ -71,18 +71,10 @@ def bind(x: torch.Tensor, out: torch.Tensor) -> ReadyCall:
     """
     contiguous = x.is_contiguous() and out.is_contiguous() and x.shape == out.shape
     divided = contiguous and x.numel() >= MIN_DIVIDED and torch.get_num_threads() > 1
-    if not (divided and _is_ready()):
+    if not (divided and is_code_ready(__name__)):
         values, results = x.numpy(), out.numpy()
         return lambda: np.sqrt(values, out=results)
     count, in_place = x.numel(), x.data_ptr() == out.data_ptr()
     words = [x.data_ptr(), out.data_ptr(), count, PARTS, 0]
     function = CODE.address(f"roots{'_in_place' if in_place else ''}_{_TYPES[x.dtype]}")
     return bind_job(function, words, JOB.index("next_part"), (x, out))
-
-
-def _is_ready() -> bool:
-    """Return True if the code is on disk; otherwise start to compile it in the background."""
-    if CODE.is_cached():
-        return True
-    compile_in_background(__name__)
-    return False

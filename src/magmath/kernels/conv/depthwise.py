@@ -11,7 +11,7 @@ from typing import Final
 import torch
 
 from magmath.codegen.aot_cache import AotModule
-from magmath.codegen.background_build import compile_in_background
+from magmath.codegen.background_build import is_code_ready
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.parallel_region import bind_job
@@ -123,10 +123,7 @@ def can_bind(problem: ConvolutionProblem) -> bool:
 
 def is_ready() -> bool:
     """Return False, and start the compiler, if the code is not on disk yet."""
-    if CODE.is_cached():
-        return True
-    compile_in_background(__name__)
-    return False
+    return is_code_ready(__name__)
 
 
 def bind(problem: ConvolutionProblem, bind_product: object = None) -> ReadyCall:

@@ -14,7 +14,7 @@ from typing import Final
 
 import torch
 
-from magmath.codegen.background_build import compile_in_background
+from magmath.codegen.background_build import is_code_ready
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
@@ -44,10 +44,7 @@ def can_bind(problem: ConvolutionProblem) -> bool:
 
 def is_ready() -> bool:
     """Return False, and start the compiler, if the code is not on disk yet."""
-    if CODE.is_cached():
-        return True
-    compile_in_background("magmath.kernels.conv.direct_loops")
-    return False
+    return is_code_ready("magmath.kernels.conv.direct_loops")
 
 
 def workspace(problem: ConvolutionProblem) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
-from magmath.codegen.background_build import compile_in_background
+from magmath.codegen.background_build import is_code_ready
 from magmath.core.type_aliases import Number
 from magmath.kernels.parallel_region import run_on_threads
 from magmath.kernels.thread_workspace import thread_workspace
@@ -165,10 +165,7 @@ def code() -> AotModule:
 
 def is_ready() -> bool:
     """Return True if the code is on disk; otherwise start to compile it in the background."""
-    if CODE.is_cached():
-        return True
-    compile_in_background(__name__)
-    return False
+    return is_code_ready(__name__)
 
 
 @final
