@@ -16,6 +16,7 @@ import torch
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import Number, ReadyCall
 from magmath.kernels.dispatch.registry import Candidate, candidates
+from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.gemm import limb_gemm
 from magmath.kernels.gemm.gemm_problem import BlasOrder, GemmProblem, blas_order
 from magmath.kernels.gemm.limb_gemm import to_integer
@@ -127,7 +128,7 @@ def _can_bind_blas(product: GemmProblem) -> bool:
 def _bind_blas(product: GemmProblem, bind_product: object) -> ReadyCall:
     from magmath.kernels.gemm import blas
 
-    return _recorded(product, blas.runner(_dtype_name(product)))
+    return _recorded(product, blas.runner(dtype_name(product.dtype)))
 
 
 def _recorded(product: GemmProblem, run: Callable[[int], object]) -> ReadyCall:
@@ -201,7 +202,7 @@ def _bind_divided(product: GemmProblem, bind_product: object) -> ReadyCall:
     order = _known_order(matrix)
     rows, columns = matrix.shape[::-1] if order.is_transposed else matrix.shape
     call = divided_gemv.bind(
-        _dtype_name(product),
+        dtype_name(product.dtype),
         divided_gemv.Matrix(matrix.data_ptr(), rows, columns, order.row_stride),
         vector.data_ptr(),
         divided_gemv.Vector(out.data_ptr(), out.stride(0)),
@@ -224,17 +225,13 @@ def _can_bind_tiled(product: GemmProblem) -> bool:
     record = _blas_record(product)
     both = record["transpose_a"] and record["transpose_b"]
     written = not both and record.get("bias_step", 1) == 1
-    return written and packed_gemm.code(_dtype_name(product)).is_cached()
-
-
-def _dtype_name(product: GemmProblem) -> str:
-    return "float32" if product.dtype == torch.float32 else "float64"
+    return written and packed_gemm.code(dtype_name(product.dtype)).is_cached()
 
 
 def _bind_tiled(product: GemmProblem, bind_product: object) -> ReadyCall:
     from magmath.kernels.gemm import packed_gemm
 
-    return _recorded(product, packed_gemm.runner(_dtype_name(product)))
+    return _recorded(product, packed_gemm.runner(dtype_name(product.dtype)))
 
 
 # in float32, for half types and bool, with which the processor is slow
