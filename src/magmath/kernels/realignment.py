@@ -139,7 +139,7 @@ def _bound(
 ) -> ReadyCall:
     """Return the call that saves the overwritten elements of every group, then moves its rows."""
     item = buffer.itemsize
-    begin, nbytes = overwritten.begin * item, overwritten.count * item
+    begin, nbytes = overwritten.begin * item, overwritten.counts * item
     count, total = len(nbytes), int(nbytes.sum())
     header = [buffer.data_ptr(), groups.columns * item, item, fill.data_ptr(), count, 0, 0]
     columns = (groups.cuts[:-1], groups.cuts[1:], begin, nbytes, np.cumsum(nbytes) - nbytes)

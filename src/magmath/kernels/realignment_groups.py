@@ -45,7 +45,7 @@ class Overwritten(NamedTuple):
     of these elements."""
 
     begin: Index
-    count: Index
+    counts: Index
 
 
 @final

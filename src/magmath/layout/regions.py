@@ -63,9 +63,9 @@ def array_sections(layout: LayoutParts) -> list[ArraySection]:
     leads = [_intervals(layout, axis, max_intervals) for axis in range(leading)]
     count = math.prod([len(pieces) for pieces in leads])
     max_intervals = max(4, math.isqrt(MAX_RECTANGLES // count))
-    missing = [(Interval(0, 1),)] * max(0, 2 - layout.ndim)
-    last = [_intervals(layout, axis, max_intervals) for axis in range(leading, layout.ndim)]
-    rows, columns = [*missing, *last]
+    last_two: list[tuple[Interval, ...]] = [(Interval(0, 1),)] * max(0, 2 - layout.ndim)
+    last_two += [_intervals(layout, axis, max_intervals) for axis in range(leading, layout.ndim)]
+    rows, columns = last_two
     return [_section(layout, lead, rows, columns) for lead in product(*leads)]
 
 

@@ -56,6 +56,8 @@ def bind_convolution(
     time of the call; it must not run on several threads concurrently. Different candidates round
     differently; a tuner that is not enabled always executes torch's direct convolution.
     """
+    if not problem.out.numel():
+        return sequence()
     offered = candidates_for(problem, tuner.workspace_limit, winograd=winograd)
     bind_product = partial(bind_gemm, tuner=tuner)
     if len(offered) == 1 or not tuner.enabled:
