@@ -330,7 +330,7 @@ def argsort(
     positions = own.positions
     assert positions is not None
     order_keys(keys, positions)
-    np.take(keys, positions.view(np.int64), out=own.keys)
+    np.take(keys.astype(np.uint64, copy=False), positions.view(np.int64), out=own.keys)
     positions += np.uint64(first)
     spare = SortedRun(workspaces.array(3), workspaces.array(4))
     merge_runs(comm, own, workspaces.runs(0, 1), cuts, SortedRun(out_keys, target), spare)
