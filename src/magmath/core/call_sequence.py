@@ -1,4 +1,4 @@
-"""One ready call that makes several."""
+"""The composition of ready calls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from magmath.core.type_aliases import ReadyCall
 
 
 def sequence(*calls: ReadyCall) -> ReadyCall:
-    """Return one call that makes these calls in order."""
+    """Return one call that executes these calls in order."""
     if len(calls) == 1:
         return calls[0]
     if len(calls) == 2:
