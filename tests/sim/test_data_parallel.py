@@ -12,7 +12,7 @@ import magmath as mm
 from engines import current
 from magmath import nn
 from magmath.errors import MagmathError
-from magmath.kernels.allreduce import _family
+from magmath.kernels.allreduce import _tree_neighbours
 from magmath.layout import even_cuts
 from magmath.ops.summands import sum_parts, summands
 from magmath.parallel import CompiledStep, DataParallel, Hybrid, ModelParallel, server_times
@@ -198,7 +198,7 @@ def test_sums_by_messages(kind: str, shape: Sequence[int], algorithm: str) -> No
 
 @pytest.mark.parametrize("size", range(1, 20))
 def test_every_worker_has_one_parent(size: int) -> None:
-    families = [_family(rank, size) for rank in range(size)]
+    families = [_tree_neighbours(rank, size) for rank in range(size)]
     for rank, (parent, _) in enumerate(families):
         assert (parent is None) == (rank == 0)
         assert parent is None or families[parent][1].count(rank) == 1

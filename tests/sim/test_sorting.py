@@ -20,6 +20,7 @@ from magmath.core.dtypes import DTYPES
 from magmath.engine import session
 from magmath.engine.engine import Engine
 from magmath.graph import Graph
+from magmath.kernels.sort import sortable_keys
 from magmath.layout import Mesh, even_cuts
 from magmath.memory.torch_dtypes import to_torch
 from magmath.ops.sort import sorting
@@ -100,6 +101,34 @@ def test_no_worker_holds_more_than_a_share(pool: Any, dtype: str) -> None:
         assert measured <= cost.memory + 4096
         expected = np.sort(values) if function is mm.sort else np.argsort(values, kind="stable")
         np.testing.assert_array_equal(np.asarray(y), expected)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("shared", 3), ("messages", 2)])
+@pytest.mark.parametrize("dtype", ["int32", "float16", "int64"])
+def test_positions_that_do_not_fit_beside_a_key_are_sorted_separately(
+    kind: str, workers: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of more than 2³² elements."""
+    monkeypatch.setattr(sortable_keys, "MAX_POSITIONS", 1 << 5)
+    engine = together(kind, workers)
+    x = torch.from_numpy(np.random.default_rng(0).integers(-9, 9, 53).astype(dtype))
+    case = Case((x,), {"axis": 0, "descending": False})
+    at = mm.Layout.split(0).bind((53,), Mesh.line(workers))
+    result = bodies.computed(engine, "argsort", case, [at])
+    bodies.check_close(result, bodies.reference("argsort", case), (case, x))
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_more_positions_than_fit_beside_a_key_are_sorted_locally(
+    descending: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sortable_keys, "MAX_POSITIONS", 4)
+    values = np.random.default_rng(0).integers(-(2**60), 2**60, (3, 40))
+    values[:, ::3] = values[:, :1]
+    out = torch.empty(values.shape, dtype=torch.int64)
+    sortable_keys.argsort(torch.from_numpy(values), out, axis=1, descending=descending)
+    truth = np.argsort(-values if descending else values, axis=1, kind="stable")
+    np.testing.assert_array_equal(out.numpy(), truth)
 
 
 def test_a_gradient_goes_back_where_its_element_came_from(pool: Any) -> None:

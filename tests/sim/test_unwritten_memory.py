@@ -21,7 +21,8 @@ from magmath.bench.programs.agreement import difference
 from magmath.core.debugging import FILL_BYTE, Debugging, debugging
 from magmath.core.options import DEBUG
 from magmath.errors import OptionError
-from magmath.memory.heap import Heap, PrivateSource
+from magmath.memory.chunk_sources import PrivateSource
+from magmath.memory.heap import Heap
 from magmath.ops import OPERATIONS
 from magmath.parallel import STRATEGIES, Asynchronous, DataParallel, Hybrid, WeightAveraging
 from random_programs import UNTRACEABLE, numbers, operands, placed, random_program

@@ -26,9 +26,9 @@ SPECIAL = {
 }
 
 
-def run(source: str, *arguments: Any, outside: ExternalSignatures | None = None) -> int:
+def run(source: str, *arguments: Any, external: ExternalSignatures | None = None) -> int:
     """Compile a source and call its last function on arrays and numbers."""
-    loaded = LoadedObject(compile_source(source, outside or {}))
+    loaded = LoadedObject(compile_source(source, external or {}))
     words = [a.ctypes.data if isinstance(a, np.ndarray) else a for a in arguments]
     table = np.array(words, dtype=np.int64)
     return loaded.enter(table.ctypes.data)
@@ -307,12 +307,22 @@ def run(n: int64) -> int64:
         last = note(i, i * 0.5)
     return last
 """
-    outside = {"note": ("test_note", ("int64", "float64"), "int64")}
-    assert run(source, 3, outside=outside) == 3
+    external = {"note": ("test_note", ("int64", "float64"), "int64")}
+    assert run(source, 3, external=external) == 3
     assert seen == [(0, 0.0), (1, 0.5), (2, 1.0)]
 
 
-@pytest.mark.parametrize("line", ["import os", "x = [1]", "x = y = 1", "x = np.i0(2.0)", "x = {}"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import os",
+        "x = [1]",
+        "x = y = 1",
+        "x = np.i0(2.0)",
+        "x = {}",
+        "for i in range(3, 0, -1): x = i",
+    ],
+)
 def test_what_is_not_in_the_language_is_an_error(line: str) -> None:
     with pytest.raises(SyntaxError, match="language|not"):
         compile_source(f"def run() -> int64:\n    {line}\n    return 0\n", {})

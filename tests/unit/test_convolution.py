@@ -298,6 +298,22 @@ def test_dot_products_of_vectors(
     np.testing.assert_allclose(y[0, 0], expected, atol=1e-4 if dtype == torch.float32 else 1e-11)
 
 
+@pytest.mark.parametrize("terms", [3, 20])
+@pytest.mark.parametrize(
+    ("direction", "channels", "outputs", "extents"),
+    [("forward", 1, 1, (5, 0)), ("data", 1, 1, (0, 4)), ("filter", 1, 0, (9, 4))],
+)
+def test_a_result_without_elements_needs_no_computation(
+    direction: str, channels: int, outputs: int, extents: tuple[int, int], terms: int
+) -> None:
+    """As that of a worker with fewer elements than others, which reads a replicated operand."""
+    x, y = torch.randn(1, channels, extents[0]), torch.randn(1, outputs, extents[1])
+    w = torch.randn(outputs, channels, terms)
+    problem = ConvolutionProblem(direction, x, w, y, (0,), (1,), (1,), 1)
+    assert not problem.out.numel()
+    bind_convolution(problem, tuner=OFF)()
+
+
 @given(problems)
 @settings(max_examples=60, deadline=None)
 def test_all_candidates_agree(problem: ConvolutionProblem) -> None:

@@ -22,15 +22,15 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.kernels.dispatch.registry import ROWS, Candidate
 from magmath.kernels.dispatch.tuner import Tuner
-from magmath.kernels.gemm import blas, divided_gemv, gemm_candidates
+from magmath.kernels.gemm import blas, divided_gemv, gemm_candidates, limb_gemm
 from magmath.kernels.gemm.gemm import bind_gemm
 from magmath.kernels.gemm.gemm_candidates import CANDIDATES, candidates_for
 from magmath.kernels.gemm.gemm_problem import (
     GemmProblem,
     _measured_extents,
     dummy_operands,
+    kernel_problems,
     key,
-    reduced,
 )
 from magmath.kernels.thread_count import set_threads
 
@@ -172,7 +172,7 @@ def test_every_candidate_agrees(problem: dict[str, Any]) -> None:
     whole = GemmProblem(**problem, relu=relu)
     if before.numel() == 0:
         return
-    parts = reduced(whole)
+    parts = kernel_problems(whole)
     for candidate in CANDIDATES.values():
         if all(candidate in candidates_for(part, 2**60) for part in parts):
             problem["out"].copy_(before)
@@ -250,7 +250,7 @@ def test_each_candidate_takes_something() -> None:
     taken = {c.name for dtype in TYPES for c in candidates_for(full_product(dtype), 2**30)}
     rng = np.random.default_rng(0)
     out, a, b = (values(torch.float32, shape, rng) for shape in ((9, 1), (9, 8), (8, 1)))
-    (part,) = reduced(GemmProblem(out, a, b, 1.0, 0.0, None, False))
+    (part,) = kernel_problems(GemmProblem(out, a, b, 1.0, 0.0, None, False))
     taken |= {c.name for c in candidates_for(part, 2**30)}
     assert taken == set(CANDIDATES)
     assert taken == {row.candidate for row in ROWS if row.operation == "gemm"}
@@ -261,7 +261,7 @@ def full_product(dtype: torch.dtype, size: int = 8) -> GemmProblem:
     out, a, b = (values(dtype, (size, size), rng) for _ in range(3))
     bias = values(dtype, (size,), rng)
     relu = not dtype.is_complex
-    (part,) = reduced(GemmProblem(out, a, b, 1.0, 0.0, bias, relu))
+    (part,) = kernel_problems(GemmProblem(out, a, b, 1.0, 0.0, bias, relu))
     return part
 
 
@@ -308,7 +308,7 @@ def test_a_stand_in_has_the_form_of_the_product(problem: dict[str, Any]) -> None
     relu = problem.pop("activation") == "relu"
     if 0 in (*problem["out"].shape, *problem["a"].shape):
         return
-    for part in reduced(GemmProblem(**problem, relu=relu)):
+    for part in kernel_problems(GemmProblem(**problem, relu=relu)):
         made = dummy_operands(part)
         assert key(made) == key(part)
         names = [candidate.name for candidate in candidates_for(part, 2**30)]
@@ -346,7 +346,7 @@ def test_long_products_are_measured_as_long_as_that_takes_little_time(
 def test_workspaces_beyond_the_limit_leave_the_candidate_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gemm_candidates, "multiplies", lambda x: True)
+    monkeypatch.setattr(gemm_candidates, "has_instructions", lambda x: True)
     product = full_product(torch.float16)
     assert "widened" in [c.name for c in candidates_for(product, 2**20)]
     assert "widened" not in [c.name for c in candidates_for(product, 100)]
@@ -357,7 +357,7 @@ def test_workspaces_beyond_the_limit_leave_the_candidate_out(
 def test_half_types_without_instructions_are_computed_in_float32(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gemm_candidates, "multiplies", lambda x: False)
+    monkeypatch.setattr(gemm_candidates, "has_instructions", lambda x: False)
     for dtype in (torch.float16, torch.bfloat16):
         names = [c.name for c in candidates_for(full_product(dtype), 2**20)]
         assert names == ["widened"]
@@ -410,7 +410,7 @@ def test_half_types_accumulate_in_float32() -> None:
 def test_integers_are_exact_over_more_summands_than_a_float_holds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gemm_candidates, "EXACT_SUMMANDS", 5)
+    monkeypatch.setattr(limb_gemm, "EXACT_SUMMANDS", 5)
     rng = np.random.default_rng(2)
     for dtype in SIGNED:
         out, a, b = (values(dtype, shape, rng) for shape in ((3, 4), (3, 13), (13, 4)))

@@ -305,3 +305,12 @@ def test_every_routine_can_be_measured(routine: Routine) -> None:
     (timing,) = tuner.table()
     assert timing.operation.startswith(routine.name)
     assert set(timing.seconds) == set(routine.libraries(torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.complex64])
+@pytest.mark.parametrize("requested", [1, 1000, 2**24 + 1, 2**27 + 3, 10**9 + 1])
+def test_a_workspace_has_the_size_that_lapack_stores_as_a_float(
+    dtype: torch.dtype, requested: int
+) -> None:
+    elements = fortran.workspace_elements(torch.full((1,), requested, dtype=dtype))
+    assert requested <= elements <= requested * (1 + 2**-22) + 1

@@ -59,6 +59,10 @@ def test_mesh_axes_have_names() -> None:
         (((2, 2), ("a",)), "names"),
         (((2, 2), ("a", "a")), "names"),
         (((2,), (3,)), "names"),
+        (((2,), 3), "names"),
+        (((1,), ([],)), "names"),
+        (((2,), None, 5), "workers must be integers"),
+        (((2,), None, (0, "a")), "workers must be integers"),
     ],
 )
 def test_mesh_errors(arguments: tuple[object, ...], message: str) -> None:

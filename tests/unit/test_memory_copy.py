@@ -11,9 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magmath.codegen.aot_cache import AotModule
-from magmath.codegen.memory_copy import CACHE_BYTES, COPY_SOURCE, INSIDE, last_level_cache_bytes
+from magmath.codegen.memory_copy import (
+    CACHE_BYTES,
+    COPY_IR_MODULE,
+    COPY_SOURCE,
+    last_level_cache_bytes,
+)
 
-CODE = AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE])
+CODE = AotModule(COPY_SOURCE, ["copy"], ir_modules=[COPY_IR_MODULE])
 
 
 @pytest.mark.parametrize("others", [0, CACHE_BYTES // 2, CACHE_BYTES])

@@ -11,20 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from magmath.codegen import aot_cache, object_cache
 from magmath.codegen import background_build as programs
+from magmath.codegen import object_cache
 from magmath.codegen.aot_cache import AotModule
-from magmath.codegen.memory_copy import COPY_SOURCE, INSIDE
+from magmath.codegen.memory_copy import COPY_IR_MODULE, COPY_SOURCE
 from magmath.comm import barrier
+from magmath.kernels.conv import winograd_forms, winograd_transforms
 from magmath.kernels.gemm import microkernel, packed_gemm
 
 MACHINE = sorted(Path(object_cache.__file__).parent.glob("*.py"))
 PROGRAM = "from magmath.codegen.runtime_library import wait\n"
 NAMES: dict[str, tuple[Callable[[], str], list[Path]]] = {
     "a program": (lambda: object_cache.cache_key(PROGRAM), MACHINE),
-    "a library": (lambda: AotModule(barrier.BARRIER_SOURCE, ["wait"])._name, MACHINE),
+    "a library": (lambda: AotModule(barrier.BARRIER_SOURCE, ["wait"])._key, MACHINE),
     "tiles": (
-        lambda: AotModule("", [], inside=["magmath.kernels.gemm.microkernel"])._name, [*MACHINE, Path(microkernel.__file__)],
+        lambda: AotModule("", [], ir_modules=["magmath.kernels.gemm.microkernel"])._key, [*MACHINE, Path(microkernel.__file__)],
+    ),
+    "what imports others": (
+        lambda: AotModule("", [], ir_modules=["magmath.kernels.conv.winograd_transforms"])._key,
+        [*MACHINE, Path(winograd_transforms.__file__), Path(winograd_forms.__file__)],
     ),
 }  # fmt: skip
 
@@ -37,12 +42,11 @@ def test_a_change_of_any_module_renames_what_depends_on_it(
     before, text = name(), object_cache.module_source
     assert len(modules) > 5
     for module in modules:
-        for user in (object_cache, aot_cache):
-            monkeypatch.setattr(
-                user,
-                "module_source",
-                lambda path, changed=module: text(path) + b"#" * (path == changed),
-            )
+        monkeypatch.setattr(
+            object_cache,
+            "module_source",
+            lambda path, changed=module: text(path) + b"#" * (path == changed),
+        )
         object_cache.toolchain_fingerprint.cache_clear()
         assert name() != before
     monkeypatch.undo()
@@ -52,16 +56,21 @@ def test_a_change_of_any_module_renames_what_depends_on_it(
 
 def test_a_change_of_a_source_or_its_constants_renames_it() -> None:
     variants = [
-        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE]),
-        AotModule(COPY_SOURCE + "\n", ["copy"], inside=[INSIDE]),
-        AotModule(COPY_SOURCE, [], inside=[INSIDE]),
-        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], constants={"X": 1}),
-        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], constants={"X": 2}),
-        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], arithmetic="fast"),
-        AotModule(COPY_SOURCE, ["copy"], inside=[INSIDE], outside={"f": ("g", ("int64",), "")}),
+        AotModule(COPY_SOURCE, ["copy"], ir_modules=[COPY_IR_MODULE]),
+        AotModule(COPY_SOURCE + "\n", ["copy"], ir_modules=[COPY_IR_MODULE]),
+        AotModule(COPY_SOURCE, [], ir_modules=[COPY_IR_MODULE]),
+        AotModule(COPY_SOURCE, ["copy"], ir_modules=[COPY_IR_MODULE], constants={"X": 1}),
+        AotModule(COPY_SOURCE, ["copy"], ir_modules=[COPY_IR_MODULE], constants={"X": 2}),
+        AotModule(COPY_SOURCE, ["copy"], ir_modules=[COPY_IR_MODULE], arithmetic="fast"),
+        AotModule(
+            COPY_SOURCE,
+            ["copy"],
+            ir_modules=[COPY_IR_MODULE],
+            external={"f": ("g", ("int64",), "")},
+        ),
         packed_gemm.code("float32"),
     ]
-    assert len({variant._name for variant in variants}) == len(variants)
+    assert len({variant._key for variant in variants}) == len(variants)
 
 
 def test_one_process_compiles_what_all_want(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from magmath.core.index_set import IndexSet, Tile, tile_shape
 from magmath.errors import DTypeError
-from magmath.kernels.random import philox, portable_math
+from magmath.kernels.random import philox, philox_tensors, portable_math
 
 Fill = Callable[[torch.Tensor, Tile, tuple[int, ...], int, int], None]
 
@@ -99,7 +99,7 @@ def test_both_implementations_agree_bit_for_bit(
     tile = IndexSet.regular(1, 61, 2, 5), IndexSet.range(3, 1030)
     compiled, tensors = (torch.empty(tile_shape(tile), dtype=dtype) for _ in range(2))
     fill(compiled, tile, shape, -7, 2**40 + 5)
-    philox.fill_by_torch(tensors, tile, shape, -7, 2**40 + 5, kind, bits)
+    philox_tensors.fill_by_torch(tensors, tile, shape, -7, 2**40 + 5, kind, bits)
     assert torch.equal(compiled, tensors)
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
 from threading import RLock
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
-from magmath.codegen.object_cache import OBJECTS, cache_key, module_source
+from magmath.codegen.object_cache import OBJECTS, cache_key, sources_with_imports
 from magmath.core.type_aliases import ReadyCall
 
 if TYPE_CHECKING:
@@ -33,9 +31,9 @@ class AotModule:
 
     exports     the exported functions
     constants   named integers in the source
-    outside     external functions by name, as for `codegen/compiler.py`
-    inside      modules whose `INSIDE` has functions in LLVM IR, and whose `CONSTANTS` has named
-                numbers for their callers
+    external    external functions by name, as for `codegen/compiler.py`
+    ir_modules  modules whose `IR_FUNCTIONS` are written in LLVM IR, and whose `CONSTANTS` are
+                named numbers for the callers of these
     arithmetic  the permitted floating-point optimizations (`codegen/values.py`)
     prepare     called before the code is loaded; registers the external symbols
     """
@@ -46,16 +44,17 @@ class AotModule:
         exports: Sequence[str],
         *,
         constants: Mapping[str, int] = MappingProxyType({}),
-        outside: ExternalSignatures = MappingProxyType({}),
-        inside: Sequence[str] = (),
+        external: ExternalSignatures = MappingProxyType({}),
+        ir_modules: Sequence[str] = (),
         arithmetic: str = "exact",
         prepare: ReadyCall = lambda: None,
     ) -> None:
         self._source, self._exports, self._arithmetic = source, tuple(exports), arithmetic
-        self._constants, self._outside, self._inside = constants, outside, tuple(inside)
+        self._constants, self._external = constants, external
+        self._ir_modules = tuple(ir_modules)
         self._prepare = prepare
         self._on_disk = False
-        self._next_look = 0.0
+        self._next_look = 0.0  # by the monotonic clock
 
     def function(self, name: str) -> Callable[..., Any]:
         """Return an exported function as a Python builtin (`codegen/cpython_builtin.py`) that
@@ -71,12 +70,12 @@ class AotModule:
         self._code()
 
     def is_cached(self) -> bool:
-        """Return True if the object code was found on disk, so that loading does not compile.
+        """Return True if the object code is on disk, so that loading does not compile.
 
         The disk is read at most once a second.
         """
         if not self._on_disk and monotonic() >= self._next_look:
-            self._on_disk = OBJECTS.has(self._name)
+            self._on_disk = OBJECTS.has(self._key)
             self._next_look = monotonic() + LOOK_SECONDS
         return self._on_disk
 
@@ -89,27 +88,26 @@ class AotModule:
         from magmath.codegen.object_loader import LoadedObject
 
         self._prepare()
-        return LoadedObject(OBJECTS.get(self._name, self._compiled))
+        return LoadedObject(OBJECTS.get(self._key, self._compiled))
 
     def _compiled(self) -> bytes:
         from magmath.codegen.compiler import compile_source
 
-        inside: IrFunctions = {}
+        ir_functions: IrFunctions = {}
         constants = self._constants
-        for name in self._inside:
+        for name in self._ir_modules:
             module = import_module(name)
-            inside = {**inside, **module.INSIDE}
+            ir_functions = {**ir_functions, **module.IR_FUNCTIONS}
             constants = {**module.CONSTANTS, **constants}
         return compile_source(
-            self._source, self._outside, exports=self._exports, constants=constants,
-            inside=inside, arithmetic=self._arithmetic,
+            self._source, self._external, exports=self._exports, constants=constants,
+            ir_functions=ir_functions, arithmetic=self._arithmetic,
         )  # fmt: skip
 
     @cached_property
-    def _name(self) -> str:
-        specs = map(find_spec, self._inside)
-        inside = [module_source(Path(s.origin)) for s in specs if s is not None and s.origin]
+    def _key(self) -> str:
+        ir_sources = sources_with_imports(self._ir_modules)
         return cache_key(
-            self._source, self._exports, dict(self._constants), dict(self._outside),
-            self._inside, inside, self._arithmetic,
+            self._source, self._exports, dict(self._constants), dict(self._external),
+            self._ir_modules, ir_sources, self._arithmetic,
         )  # fmt: skip

@@ -16,14 +16,18 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib import import_module
 from threading import current_thread
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from magmath.codegen import runtime_library
 from magmath.codegen.compiler import compile_source, imported_names
 from magmath.codegen.object_cache import OBJECTS, cache_key
 from magmath.codegen.object_loader import LoadedObject
 from magmath.core.debugging import Delays
+
+if TYPE_CHECKING:
+    from magmath.codegen.aot_cache import AotModule
 
 logger = logging.getLogger(__name__)
 
@@ -34,14 +38,14 @@ from magmath.core.disk_cache import exit_after_writes
 threading.Thread(target=lambda: (sys.stdin.read(), exit_after_writes(1)), daemon=True).start()
 """
 COMPILE = """\
-name, source, code, niceness, arithmetic, *lacking = sys.argv[1:]
+name, source, code, niceness, arithmetic, *missing = sys.argv[1:]
 os.nice(int(niceness))
 from magmath.codegen.object_cache import OBJECTS
 with OBJECTS.locked("compiler"):  # one compiler at a time, on the whole machine
     compiled = OBJECTS.read(name)  # another process may have compiled the same
     if compiled is None:
         from magmath.codegen.background_build import compile_file
-        compiled = compile_file(int(source), arithmetic, lacking)
+        compiled = compile_file(int(source), arithmetic, missing)
         OBJECTS.write(name, compiled)
 with open(int(code), "wb") as file:
     file.write(compiled)
@@ -119,12 +123,11 @@ class _Compiler:
     """The helper process that compiles a source. Raises OSError if it cannot be started."""
 
     def __init__(self, source: str, name: str, arithmetic: str) -> None:
-        lacking = [
-            needed for needed in imported_names(source) if not runtime_library.is_ready(needed)
-        ]
+        imported = imported_names(source)
+        missing = [function for function in imported if not runtime_library.is_ready(function)]
         self._files: list[int] = []
         try:
-            text, self._code, self._said = (self._new_file() for _ in range(3))
+            text, self._code, self._messages = (self._new_file() for _ in range(3))
             os.write(text, source.encode())
             files = [str(text), str(self._code)]
             self._process = subprocess.Popen(
@@ -136,11 +139,11 @@ class _Compiler:
                     *files,
                     str(NICENESS),
                     arithmetic,
-                    *lacking,
+                    *missing,
                 ],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                stderr=self._said,
+                stderr=self._messages,
                 pass_fds=(text, self._code),
             )
         except OSError:
@@ -148,7 +151,7 @@ class _Compiler:
             raise
 
     def has_ended(self) -> bool:
-        """Return whether the process has ended."""
+        """Return True if the process has ended."""
         return self._process.poll() is not None
 
     def result(self) -> tuple[bytes | None, str]:
@@ -158,8 +161,8 @@ class _Compiler:
         """
         if not self._process.returncode:
             return _content(self._code) or None, ""
-        said = _content(self._said).decode(errors="replace")
-        return None, said or "the compiler was stopped"
+        messages = _content(self._messages).decode(errors="replace")
+        return None, messages or "the compiler was stopped"
 
     def close(self) -> None:
         """End the process."""
@@ -204,6 +207,16 @@ def compile_in_background(module: str, *arguments: str) -> None:
         _background.append(process)
 
 
+def is_code_ready(module: str, *arguments: str) -> bool:
+    """Return True if `code(*arguments)` of a module is in the on-disk cache; otherwise start to
+    compile it in the background."""
+    code: AotModule = import_module(module).code(*arguments)
+    if code.is_cached():
+        return True
+    compile_in_background(module, *arguments)
+    return False
+
+
 _background: list[subprocess.Popen[bytes]] = []
 
 
@@ -218,14 +231,14 @@ def _stop_background() -> None:
             OBJECTS.remove_drafts()
 
 
-def compile_file(file: int, arithmetic: str, lacking: Sequence[str]) -> bytes:
-    """Compile a source to object code, after the functions that it calls and that are `lacking` on
+def compile_file(file: int, arithmetic: str, missing: Sequence[str]) -> bytes:
+    """Compile a source to object code, after the functions that it calls and that are `missing` on
     disk."""
     source = _content(file).decode()
-    for name in lacking:
+    for name in missing:
         runtime_library.load(name)
-    outside = runtime_library.signatures(imported_names(source))
-    return compile_source(source, outside, arithmetic=arithmetic)
+    external = runtime_library.signatures(imported_names(source))
+    return compile_source(source, external, arithmetic=arithmetic)
 
 
 def _content(file: int) -> bytes:

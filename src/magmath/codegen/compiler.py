@@ -58,15 +58,14 @@ from magmath.codegen.values import (
     llvm_type,
     memory_type,
 )
-from magmath.codegen.vectors import Vectors
+from magmath.codegen.vectors import IrFunction
 
 ExternalSignatures = Mapping[str, tuple[str, Sequence[str], str]]
 """External functions by name: symbol, types of the arguments, type of the result."""
 
 
-IrFunctions = Mapping[str, tuple[Vectors, Sequence[str]]]
-"""Functions that are written in LLVM IR and return nothing, by name: their code, and the types of
-their arguments."""
+IrFunctions = Mapping[str, IrFunction]
+"""Functions that are written in LLVM IR, by name."""
 
 _C_LIBRARY: ExternalSignatures = {
     "sched_getcpu": ("sched_getcpu", (), "int32"),
@@ -80,11 +79,11 @@ _C_LIBRARY: ExternalSignatures = {
 
 def compile_source(
     source: str,
-    outside: ExternalSignatures = MappingProxyType({}),
+    external: ExternalSignatures = MappingProxyType({}),
     *,
     exports: Sequence[str] = (),
     constants: Mapping[str, int] = MappingProxyType({}),
-    inside: IrFunctions = MappingProxyType({}),
+    ir_functions: IrFunctions = MappingProxyType({}),
     arithmetic: str = "fast",
 ) -> bytes:
     """Compile a source to object code for this processor.
@@ -93,14 +92,14 @@ def compile_source(
     `arithmetic`: the permitted floating-point optimizations (`codegen/values.py`). Raises
     SyntaxError if the source is not in the language.
     """
-    module = _Module({**_C_LIBRARY, **outside}, inside, constants, ARITHMETIC[arithmetic])
-    for node in parse_source(source).body:
-        if isinstance(node, ast.FunctionDef):
-            module.define(node)
+    module = _Module({**_C_LIBRARY, **external}, ir_functions, constants, ARITHMETIC[arithmetic])
+    nodes = [node for node in parse_source(source).body if isinstance(node, ast.FunctionDef)]
+    for node in nodes:
+        module.define(node)
     if exports:
         module.export(exports)
     else:
-        module.emit_entry()
+        module.emit_entry(nodes[-1].name)
     return _compile_module(str(module.ir))
 
 
@@ -128,8 +127,8 @@ class _Module:
 
     def __init__(
         self,
-        outside: ExternalSignatures,
-        inside: IrFunctions,
+        external: ExternalSignatures,
+        ir_functions: IrFunctions,
         constants: Mapping[str, int],
         flags: Sequence[str],
     ) -> None:
@@ -138,9 +137,8 @@ class _Module:
         self.ir = ir.Module("program")
         self.ir.triple = llvm.get_default_triple()
         self.ir.data_layout = str(target_machine().target_data)
-        self.outside, self.inside = outside, inside
+        self.external, self.ir_functions = external, ir_functions
         self.functions: dict[str, Callee] = {}
-        self.last = ""
 
     def define(self, node: ast.FunctionDef, flags: Sequence[str] = ()) -> None:
         """Compile one function; later functions can call it."""
@@ -159,11 +157,11 @@ class _Module:
         at = Builder(function.append_basic_block("entry"), flags or self.flags)
         FunctionCode(self, at, dict(zip(names, kinds, strict=True)), result).write(node)
         self.functions[node.name] = Callee(function, kinds, result)
-        self.last = node.name
 
-    def emit_entry(self) -> None:
-        """Name the last function, and add an entry point that takes a table of its arguments."""
-        last = self.functions[self.last]
+    def emit_entry(self, name: str) -> None:
+        """Name the last function of the source, and add an entry point that takes a table of its
+        arguments."""
+        last = self.functions[name]
         last.function.linkage = "external"
         last.function.name = LAST_SYMBOL
         kind = ir.FunctionType(WORD, [WORD.as_pointer()])
@@ -188,17 +186,17 @@ class _Module:
 
     def is_known(self, name: str) -> bool:
         """Return True if a function of this name exists."""
-        return name in self.functions or name in self.inside or name in self.outside
+        return name in self.functions or name in self.ir_functions or name in self.external
 
     def callee(self, name: str) -> Callee:
         """Return a function: defined in this module, written in LLVM IR, or external (declared on
         the first call)."""
-        if name not in self.functions and name in self.inside:
-            code, arguments = self.inside[name]
+        if name not in self.functions and name in self.ir_functions:
+            code, arguments = self.ir_functions[name]
             function = code.function(self.ir, [llvm_type(a) for a in arguments])
             self.functions[name] = Callee(function, [Value(None, a) for a in arguments], "")
         elif name not in self.functions:
-            symbol, arguments, result = self.outside[name]
+            symbol, arguments, result = self.external[name]
             returned = llvm_type(result) if result else ir.VoidType()
             kind = ir.FunctionType(returned, [llvm_type(a) for a in arguments])
             function = ir.Function(self.ir, kind, symbol)
@@ -208,14 +206,12 @@ class _Module:
 
     def helper(self, name: str, dtype: str) -> Callee:
         """Return a library function of the compiler, compiled for numbers of one type."""
-        own = f"{name}_{dtype}"
-        if own not in self.functions:
-            (node,) = parse_source(functions.SOURCES[name].format(name=own, T=dtype)).body
-            last = self.last
+        typed_name = f"{name}_{dtype}"
+        if typed_name not in self.functions:
+            (node,) = parse_source(functions.SOURCES[name].format(name=typed_name, T=dtype)).body
             assert isinstance(node, ast.FunctionDef)
             self.define(node, ARITHMETIC["exact"])
-            self.last = last
-            attributes = self.functions[own].function.attributes
+            attributes = self.functions[typed_name].function.attributes
             attributes.discard("noinline")
             attributes.add("alwaysinline")
-        return self.functions[own]
+        return self.functions[typed_name]

@@ -8,7 +8,7 @@ message between two processes. So each exported function gets a wrapper that tak
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, final
 
 from llvmlite import ir
 
@@ -28,41 +28,57 @@ def emit_builtin(
     for none, in which case the builtin returns 0. Integers wrap around. The builtin raises
     TypeError for arguments that are not numbers, and for a wrong number of arguments.
     """
-    made = ir.Function(module, ir.FunctionType(WORD, [WORD, WORD.as_pointer(), WORD]), name)
-    at = ir.IRBuilder(made.append_basic_block())
-
-    def python(routine: str, returned: ir.Type, *given: Any) -> Any:
-        kind = ir.FunctionType(returned, [value.type for value in given])
-        found = module.globals.get(routine) or ir.Function(module, kind, routine)
-        return at.call(found, given)
-
-    fits = at.icmp_signed("==", made.args[2], WORD(len(arguments)))
-    with at.if_then(at.not_(fits), likely=False):
-        python("PyErr_BadArgument", ir.IntType(32))
+    wrapper = ir.Function(module, ir.FunctionType(WORD, [WORD, WORD.as_pointer(), WORD]), name)
+    _, objects, count = wrapper.args
+    at = ir.IRBuilder(wrapper.append_basic_block())
+    python = _PythonApi(at)
+    with at.if_then(at.icmp_signed("!=", count, WORD(len(arguments))), likely=False):
+        python.call("PyErr_BadArgument", ir.IntType(32))
         at.ret(_NULL)
     values = []
     for i, (dtype, parameter) in enumerate(zip(arguments, function.args, strict=True)):
-        given = at.load(at.gep(made.args[1], [WORD(i)]))
-        if dtype and is_float(dtype):
-            value = python("PyFloat_AsDouble", _DOUBLE, given)
-            values.append(at.fptrunc(value, parameter.type) if dtype != "float64" else value)
-        else:
-            value = python("PyLong_AsUnsignedLongLongMask", WORD, given)
-            narrow = at.trunc if dtype else at.inttoptr
-            values.append(value if parameter.type == WORD else narrow(value, parameter.type))
-    raised = at.icmp_signed("!=", python("PyErr_Occurred", WORD), _NULL)
-    with at.if_then(raised, likely=False):
+        python_object = at.load(at.gep(objects, [WORD(i)]))
+        values.append(python.to_number(python_object, dtype, parameter.type))
+    has_raised = at.icmp_signed("!=", python.call("PyErr_Occurred", WORD), _NULL)
+    with at.if_then(has_raised, likely=False):
         at.ret(_NULL)
-    thread = python("PyEval_SaveThread", WORD)
-    found = at.call(function, values)
-    python("PyEval_RestoreThread", ir.VoidType(), thread)
-    if not result:
-        at.ret(python("PyLong_FromLongLong", WORD, _NULL))
-    elif is_float(result):
-        wide = found if result == "float64" else at.fpext(found, _DOUBLE)
-        at.ret(python("PyFloat_FromDouble", WORD, wide))
-    else:
-        extended = at.sext if is_signed(result) else at.zext
-        wide = found if llvm_type(result) == WORD else extended(found, WORD)
-        kind = "PyLong_FromLongLong" if is_signed(result) else "PyLong_FromUnsignedLongLong"
-        at.ret(python(kind, WORD, wide))
+    thread = python.call("PyEval_SaveThread", WORD)
+    value = at.call(function, values)
+    python.call("PyEval_RestoreThread", ir.VoidType(), thread)
+    at.ret(python.from_number(value, result))
+
+
+@final
+class _PythonApi:
+    """Emits calls of Python's C API."""
+
+    def __init__(self, at: ir.IRBuilder) -> None:
+        self._at = at
+
+    def call(self, routine: str, returned: ir.Type, *arguments: Any) -> Any:
+        """Emit a call of a routine, which is declared on its first call."""
+        module = self._at.module
+        kind = ir.FunctionType(returned, [value.type for value in arguments])
+        function = module.globals.get(routine) or ir.Function(module, kind, routine)
+        return self._at.call(function, arguments)
+
+    def to_number(self, python_object: Any, dtype: str, kind: ir.Type) -> Any:
+        """Emit the conversion of an object to a number of a type, or to an address for ""."""
+        if dtype and is_float(dtype):
+            value = self.call("PyFloat_AsDouble", _DOUBLE, python_object)
+            return value if dtype == "float64" else self._at.fptrunc(value, kind)
+        value = self.call("PyLong_AsUnsignedLongLongMask", WORD, python_object)
+        narrow = self._at.trunc if dtype else self._at.inttoptr
+        return value if kind == WORD else narrow(value, kind)
+
+    def from_number(self, value: Any, dtype: str) -> Any:
+        """Emit the conversion of a number to an object; of nothing, for "", to 0."""
+        if not dtype:
+            return self.call("PyLong_FromLongLong", WORD, _NULL)
+        if is_float(dtype):
+            wide = value if dtype == "float64" else self._at.fpext(value, _DOUBLE)
+            return self.call("PyFloat_FromDouble", WORD, wide)
+        extend = self._at.sext if is_signed(dtype) else self._at.zext
+        wide = value if llvm_type(dtype) == WORD else extend(value, WORD)
+        name = "PyLong_FromLongLong" if is_signed(dtype) else "PyLong_FromUnsignedLongLong"
+        return self.call(name, WORD, wide)

@@ -155,10 +155,10 @@ def emit_fault(
 ) -> None:
     """Write code that reports `what` as invalid data if `wrong`; the caller writes the next line,
     indented, to continue after that."""
-    noted = call.fault(error)
+    fault = call.fault(error)
     w.line(f"if {wrong}:")
-    w.line(f"    {noted}[0] = 1")
-    w.line(f"    {noted}[1] = {what}")
+    w.line(f"    {fault}[0] = 1")
+    w.line(f"    {fault}[1] = {what}")
 
 
 def literal(value: float | int | bool, dtype: DType) -> str:
@@ -168,10 +168,10 @@ def literal(value: float | int | bool, dtype: DType) -> str:
     if dtype.kind in ("int", "uint") and value in (float("inf"), float("-inf")):
         limits = np.iinfo(dtype.name)
         return f"np.{dtype.name}({limits.max if value > 0 else limits.min})"
-    return f"np.{dtype.name}({_number(value)})"
+    return f"np.{dtype.name}({_number_text(value)})"
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     if value != value:
         return "np.nan"
     if value in (float("inf"), float("-inf")):

@@ -149,18 +149,20 @@ class FunctionCode:
             2: [*limits, Literal(1)],
             3: limits,
         }[len(limits)]
+        if isinstance(step, Literal) and step.value < 1:
+            raise SyntaxError(f"not in the language: range with a step of {step.value}")
         end, stride = self._converted(stop, "int64"), self._converted(step, "int64")
         counter = self.at.alloca_in_entry(WORD)
         self.at.store(self._converted(start, "int64"), counter)
 
-        def once() -> None:
+        def iterate() -> None:
             index = self.at.load(counter)
             self._assign(ast.Name(name), Value(index, "int64"))
             self._block(body)
             if not self.at.block.is_terminated:
                 self.at.store(self.at.add(index, stride, flags=["nsw"]), counter)
 
-        self._while(lambda: self.at.icmp_signed("<", self.at.load(counter), end), once)
+        self._while(lambda: self.at.icmp_signed("<", self.at.load(counter), end), iterate)
 
     def _while(self, test: Callable[[], Any], body: Callable[[], None]) -> None:
         head, inner, after = (self.at.append_basic_block(n) for n in ("head", "body", "after"))
@@ -201,7 +203,7 @@ class FunctionCode:
                 return self._binary(operator, self._expression(left), self._expression(right))
             case ast.Compare(left, [operator], [right]):
                 x, y = self._expression(left), self._expression(right)
-                return functions.compare(self.at, operator, x, y)
+                return functions.emit_comparison(self.at, operator, x, y)
             case ast.BoolOp(operator, operands):
                 join = self.at.and_ if isinstance(operator, ast.And) else self.at.or_
                 result = self._truth(operands[0])
@@ -246,8 +248,8 @@ class FunctionCode:
 
     def _function(self, name: str, values: Sequence[Value | Literal]) -> Value:
         """Call a function by its NumPy name on operands of a common type."""
-        same, dtype = functions.to_common_type(self.at, *values)
-        operands = [Value(x, dtype) for x in same]
+        converted, dtype = functions.to_common_type(self.at, *values)
+        operands = [Value(x, dtype) for x in converted]
         source = functions.source_key(name, dtype)
         if source is None:
             return functions.emit_call(self.at, name, operands)
@@ -284,8 +286,8 @@ class FunctionCode:
             case "pause", []:
                 self.at.pause()
                 return Literal(0)
-            case "call", [function, *given]:
-                words = [self._converted(self._expression(word), "int64") for word in given]
+            case "call", [function, *operands]:
+                words = [self._converted(self._expression(word), "int64") for word in operands]
                 self.at.call_at(self._converted(self._expression(function), "int64"), words)
                 return Literal(0)
         values = [self._expression(node) for node in nodes]

@@ -248,15 +248,15 @@ def _shift(at: Builder, sign: ast.operator, x: Any, places: Any, dtype: str) -> 
     return at.select(inside, shift(x, at.select(inside, places, x.type(0))), x.type(0))
 
 
-def compare(at: Builder, sign: ast.cmpop, x: Value | Literal, y: Value | Literal) -> Value:
+def emit_comparison(at: Builder, sign: ast.cmpop, x: Value | Literal, y: Value | Literal) -> Value:
     """Emit a comparison: False with a NaN, but != is True."""
     (a, b), dtype = to_common_type(at, x, y)
     text = _COMPARISONS[type(sign)]
     if is_float(dtype):
-        made = at.fcmp_unordered if text == "!=" else at.fcmp_ordered
+        compare = at.fcmp_unordered if text == "!=" else at.fcmp_ordered
     else:
-        made = at.icmp_signed if is_signed(dtype) else at.icmp_unsigned
-    return Value(made(text, a, b), "bool")
+        compare = at.icmp_signed if is_signed(dtype) else at.icmp_unsigned
+    return Value(compare(text, a, b), "bool")
 
 
 # functions ----------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def emit_call(at: Builder, name: str, values: Sequence[Value | Literal]) -> Valu
         return Value(at.intrinsic("pow", *operands), dtype)
     if name in _C_NAMES:
         suffix = "f" if dtype == "float32" else ""
-        return Value(at.outside(_C_NAMES[name] + suffix, *operands), dtype)
+        return Value(at.c_function(_C_NAMES[name] + suffix, *operands), dtype)
     raise SyntaxError(f"no function {name} in the language")
 
 
@@ -293,8 +293,8 @@ def _extremum(name: str, sign: str) -> Callable[..., Value]:
     def emit(at: Builder, dtype: str, x: Any, y: Any) -> Value:
         if is_float(dtype):
             return Value(at.intrinsic(name, x, y), dtype)
-        compared = at.icmp_signed if is_signed(dtype) else at.icmp_unsigned
-        return Value(at.select(compared(sign, x, y), x, y), dtype)
+        compare = at.icmp_signed if is_signed(dtype) else at.icmp_unsigned
+        return Value(at.select(compare(sign, x, y), x, y), dtype)
 
     return emit
 

@@ -27,7 +27,7 @@ def last_level_cache_bytes(caches: Path) -> int:
 CACHE_BYTES: Final = last_level_cache_bytes(_CACHE_FOLDER)
 """Bytes that are assumed to stay in the cache."""
 
-INSIDE: Final = "magmath.codegen.nontemporal_copy"
+COPY_IR_MODULE: Final = "magmath.codegen.nontemporal_copy"
 """The module of the IR functions that `COPY_SOURCE` calls."""
 
 COPY_SOURCE: Final = f'''

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 import llvmlite.binding as llvm
 from llvmlite import ir
 
-from magmath.codegen.vectors import VECTOR_BYTES, WORD, Vectors
+from magmath.codegen.vectors import VECTOR_BYTES, WORD, IrFunction, VectorFunction, words
 from magmath.core.cpu import PAGE
 
 _PAGES = 4  # that are copied interleaved
@@ -19,7 +19,7 @@ _BYTE = ir.IntType(8).as_pointer()
 
 
 @final
-class _NontemporalCopy(Vectors):
+class _NontemporalCopy(VectorFunction):
     """Copies bytes between two addresses without overlap, in aligned pages except at the ends."""
 
     def __init__(self) -> None:
@@ -27,18 +27,18 @@ class _NontemporalCopy(Vectors):
 
     def write(self, target: Any, source: Any, nbytes: Any) -> None:
         at = self.builder
-        lacking = at.and_(at.neg(target), self.word(VECTOR_BYTES - 1))
-        head = at.select(at.icmp_signed("<", lacking, nbytes), lacking, nbytes)
+        to_alignment = at.and_(at.neg(target), self.word(VECTOR_BYTES - 1))
+        head = at.select(at.icmp_signed("<", to_alignment, nbytes), to_alignment, nbytes)
         self._move(target, source, head)
         step = self.word(_PAGES * PAGE)
         count = at.sdiv(at.sub(nbytes, head), step)
         self._pages(count, at.add(source, head), at.add(target, head))
-        done = at.add(head, at.mul(count, step))
-        self._move(at.add(target, done), at.add(source, done), at.sub(nbytes, done))
+        copied = at.add(head, at.mul(count, step))
+        self._move(at.add(target, copied), at.add(source, copied), at.sub(nbytes, copied))
 
     def _pages(self, count: Any, source: Any, target: Any) -> None:
         """Copy `count` groups of _PAGES pages to an aligned address."""
-        past = self.builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+        hint = self.builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
         vectors = [
             (first + v) // self.itemsize
             for first in range(0, _PAGES * PAGE, PAGE)
@@ -47,10 +47,10 @@ class _NontemporalCopy(Vectors):
         with self.loop(count, [source, target]) as groups:
             with self.loop(self.word(PAGE // _RUN_BYTES), list(groups)) as addresses:
                 for v in vectors:
-                    have, want = (self.plus(address, v) for address in addresses)
-                    pointer = self.builder.inttoptr(want, self.kind.as_pointer())
-                    store = self.builder.store(self.load(have), pointer, align=VECTOR_BYTES)
-                    store.set_metadata("nontemporal", past)
+                    read, written = (self.plus(address, v) for address in addresses)
+                    pointer = self.builder.inttoptr(written, self.kind.as_pointer())
+                    store = self.builder.store(self.load(read), pointer, align=VECTOR_BYTES)
+                    store.set_metadata("nontemporal", hint)
                 addresses[:] = [
                     self.plus(address, _RUN_BYTES // self.itemsize) for address in addresses
                 ]
@@ -70,5 +70,5 @@ class _NontemporalCopy(Vectors):
         at.call(function, [*pointers, nbytes, ir.Constant(ir.IntType(1), 0)])
 
 
-INSIDE: Final = {"stream": (_NontemporalCopy(), ("int64",) * 3)}
+IR_FUNCTIONS: Final = {"stream": IrFunction(_NontemporalCopy(), words(3))}
 CONSTANTS: Final[dict[str, int]] = {}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +16,7 @@ from magmath.core.disk_cache import DiskCache
 
 OBJECTS: Final = DiskCache("native")
 """Object code by `cache_key`."""
+_KERNEL_IMPORT: Final = re.compile(rb"^from (magmath\.kernels\.[\w.]+) import ", re.MULTILINE)
 
 
 def cache_key(*inputs: object) -> str:
@@ -28,8 +32,22 @@ def cache_key(*inputs: object) -> str:
 def toolchain_fingerprint() -> bytes:
     """Return the inputs of all compiled code: the processor, LLVM, the source of the compiler."""
     modules = sorted(Path(__file__).parent.glob("*.py"))
-    said = f"{cpu_name()}, llvmlite {version('llvmlite')}\n"
-    return said.encode() + b"".join(map(module_source, modules))
+    platform = f"{cpu_name()}, llvmlite {version('llvmlite')}\n"
+    return platform.encode() + b"".join(map(module_source, modules))
+
+
+def sources_with_imports(modules: Sequence[str]) -> list[bytes]:
+    """Return the sources of modules, and of the kernel modules from which these import names,
+    directly or indirectly. No module is loaded."""
+    sources: dict[str, bytes] = {}
+    unread = list(modules)
+    while unread:
+        name = unread.pop()
+        spec = find_spec(name)
+        if name not in sources and spec is not None and spec.origin:
+            sources[name] = module_source(Path(spec.origin))
+            unread += [imported.decode() for imported in _KERNEL_IMPORT.findall(sources[name])]
+    return [sources[name] for name in sorted(sources)]
 
 
 def module_source(module: Path) -> bytes:

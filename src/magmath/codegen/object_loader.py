@@ -73,8 +73,8 @@ def _make_builtin(name: str, address: int) -> Callable[..., Any]:
     _methods.append(method)
     new = ctypes.pythonapi.PyCFunction_NewEx
     new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p] * 3
-    made: Callable[..., Any] = new(ctypes.addressof(method), None, None)
-    return made
+    builtin: Callable[..., Any] = new(ctypes.addressof(method), None, None)
+    return builtin
 
 
 @cache

@@ -23,25 +23,25 @@ if TYPE_CHECKING:
 class Export:
     """A function of the library: its module, its name in the module's code, and its types.
 
-    The code is the module's `CODE`, or `code(number)` if one exists for each number type.
+    The code is the module's `CODE`, or `code(dtype)` if one exists for each type of numbers.
     """
 
     module: str
     function: str
     arguments: tuple[str, ...]
     result: str = ""
-    number: str = ""
+    dtype: str = ""
 
     @property
     def code(self) -> AotModule:
         """The code; its module is imported on first use, since compilation does not need it."""
         module = import_module(self.module)
-        code: AotModule = module.code(self.number) if self.number else module.CODE
+        code: AotModule = module.code(self.dtype) if self.dtype else module.CODE
         return code
 
 
 def _of_both(name: str, make: Callable[[str], Export]) -> dict[str, Export]:
-    return {f"{name}_{number}": make(number) for number in ("float32", "float64")}
+    return {f"{name}_{dtype}": make(dtype) for dtype in ("float32", "float64")}
 
 
 def _words(count: int) -> tuple[str, ...]:
@@ -57,7 +57,7 @@ EXPORTS: dict[str, Export] = {
             "magmath.kernels.gemm.packed_gemm",
             "gemm",
             (*_words(5), t, *_words(4), t, *_words(4)),
-            number=t,
+            dtype=t,
         ),
     ),
     **_of_both(
@@ -66,7 +66,7 @@ EXPORTS: dict[str, Export] = {
             "magmath.kernels.gemm.packed_gemm",
             "tile",
             ("int64", "int64", t, *_words(4), t, *_words(5)),
-            number=t,
+            dtype=t,
         ),
     ),
     **_of_both(
@@ -75,7 +75,7 @@ EXPORTS: dict[str, Export] = {
             "magmath.kernels.gemm.blas",
             "gemm",
             (*_words(5), t, *_words(4), t, *_words(2)),
-            number=t,
+            dtype=t,
         ),
     ),
 }

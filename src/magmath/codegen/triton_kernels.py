@@ -111,16 +111,16 @@ def expression(operation: str, result: str, operands: Sequence[str]) -> str | No
     is the first operand; None if a kernel does not compute it."""
     if not {result, *operands} <= TYPES.keys():
         return None
-    alike = all(kind == result for kind in operands)
-    if result in _ROUNDED and alike:
-        found = _ROUNDED[result].get(operation) or _FLOATS.get(operation)
-        if found is not None:
-            return found
-    if operation in _NUMBERS and result != "bool" and alike:
+    is_uniform = all(kind == result for kind in operands)
+    if result in _ROUNDED and is_uniform:
+        of_float = _ROUNDED[result].get(operation) or _FLOATS.get(operation)
+        if of_float is not None:
+            return of_float
+    if operation in _NUMBERS and result != "bool" and is_uniform:
         return _NUMBERS[operation]
     if operation in _COMPARISONS and result == "bool" and len({*operands}) == 1:
         return _COMPARISONS[operation]
-    if operation in _TRUTHS and result == "bool" and alike:
+    if operation in _TRUTHS and result == "bool" and is_uniform:
         return _TRUTHS[operation]
     if operation == "where" and operands[0] == "bool" and {*operands[1:]} == {result}:
         return "tl.where({0}, {1}, {2})"
@@ -172,14 +172,14 @@ def _compiled(source: str, tensors: Sequence[torch.Tensor], count: int) -> Any:
 def _options() -> dict[str, Any]:
     """Return the options of kernels that round as torch's do: no contraction, and denormal numbers
     in the functions of libdevice."""
-    found: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
+    options: dict[str, Any] = {"num_warps": 4, "enable_fp_fusion": False}
     try:
         from triton.backends.nvidia.compiler import CUDAOptions
     except ImportError:
-        return found
+        return options
     if "enable_reflect_ftz" in getattr(CUDAOptions, "__dataclass_fields__", {}):
-        found["enable_reflect_ftz"] = False
-    return found
+        options["enable_reflect_ftz"] = False
+    return options
 
 
 @cache

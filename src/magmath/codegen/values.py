@@ -83,14 +83,14 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]
         function = self.module.declare_intrinsic(f"llvm.{name}", [kind], self._kind(operands))
         return self.call(function, operands, fastmath=self.flags)
 
-    def outside(self, name: str, *operands: Any) -> Any:
+    def c_function(self, name: str, *operands: Any) -> Any:
         """Emit a call of a C library function without side effects."""
-        found = self.module.globals.get(name)
-        if found is None:
-            found = ir.Function(self.module, self._kind(operands), name)
-            found.attributes.add("nounwind")
-            found.attributes.add("readnone")
-        return self.call(found, operands, fastmath=self.flags)
+        function = self.module.globals.get(name)
+        if function is None:
+            function = ir.Function(self.module, self._kind(operands), name)
+            function.attributes.add("nounwind")
+            function.attributes.add("readnone")
+        return self.call(function, operands, fastmath=self.flags)
 
     def stack(self, nbytes: int) -> Any:
         """Allocate stack memory, aligned to cache lines; return its address."""
@@ -133,8 +133,8 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]
             odd = self.and_(self.lshr(bits, _BITS(16)), _BITS(1))
             nearest = self.add(self.add(bits, _BITS(0x7FFF)), odd)
             nan = self.fcmp_unordered("uno", x, x)
-            kept = self.select(nan, _BITS(0x7FC00000), nearest)
-            return self.trunc(self.lshr(kept, _BITS(16)), _HALF)
+            rounded = self.select(nan, _BITS(0x7FC00000), nearest)
+            return self.trunc(self.lshr(rounded, _BITS(16)), _HALF)
         return x
 
     @staticmethod
@@ -195,7 +195,7 @@ def _cast(at: Builder, x: Any, old: str, new: str) -> Any:
     if is_float(old) and is_float(new):
         return at.fpext(x, kind) if new == "float64" else at.fptrunc(x, kind)
     if is_float(old):
-        return _whole(at, x, new)
+        return _to_integer(at, x, new)
     if is_float(new):
         return at.sitofp(x, kind) if is_signed(old) else at.uitofp(x, kind)
     if kind.width <= x.type.width:
@@ -203,7 +203,7 @@ def _cast(at: Builder, x: Any, old: str, new: str) -> Any:
     return at.sext(x, kind) if is_signed(old) else at.zext(x, kind)
 
 
-def _whole(at: Builder, x: Any, new: str) -> Any:
+def _to_integer(at: Builder, x: Any, new: str) -> Any:
     """Emit the conversion of a float to an integer, truncated to the type's bits via 64 bits."""
     if new == "int32":
         return at.fptosi(x, llvm_type(new))

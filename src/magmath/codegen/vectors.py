@@ -1,4 +1,4 @@
-"""Vector code in LLVM IR, for the innermost loops of matrix products.
+"""Vector code in LLVM IR, for innermost loops such as those of matrix products.
 
 The code is independent of the processor: a vector is as wide as the host's registers, and LLVM
 emits AVX-512, AVX2 or NEON. Addresses are integers, offsets are in elements.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple, final
 
 import llvmlite.binding as llvm
 from llvmlite import ir
@@ -33,15 +33,15 @@ def _registers() -> tuple[int, int]:
 VECTOR_BYTES, REGISTERS = _registers()
 
 
-class Vectors(ABC):
-    """A function on vectors of one element type; `write` emits its code at `builder`."""
+class VectorFunction(ABC):
+    """A function in LLVM IR on vectors of one element type; `write` emits its code at `builder`."""
 
     builder: ir.IRBuilder
 
-    def __init__(self, number: str, name: str) -> None:
-        self.name = f"magmath_{name}_{number}"
-        self.element = _ELEMENTS[number]
-        self.itemsize = ITEMSIZE[number]
+    def __init__(self, dtype: str, name: str) -> None:
+        self.name = f"magmath_{name}_{dtype}"
+        self.element = _ELEMENTS[dtype]
+        self.itemsize = ITEMSIZE[dtype]
         self.width = VECTOR_BYTES // self.itemsize
         self.kind = ir.VectorType(self.element, self.width)
         self.zero = ir.Constant(self.kind, [0.0] * self.width)
@@ -76,9 +76,9 @@ class Vectors(ABC):
 
     def splat(self, value: Any) -> Any:
         """Emit a vector with a number in every lane."""
-        nothing = ir.Constant(ir.VectorType(value.type, self.width), ir.Undefined)
-        first = self.builder.insert_element(nothing, value, ir.Constant(_INDEX, 0))
-        return self.shuffle(first, nothing, [0] * self.width)
+        undefined = ir.Constant(ir.VectorType(value.type, self.width), ir.Undefined)
+        first = self.builder.insert_element(undefined, value, ir.Constant(_INDEX, 0))
+        return self.shuffle(first, undefined, [0] * self.width)
 
     def shuffle(self, x: Any, y: Any, lanes: Sequence[int]) -> Any:
         """Emit a shuffle of the lanes of x and y, by number."""
@@ -142,7 +142,7 @@ class Vectors(ABC):
         pointer = self.builder.inttoptr(address, byte)
         self.builder.call(function, [pointer, flag(0), flag(locality), flag(1)])  # to read, data
 
-    def first(self, count: Any) -> Any:
+    def first_lanes(self, count: Any) -> Any:
         """Emit the mask of the first `count` lanes."""
         counts = self.splat(self.builder.trunc(count, _INDEX))
         return self.builder.icmp_signed(
@@ -176,22 +176,22 @@ class Vectors(ABC):
         """Emit a loop of `count` iterations. Yields the state, a list that the body changes in
         place.
 
-        Afterwards the list holds the state after the last iteration.
+        Afterwards the list contains the state after the last iteration.
         """
         b, before = self.builder, self.builder.block
         body, after = b.append_basic_block("body"), b.append_basic_block("after")
         b.cbranch(b.icmp_signed(">", count, self.word(0)), body, after)
         b.position_at_end(body)
         begun = [(b.phi(value.type), value) for value in (count, *state)]
-        left, *held = [phi for phi, _ in begun]
-        yield held
+        left, *current = [phi for phi, _ in begun]
+        yield current
         less, end = b.sub(left, self.word(1)), b.block
-        for (phi, start), value in zip(begun, (less, *held), strict=True):
+        for (phi, start), value in zip(begun, (less, *current), strict=True):
             phi.add_incoming(start, before)
             phi.add_incoming(value, end)
         b.cbranch(b.icmp_signed(">", less, self.word(0)), body, after)
         b.position_at_end(after)
-        held[:] = [self._either(x, before, y, end) for x, y in zip(state, held, strict=True)]
+        current[:] = [self._either(x, before, y, end) for x, y in zip(state, current, strict=True)]
 
     def unrolled(self, count: Any, steps: int) -> list[tuple[Any, int]]:
         """Emit the numbers of iterations of `steps` steps, and of one step for the others."""
@@ -199,7 +199,22 @@ class Vectors(ABC):
         return [(at.sdiv(count, size), steps), (at.srem(count, size), 1)]
 
     def _either(self, x: Any, before: Any, y: Any, end: Any) -> Any:
+        """Emit the value x if control comes from the block `before`, and y if from `end`."""
         phi = self.builder.phi(x.type)
         phi.add_incoming(x, before)
         phi.add_incoming(y, end)
         return phi
+
+
+@final
+class IrFunction(NamedTuple):
+    """A function that is written in LLVM IR and returns nothing: its code, and the types of its
+    arguments."""
+
+    code: VectorFunction
+    arguments: Sequence[str]
+
+
+def words(count: int) -> tuple[str, ...]:
+    """Return the types of `count` arguments that are integers or addresses."""
+    return ("int64",) * count

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Final
 
 from magmath.codegen.aot_cache import AotModule
-from magmath.codegen.memory_copy import COPY_SOURCE, INSIDE
+from magmath.codegen.memory_copy import COPY_IR_MODULE, COPY_SOURCE
 from magmath.comm import barrier
 from magmath.comm.barrier_memory import ADDRESSES
 
@@ -345,5 +345,5 @@ _CODE: Final = AotModule(
     + _ADVANCE_SOURCE,
     ["advance"],
     constants=_CONSTANTS,
-    inside=(INSIDE,),
+    ir_modules=(COPY_IR_MODULE,),
 )

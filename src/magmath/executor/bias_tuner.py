@@ -14,6 +14,7 @@ from typing import final
 
 import torch
 
+from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.dispatch.tuner import wake_thread_pool
 from magmath.kernels.gemm.gemm import bind_gemm, tuner_for
@@ -68,27 +69,18 @@ class _Gradients:
     def separate(self) -> ReadyCall:
         """Return the product for the weights and the sum for the bias."""
         product, total = self._product(self._x), self._g.new_empty(self._g.shape[1])
-        return _after_wake(product, lambda: torch.sum(self._g, 0, out=total))
+        return sequence(wake_thread_pool(), product, lambda: torch.sum(self._g, 0, out=total))
 
     def widened(self) -> ReadyCall:
         """Return the column of ones and the product for both."""
-        return _after_wake(lambda: self._wide[:, 0].fill_(1.0), self._product(self._wide))
+        return sequence(
+            wake_thread_pool(), lambda: self._wide[:, 0].fill_(1.0), self._product(self._wide)
+        )
 
     def realigned(self) -> ReadyCall:
         """Return the realignment of the inputs and the product for both."""
         realign = bind_shift_right(self._wide.view(-1), *self._x.shape)
-        return _after_wake(realign, self._product(self._wide))
-
-
-def _after_wake(*calls: ReadyCall) -> ReadyCall:
-    wake = wake_thread_pool()
-
-    def run() -> None:
-        wake()
-        for call in calls:
-            call()
-
-    return run
+        return sequence(wake_thread_pool(), realign, self._product(self._wide))
 
 
 @contextmanager

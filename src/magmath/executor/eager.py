@@ -27,7 +27,8 @@ from magmath.executor.numpy_fast_path import is_faster_by_numpy, silent_context
 from magmath.executor.user_line import attach_user_line
 from magmath.graph import KernelCall, Node, Shape
 from magmath.layout import Layout, Mesh
-from magmath.memory.heap import Heap, PrivateSource, View
+from magmath.memory.chunk_sources import PrivateSource
+from magmath.memory.heap import Heap, View
 from magmath.memory.local_array import LocalArray, tile_spec
 from magmath.memory.torch_dtypes import NUMPY, to_torch
 from magmath.ops.leaves import CONSTANT, SCALAR

@@ -65,7 +65,7 @@ class Executable:
         self._synchronizes = program.reads_peers
         self._shared: Temporaries | None = None
         self._is_running = False  # many steps
-        if context.temporaries is not None and self._arena.nbytes >= context.temporaries.least:
+        if context.temporaries is not None and self._arena.nbytes >= context.temporaries.min_shared:
             self._shared = context.temporaries
         self._can_move = self._shared is not None
         self._block = self._reserved()

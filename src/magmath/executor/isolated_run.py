@@ -25,7 +25,8 @@ from magmath.executor.native_segments import NativeSegments
 from magmath.executor.numpy_fast_path import without_fp_warnings
 from magmath.kernels.denormals import flushed
 from magmath.kernels.thread_count import limit_running
-from magmath.memory.heap import Heap, PrivateSource, WindowSource
+from magmath.memory.chunk_sources import PrivateSource, WindowSource
+from magmath.memory.heap import Heap
 from magmath.memory.local_array import LocalArray, tile_tensor
 from magmath.memory.torch_dtypes import to_torch
 from magmath.program.arena import arrange

@@ -18,8 +18,9 @@ import torch
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE, VECTOR_BYTES
 from magmath.core.type_aliases import ReadyCall
+from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.parallel_region import run_on_threads
-from magmath.kernels.scratch import shared_workspace
+from magmath.kernels.thread_workspace import thread_workspace
 
 PART_BYTES: Final = 128 << 10  # minimum of an array in a part
 MAX_PARTS: Final = 64
@@ -90,30 +91,30 @@ def total(record: int64):
     result: float64[1] = job[RESULT]
     for i in range(2):
         for c in range(job[CHANNELS]):
-            number = float64(0)
+            channel_sum = float64(0)
             for part in range(job[PARTS]):
-                number = number + sums[(part * 2 + i) * job[PITCH] + c]
-            result[i * job[RESULT_SUM] + c * job[RESULT_CHANNEL]] = number
+                channel_sum = channel_sum + sums[(part * 2 + i) * job[PITCH] + c]
+            result[i * job[RESULT_SUM] + c * job[RESULT_CHANNEL]] = channel_sum
 '''
 
 
 @cache
-def _code(number: str) -> AotModule:
+def _code(dtype: str) -> AotModule:
     """Return the code for one float type, since a network seldom uses two."""
     kinds = ("squares", "dot")
-    terms = [_TERMS.format(terms=terms, T=number, size=ITEMSIZE[number]) for terms in kinds]
+    terms = [_TERMS.format(terms=terms, T=dtype, size=ITEMSIZE[dtype]) for terms in kinds]
     return AotModule(
         "".join(terms) + _TOTAL,
-        ("total", *[f"{terms}_{number}" for terms in kinds]),
+        ("total", *[f"{terms}_{dtype}" for terms in kinds]),
         constants={name.upper(): i for i, name in enumerate(JOB)},
-        inside=("magmath.kernels.channel_sums_vectors",),
+        ir_modules=("magmath.kernels.channel_sums_vectors",),
     )
 
 
 def can_compute(x: torch.Tensor, g: torch.Tensor | None, means: torch.Tensor | None) -> bool:
     """Return True for contiguous or channels-last arrays (N, channels, …) of one float type, on the
     processor, with contiguous means (1, channels, 1, …)."""
-    if x.ndim < 2 or not x.numel() or x.device.type != "cpu" or _name(x) not in ITEMSIZE:
+    if x.ndim < 2 or not x.numel() or x.device.type != "cpu" or dtype_name(x.dtype) not in ITEMSIZE:
         return False
     if means is not None and not (means.shape[1] == 1 or means.stride(1) == 1):
         return False
@@ -142,19 +143,15 @@ def bind(
         x.data_ptr(), 0 if g is None else g.data_ptr(), 0 if means is None else means.data_ptr(), 0,
         parts, 0, outer, channels, inner, pitch, out.data_ptr(), out.stride(0), out.stride(1),
     ], np.int64)  # fmt: skip
-    code, address = _code(_name(x)), int(job.ctypes.data)
-    terms = code.address(f"{'squares' if g is None else 'dot'}_{_name(x)}")
+    code, address = _code(dtype_name(x.dtype)), int(job.ctypes.data)
+    terms = code.address(f"{'squares' if g is None else 'dot'}_{dtype_name(x.dtype)}")
     total = code.function("total")
     operands = (x, g, means, out)  # the addresses hold no reference
 
     def run(memory: object = operands) -> None:
-        job[JOB.index("sums")] = shared_workspace(16 * parts * pitch).data_ptr()
+        job[JOB.index("sums")] = thread_workspace(16 * parts * pitch).data_ptr()
         job[JOB.index("next_part")] = 0
         run_on_threads(terms, address, min(parts, torch.get_num_threads()))
         total(address)
 
     return run
-
-
-def _name(x: torch.Tensor) -> str:
-    return str(x.dtype).removeprefix("torch.")

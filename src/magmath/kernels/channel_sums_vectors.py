@@ -9,19 +9,19 @@ from typing import Any, Final, final
 
 from llvmlite import ir
 
-from magmath.codegen.vectors import ITEMSIZE, VECTOR_BYTES, Vectors
+from magmath.codegen.vectors import ITEMSIZE, VECTOR_BYTES, IrFunction, VectorFunction, words
 
 BLOCK: Final = 4  # vectors of channels that are added at a time
 
 
-class _Sums(Vectors):
+class _Sums(VectorFunction):
     """The addition of the terms of a vector to two vectors of float64 sums."""
 
-    def __init__(self, number: str, name: str, *, dot: bool) -> None:
-        super().__init__(number, f"{name}_{'dot' if dot else 'squares'}")
+    def __init__(self, dtype: str, name: str, *, dot: bool) -> None:
+        super().__init__(dtype, f"{name}_{'dot' if dot else 'squares'}")
         self.dot = dot
         self.wide = ir.VectorType(ir.DoubleType(), self.width)
-        self.none = ir.Constant(self.wide, [0.0] * self.width)
+        self.no_sums = ir.Constant(self.wide, [0.0] * self.width)
 
     def widened(self, x: Any) -> Any:
         """Emit the conversion of a vector to float64."""
@@ -37,7 +37,7 @@ class _Sums(Vectors):
         fma = module.globals.get(name) or ir.Function(module, kind, name)
         return [self.builder.fadd(sums[0], value), self.builder.call(fma, [value, other, sums[1]])]
 
-    def place(self, address: Any) -> Any:
+    def pointer(self, address: Any) -> Any:
         """Emit a pointer to a vector of sums."""
         return self.builder.inttoptr(address, self.wide.as_pointer())
 
@@ -47,21 +47,21 @@ class _Pixels(_Sums):
     """The code that adds rows of channels to their sums in memory: `vectors` full vectors, or one
     of `lanes` channels."""
 
-    def __init__(self, number: str, name: str, *, dot: bool, vectors: int) -> None:
-        super().__init__(number, name, dot=dot)
+    def __init__(self, dtype: str, name: str, *, dot: bool, vectors: int) -> None:
+        super().__init__(dtype, name, dot=dot)
         self.vectors = vectors
 
     def write(
         self, rows: Any, x: Any, g: Any, pitch: Any, means: Any, first: Any, second: Any, lanes: Any
     ) -> None:
         at, nbytes = self.builder, 8 * self.width
-        mask = None if self.vectors > 1 else self.first(lanes)
+        mask = None if self.vectors > 1 else self.first_lanes(lanes)
         steps = [v * self.width for v in range(self.vectors)]
         mean = [
             self.widened(self.load(self.plus(means, step), mask)) if self.dot else None
             for step in steps
         ]
-        with self.loop(rows, [x, g, *[self.none] * (2 * self.vectors)]) as state:
+        with self.loop(rows, [x, g, *[self.no_sums] * (2 * self.vectors)]) as state:
             for v, step in enumerate(steps):
                 sums = slice(2 + 2 * v, 4 + 2 * v)
                 at_x, at_g = (self.plus(address, step) for address in state[:2])
@@ -69,8 +69,8 @@ class _Pixels(_Sums):
             state[:2] = [self.plus(address, pitch) for address in state[:2]]
         for v in range(self.vectors):
             for address, total in zip((first, second), state[2 + 2 * v :], strict=False):
-                place = self.place(at.add(address, self.word(v * nbytes)))
-                at.store(at.fadd(at.load(place, align=8), total), place, align=8)
+                pointer = self.pointer(at.add(address, self.word(v * nbytes)))
+                at.store(at.fadd(at.load(pointer, align=8), total), pointer, align=8)
 
 
 @final
@@ -81,30 +81,34 @@ class _Plane(_Sums):
         at, width = self.builder, self.word(self.width)
         wide = self.widened(self.number_at(mean)) if self.dot else None
         vectors = at.sdiv(at.add(count, self.word(self.width - 1)), width)
-        with self.loop(vectors, [x, g, count, self.none, self.none]) as state:
-            state[3:] = self.added(state[3:], state[0], state[1], wide, self.first(state[2]))
+        with self.loop(vectors, [x, g, count, self.no_sums, self.no_sums]) as state:
+            state[3:] = self.added(state[3:], state[0], state[1], wide, self.first_lanes(state[2]))
             state[:3] = [
                 *[self.plus(address, self.width) for address in state[:2]],
                 at.sub(state[2], width),
             ]
         for i, total in enumerate(state[3:]):
-            at.store(total, self.place(at.add(sums, self.word(8 * self.width * i))), align=8)
+            at.store(total, self.pointer(at.add(sums, self.word(8 * self.width * i))), align=8)
 
 
-def _functions(number: str, *, dot: bool) -> dict[str, tuple[Vectors, tuple[str, ...]]]:
-    word, ending = ("int64",), f"{'dot' if dot else 'squares'}_{number}"
+def _functions(dtype: str, *, dot: bool) -> dict[str, IrFunction]:
+    ending = f"{'dot' if dot else 'squares'}_{dtype}"
     return {
-        f"add_pixels_{ending}": (_Pixels(number, "add_pixels", dot=dot, vectors=1), word * 8),
-        f"add_block_{ending}": (_Pixels(number, "add_block", dot=dot, vectors=BLOCK), word * 8),
-        f"add_plane_{ending}": (_Plane(number, "add_plane", dot=dot), word * 5),
+        f"add_pixels_{ending}": IrFunction(
+            _Pixels(dtype, "add_pixels", dot=dot, vectors=1), words(8)
+        ),
+        f"add_block_{ending}": IrFunction(
+            _Pixels(dtype, "add_block", dot=dot, vectors=BLOCK), words(8)
+        ),
+        f"add_plane_{ending}": IrFunction(_Plane(dtype, "add_plane", dot=dot), words(5)),
     }
 
 
-INSIDE: Final = {
+IR_FUNCTIONS: Final = {
     name: function
-    for number in ITEMSIZE
+    for dtype in ITEMSIZE
     for dot in (False, True)
-    for name, function in _functions(number, dot=dot).items()
+    for name, function in _functions(dtype, dot=dot).items()
 }
 """The functions that the outer loops call, for the terms "squares" and "dot" of each type.
 
@@ -115,7 +119,7 @@ of at most the vector width, of rows at a distance `pitch` in elements, to the f
 """
 
 CONSTANTS: Final = {
-    **{f"WIDTH_{number}": VECTOR_BYTES // size for number, size in ITEMSIZE.items()},
+    **{f"WIDTH_{dtype}": VECTOR_BYTES // size for dtype, size in ITEMSIZE.items()},
     "BLOCK": BLOCK,
 }
 """Constants for the outer loops."""

@@ -20,7 +20,7 @@ import torch
 from llvmlite import ir
 
 from magmath.codegen.aot_cache import AotModule
-from magmath.codegen.vectors import Vectors
+from magmath.codegen.vectors import IrFunction, VectorFunction, words
 from magmath.kernels.parallel_region import run_on_threads
 
 _IS_X86: Final = machine() in ("x86_64", "AMD64")
@@ -29,7 +29,7 @@ _BITS = ir.IntType(32)
 
 
 @final
-class _SetMode(Vectors):
+class _SetMode(VectorFunction):
     """The code that stores the bits of the mode at an address, and sets them to `bits`."""
 
     def write(self, bits: Any, previous: Any) -> None:
@@ -49,7 +49,7 @@ class _SetMode(Vectors):
         at.call(write, [byte])
 
 
-INSIDE: Final = {"set_mode": (_SetMode("float32", "set_mode"), ("int64", "int64"))}
+IR_FUNCTIONS: Final = {"set_mode": IrFunction(_SetMode("float32", "set_mode"), words(2))}
 CONSTANTS: Final[dict[str, int]] = {}
 
 CODE = AotModule(
@@ -66,7 +66,7 @@ def set_of_record(record: int64):
     previous = exchange(bits[0])
 ''',
     ("set_of_record",),
-    inside=("magmath.kernels.denormals",),
+    ir_modules=("magmath.kernels.denormals",),
 )
 
 

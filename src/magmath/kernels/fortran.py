@@ -8,6 +8,7 @@ reads a row-major tensor as its transpose.
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -54,10 +55,20 @@ def call_with_work(
 ) -> int:
     """Call LAPACK's `routine` with the workspace size that it requests; return its `info`. The
     workspace and its size precede the arguments `after`."""
-    asked = like.new_empty(1)
-    call(routine, like, *arguments, asked, -1, *after, library=library)
-    work = like.new_empty(max(1, int(asked.real.item())))
+    size = like.new_empty(1)
+    call(routine, like, *arguments, size, -1, *after, library=library)
+    work = like.new_empty(workspace_elements(size))
     return call(routine, like, *arguments, work, len(work), *after, library=library)
+
+
+def workspace_elements(size: Tensor) -> int:
+    """Return the elements of a workspace whose size LAPACK has stored as a number of its type.
+
+    A float32 does not contain every integer beyond 2²⁴, and some versions of LAPACK round the size
+    down, so that it is increased by the distance to the next number.
+    """
+    value = size.real.reshape(())
+    return max(1, math.ceil(torch.nextafter(value, torch.full_like(value, math.inf)).item()))
 
 
 def invoke(routine: str, like: Tensor, *arguments: Argument, library: str = SCIPY) -> None:
@@ -141,5 +152,3 @@ def mkl() -> ctypes.CDLL | None:
 
 LIBRARIES: Final[Mapping[str, Callable[[str], int]]] = {SCIPY: _in_scipy, TORCH: _in_torch}
 """For each library, the function that returns the address of a routine, or 0."""
-CANDIDATES: Final = {name: name for name in LIBRARIES}
-"""Names only: `kernels/linalg/lapack_candidates.py` binds a library by its name."""

@@ -103,7 +103,7 @@ def adapt_threads() -> None:
     """Adapt the number of threads that the kernels of this thread use to the free processors."""
     if inf == CHECK_SECONDS:
         return
-    found: FreeProcessors | None = getattr(_of_thread, "found", None)
-    if found is None:
-        found = _of_thread.found = FreeProcessors()
-    found.adapt()
+    adapter: FreeProcessors | None = getattr(_of_thread, "adapter", None)
+    if adapter is None:
+        adapter = _of_thread.adapter = FreeProcessors()
+    adapter.adapt()

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from threadpoolctl import threadpool_info
+
+from magmath.core.type_aliases import ReadyCall
 
 
 def run_on_threads(function: int, record: int, threads: int) -> None:
@@ -28,6 +32,22 @@ def run_on_threads(function: int, record: int, threads: int) -> None:
         parallel(function, record, threads, 0)
 
 
+def bind_job(function: int, words: Sequence[int], counter: int, operands: object) -> ReadyCall:
+    """Return a ready call of the function at an address on all threads, as `run_on_threads`.
+
+    `words`: the record; `counter`: the position in it of the counter from which the threads take
+    work, which each call sets to 0; `operands`: the tensors whose addresses the record contains.
+    """
+    job = np.array(words, np.int64)
+    record = int(job.ctypes.data)
+
+    def run(memory: object = operands) -> None:  # the addresses hold no reference
+        job[counter] = 0
+        run_on_threads(function, record, torch.get_num_threads())
+
+    return run
+
+
 _PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
@@ -39,9 +59,10 @@ def _parallel() -> Any:
     Other packages, such as scikit-learn, contain their own runtimes, with other threads. If
     torch contains none, it uses that of the system.
     """
-    home = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-    paths = [found["filepath"] for found in threadpool_info() if found["user_api"] == "openmp"]
-    for path in [path for path in paths if path.startswith(home)] or paths:
+    torch_folder = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+    runtimes = [library for library in threadpool_info() if library["user_api"] == "openmp"]
+    paths = [library["filepath"] for library in runtimes]
+    for path in [path for path in paths if path.startswith(torch_folder)] or paths:
         library = ctypes.CDLL(path)
         if hasattr(library, "GOMP_parallel"):
             function = library.GOMP_parallel

@@ -16,8 +16,8 @@ from magmath.codegen.aot_cache import AotModule
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.kernels.parallel_region import run_on_threads
-from magmath.kernels.realignment_groups import Index, RowGroups
-from magmath.kernels.scratch import shared_workspace
+from magmath.kernels.realignment_groups import Overwritten, RowGroups
+from magmath.kernels.thread_workspace import thread_workspace
 
 SERIAL_BYTES = 1 << 18
 """Matrices of at most this many bytes are moved by one thread."""
@@ -134,12 +134,12 @@ def _bound(
     name: str,
     buffer: torch.Tensor,
     groups: RowGroups,
-    overwritten: tuple[Index, Index],
+    overwritten: Overwritten,
     fill: torch.Tensor,
 ) -> ReadyCall:
     """Return the call that saves the overwritten elements of every group, then moves its rows."""
     item = buffer.itemsize
-    begin, nbytes = overwritten[0] * item, overwritten[1] * item
+    begin, nbytes = overwritten.begin * item, overwritten.counts * item
     count, total = len(nbytes), int(nbytes.sum())
     header = [buffer.data_ptr(), groups.columns * item, item, fill.data_ptr(), count, 0, 0]
     columns = (groups.cuts[:-1], groups.cuts[1:], begin, nbytes, np.cumsum(nbytes) - nbytes)
@@ -148,7 +148,7 @@ def _bound(
     functions = [_CODE.address(step) for step in (("save", name) if count > 1 else (name,))]
 
     def run() -> object:
-        job[helper] = shared_workspace(total).data_ptr()
+        job[helper] = thread_workspace(total).data_ptr()
         for function in functions:
             job[counter] = 0
             run_on_threads(function, record, min(count, torch.get_num_threads()))

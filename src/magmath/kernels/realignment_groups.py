@@ -31,12 +31,21 @@ in ascending order, since row r writes below (r+1)·C ≤ (r+1)·(C+1).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
 
 Index = npt.NDArray[np.int64]
+
+
+@final
+class Overwritten(NamedTuple):
+    """For each group the position of the first element that other groups overwrite, and the number
+    of these elements."""
+
+    begin: Index
+    counts: Index
 
 
 @final
@@ -57,15 +66,15 @@ class RowGroups:
         """Return a division into `count` groups of about equally many rows."""
         return RowGroups(rows, columns, np.linspace(0, rows, count + 1).astype(np.int64))
 
-    def overwritten_right(self) -> tuple[Index, Index]:
-        """Return for each group the first position that ShiftRight overwrites, and the number."""
+    def overwritten_right(self) -> Overwritten:
+        """Return the elements that ShiftRight overwrites."""
         first, stop = self.cuts[:-1], self.cuts[1:]
-        return first * self.columns, np.minimum(first, (stop - first) * self.columns)
+        return Overwritten(first * self.columns, np.minimum(first, (stop - first) * self.columns))
 
-    def overwritten_left(self) -> tuple[Index, Index]:
-        """Return for each group the first position that ShiftLeft overwrites, and the number."""
+    def overwritten_left(self) -> Overwritten:
+        """Return the elements that ShiftLeft overwrites."""
         first, stop = self.cuts[:-1], self.cuts[1:]
         end = stop * (self.columns + 1)
         begin = np.maximum(stop * self.columns, first * (self.columns + 1))
         begin[-1] = end[-1]
-        return begin, end - begin
+        return Overwritten(begin, end - begin)

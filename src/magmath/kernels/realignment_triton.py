@@ -19,7 +19,7 @@ import triton
 import triton.language as tl
 
 from magmath.core.type_aliases import ReadyCall
-from magmath.kernels.realignment_groups import Index, RowGroups
+from magmath.kernels.realignment_groups import Overwritten, RowGroups
 
 BLOCK = 1024
 PROGRAMS = 512
@@ -135,7 +135,7 @@ class _Tables:
     helper: torch.Tensor
 
     @staticmethod
-    def of(buffer: torch.Tensor, groups: RowGroups, overwritten: tuple[Index, Index]) -> _Tables:
+    def of(buffer: torch.Tensor, groups: RowGroups, overwritten: Overwritten) -> _Tables:
         """Return the tables on the device of the buffer, and memory for what is saved."""
         begin, counts = overwritten
         cuts, first, number, places = (

@@ -11,7 +11,8 @@ from typing import Final
 
 import torch
 
-from magmath.kernels.scratch import Scratch, shared_workspace
+from magmath.kernels.scratch import Scratch
+from magmath.kernels.thread_workspace import thread_workspace
 
 MIN_ELEMENTS: Final = 1 << 15
 """Below, one call of torch takes less time than several."""
@@ -39,7 +40,7 @@ def bind(
     parts = [[tensor[index] for tensor in operands] for index in _blocks(out)]
 
     def run() -> None:
-        memory = shared_workspace(2 * out.itemsize * BLOCK_ELEMENTS + 128)
+        memory = thread_workspace(2 * out.itemsize * BLOCK_ELEMENTS + 128)
         for c, a, b, target in parts:
             scratch = Scratch(memory)
             dense = target.shape, _dense(target)

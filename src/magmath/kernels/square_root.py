@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
-from magmath.codegen.background_build import compile_in_background
+from magmath.codegen.background_build import is_code_ready
 from magmath.core.type_aliases import ReadyCall
-from magmath.kernels.parallel_region import run_on_threads
+from magmath.kernels.parallel_region import bind_job
 
 MIN_DIVIDED: Final = 1 << 15
 """Elements from which threads are worth the time to start them."""
@@ -42,9 +42,9 @@ _FORMS: Final = {"": "x", "_in_place": "y"}
 through two equal addresses is not."""
 _TYPES: Final = {torch.float32: "float32", torch.float64: "float64"}
 _FUNCTIONS: Final = {
-    f"roots{where}_{number}": _SOURCE.format(where=where, T=number, operand=operand)
+    f"roots{where}_{dtype}": _SOURCE.format(where=where, T=dtype, operand=operand)
     for where, operand in _FORMS.items()
-    for number in _TYPES.values()
+    for dtype in _TYPES.values()
 }
 CODE: Final = AotModule(
     "".join(_FUNCTIONS.values()),
@@ -71,24 +71,10 @@ def bind(x: torch.Tensor, out: torch.Tensor) -> ReadyCall:
     """
     contiguous = x.is_contiguous() and out.is_contiguous() and x.shape == out.shape
     divided = contiguous and x.numel() >= MIN_DIVIDED and torch.get_num_threads() > 1
-    if not (divided and _is_ready()):
+    if not (divided and is_code_ready(__name__)):
         values, results = x.numpy(), out.numpy()
         return lambda: np.sqrt(values, out=results)
     count, in_place = x.numel(), x.data_ptr() == out.data_ptr()
-    job = np.array([x.data_ptr(), out.data_ptr(), count, PARTS, 0], np.int64)
+    words = [x.data_ptr(), out.data_ptr(), count, PARTS, 0]
     function = CODE.address(f"roots{'_in_place' if in_place else ''}_{_TYPES[x.dtype]}")
-    record, next_part = int(job.ctypes.data), JOB.index("next_part")
-
-    def run(memory: object = (x, out)) -> None:
-        job[next_part] = 0
-        run_on_threads(function, record, torch.get_num_threads())
-
-    return run
-
-
-def _is_ready() -> bool:
-    """Return True if the code is on disk; otherwise start to compile it in the background."""
-    if CODE.is_cached():
-        return True
-    compile_in_background(__name__)
-    return False
+    return bind_job(function, words, JOB.index("next_part"), (x, out))

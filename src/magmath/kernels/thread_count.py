@@ -32,7 +32,7 @@ _limit: int | None = None
 _is_fork = False
 
 
-def most_threads() -> int:
+def max_threads() -> int:
     """Return the maximum number of threads that kernels of this process may use."""
     return 1 if _is_fork else processor_count()
 
@@ -49,7 +49,7 @@ def set_threads(count: int) -> None:
 
 def limit_running(count: int) -> None:
     """Compute with `count` threads from now on; the limit of this process does not change."""
-    count = min(count, most_threads())
+    count = min(count, max_threads())
     torch.set_num_threads(count)
     for library in _controller().select(user_api="blas").lib_controllers:
         library.set_num_threads(count)
@@ -97,7 +97,7 @@ def more_threads(factor: int) -> Iterator[None]:
     """Multiply the number of threads by `factor` within the context, up to the number of
     processors, for a worker that computes while others wait."""
     before = torch.get_num_threads()
-    count = max(before, min(before * factor, most_threads()))
+    count = max(before, min(before * factor, max_threads()))
     torch.set_num_threads(count)
     try:
         with _controller().limit(limits=count, user_api="blas"):
@@ -112,14 +112,14 @@ def shorten_waits() -> None:
     OpenBLAS can read its environment again. GNU OpenMP cannot, but its threads spin only briefly if
     it has more threads than processors, so this function creates another team, which sleeps.
     """
-    loaded = threadpool_info()
-    for found in loaded:
-        if found["internal_api"] == "openblas":
-            _reload_spin_time(ctypes.CDLL(found["filepath"]))
+    libraries = threadpool_info()
+    for library in libraries:
+        if library["internal_api"] == "openblas":
+            _reload_spin_time(ctypes.CDLL(library["filepath"]))
     if wait_policy.was_torch_loaded_first:
-        for found in loaded:
-            if found["prefix"] == "libgomp":
-                _park_team(found["filepath"])
+        for library in libraries:
+            if library["prefix"] == "libgomp":
+                _park_team(library["filepath"])
 
 
 def _reload_spin_time(library: ctypes.CDLL) -> None:
@@ -141,16 +141,16 @@ def _park_team(path: str) -> None:
     size = available - torch.get_num_threads() + 2
     if available == 1 or not hasattr(library, "GOMP_parallel"):
         return
-    made = threading.Event()
+    is_created = threading.Event()
 
     def park() -> None:
         harmless = ctypes.cast(library.omp_get_max_threads, ctypes.c_void_p)
         library.GOMP_parallel(harmless, None, ctypes.c_uint(max(size, 2)), ctypes.c_uint(0))
-        made.set()
+        is_created.set()
         threading.Event().wait()
 
     threading.Thread(target=park, name="magmath-parked-team", daemon=True).start()
-    made.wait()
+    is_created.wait()
 
 
 @lru_cache(maxsize=1)

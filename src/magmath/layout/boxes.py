@@ -55,17 +55,19 @@ def show_box(box: Box) -> str:
 
 
 def _first_overlap(boxes: tuple[Box, ...], ndim: int) -> tuple[int, int] | None:
+    """Return the numbers of two boxes that have common elements, or None."""
     corners = np.array(boxes, np.int64).reshape(len(boxes), ndim, 2)
-    for one in range(1, len(boxes)):
-        low = np.maximum(corners[:one, :, 0], corners[one, :, 0])
-        high = np.minimum(corners[:one, :, 1], corners[one, :, 1])
-        hits = np.flatnonzero((low < high).all(axis=1))
-        if len(hits):
-            return int(hits[0]), one
+    for later in range(1, len(boxes)):
+        low = np.maximum(corners[:later, :, 0], corners[later, :, 0])
+        high = np.minimum(corners[:later, :, 1], corners[later, :, 1])
+        earlier = np.flatnonzero((low < high).all(axis=1))
+        if len(earlier):
+            return int(earlier[0]), later
     return None
 
 
 def _first_hole(shape: tuple[int, ...], boxes: tuple[Box, ...]) -> Box:
+    """Return a box of elements that are in none of the boxes; at least one element is."""
     holes: list[Box] = [tuple([(0, extent) for extent in shape])]
     for box in boxes:
         holes = [rest for hole in holes for rest in _without(hole, box)]

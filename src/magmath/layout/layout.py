@@ -21,7 +21,7 @@ from magmath.errors import LayoutError
 from magmath.layout.boxes import Box
 from magmath.layout.checks import check_boxes, check_extents, check_partial, check_splits
 from magmath.layout.mesh import Mesh
-from magmath.layout.rule import BoxLike, UnboundLayout, worker_number
+from magmath.layout.rule import BoxLike, UnboundLayout
 from magmath.layout.split import HaloRanges, Split
 
 
@@ -96,7 +96,7 @@ class Layout:
     @staticmethod
     def on(worker: int) -> Rule:
         """Return the rule that stores the whole array on one worker."""
-        return Rule(worker=worker_number(worker))
+        return Rule.on_worker(worker)
 
     @staticmethod
     def blocks(boxes: Sequence[tuple[BoxLike, int]]) -> Rule:
@@ -180,8 +180,8 @@ class Layout:
     def has_replicas(self) -> bool:
         """True if several workers store the same elements."""
         axes = enumerate(self.mesh.shape)
-        free = [a for a, n in axes if n > 1 and self.partial[a] is None]
-        return self.boxes is None and any(self.axis_of(mesh_axis) is None for mesh_axis in free)
+        unreduced = [a for a, n in axes if n > 1 and self.partial[a] is None]
+        return self.boxes is None and any(self.axis_of(a) is None for a in unreduced)
 
     @cached_property
     def is_on_single_worker(self) -> bool:
@@ -411,8 +411,8 @@ class Rule(UnboundLayout):
         A grid of p * q uses the first p * q workers. Raises LayoutError if the rule does not fit
         the shape or the workers.
         """
-        extents, resolved, splits, boxes = self.bound_parts(shape, mesh)
-        return Layout(extents, resolved, splits, boxes=boxes)
+        parts = self.bound_parts(shape, mesh)
+        return Layout(parts.shape, parts.mesh, parts.splits, boxes=parts.boxes)
 
 
 MAX_INTERNED = 16_384
@@ -421,13 +421,14 @@ _interned: dict[Layout, Layout] = {}
 
 @lru_cache(maxsize=4096)
 def _even(shape: tuple[int, ...], mesh: Mesh, axis: int, mesh_axis: int) -> Layout:
+    """Return `Layout.even`, interned."""
     split = Split.even(mesh_axis, shape[axis], mesh.shape[mesh_axis])
     return Layout.whole(shape, mesh).replace_split(axis, split).interned()
 
 
 @lru_cache(maxsize=4096)
 def _whole(shape: tuple[int, ...], mesh: Mesh, shared: bool) -> Layout:
-    """Intern replicated layouts, so that comparing them by identity succeeds."""
+    """Return `Layout.whole`, interned."""
     return Layout(shape, mesh, (None,) * len(shape), shared=shared).interned()
 
 

@@ -7,7 +7,7 @@ order, each at most once; position in the grid is row-major.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from operator import index
@@ -25,13 +25,13 @@ def set_printed_pool_size(pool_size: Callable[[], int]) -> None:
     _pool_size = pool_size
 
 
-def _require_integers(what: str, given: Any) -> tuple[int, ...]:
+def _require_integers(what: str, values: Any) -> tuple[int, ...]:
     """Convert lengths or worker numbers to Python integers. Raises LayoutError if they are not."""
     try:
-        return tuple(map(index, given))
+        return tuple(map(index, values))
     except TypeError:
         raise LayoutError(
-            f"Mesh: {what} must be integers, such as (2, 2), was given {given!r}"
+            f"Mesh: {what} must be integers, such as (2, 2), was given {values!r}"
         ) from None
 
 
@@ -62,12 +62,12 @@ class Mesh:
                 "; write such as mm.Mesh((2, 2))"
             )
         size = math.prod(lengths)
-        if workers is not None and len(workers) != size:
+        numbers = tuple(range(size)) if workers is None else _require_integers("workers", workers)
+        if len(numbers) != size:
             raise LayoutError(
-                f"Mesh of shape {lengths} needs {size} workers, {len(workers)} were given"
+                f"Mesh of shape {lengths} needs {size} workers, {len(numbers)} were given"
                 "; name as many workers as the mesh has positions"
             )
-        numbers = tuple(range(size)) if workers is None else _require_integers("workers", workers)
         if len(set(numbers)) != size or min(numbers) < 0:
             raise LayoutError(
                 f"Mesh needs worker numbers from 0 up, each at most once, not {numbers}"
@@ -192,12 +192,11 @@ def _line(count: int) -> Mesh:
 def _checked_names(shape: tuple[int, ...], names: Sequence[str] | None) -> tuple[str, ...]:
     if names is None:
         return tuple(str(axis) for axis in range(len(shape)))
-    if isinstance(names, str):
-        names = (names,)
-    unique = len(set(names)) == len(names)
-    if len(names) != len(shape) or not unique or not all(isinstance(n, str) for n in names):
+    each = [names] if isinstance(names, str) or not isinstance(names, Iterable) else list(names)
+    are_strings = all(isinstance(name, str) for name in each)
+    if not are_strings or len(each) != len(shape) or len(set(each)) != len(each):
         raise LayoutError(
             f"Mesh of {len(shape)} axes needs as many different names (strings), not {names!r}"
             "; give one name for each axis"
         )
-    return tuple(names)
+    return tuple(each)

@@ -8,8 +8,9 @@ elements so far.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import product
+from itertools import cycle, product
 from typing import NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -43,23 +44,24 @@ class Move(NamedTuple):
 
 @final
 class _Request(NamedTuple):
-    """A part that a worker needs: the global indices, and the tile in which it stores them."""
+    """A part that a worker needs: its global indices, and the tile in which the worker stores
+    them, with the number of this tile in `Layout.tiles(worker)`."""
 
     worker: int
-    tile: int
+    tile_number: int
     part: Tile
-    stored: Tile
+    tile: Tile
     pending_offset: int
     """Offset in the source mesh of the contributor whose partial values these are."""
 
 
 @final
 class _Match(NamedTuple):
-    """The intersection of a source tile and a requested part; `position`: the source's mesh
-    position."""
+    """The intersection of a requested part and a source tile, which is given by the mesh position
+    of its worker and by its number in `Layout.tiles`."""
 
     position: int
-    source_tile: int
+    tile_number: int
     source_select: Select
     target_select: Select
     shape: tuple[int, ...]
@@ -68,22 +70,21 @@ class _Match(NamedTuple):
 def moves_between(source: Layout, target: Layout) -> tuple[tuple[Move, ...], tuple[int, ...]]:
     """Return the moves of one stage, by target worker, and the workers that start with the
     identity."""
-    kept = still_pending_axes(source, target)
-    wanted, identity = _requests(source, target, kept)
-    match = _matcher(source)
-    holders = _SourceChooser(source, reduced_axes(source, target))
+    requests, identity = _requests(source, target)
+    intersect = _matcher(source)
+    sources = _SourceChooser(source, reduced_axes(source, target))
     moves: list[Move] = []
-    found: dict[tuple[Tile, Tile], list[_Match]] = {}
-    for want in wanted:
-        key = want.part, want.stored
-        if key not in found:
-            found[key] = match(want.part, want.stored)
-        for part in found[key]:
-            for combine, worker in enumerate(holders.choose(part, want)):
+    matches: dict[tuple[Tile, Tile], list[_Match]] = {}  # replicas request equal parts
+    for request in requests:
+        key = request.part, request.tile
+        if key not in matches:
+            matches[key] = intersect(request.part, request.tile)
+        for match in matches[key]:
+            for contribution, worker in enumerate(sources.choose(match, request)):
                 moves.append(
                     Move(
-                        worker, part.source_tile, want.worker, want.tile,
-                        part.source_select, part.target_select, part.shape, combine > 0,
+                        worker, match.tile_number, request.worker, request.tile_number,
+                        match.source_select, match.target_select, match.shape, contribution > 0,
                     )
                 )  # fmt: skip
     return tuple(moves), identity
@@ -106,9 +107,9 @@ def reduced_axes(source: Layout, target: Layout) -> tuple[int, ...]:
     """Return the mesh axes along which the pending reduction of the source is completed."""
     if source.reduction is None:
         return ()
-    kept = still_pending_axes(source, target)
-    pending = enumerate(source.partial)
-    return tuple([axis for axis, name in pending if name is not None and axis not in kept])
+    still_pending = still_pending_axes(source, target)
+    axes = enumerate(source.partial)
+    return tuple([axis for axis, name in axes if name is not None and axis not in still_pending])
 
 
 def longest_dimension(shape: tuple[int, ...]) -> int:
@@ -119,9 +120,8 @@ def longest_dimension(shape: tuple[int, ...]) -> int:
 # Requests ---------------------------------------------------------------------------------
 
 
-def _requests(
-    source: Layout, target: Layout, kept: Sequence[int]
-) -> tuple[list[_Request], tuple[int, ...]]:
+def _requests(source: Layout, target: Layout) -> tuple[list[_Request], tuple[int, ...]]:
+    """Return the requests of all workers, and the workers that start with the identity instead."""
     if target.shared:
         return list(_shared_parts(source, target)), ()
     if target.boxes is not None:
@@ -130,56 +130,65 @@ def _requests(
             for worker in target.mesh.workers
             for number, tile in enumerate(target.tiles(worker))
         ], ()
-    wanted: list[_Request] = []
+    requests: list[_Request] = []
     identity: list[int] = []
-    mesh = target.mesh
-    fresh = [a for a, name in enumerate(target.partial) if name is not None and a not in kept]
-    for position, worker in enumerate(mesh.workers):
-        if any(position // mesh.strides[axis] % mesh.shape[axis] for axis in fresh):
+    mesh, old = target.mesh, still_pending_axes(source, target)
+    new = [a for a, name in enumerate(target.partial) if name is not None and a not in old]
+    for worker in mesh.workers:
+        coordinate = mesh.coordinate(worker)
+        assert coordinate is not None
+        if any(coordinate[axis] for axis in new):
             identity.append(worker)
             continue
-        share = sum(position // mesh.strides[a] % mesh.shape[a] * mesh.strides[a] for a in kept)
+        pending_offset = sum(coordinate[axis] * mesh.strides[axis] for axis in old)
         tile = target.tiles(worker)[0]
-        wanted.append(_Request(worker, 0, tile, tile, share))
-    return wanted, tuple(identity)
+        requests.append(_Request(worker, 0, tile, tile, pending_offset))
+    return requests, tuple(identity)
 
 
 def _shared_parts(source: Layout, target: Layout) -> Iterator[_Request]:
-    """Yield the parts of a shared copy with their writers: each writes what it stores, if
-    possible."""
-    mesh = target.mesh
-    whole = target.tiles(mesh.workers[0])[0]
-    if source.is_replicated:
-        holding = [worker for worker in mesh.workers if source.mesh.position(worker) is not None]
-        writers = holding or mesh.workers
-        if not target.shape:
-            yield _Request(writers[0], 0, whole, whole, 0)
-            return
-        line = Mesh((len(writers),), None, writers)
-        share = Layout.even(target.shape, line, longest_dimension(target.shape))
-        for worker in writers:
-            yield _Request(worker, 0, share.tiles(worker)[0], whole, 0)
+    """Yield the requests of the workers that write a shared copy."""
+    whole = target.tiles(target.mesh.workers[0])[0]
+    written = _equal_parts if source.is_replicated else _stored_parts
+    for writer, part in written(source, target.mesh):
+        yield _Request(writer, 0, part, whole, 0)
+
+
+def _equal_parts(source: Layout, mesh: Mesh) -> Iterator[tuple[int, Tile]]:
+    """Yield equal parts of a replicated array and the workers of `mesh` that write them: those that
+    store the array, or all if none does."""
+    shape = source.shape
+    writers = [worker for worker in mesh.workers if source.mesh.position(worker) is not None]
+    writers = writers or list(mesh.workers)
+    if not shape:
+        yield writers[0], ()
         return
-    homeless = 0
-    for tile, holders in _pieces(source):
-        writer = next((w for w in holders if mesh.position(w) is not None), None)
-        if writer is None:
-            writer = mesh.workers[homeless % mesh.size]
-            homeless += 1
-        yield _Request(writer, 0, tile, whole, 0)
+    parts = Layout.even(shape, Mesh((len(writers),), None, writers), longest_dimension(shape))
+    for worker in writers:
+        yield worker, parts.tiles(worker)[0]
 
 
-def _pieces(layout: Layout) -> Iterator[tuple[Tile, list[int]]]:
+def _stored_parts(source: Layout, mesh: Mesh) -> Iterator[tuple[int, Tile]]:
+    """Yield the tiles of an array and the workers of `mesh` that write them: one that stores the
+    tile, or else each worker in turn."""
+    others = cycle(mesh.workers)
+    for tile, owners in _distinct_tiles(source):
+        writer = next((worker for worker in owners if mesh.position(worker) is not None), None)
+        yield next(others) if writer is None else writer, tile
+
+
+def _distinct_tiles(layout: Layout) -> Iterator[tuple[Tile, list[int]]]:
     """Yield each distinct tile of a layout without pending reductions, and the workers that store
     it."""
     workers = layout.mesh.workers
     if layout.boxes is not None:
         yield from ((tile, [w]) for w in workers for tile in layout.tiles(w))
         return
-    alike = [axis for axis in range(layout.mesh.ndim) if layout.axis_of(axis) is None]
-    divided = [axis for axis in range(layout.mesh.ndim) if layout.axis_of(axis) is not None]
-    replicas = _mesh_offsets(layout.mesh, alike)
-    for position in _mesh_offsets(layout.mesh, divided):
+    splits = [layout.axis_of(mesh_axis) is not None for mesh_axis in range(layout.mesh.ndim)]
+    split_axes = [axis for axis, is_split in enumerate(splits) if is_split]
+    replica_axes = [axis for axis, is_split in enumerate(splits) if not is_split]
+    replicas = _mesh_offsets(layout.mesh, replica_axes)
+    for position in _mesh_offsets(layout.mesh, split_axes):
         yield layout.tiles(workers[position])[0], [workers[position + step] for step in replicas]
 
 
@@ -192,30 +201,29 @@ class _SourceChooser:
     sends."""
 
     def __init__(self, source: Layout, reduced: Sequence[int]) -> None:
-        self.mesh = source.mesh
-        mesh = source.mesh
-        alike: Iterable[int] = ()
+        self.mesh = mesh = source.mesh
+        replica_axes: Iterable[int] = ()
         if source.boxes is None:
-            alike = [a for a in range(mesh.ndim) if _is_replication(source, a)]
-        self.replicas = _mesh_offsets(mesh, alike)
+            replica_axes = [axis for axis in range(mesh.ndim) if _is_replication(source, axis)]
+        self.replicas = _mesh_offsets(mesh, replica_axes)
         self.contributions = _mesh_offsets(mesh, reduced)
         self.sent = [0] * mesh.size
 
-    def choose(self, part: _Match, want: _Request) -> list[int]:
-        """Return, for each contribution to the part, the worker that sends it."""
+    def choose(self, match: _Match, request: _Request) -> list[int]:
+        """Return, for each contribution to the elements of a match, the worker that sends it."""
         workers = self.mesh.workers
-        first = part.position + want.pending_offset
+        first = match.position + request.pending_offset
         if len(self.replicas) == 1:
             return [workers[first + contribution] for contribution in self.contributions]
-        own = self.mesh.position(want.worker)
+        own = self.mesh.position(request.worker)
         chosen = []
         for contribution in self.contributions:
             positions = [first + contribution + replica for replica in self.replicas]
             if own in positions:
-                chosen.append(want.worker)
+                chosen.append(request.worker)
                 continue
             position = min(positions, key=self.sent.__getitem__)
-            self.sent[position] += _volume(part.shape)
+            self.sent[position] += math.prod(match.shape)
             chosen.append(workers[position])
         return chosen
 
@@ -233,17 +241,49 @@ def _mesh_offsets(mesh: Mesh, axes: Iterable[int]) -> list[int]:
     return positions
 
 
-def _volume(shape: Sequence[int]) -> int:
-    volume = 1
-    for extent in shape:
-        volume *= extent
-    return volume
-
-
 # Intersections -------------------------------------------------------------------------
 
 _Matcher: TypeAlias = Callable[[Tile, Tile], list[_Match]]
-_Overlap: TypeAlias = "tuple[int, slice | NDArray[np.int64], slice | NDArray[np.int64], int]"
+"""Returns the intersections of the tiles of the source with a part, the first argument, that a
+worker stores in a tile, the second one."""
+
+
+@final
+class _Overlap(NamedTuple):
+    """The intersection of a source tile and a requested part along one dimension.
+
+    `position`: the contribution of the tile's coordinate to its mesh position. The selects are
+    those of the common indices in the source tile and in the target tile.
+    """
+
+    position: int
+    source_select: slice | NDArray[np.int64]
+    target_select: slice | NDArray[np.int64]
+    length: int
+
+
+def _overlaps(
+    source_indices: Iterable[tuple[int, IndexSet]], part: IndexSet, tile: IndexSet
+) -> Iterator[_Overlap]:
+    """Yield the overlaps of a part, stored in a tile, with the indices of each position."""
+    for position, indices in source_indices:
+        common = indices.intersect(part)
+        if common.size:
+            source_select, target_select = indices.locate(common), tile.locate(common)
+            yield _Overlap(
+                position, source_select.selector(), target_select.selector(), common.size
+            )
+
+
+def _match(position: int, tile_number: int, overlaps: Sequence[_Overlap]) -> _Match:
+    """Return the intersection of a source tile whose dimensions overlap like this."""
+    return _Match(
+        position,
+        tile_number,
+        tuple([overlap.source_select for overlap in overlaps]),
+        tuple([overlap.target_select for overlap in overlaps]),
+        tuple([overlap.length for overlap in overlaps]),
+    )
 
 
 def _matcher(source: Layout) -> _Matcher:
@@ -252,72 +292,57 @@ def _matcher(source: Layout) -> _Matcher:
 
 
 def _product_matcher(source: Layout) -> _Matcher:
-    held: list[list[tuple[int, IndexSet]]] = []
+    dimensions: list[list[tuple[int, IndexSet]]] = []
     for extent, split in zip(source.shape, source.splits, strict=True):
         if split is None:
-            held.append([(0, IndexSet.range(0, extent))])
+            dimensions.append([(0, IndexSet.range(0, extent))])
         else:
             stride = source.mesh.strides[split.mesh_axis]
-            positions = range(source.mesh.shape[split.mesh_axis])
-            held.append([(position * stride, split.indices_at(position)) for position in positions])
-    overlaps: dict[tuple[int, IndexSet, IndexSet], list[_Overlap]] = {}
+            coordinates = range(source.mesh.shape[split.mesh_axis])
+            dimensions.append([(c * stride, split.indices_at(c)) for c in coordinates])
+    known: dict[tuple[int, IndexSet, IndexSet], list[_Overlap]] = {}
 
-    def match(part: Tile, stored: Tile) -> list[_Match]:
-        sides = []
-        for axis, (wanted, store) in enumerate(zip(part, stored, strict=True)):
-            key = axis, wanted, store
-            if key not in overlaps:
-                overlaps[key] = list(_overlaps(held[axis], wanted, store))
-            sides.append(overlaps[key])
-        matches = []
-        for combination in product(*sides):
-            positions, selects, targets, shape = zip(*combination, strict=True) if sides else _POINT
-            matches.append(_Match(sum(positions), 0, selects, targets, shape))
-        return matches
+    def overlaps_along(axis: int, part: IndexSet, tile: IndexSet) -> list[_Overlap]:
+        key = axis, part, tile
+        if key not in known:
+            known[key] = list(_overlaps(dimensions[axis], part, tile))
+        return known[key]
 
-    return match
+    def intersect(part: Tile, tile: Tile) -> list[_Match]:
+        pairs = enumerate(zip(part, tile, strict=True))
+        sides = [overlaps_along(axis, indices, stored) for axis, (indices, stored) in pairs]
+        return [
+            _match(sum([overlap.position for overlap in overlaps]), 0, overlaps)
+            for overlaps in product(*sides)
+        ]
 
-
-_POINT: tuple[tuple[int, ...], Select, Select, tuple[int, ...]] = ((), (), (), ())
-
-
-def _overlaps(
-    held: list[tuple[int, IndexSet]], wanted: IndexSet, stored: IndexSet
-) -> Iterator[_Overlap]:
-    """Yield, along one dimension: source offset, selector in the source tile, selector in the
-    target tile, length."""
-    for position, indices in held:
-        common = indices.intersect(wanted)
-        if common.size:
-            select, target = indices.locate(common), stored.locate(common)
-            yield position, select.selector(), target.selector(), common.size
+    return intersect
 
 
 def _box_matcher(source: Layout) -> _Matcher:
     assert source.boxes is not None
-    numbers: dict[int, int] = {}
-    pieces: list[tuple[int, int]] = []
+    tile_numbers: dict[int, int] = {}
+    tiles: list[tuple[int, int]] = []  # mesh position and tile number of each box
     for _, worker in source.boxes:
-        number = numbers[worker] = numbers.get(worker, -1) + 1
+        number = tile_numbers[worker] = tile_numbers.get(worker, -1) + 1
         position = source.mesh.position(worker)
         assert position is not None
-        pieces.append((position, number))
+        tiles.append((position, number))
     corners = np.array([box for box, _ in source.boxes], np.int64)
-    corners = corners.reshape(len(pieces), len(source.shape), 2)
+    corners = corners.reshape(len(tiles), len(source.shape), 2)
 
-    def match(part: Tile, stored: Tile) -> list[_Match]:
+    def intersect(part: Tile, tile: Tile) -> list[_Match]:
         low = np.array([indices.start for indices in part], np.int64)
         high = np.array([indices.stop for indices in part], np.int64)
         near = ((corners[:, :, 0] < high) & (low < corners[:, :, 1])).all(axis=1)
         matches = []
-        for piece in np.flatnonzero(near).tolist():
-            sides: list[_Overlap] = []
-            for (start, stop), wanted, store in zip(corners[piece], part, stored, strict=True):
-                tile = [(0, IndexSet.range(int(start), int(stop)))]
-                sides.extend(_overlaps(tile, wanted, store))
-            if len(sides) == len(part):
-                _, selects, targets, shape = zip(*sides, strict=True) if sides else _POINT
-                matches.append(_Match(*pieces[piece], selects, targets, shape))
+        for box in np.flatnonzero(near).tolist():
+            overlaps: list[_Overlap] = []
+            for (start, stop), indices, stored in zip(corners[box], part, tile, strict=True):
+                box_indices = [(0, IndexSet.range(int(start), int(stop)))]
+                overlaps.extend(_overlaps(box_indices, indices, stored))
+            if len(overlaps) == len(part):
+                matches.append(_match(*tiles[box], overlaps))
         return matches
 
-    return match
+    return intersect

@@ -9,6 +9,7 @@ element that it stores already, or the same element twice.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -82,15 +83,19 @@ class Stage:
             if move.source != move.target:
                 pair = move.source, move.target
                 elements[pair] = elements.get(pair, 0) + math.prod(move.shape)
-        counts: dict[int, list[int]] = {}
+        received: Counter[int] = Counter()
+        sent: Counter[int] = Counter()
+        messages_in: Counter[int] = Counter()
+        messages_out: Counter[int] = Counter()
         for (source, target), size in elements.items():
-            sending = counts.setdefault(source, [0, 0, 0, 0])
-            sending[1] += size
-            sending[3] += 1
-            receiving = counts.setdefault(target, [0, 0, 0, 0])
-            receiving[0] += size
-            receiving[2] += 1
-        return {worker: WorkerTraffic(*count) for worker, count in counts.items()}
+            sent[source] += size
+            messages_out[source] += 1
+            received[target] += size
+            messages_in[target] += 1
+        return {
+            w: WorkerTraffic(received[w], sent[w], messages_in[w], messages_out[w])
+            for w in dict.fromkeys([*sent, *received])
+        }
 
     @cached_property
     def elements(self) -> int:
@@ -99,7 +104,7 @@ class Stage:
 
     @property
     def reads_peers(self) -> bool:
-        """True where some worker needs what another holds."""
+        """True if a worker reads elements of another one."""
         return bool(self.traffic)
 
     def __repr__(self) -> str:
@@ -124,7 +129,7 @@ class Redistribution:
 
     @property
     def reads_peers(self) -> bool:
-        """True where some worker needs what another holds."""
+        """True if a worker reads elements of another one."""
         return any(stage.reads_peers for stage in self.stages)
 
     @property

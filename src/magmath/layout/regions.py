@@ -58,22 +58,15 @@ class ArraySection:
 def array_sections(layout: LayoutParts) -> list[ArraySection]:
     """Return the sections of an array of any number of dimensions, in row-major order."""
     leading = max(0, layout.ndim - 2)
-    deep = sum(split is not None for split in layout.splits[:leading]) or 1
-    max_intervals = max(3, int(MAX_SECTIONS ** (1 / deep)))
+    split_leading = sum(split is not None for split in layout.splits[:leading]) or 1
+    max_intervals = max(3, int(MAX_SECTIONS ** (1 / split_leading)))
     leads = [_intervals(layout, axis, max_intervals) for axis in range(leading)]
     count = math.prod([len(pieces) for pieces in leads])
     max_intervals = max(4, math.isqrt(MAX_RECTANGLES // count))
-    rows, columns = _last_two(
-        [_intervals(layout, d, max_intervals) for d in range(leading, layout.ndim)]
-    )
+    last_two: list[tuple[Interval, ...]] = [(Interval(0, 1),)] * max(0, 2 - layout.ndim)
+    last_two += [_intervals(layout, axis, max_intervals) for axis in range(leading, layout.ndim)]
+    rows, columns = last_two
     return [_section(layout, lead, rows, columns) for lead in product(*leads)]
-
-
-def _last_two(
-    found: list[tuple[Interval, ...]],
-) -> tuple[tuple[Interval, ...], tuple[Interval, ...]]:
-    line = (Interval(0, 1),)
-    return (found[0] if len(found) == 2 else line), (found[-1] if found else line)
 
 
 def _intervals(layout: LayoutParts, axis: int, max_intervals: int) -> tuple[Interval, ...]:
@@ -93,9 +86,10 @@ def _abbreviated(split: Split, max_intervals: int) -> tuple[Interval, ...]:
     count = _count(split)
     if count <= max_intervals:
         return tuple(_numbered(split, range(count)))
-    ahead = max_intervals // 2
-    first = list(_numbered(split, range(ahead)))
-    last = list(_numbered(split, range(count - (max_intervals - ahead - 1), count)))
+    before = max_intervals // 2
+    after = max_intervals - before - 1
+    first = list(_numbered(split, range(before)))
+    last = list(_numbered(split, range(count - after, count)))
     return (*first, Interval(first[-1].stop, last[0].start, hidden=True), *last)
 
 
@@ -143,15 +137,15 @@ def _section(
 def _boxes(layout: LayoutParts, lead: Box) -> tuple[Region, ...]:
     """Return the boxes, clipped to a section."""
     assert layout.boxes is not None
-    found = []
+    regions = []
     for box, worker in layout.boxes:
         ends = [
             (max(a, c), min(b, d)) for (a, b), (c, d) in zip(box[: len(lead)], lead, strict=True)
         ]
         clipped = (*ends, *box[len(lead) :])
         if all(start < stop for start, stop in clipped):
-            found.append(Region(clipped, (worker,)))
-    return tuple(found)
+            regions.append(Region(clipped, (worker,)))
+    return tuple(regions)
 
 
 def _holding_workers(layout: LayoutParts, chosen: tuple[Interval, ...]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import index
-from typing import Self, TypeAlias, final
+from typing import NamedTuple, Self, TypeAlias, final
 
 from magmath.errors import LayoutError
 from magmath.layout.boxes import Box
@@ -18,17 +18,23 @@ from magmath.layout.mesh import Mesh
 from magmath.layout.split import Blocks, Cyclic, Split
 
 BoxLike: TypeAlias = "Sequence[slice | tuple[int, int]]"
-BoundParts: TypeAlias = tuple[
-    tuple[int, ...], Mesh, tuple[Split | None, ...], tuple[tuple[Box, int], ...] | None
-]
-"""Shape, mesh, splits and boxes of a `Layout`."""
 _OpenBox: TypeAlias = tuple[tuple[int | None, int | None], ...]
+
+
+@final
+class BoundParts(NamedTuple):
+    """The parts of the `Layout` to which a rule is bound."""
+
+    shape: tuple[int, ...]
+    mesh: Mesh
+    splits: tuple[Split | None, ...]
+    boxes: tuple[tuple[Box, int], ...] | None = None
 
 
 @final
 @dataclass(frozen=True)
 class Term:
-    """The split of one dimension: contiguous pieces, or cyclic blocks if `block` is set."""
+    """The rule for one dimension: contiguous pieces, or cyclic blocks if `block` is set."""
 
     axis: int
     mesh_axis: int | str | None = None
@@ -101,6 +107,11 @@ class UnboundLayout:
                 f"was given {boxes!r}"
             ) from None
 
+    @classmethod
+    def on_worker(cls, worker: int) -> Self:
+        """Return a rule that stores the whole array on one worker; see `Layout.on`."""
+        return cls(worker=_index("the worker of Layout.on", worker))
+
     def over(self, mesh: Mesh) -> Self:
         """Return this rule on the workers of `mesh` instead of the whole pool."""
         return replace(self, mesh=mesh)
@@ -109,10 +120,10 @@ class UnboundLayout:
         """Return the parts of the layout of an array of `shape` over `mesh`; see `Rule.bind`."""
         extents = tuple([index(extent) for extent in shape])
         resolved = self._resolve_mesh(mesh)
-        whole: list[Split | None] = [None] * len(extents)
+        splits: list[Split | None] = [None] * len(extents)
         if self.boxes is not None:
             boxes = tuple([(_close_box(box, extents), worker) for box, worker in self.boxes])
-            return extents, resolved, tuple(whole), boxes
+            return BoundParts(extents, resolved, tuple(splits), boxes)
         for term in self.terms:
             if not -len(extents) <= term.axis < len(extents):
                 raise LayoutError(
@@ -122,8 +133,8 @@ class UnboundLayout:
                     else f"{self} cannot split an array of no dimensions; use Layout.replicated()"
                 )
             axis = term.axis % len(extents)
-            whole[axis] = self._split(term, extents[axis], resolved)
-        return extents, resolved, tuple(whole), None
+            splits[axis] = self._split(term, extents[axis], resolved)
+        return BoundParts(extents, resolved, tuple(splits))
 
     def _resolve_mesh(self, pool: Mesh) -> Mesh:
         """Return the mesh over which the rule splits."""
@@ -209,13 +220,8 @@ def _block(block: int | None) -> int | None:
     return length
 
 
-def worker_number(worker: object) -> int:
-    """Return the worker number that `Layout.on` was given."""
-    return _index("the worker of Layout.on", worker)
-
-
 def _open_box(box: BoxLike) -> _OpenBox:
-    """Return a box with its given ends; None stands for the end of the array."""
+    """Return the (start, stop) pairs of a box; None stands for the end of the array."""
     sides: list[tuple[int | None, int | None]] = []
     for side in box:
         if isinstance(side, slice):
@@ -233,6 +239,7 @@ def _open_box(box: BoxLike) -> _OpenBox:
 
 
 def _close_box(box: _OpenBox, shape: tuple[int, ...]) -> Box:
+    """Return the box in an array of this shape."""
     if len(box) != len(shape):
         raise LayoutError(
             f"Layout.blocks on an array of shape {shape} needs boxes of {len(shape)} sides, not "

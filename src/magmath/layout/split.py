@@ -76,10 +76,10 @@ class Blocks:
             pieces.setdefault(owner, []).append(piece)
         cuts = self.cuts
         return {
-            owner: IndexSet.range(cuts[mine[0]], cuts[mine[0] + 1])
-            if len(mine) == 1
-            else IndexSet.from_segments([cuts[i] for i in mine], [cuts[i + 1] for i in mine])
-            for owner, mine in pieces.items()
+            owner: IndexSet.range(cuts[own[0]], cuts[own[0] + 1])
+            if len(own) == 1
+            else IndexSet.from_segments([cuts[i] for i in own], [cuts[i + 1] for i in own])
+            for owner, own in pieces.items()
         }
 
     def describe(self, length: int) -> str:
@@ -170,8 +170,8 @@ class HaloRanges:
 
     def describe(self, length: int) -> str:
         """Return the difference from an even split on an axis of `length`, for short prints."""
-        seen = sum([stop - start for start, stop in self.ranges])
-        return f": windows {seen - self.extent:+}"
+        stored = sum([stop - start for start, stop in self.ranges])
+        return f": windows {stored - self.extent:+}"
 
 
 Pieces: TypeAlias = "Blocks | Cyclic | HaloRanges"
@@ -229,10 +229,10 @@ class Split:
         """
         ranges = []
         for coordinate in range(self.pieces.span):
-            held = self.indices_at(coordinate)
-            if not held.is_range:
+            own = self.indices_at(coordinate)
+            if not own.is_range:
                 return None
-            start, stop = needed(held.start, held.stop) if held.size else (0, 0)
+            start, stop = needed(own.start, own.stop) if own.size else (0, 0)
             start = min(max(start, 0), extent)
             ranges.append((start, min(max(stop, start), extent)))
         return Split(self.mesh_axis, HaloRanges(extent, tuple(ranges)))

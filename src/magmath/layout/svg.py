@@ -2,29 +2,26 @@
 
 The last two dimensions are drawn as a rectangle, the others as a row or grid of such sections. A
 colour is a worker; stripes are replicas on several workers; a dashed frame is a pending reduction.
-Text has the colour of the page text, so it is readable on light and dark pages.
 """
 
 from __future__ import annotations
 
-import colorsys
 import math
 import zlib
 from collections.abc import Callable, Sequence
 from html import escape
-from typing import Any, Protocol, final
+from typing import Any, NamedTuple, Protocol, final
 
+from magmath.layout.boxes import box_size, show_box
 from magmath.layout.checks import LayoutParts
 from magmath.layout.regions import ArraySection, Interval, Region, array_sections
 from magmath.layout.split import Cyclic
+from magmath.layout.svg_canvas import SvgCanvas, numbered_colour, text_colour
 
 WIDTH = 640
 """Maximum width of a picture in pixels."""
 LEGEND = 24
 """Maximum number of workers in the legend."""
-_COLOURS = (
-    "#4e79a7", "#f28e2b", "#59a14f", "#e15759", "#76b7b2", "#b07aa1", "#edc948", "#9c755f",
-)  # fmt: skip
 _SYMBOLS = {"sum": "Σ", "prod": "Π", "max": "max", "min": "min", "any": "∨", "all": "∧"}
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _MARGIN, _LINE, _GAP, _DEPTH = 6, 17, 20, 6
@@ -90,17 +87,13 @@ def describe_placements(layout: DrawnLayout) -> list[str]:
         return ["whole on one worker"]
     if layout.is_replicated:
         return ["whole on every worker"]
-    return [
-        _sentence(layout, axis) for axis in range(layout.mesh.ndim) if layout.mesh.shape[axis] > 1
-    ]
+    lengths = enumerate(layout.mesh.shape)
+    return [_describe_placement(layout, axis) for axis, length in lengths if length > 1]
 
 
-def _sentence(layout: DrawnLayout, mesh_axis: int) -> str:
-    count, axis, pending = (
-        layout.mesh.shape[mesh_axis],
-        layout.axis_of(mesh_axis),
-        layout.partial[mesh_axis],
-    )
+def _describe_placement(layout: DrawnLayout, mesh_axis: int) -> str:
+    count, axis = layout.mesh.shape[mesh_axis], layout.axis_of(mesh_axis)
+    pending = layout.partial[mesh_axis]
     if pending is not None:
         return f"{count} parts whose {pending} is the array"
     if axis is None:
@@ -117,36 +110,27 @@ def _sentence(layout: DrawnLayout, mesh_axis: int) -> str:
 
 
 def worker_colour(worker: int) -> str:
-    """Return the colour of a worker: from a table, then hues at maximal distance."""
-    if worker < len(_COLOURS):
-        return _COLOURS[worker]
-    hue = worker * 0.618033988749895 % 1  # the golden ratio: never near the ones before
-    red, green, blue = colorsys.hls_to_rgb(hue, 0.55, 0.45)
-    return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
-
-
-def _text_colour(background: str) -> str:
-    """Return black or white, the more readable one on a background colour."""
-    red, green, blue = (int(background[i : i + 2], 16) for i in (1, 3, 5))
-    return "#000" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#fff"
+    """Return the colour of a worker."""
+    return numbered_colour(worker)
 
 
 @final
 class _Scale:
     """Maps indices to pixels along one dimension, proportionally, with a minimum width."""
 
-    def __init__(self, pieces: Sequence[Interval], pixels: float) -> None:
-        hidden = sum(piece.hidden for piece in pieces) * _GAP
-        shown = sum(p.stop - p.start for p in pieces if not p.hidden)
-        min_width = min(7.0, (pixels - hidden) / max(1, len(pieces)))
+    def __init__(self, intervals: Sequence[Interval], pixels: float) -> None:
+        hidden = sum(interval.hidden for interval in intervals) * _GAP
+        shown = sum(i.stop - i.start for i in intervals if not i.hidden)
+        min_width = min(7.0, (pixels - hidden) / max(1, len(intervals)))
         self.ends: dict[int, float] = {}
-        at = 0.0
-        for piece in pieces:
-            self.ends[piece.start] = at
-            part = (pixels - hidden) * ((piece.stop - piece.start) / shown if shown else 1)
-            at += _GAP if piece.hidden else max(min_width, part)
-            self.ends[piece.stop] = at
-        self.pixels = at
+        position = 0.0
+        for interval in intervals:
+            self.ends[interval.start] = position
+            share = (interval.stop - interval.start) / shown if shown else 1
+            width = max(min_width, (pixels - hidden) * share)
+            position += _GAP if interval.hidden else width
+            self.ends[interval.stop] = position
+        self.pixels = position
 
     def __getitem__(self, index: int) -> float:
         return self.ends[index]
@@ -154,16 +138,17 @@ class _Scale:
 
 @final
 class _Drawing:
-    """The elements of a picture, and the current vertical position."""
+    """The picture of a layout, and the position below which the next part of it is drawn."""
 
     def __init__(self, layout: DrawnLayout, itemsize: int | None) -> None:
         self.layout = layout
         self.itemsize = itemsize
-        self.parts: list[str] = []
-        self.patterns: dict[tuple[int, ...], str] = {}
-        self.key = f"{zlib.crc32(repr(layout.encode()).encode()):08x}"
+        self.canvas = SvgCanvas(f"{zlib.crc32(repr(layout.encode()).encode()):08x}")
         self.width = 0.0
         self.y = float(_MARGIN)
+
+    def svg(self) -> str:
+        return self.canvas.svg(self.width + _MARGIN, self.y + _MARGIN)
 
     # Parts of a picture.
 
@@ -172,30 +157,38 @@ class _Drawing:
         shape = " × ".join(map(str, layout.shape)) or "of no dimensions"
         title = " ".join(filter(None, (kind, shape, dtype)))
         size = format_amount(layout.size, self.itemsize)
-        self.line(title, bold=True)
-        self.line(f"{size} · {layout} · {', '.join(describe_placements(layout))}")
+        self._line(title, bold=True)
+        self._line(f"{size} · {layout} · {', '.join(describe_placements(layout))}")
         self.y += _MARGIN
 
-    def sections(self, found: list[ArraySection]) -> None:
-        first, labelled = found[0], self.layout.ndim > 2
-        columns = _columns(found)
-        if len(found) == 1:
+    def _line(self, text: str, bold: bool = False) -> None:
+        """Add a line of text below the current position."""
+        self.y += _LINE - 3
+        size, weight = (13, "600") if bold else (11, "400")
+        self.canvas.text(_MARGIN, self.y, text, size=size, weight=weight)
+        self.y += 3
+        self.width = max(self.width, _MARGIN + len(text) * (7.4 if bold else 6.0))
+
+    def sections(self, sections: list[ArraySection]) -> None:
+        first, labelled = sections[0], self.layout.ndim > 2
+        columns = _column_count(sections)
+        if len(sections) == 1:
             side = min(420.0, max(220.0, 19.0 * max(len(first.rows), len(first.columns))))
         else:
             side = max(64.0, min(140.0, WIDTH / columns - 48))
-        high, wide = _extents(self.layout, side)
-        down, across = _Scale(first.rows, high), _Scale(first.columns, wide)
+        height, width = _extents(self.layout, side)
+        down, across = _Scale(first.rows, height), _Scale(first.columns, width)
         left = _MARGIN + _tick_width(first.rows[-1].stop) if self.layout.ndim > 1 else _MARGIN
         pitch = down.pixels + _LINE * labelled + _DEPTH + 8
         top = self.y + _LINE + _DEPTH * labelled
-        for number, panel in enumerate(found):
+        for number, section in enumerate(sections):
             x = left + number % columns * (across.pixels + 26)
             y = top + number // columns * pitch
-            self._panel(panel, x, y, down, across)
+            self._section(section, x, y, down, across)
             if number % columns == 0 and self.layout.ndim > 1:
-                self._ticks_down(panel.rows, down, x - 5, y)
+                self._ticks_down(section.rows, down, x - 5, y)
             if number < columns and self.layout.ndim > 0:
-                self._ticks_across(panel.columns, across, x, y - 5 - _DEPTH * labelled)
+                self._ticks_across(section.columns, across, x, y - 5 - _DEPTH * labelled)
             end = x + across.pixels + _tick_width(first.columns[-1].stop) / 2
             self.width = max(self.width, end)
             self.y = max(self.y, y + down.pixels + _LINE * labelled)
@@ -208,83 +201,101 @@ class _Drawing:
         texts = [f"worker {worker}: {self._share(worker)}" for worker in shown]
         if len(shown) < len(workers):
             texts.append(f"… and {len(workers) - len(shown)} more")
-        wide = 28 + 6.3 * max(len(text) for text in texts)
-        columns = max(1, int(max(self.width, 520) // wide))
+        width = 28 + 6.3 * max(len(text) for text in texts)
+        columns = max(1, int(max(self.width, 520) // width))
         for number, text in enumerate(texts):
-            x = _MARGIN + number % columns * wide
+            x = _MARGIN + number % columns * width
             y = self.y + number // columns * _LINE
             if number < len(shown):
                 self._swatch(shown[number], x, y)
-            self._text(x + 17, y + 10, text)
-            self.width = max(self.width, x + wide)
+            self.canvas.text(x + 17, y + 10, text)
+            self.width = max(self.width, x + width)
         self.y += -(-len(texts) // columns) * _LINE
 
-    def svg(self) -> str:
-        width, height = math.ceil(self.width + _MARGIN), math.ceil(self.y + _MARGIN)
-        patterns = "".join(self._pattern(holders, name) for holders, name in self.patterns.items())
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-            f'viewBox="0 0 {width} {height}" role="img" font-family="system-ui, sans-serif" '
-            f'font-size="11" fill="currentColor">'
-            f"<defs>{patterns}</defs>{''.join(self.parts)}</svg>"
+    def _share(self, worker: int) -> str:
+        layout = self.layout
+        if layout.shared and worker != layout.mesh.workers[0]:
+            return "reads the shared copy"
+        elements = layout.local_size(worker)
+        return format_amount(elements, self.itemsize) if elements else "nothing"
+
+    def _swatch(self, worker: int, x: float, y: float) -> None:
+        is_empty = self.layout.local_size(worker) == 0
+        fill = "none" if is_empty else worker_colour(worker)
+        self.canvas.add(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="12" height="12" rx="2" fill="{fill}" '
+            f'stroke="{worker_colour(worker)}"/>'
         )
 
     # A section.
 
-    def _panel(self, panel: ArraySection, x: float, y: float, rows: _Scale, across: _Scale) -> None:
+    def _section(
+        self, section: ArraySection, x: float, y: float, down: _Scale, across: _Scale
+    ) -> None:
+        canvas, width, height = self.canvas, across.pixels, down.pixels
         if self.layout.ndim > 2:
-            sides = [
-                _range_text(*ends, n)
-                for ends, n in zip(panel.lead, self.layout.shape, strict=False)
-            ]
-            self._text(x, y + rows.pixels + 13, f"[{', '.join(sides)}]", opacity=0.75)
-        if panel.hidden:
-            self._text(x + across.pixels / 2, y + rows.pixels / 2, "⋯", anchor="middle", size=18)
+            pairs = zip(section.lead, self.layout.shape, strict=False)
+            sides = [_range_text(*ends, extent) for ends, extent in pairs]
+            canvas.text(x, y + height + 13, f"[{', '.join(sides)}]", opacity=0.75)
+        if section.hidden:
+            canvas.text(x + width / 2, y + height / 2, "⋯", anchor="middle", size=18)
             return
-        if math.prod([stop - start for start, stop in panel.lead]) > 1:
+        if math.prod([stop - start for start, stop in section.lead]) > 1:
             for offset in (_DEPTH, _DEPTH // 2):
-                self._frame(x + offset, y - offset, across.pixels, rows.pixels, 0.35)
-        if not panel.regions or not self.layout.size:
-            self._frame(x, y, across.pixels, rows.pixels, 0.6, dash=True)
-            self._text(x + across.pixels / 2, y + rows.pixels / 2 + 4, "empty", anchor="middle")
+                canvas.frame(x + offset, y - offset, width, height, 0.35)
+        if not section.regions or not self.layout.size:
+            canvas.frame(x, y, width, height, 0.6, dashed=True)
+            canvas.text(x + width / 2, y + height / 2 + 4, "empty", anchor="middle")
             return
-        dashes = ' stroke-dasharray="4 3"' if self.layout.is_partial else ""
-        self.parts.append(f'<g stroke="currentColor" stroke-opacity=".55" {dashes}>')
-        boxes = [_rectangle(region, x, y, rows, across) for region in panel.regions]
-        for region, box in zip(panel.regions, boxes, strict=True):
-            self._region(region, *box)
-        self.parts.append('</g><g text-anchor="middle" pointer-events="none">')
-        for region, box in zip(panel.regions, boxes, strict=True):
-            self._label(region, *box)
-        self.parts.append("</g>")
-        self._frame(x, y, across.pixels, rows.pixels, 0.8, dash=self.layout.is_partial)
+        self._regions(section.regions, x, y, down, across)
+        canvas.frame(x, y, width, height, 0.8, dashed=self.layout.is_partial)
 
-    def _region(self, region: Region, left: float, top: float, wide: float, high: float) -> None:
+    def _regions(
+        self, regions: Sequence[Region], x: float, y: float, down: _Scale, across: _Scale
+    ) -> None:
+        """Add the regions of a section, then their labels on top."""
+        rectangles = [_rectangle(region, x, y, down, across) for region in regions]
+        dashes = ' stroke-dasharray="4 3"' if self.layout.is_partial else ""
+        self.canvas.add(f'<g stroke="currentColor" stroke-opacity=".55" {dashes}>')
+        for region, rectangle in zip(regions, rectangles, strict=True):
+            self._region(region, rectangle)
+        self.canvas.add('</g><g text-anchor="middle" pointer-events="none">')
+        for region, rectangle in zip(regions, rectangles, strict=True):
+            self._label(region, rectangle)
+        self.canvas.add("</g>")
+
+    def _region(self, region: Region, rectangle: _Rectangle) -> None:
         if region.holders:
-            self.parts.append(
-                f'<rect x="{left:.4g}" y="{top:.4g}" width="{wide:.4g}" height="{high:.4g}" '
+            left, top, width, height = rectangle
+            self.canvas.add(
+                f'<rect x="{left:.4g}" y="{top:.4g}" width="{width:.4g}" height="{height:.4g}" '
                 f'fill="{self._fill(region.holders)}">'
                 f"<title>{escape(self._title(region))}</title></rect>"
             )
 
-    def _label(self, region: Region, left: float, top: float, wide: float, high: float) -> None:
+    def _label(self, region: Region, rectangle: _Rectangle) -> None:
         """Add the worker numbers of a region if they fit; on stripes with a dark background."""
-        x, y = left + wide / 2, top + high / 2
+        left, top, width, height = rectangle
+        x, y = left + width / 2, top + height / 2
         if not region.holders:
-            sign = "⋯" if wide >= high else "⋮"
-            self.parts.append(f'<text x="{x:.4g}" y="{y + 4:.4g}" opacity=".7">{sign}</text>')
+            sign = "⋯" if width >= height else "⋮"
+            self.canvas.add(f'<text x="{x:.4g}" y="{y + 4:.4g}" opacity=".7">{sign}</text>')
             return
         label = self._names(region.holders)
-        if 6.5 * len(label) + 4 > wide or high < 13:
+        if 6.5 * len(label) + 4 > width or height < 13:
             return
-        ink = _text_colour(worker_colour(region.holders[0]))
+        colour = text_colour(worker_colour(region.holders[0]))
         if self._fill(region.holders).startswith("url"):
-            ground, ink = 6.5 * len(label) + 8, "#fff"
-            self.parts.append(
-                f'<rect x="{x - ground / 2:.4g}" y="{y - 8:.4g}" width="{ground:.4g}" height="16" '
-                f'rx="4" fill="#000" fill-opacity=".65"/>'
+            background, colour = 6.5 * len(label) + 8, "#fff"
+            self.canvas.add(
+                f'<rect x="{x - background / 2:.4g}" y="{y - 8:.4g}" width="{background:.4g}" '
+                f'height="16" rx="4" fill="#000" fill-opacity=".65"/>'
             )
-        self.parts.append(f'<text x="{x:.4g}" y="{y + 4:.4g}" fill="{ink}">{escape(label)}</text>')
+        self.canvas.add(f'<text x="{x:.4g}" y="{y + 4:.4g}" fill="{colour}">{escape(label)}</text>')
+
+    def _fill(self, holders: tuple[int, ...]) -> str:
+        shown = holders[:1] if self.layout.shared else holders
+        return self.canvas.fill(tuple([worker_colour(worker) for worker in shown]))
 
     def _names(self, holders: tuple[int, ...]) -> str:
         """Return a short label of workers."""
@@ -300,119 +311,55 @@ class _Drawing:
 
     def _title(self, region: Region) -> str:
         """Return the tooltip of a region."""
-        box = f"[{', '.join(f'{start}:{stop}' for start, stop in region.box)}]"
-        size = format_amount(math.prod([b - a for a, b in region.box]), self.itemsize)
+        size = format_amount(box_size(region.box), self.itemsize)
         names = ", ".join(map(str, region.holders[:16])) + ", …" * (len(region.holders) > 16)
-        return f"{box} · worker{'s' * (len(region.holders) > 1)} {names} · {size}"
+        workers = f"worker{'s' * (len(region.holders) > 1)} {names}"
+        return f"{show_box(region.box)} · {workers} · {size}"
 
-    def _ticks_down(self, pieces: Sequence[Interval], scale: _Scale, x: float, y: float) -> None:
-        for end in _visible_ticks(pieces, scale, lambda end: 13.0):
-            self._text(x, y + scale[end] + 4, str(end), anchor="end", opacity=0.75)
+    def _ticks_down(self, intervals: Sequence[Interval], scale: _Scale, x: float, y: float) -> None:
+        for end in _visible_ticks(intervals, scale, lambda end: 13.0):
+            self.canvas.text(x, y + scale[end] + 4, str(end), anchor="end", opacity=0.75)
 
-    def _ticks_across(self, pieces: Sequence[Interval], scale: _Scale, x: float, y: float) -> None:
-        for end in _visible_ticks(pieces, scale, _tick_width):
-            self._text(x + scale[end], y, str(end), anchor="middle", opacity=0.75)
-
-    # Colours.
-
-    def _share(self, worker: int) -> str:
-        layout = self.layout
-        if layout.shared and worker != layout.mesh.workers[0]:
-            return "reads the shared copy"
-        held = layout.local_size(worker)
-        return format_amount(held, self.itemsize) if held else "nothing"
-
-    def _swatch(self, worker: int, x: float, y: float) -> None:
-        holds = self.layout.local_size(worker) > 0
-        fill = worker_colour(worker) if holds else "none"
-        self.parts.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="12" height="12" rx="2" fill="{fill}" '
-            f'stroke="{worker_colour(worker)}"/>'
-        )
-
-    def _fill(self, holders: tuple[int, ...]) -> str:
-        if self.layout.shared:
-            holders = holders[:1]
-        if len(holders) == 1:
-            return worker_colour(holders[0])
-        name = self.patterns.setdefault(holders, f"mm{self.key}-{len(self.patterns)}")
-        return f"url(#{name})"
-
-    def _pattern(self, holders: tuple[int, ...], name: str) -> str:
-        """Return a pattern of diagonal stripes in the holders' colours."""
-        stripe, shown = 7, holders[:8]
-        bars = "".join(
-            f'<rect x="{i * stripe}" width="{stripe}" height="8" fill="{worker_colour(worker)}"/>'
-            for i, worker in enumerate(shown)
-        )
-        return (
-            f'<pattern id="{name}" width="{stripe * len(shown)}" height="8" '
-            f'patternUnits="userSpaceOnUse" patternTransform="rotate(45)">{bars}</pattern>'
-        )
-
-    # Signs.
-
-    def line(self, text: str, bold: bool = False) -> None:
-        """Add a line of text below the current position."""
-        self.y += _LINE - 3
-        self._text(_MARGIN, self.y, text, size=13 if bold else 11, weight="600" if bold else "400")
-        self.y += 3
-        self.width = max(self.width, _MARGIN + len(text) * (7.4 if bold else 6.0))
-
-    def _text(
-        self,
-        x: float,
-        y: float,
-        text: str,
-        *,
-        anchor: str = "start",
-        size: int = 11,
-        weight: str = "400",
-        opacity: float = 1.0,
+    def _ticks_across(
+        self, intervals: Sequence[Interval], scale: _Scale, x: float, y: float
     ) -> None:
-        self.parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" '
-            f'font-weight="{weight}" fill-opacity="{opacity}">{escape(text)}</text>'
-        )
-
-    def _frame(
-        self, x: float, y: float, wide: float, high: float, opacity: float, dash: bool = False
-    ) -> None:
-        dashes = ' stroke-dasharray="4 3"' if dash else ""
-        self.parts.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}" fill="none" '
-            f'stroke="currentColor" stroke-opacity="{opacity}"{dashes}/>'
-        )
+        for end in _visible_ticks(intervals, scale, _tick_width):
+            self.canvas.text(x + scale[end], y, str(end), anchor="middle", opacity=0.75)
 
 
 def _extents(layout: DrawnLayout, side: float) -> tuple[float, float]:
     """Return height and width in pixels, proportional to the last two extents within limits."""
     if layout.ndim < 2:
         return 40.0, min(2.0 * side, WIDTH - 80) if layout.ndim else 40.0
-    high, wide = (max(1, extent) for extent in layout.shape[-2:])
-    ratio = min(2.2, max(0.4, wide / high))
-    return (
-        (side, side * ratio)
-        if ratio <= 1
-        else (side * max(0.6, 1 / ratio), side * max(0.6, 1 / ratio) * ratio)
-    )
+    rows, columns = (max(1, extent) for extent in layout.shape[-2:])
+    ratio = min(2.2, max(0.4, columns / rows))
+    height = side if ratio <= 1 else side * max(0.6, 1 / ratio)
+    return height, height * ratio
 
 
-def _rectangle(
-    region: Region, x: float, y: float, rows: _Scale, across: _Scale
-) -> tuple[float, float, float, float]:
-    """Return left, top, width and height of a region in pixels."""
+@final
+class _Rectangle(NamedTuple):
+    """A rectangle of a picture, in pixels."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+def _rectangle(region: Region, x: float, y: float, down: _Scale, across: _Scale) -> _Rectangle:
+    """Return the rectangle of a region of a section at a position."""
     vertical, horizontal = ((0, 1), (0, 1), *region.box)[-2:]
     left, right = across[horizontal[0]], across[horizontal[1]]
-    top, bottom = rows[vertical[0]], rows[vertical[1]]
-    return x + left, y + top, right - left, bottom - top
+    top, bottom = down[vertical[0]], down[vertical[1]]
+    return _Rectangle(x + left, y + top, right - left, bottom - top)
 
 
-def _columns(found: list[ArraySection]) -> int:
+def _column_count(sections: list[ArraySection]) -> int:
     """Return the number of columns of sections: for two leading dimensions, the extent of the
     second."""
-    last = len({panel.lead[-1] for panel in found}) if found[0].lead else 1
-    return last if 1 < last < len(found) and last <= 8 else min(len(found), 6)
+    last = len({section.lead[-1] for section in sections}) if sections[0].lead else 1
+    return last if 1 < last < len(sections) and last <= 8 else min(len(sections), 6)
 
 
 def _tick_width(number: int) -> float:
@@ -425,14 +372,17 @@ def _range_text(start: int, stop: int, extent: int) -> str:
 
 
 def _visible_ticks(
-    pieces: Sequence[Interval], scale: _Scale, room: Callable[[int], float]
+    intervals: Sequence[Interval], scale: _Scale, label_pixels: Callable[[int], float]
 ) -> list[int]:
     """Return the tick positions whose labels do not overlap; the outermost are always included."""
-    ends = sorted({end for piece in pieces for end in (piece.start, piece.stop)})
+    ends = sorted({end for interval in intervals for end in (interval.start, interval.stop)})
+
+    def are_apart(first: int, second: int) -> bool:
+        needed = (label_pixels(first) + label_pixels(second)) / 2
+        return scale[second] - scale[first] >= needed
+
     shown = [ends[0]]
     for end in ends[1:-1]:
-        apart = (room(shown[-1]) + room(end)) / 2
-        before = scale[ends[-1]] - scale[end] >= (room(end) + room(ends[-1])) / 2
-        if scale[end] - scale[shown[-1]] >= apart and before:
+        if are_apart(shown[-1], end) and are_apart(end, ends[-1]):
             shown.append(end)
     return shown if len(ends) == 1 else [*shown, ends[-1]]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from magmath.memory.heap import Block, ChunkSource, Heap, PrivateSource, WindowSource
+from magmath.memory.chunk_sources import ChunkSource, PrivateSource, WindowSource
+from magmath.memory.heap import Block, Heap
 from magmath.memory.local_array import LocalArray, tile_tensor
 from magmath.memory.manager import MemoryKind, MemoryManager, available_kinds
 from magmath.memory.torch_dtypes import from_torch, to_torch

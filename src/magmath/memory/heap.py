@@ -14,7 +14,6 @@ in use, wherever the free ranges are.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -24,14 +23,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from magmath.comm import Communicator
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.byte_sizes import ALIGNMENT, format_bytes
 from magmath.core.debugging import FILL_BYTE
 from magmath.core.dtypes import DType
 from magmath.errors import DeviceError, MagmathError, MemoryLimitError
+from magmath.memory.chunk_sources import ChunkSource
 from magmath.memory.holes import Holes
-from magmath.memory.pages import return_pages
 from magmath.memory.torch_dtypes import NUMPY, to_torch
 
 _MAX_HOLDERS_SHOWN = 5  # number of holders that an out-of-memory error names
@@ -39,61 +37,6 @@ _MAX_HOLDERS_SHOWN = 5  # number of holders that an out-of-memory error names
 _SMALL_BYTES = 64 << 10
 _MAX_VIEWS = 1024
 CHUNK_BYTES = 64 << 20
-
-
-class ChunkSource(ABC):
-    """The allocator of a heap's chunks: memory of `device`, seen from worker `rank` of `size`."""
-
-    device: torch.device
-    rank: int
-    size: int
-
-    @abstractmethod
-    def chunk(self, nbytes: int) -> tuple[Tensor | None, ...]:
-        """Allocate a chunk: for each worker its uint8 tensor of `nbytes`, or None if not
-        accessible."""
-
-    def return_unused(self, memory: Tensor) -> bool:
-        """Return the memory of a part of this worker's chunk to the system; False if only whole
-        chunks can be returned."""
-        if self.device.type != "cpu":
-            return False
-        return_pages(memory)
-        return True
-
-
-@final
-class PrivateSource(ChunkSource):
-    """Memory of one device that no other worker can access."""
-
-    def __init__(self, device: torch.device, rank: int = 0, size: int = 1) -> None:
-        self.device = device
-        self.rank = rank
-        self.size = size
-
-    def chunk(self, nbytes: int) -> tuple[Tensor | None, ...]:
-        try:
-            own = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
-        except RuntimeError as error:
-            raise MemoryLimitError(
-                f"the {self.device.type} of worker {self.rank} has no {nbytes / 1e6:,.0f} MB left; "
-                f"free arrays, or divide them over more workers"
-            ) from error
-        return tuple([own if rank == self.rank else None for rank in range(self.size)])
-
-
-@final
-class WindowSource(ChunkSource):
-    """Host memory shared by all workers. Allocating a chunk is collective."""
-
-    def __init__(self, communicator: Communicator) -> None:
-        self.device = torch.device("cpu")
-        self.rank = communicator.rank
-        self.size = communicator.size
-        self._communicator = communicator
-
-    def chunk(self, nbytes: int) -> tuple[Tensor | None, ...]:
-        return tuple(self._communicator.window(nbytes))
 
 
 @final
@@ -160,7 +103,8 @@ class Heap:
         self._holes = Holes()
         self._returned = Holes()  # ranges whose pages the system has
         self.reclaimers: list[Callable[[], None]] = []
-        self._free_small: dict[int, list[tuple[int, int]]] = {}  # by size: (chunk, begin), a heap
+        # By size, the (chunk, begin) of free small blocks, as a priority queue.
+        self._free_small: dict[int, list[tuple[int, int]]] = {}
         self._views: dict[tuple[int, int, DType, tuple[int, ...]], View] = {}
         self._bytes: dict[int, np.ndarray[Any, Any]] = {}  # this worker's chunks, as NumPy's arrays
         self._holders: dict[Block, object] = {}
@@ -172,12 +116,12 @@ class Heap:
 
     @property
     def rank(self) -> int:
-        """This worker."""
+        """The number of this worker."""
         return self._source.rank
 
     @property
     def chunks(self) -> int:
-        """The number of chunks held."""
+        """The number of chunks."""
         return len(self._lengths)
 
     def statistics(self) -> dict[str, int]:
@@ -194,8 +138,8 @@ class Heap:
         if nbytes == 0:
             return Block(-1, 0, 0)
         size = self._rounded(nbytes)
-        waiting = self._free_small.get(size)
-        chunk, offset = heappop(waiting) if waiting else self._take_best_fit(size, holder)
+        free_blocks = self._free_small.get(size)
+        chunk, offset = heappop(free_blocks) if free_blocks else self._take_best_fit(size, holder)
         block = Block(chunk, offset, nbytes)
         self._holders[block] = holder
         self.in_use += size
@@ -211,9 +155,9 @@ class Heap:
 
     def _take_best_fit(self, size: int, holder: object) -> tuple[int, int]:
         """Allocate at the beginning of the smallest sufficient hole."""
-        if not self._holes.fit(size):
+        if not self._holes.has_fit(size):
             self._merge_small()
-        if not self._holes.fit(size):
+        if not self._holes.has_fit(size):
             self._grow(size, holder)
         return self._holes.take(size)
 
@@ -232,9 +176,9 @@ class Heap:
 
     def _merge_small(self) -> None:
         """Convert the free small blocks to ordinary holes."""
-        waiting, self._free_small = self._free_small, {}
-        for length, holes in waiting.items():
-            for chunk, begin in holes:
+        free_blocks, self._free_small = self._free_small, {}
+        for length, positions in free_blocks.items():
+            for chunk, begin in positions:
                 self._holes.merge(chunk, begin, length)
 
     def local(self, block: Block) -> Tensor:
@@ -316,9 +260,9 @@ class Heap:
             length = size if self._exceeds(length) else length
         if self._exceeds(size):
             self._make_room(size, holder)
-        if self._holes.fit(size):
+        if self._holes.has_fit(size):
             return
-        if self._returned.fit(size):
+        if self._returned.has_fit(size):
             self._holes.merge(*self._returned.take(size), size)
             self.reserved += size
             return
@@ -330,14 +274,14 @@ class Heap:
         self._holes.add(number, 0, length)
 
     def _make_room(self, size: int, holder: object) -> None:
-        """Free blocks that others can do without, and return unused pages, until `size` bytes can
-        be reserved or a hole has them. Raises MemoryLimitError if that is impossible."""
+        """Call the reclaimers, and return unused chunks and pages, until `size` bytes can be
+        reserved or a hole has them. Raises MemoryLimitError if that is impossible."""
         assert self._limit is not None
         if self.in_use + size > self._limit:
             for reclaim in self.reclaimers:
                 reclaim()
             self.trim()
-        if self._holes.fit(size):
+        if self._holes.has_fit(size):
             return
         if self._exceeds(size) and self.in_use + size <= self._limit:
             self._return_holes()
@@ -345,7 +289,8 @@ class Heap:
             raise self._too_large(size, holder)
 
     def _return_holes(self) -> None:
-        """Return the pages of all holes to the system, if it takes parts of chunks."""
+        """Return the pages of all holes to the system, if the source can return parts of
+        chunks."""
         for length, chunk, begin in list(self._holes):
             if not self._source.return_unused(self.local(Block(chunk, begin, length))):
                 return
@@ -366,10 +311,10 @@ class Heap:
         largest = sorted(self._holders.items(), key=lambda item: -item[0].nbytes)[
             :_MAX_HOLDERS_SHOWN
         ]
-        held = ", ".join(f"{name} ({format_bytes(block.nbytes)})" for block, name in largest)
+        holders = ", ".join(f"{name} ({format_bytes(block.nbytes)})" for block, name in largest)
         return MemoryLimitError(
             f"{holder} needs {format_bytes(size)}; the limit is {format_bytes(self._limit or 0)}, "
             f"of which {format_bytes(self.in_use)} are in use ({format_bytes(self.reserved)} "
-            f"reserved); largest holders: {held or 'none'}; free arrays, divide them over workers "
-            f"on more hosts, or raise memory_limit"
+            f"reserved); largest holders: {holders or 'none'}; free arrays, divide them over "
+            f"workers on more hosts, or raise memory_limit"
         )

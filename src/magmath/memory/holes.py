@@ -24,7 +24,7 @@ class Holes:
         """Iterate over the ranges, the smallest first."""
         return iter(self._sorted)
 
-    def fit(self, size: int) -> bool:
+    def has_fit(self, size: int) -> bool:
         """Return True if a range has at least `size` bytes."""
         return bool(self._sorted) and self._sorted[-1][0] >= size
 

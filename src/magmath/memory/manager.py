@@ -12,6 +12,7 @@ import operator
 import threading
 import weakref
 from collections import deque
+from collections.abc import Iterable
 from enum import Enum
 from types import TracebackType
 from typing import Any, Self, final
@@ -23,7 +24,8 @@ from magmath.core.debugging import debugging
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.resources import memory_share
 from magmath.errors import DeviceError, MagmathError, ShapeError
-from magmath.memory.heap import Block, ChunkSource, Heap, PrivateSource
+from magmath.memory.chunk_sources import ChunkSource, PrivateSource
+from magmath.memory.heap import Block, Heap
 from magmath.memory.torch_dtypes import as_tensor, to_torch
 from magmath.memory.unified import ManagedSource, cuda_runtime, host_view
 
@@ -75,10 +77,11 @@ class MemoryManager:
             _release_dropped()
             self._attach(_Allocation(self.nbytes, self.kind, device))
 
-    def _attach(self, piece: _Allocation) -> None:
-        self._allocation = piece
-        piece.references += 1
-        self._finalizer = weakref.finalize(self, _dropped.append, piece)
+    def _attach(self, allocation: _Allocation) -> None:
+        """Make this manager a reference to an allocation. Call under `_lock`."""
+        self._allocation = allocation
+        allocation.references += 1
+        self._finalizer = weakref.finalize(self, _dropped.append, allocation)
         self._finalizer.atexit = False
 
     @property
@@ -138,13 +141,13 @@ class MemoryManager:
     def get(self, index: int) -> bool | int | float | complex:
         """Return element `index` (for MANAGED memory, of the host copy). Raises IndexError if
         outside."""
-        value: bool | int | float | complex = self._main()[self._checked(index)].item()
+        value: bool | int | float | complex = self._main()[self._checked_index(index)].item()
         return value
 
     def set(self, index: int, value: bool | int | float | complex) -> None:
         """Set element `index` (for MANAGED memory, of the host copy). Raises IndexError as
         `get`."""
-        self._main()[self._checked(index)].fill_(value)
+        self._main()[self._checked_index(index)].fill_(value)
 
     def copy_from(self, source: Any) -> None:
         """Set all elements from another manager, a tensor, or any value that torch converts to one.
@@ -195,6 +198,8 @@ class MemoryManager:
         return f"<MemoryManager of {self.count} {self.dtype}, {self.kind.name}{device}{state}>"
 
     def _main(self) -> Tensor:
+        """Return the elements on the side that Python reads and writes: the host, if it has
+        them."""
         return self._view("device" if self.kind is MemoryKind.DEVICE else "host")
 
     def _view(self, side: str) -> Tensor:
@@ -211,7 +216,7 @@ class MemoryManager:
         if self.closed:
             raise MagmathError(f"{self} is closed: its memory is back in the pool; make a new one")
 
-    def _checked(self, index: int) -> int:
+    def _checked_index(self, index: int) -> int:
         if not 0 <= index < self.count:
             raise IndexError(
                 f"index {index} is outside {self}; it has 0 to {self.count - 1}"
@@ -273,10 +278,10 @@ _dropped: deque[_Allocation] = deque()
 def _release_dropped() -> None:
     """Process dropped references, and free allocations without references. Call under `_lock`."""
     while _dropped:
-        piece = _dropped.popleft()
-        piece.references -= 1
-        if piece.references == 0:
-            piece.free()
+        allocation = _dropped.popleft()
+        allocation.references -= 1
+        if allocation.references == 0:
+            allocation.free()
 
 
 def _heap(name: str) -> Heap:
@@ -306,16 +311,17 @@ def _check_element_count(count: int) -> int:
 
 
 def _check_kind(kind: MemoryKind | str, device: int) -> MemoryKind:
-    has = available_kinds()
-    names = ", ".join(known.name for known in has)
     try:
         requested = kind if isinstance(kind, MemoryKind) else MemoryKind(kind.lower())
     except ValueError:
-        known = ", ".join(known.name for known in MemoryKind)
-        raise DeviceError(f"memory kind {kind!r} is not known; the kinds are {known}") from None
-    if requested not in has:
         raise DeviceError(
-            f"memory of kind {requested.name} needs a CUDA device; this machine has kinds: {names}"
+            f"memory kind {kind!r} is not known; the kinds are {_names(MemoryKind)}"
+        ) from None
+    available = available_kinds()
+    if requested not in available:
+        raise DeviceError(
+            f"memory of kind {requested.name} needs a CUDA device; this machine has kinds: "
+            f"{_names(available)}"
         )
     if requested is not MemoryKind.HOST and not 0 <= device < torch.cuda.device_count():
         raise DeviceError(
@@ -323,3 +329,7 @@ def _check_kind(kind: MemoryKind | str, device: int) -> MemoryKind:
             f"{torch.cuda.device_count()} CUDA devices, numbered from 0"
         )
     return requested
+
+
+def _names(kinds: Iterable[MemoryKind]) -> str:
+    return ", ".join(kind.name for kind in kinds)

@@ -33,40 +33,40 @@ class Temporaries:
     `block` by another object. Before each run a program checks whether its calls use this object,
     and otherwise binds them again.
 
-    least    bytes from which on a program uses this block
-    owners   the programs that have taken a block, in this order
+    min_shared  the minimum bytes of temporaries with which a program uses this block
+    owners      the programs that have taken a block, in this order
     """
 
-    def __init__(self, heap: Heap, least: int = MIN_SHARED) -> None:
+    def __init__(self, heap: Heap, min_shared: int = MIN_SHARED) -> None:
         self._heap = heap
-        self.least = least
+        self.min_shared = min_shared
         self.owners: dict[MemoryOwner, None] = {}
         self.block = heap.allocate(0)
         heap.reclaimers.append(self._free_idle_memory)
 
     def reserve(self, nbytes: int) -> None:
-        """Make the block at least this large. Raises MemoryLimitError, and keeps the size then."""
+        """Make the block at least this large. Raises MemoryLimitError, and then keeps the size."""
         before = self.block.nbytes
         if nbytes <= before:
             return
         self._free()
         try:
-            self.block = self._allocated(nbytes)
+            self.block = self._allocate(nbytes)
         except MemoryLimitError:
-            self.block = self._allocated(before)
+            self.block = self._allocate(before)
             raise
 
     def take(self, nbytes: int, owner: MemoryOwner) -> Block:
-        """Return a block that the caller owns: this one, if it has a fitting size."""
-        taken = self.block
-        if nbytes <= taken.nbytes <= 2 * nbytes:
+        """Return a block that the owner frees: the shared one, if it has a fitting size."""
+        block = self.block
+        if nbytes <= block.nbytes <= 2 * nbytes:
             self.block = self._heap.allocate(0)
         else:
-            taken = self._allocated(nbytes)
+            block = self._allocate(nbytes)
         self.owners[owner] = None
-        return taken
+        return block
 
-    def _allocated(self, nbytes: int) -> Block:
+    def _allocate(self, nbytes: int) -> Block:
         return self._heap.allocate(nbytes, "a workspace of programs")
 
     def _free(self) -> None:

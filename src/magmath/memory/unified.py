@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from magmath.errors import DeviceError, MemoryLimitError
-from magmath.memory.heap import ChunkSource
+from magmath.memory.chunk_sources import ChunkSource
 
 _ATTACH_GLOBAL = 1  # cudaMemAttachGlobal: any device may use it
 

@@ -25,7 +25,8 @@ from magmath.core.resources import memory_share
 from magmath.core.type_aliases import Number
 from magmath.errors import WorkerError
 from magmath.layout import Layout
-from magmath.memory.heap import CHUNK_BYTES, Heap, PrivateSource, View, WindowSource
+from magmath.memory.chunk_sources import PrivateSource, WindowSource
+from magmath.memory.heap import CHUNK_BYTES, Heap, View
 from magmath.memory.local_array import LocalArray, TileSpec, tile_spec
 from magmath.memory.temporaries import MIN_SHARED, Temporaries
 from magmath.program.instructions import Program, decode

@@ -229,7 +229,7 @@ def test_reordered_filters_follow_their_version() -> None:
     call()
     torch.testing.assert_close(y, torch.nn.functional.conv2d(x, w, padding=1))
     other = packed_convolution.bind(problem, None)
-    assert len([k for k in frozen_filters._kept if k[0] == w.data_ptr()]) == 1
+    assert len([k for k in frozen_filters._by_memory if k[0] == w.data_ptr()]) == 1
     w *= 2
     version.fill_(8)
     for run in (other, call):

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
 from magmath.core.type_aliases import ReadyCall
-from magmath.kernels.parallel_region import run_on_threads
+from magmath.kernels.dtype_names import dtype_name
+from magmath.kernels.parallel_region import bind_job
 
 JOB: Final = (
     "x", "y", "result", "images", "channels", "rows", "columns", "y_rows", "y_columns",
@@ -62,11 +62,11 @@ def {name}_{T}(record: int64):
 '''
 
 
-def window_loop(name: str, number: str, first: str, following: str) -> str:
+def window_loop(name: str, dtype: str, first: str, following: str) -> str:
     """Return the source of a function that reduces each window for a type of numbers: its value
     y[c] is at first `first`, and `following` after each element x[c]."""
     return _WINDOW_LOOP.format(
-        name=name, T=number, size=ITEMSIZE[number], first=first, following=following
+        name=name, T=dtype, size=ITEMSIZE[dtype], first=first, following=following
     )
 
 
@@ -87,7 +87,7 @@ def can_compute(*tensors: torch.Tensor) -> bool:
     return all(
         x.ndim == 4
         and x.device.type == "cpu"
-        and number_name(x) in ITEMSIZE
+        and dtype_name(x.dtype) in ITEMSIZE
         and x.numel() > 0
         and x.movedim(1, -1).is_contiguous()
         for x in tensors
@@ -104,21 +104,9 @@ def bind(
 ) -> ReadyCall:
     """Return a ready call of an exported function on images x and windows y (see `JOB`)."""
     images, channels, *extents = x.shape
-    job = np.array([
+    words = [
         x.data_ptr(), y.data_ptr(), result.data_ptr(), images, channels, *extents, *y.shape[2:],
         *windows.kernel, *windows.stride, *windows.dilation, *windows.start, 0,
-    ], np.int64)  # fmt: skip
-    function = code.address(f"{name}_{number_name(x)}")
-    address = int(job.ctypes.data)
-    operands = (x, y, result)  # the addresses hold no reference
-
-    def run(memory: object = operands) -> None:
-        job[-1] = 0
-        run_on_threads(function, address, torch.get_num_threads())
-
-    return run
-
-
-def number_name(x: torch.Tensor) -> str:
-    """Return the name of the element type."""
-    return str(x.dtype).removeprefix("torch.")
+    ]  # fmt: skip
+    function = code.address(f"{name}_{dtype_name(x.dtype)}")
+    return bind_job(function, words, JOB.index("next_item"), (x, y, result))

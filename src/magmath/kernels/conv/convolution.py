@@ -13,6 +13,7 @@ from functools import partial
 
 import torch
 
+from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem, key
 from magmath.kernels.dispatch.online import OnlineCall, OnlineCandidate
@@ -20,7 +21,6 @@ from magmath.kernels.dispatch.registry import Candidate, candidates
 from magmath.kernels.dispatch.tuner import Tuner, no_wait, wait_for_device
 from magmath.kernels.epilogue import NO_EPILOGUE, blocks, finish
 from magmath.kernels.gemm.gemm import bind_gemm
-from magmath.kernels.gemm.gemm_candidates import sequence
 
 __all__ = ["bind_convolution", "candidates_for"]
 
@@ -37,13 +37,13 @@ def candidates_for(
     remains. `winograd=False` omits Winograd's algorithms.
     """
     offered = candidates("convolution", problem.x.device.type, problem.x.dtype)
-    able: list[Candidate] = [candidate for candidate in offered if candidate.can_bind(problem)]
+    usable = [candidate for candidate in offered if candidate.can_bind(problem)]
     if not winograd:
-        able = [candidate for candidate in able if not candidate.name.startswith("winograd")]
+        usable = [candidate for candidate in usable if not candidate.name.startswith("winograd")]
     if problem.flops < MIN_FLOPS:
-        return able[:1]
-    small = [candidate for candidate in able if candidate.workspace(problem) <= workspace_limit]
-    return small or able[:1]
+        return usable[:1]
+    small = [candidate for candidate in usable if candidate.workspace(problem) <= workspace_limit]
+    return small or usable[:1]
 
 
 def bind_convolution(
@@ -56,24 +56,29 @@ def bind_convolution(
     time of the call; it must not run on several threads concurrently. Different candidates round
     differently; a tuner that is not enabled always executes torch's direct convolution.
     """
+    if not problem.out.numel():
+        return sequence()
     offered = candidates_for(problem, tuner.workspace_limit, winograd=winograd)
-    inner = partial(bind_gemm, tuner=tuner)
+    bind_product = partial(bind_gemm, tuner=tuner)
     if len(offered) == 1 or not tuner.enabled:
-        return _bound(offered[0], problem, inner)
-    options = {
-        c.name: OnlineCandidate(partial(_bound, c, problem, inner), c.is_ready) for c in offered
+        return _bound(offered[0], problem, bind_product)
+    online = {
+        candidate.name: OnlineCandidate(
+            partial(_bound, candidate, problem, bind_product), candidate.is_ready
+        )
+        for candidate in offered
     }
     wait = wait_for_device if problem.x.is_cuda else no_wait
-    return OnlineCall(tuner, key(problem), options, wait)
+    return OnlineCall(tuner, key(problem), online, wait)
 
 
 def _bound(
-    candidate: Candidate, problem: ConvolutionProblem, inner: Callable[..., ReadyCall]
+    candidate: Candidate, problem: ConvolutionProblem, bind_product: Callable[..., ReadyCall]
 ) -> ReadyCall:
     """Bind a candidate, with the epilogue after it if the candidate does not apply it itself."""
     epilogue, y = problem.epilogue, problem.y
     if not epilogue or candidate.fuses(problem):
-        return candidate.bind(problem, inner)
+        return candidate.bind(problem, bind_product)
     source = torch.empty_like(y) if epilogue.accumulates(y) else y
-    call = candidate.bind(replace(problem, y=source, epilogue=NO_EPILOGUE), inner)
+    call = candidate.bind(replace(problem, y=source, epilogue=NO_EPILOGUE), bind_product)
     return sequence(call, partial(finish, source, y, epilogue, blocks(y)))

@@ -15,6 +15,7 @@ from typing import Final, final
 
 import torch
 
+from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.epilogue import NO_EPILOGUE, Epilogue
 
 PASSES: Final = ("forward", "data", "filter")
@@ -83,8 +84,9 @@ class ConvolutionProblem:
 
 
 def order(tensor: torch.Tensor) -> str:
-    """Return the memory order: "first" if the last dimension is contiguous (NCHW), "last" if the
-    channels are (NHWC), otherwise "strided"."""
+    """Return the memory order of the channels: "first" for contiguous NCHW, "last" for contiguous
+    NHWC, the same "in part" if only the pixels of a row or the channels of a pixel are contiguous,
+    otherwise "strided"."""
     if tensor.is_contiguous():
         return "first"
     if tensor.movedim(1, -1).is_contiguous():
@@ -94,12 +96,11 @@ def order(tensor: torch.Tensor) -> str:
     return "last, in part" if tensor.stride(1) == 1 else "strided"
 
 
-def _added(problem: ConvolutionProblem) -> list[str]:
-    """Return the epilogue in words, and whether w is the same in most calls."""
+def _optional_words(problem: ConvolutionProblem) -> list[str]:
+    """Return in words whether w is the same in most calls, and the epilogue."""
     epilogue = problem.epilogue
-    words = ["frozen filters"] * (problem.version is not None) + ["bias"] * (
-        epilogue.bias is not None
-    )
+    words = ["frozen filters"] * (problem.version is not None)
+    words += ["bias"] * (epilogue.bias is not None)
     if epilogue.residual is not None:
         words.append("accumulated" if epilogue.accumulates(problem.y) else "residual")
     return words + [epilogue.activation] * (epilogue.activation != "none")
@@ -119,7 +120,7 @@ def key(problem: ConvolutionProblem) -> str:
         if set(values) != {usual}
     ]
     orders = "/".join(order(tensor) for tensor in (problem.x, problem.w, problem.y))
-    dtype = str(problem.x.dtype).removeprefix("torch.")
+    dtype = dtype_name(problem.x.dtype)
     words = [f"convolution {problem.direction} {x} with {w} to {y}", *details, dtype, orders]
-    words += _added(problem)
+    words += _optional_words(problem)
     return ", ".join([*words, problem.x.device.type])

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
+from magmath.codegen.background_build import is_code_ready
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
-from magmath.kernels.parallel_region import run_on_threads
+from magmath.kernels.parallel_region import bind_job
 
 JOB: Final = (
     "x", "x_image", "x_channel", "x_row", "rows", "columns",
@@ -103,7 +103,7 @@ CODE = AotModule(
     _SOURCE,
     ("correlate", "filter"),
     constants={name.upper(): i for i, name in enumerate(JOB)},
-    inside=("magmath.kernels.conv.depthwise_rows",),
+    ir_modules=("magmath.kernels.conv.depthwise_rows",),
 )
 
 
@@ -121,17 +121,15 @@ def can_bind(problem: ConvolutionProblem) -> bool:
     return rows and all(tensor.numel() for tensor in (x, w, y))
 
 
-def bind(problem: ConvolutionProblem, inner: object = None) -> ReadyCall:
+def is_ready() -> bool:
+    """Return False, and start the compiler, if the code is not on disk yet."""
+    return is_code_ready(__name__)
+
+
+def bind(problem: ConvolutionProblem, bind_product: object = None) -> ReadyCall:
     """Return a ready call that computes one pass of a problem."""
-    job = np.array(_words(problem), np.int64)
     function = CODE.address("filter" if problem.direction == "filter" else "correlate")
-
-    def run() -> ConvolutionProblem:
-        job[-1] = 0
-        run_on_threads(function, int(job.ctypes.data), torch.get_num_threads())
-        return problem  # the addresses hold no reference
-
-    return run
+    return bind_job(function, _words(problem), JOB.index("next_item"), problem)
 
 
 def _words(problem: ConvolutionProblem) -> list[int]:

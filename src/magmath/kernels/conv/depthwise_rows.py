@@ -10,15 +10,15 @@ from typing import Any, Final, final
 
 from llvmlite import ir
 
-from magmath.codegen.vectors import VECTOR_BYTES, WORD, Vectors
+from magmath.codegen.vectors import VECTOR_BYTES, WORD, IrFunction, VectorFunction, words
 
 ROWS: Final = 4  # computed at a time
 
 
-class _Rows(Vectors):
+class _Rows(VectorFunction):
     """Masks of pixels, which both functions need."""
 
-    def columns(self, column: Any, columns: Any) -> Any:
+    def column_mask(self, column: Any, columns: Any) -> Any:
         """Return the mask of the lanes whose pixels, from `column` on, are in a row."""
         at, kind = self.builder, ir.VectorType(ir.IntType(32), self.width)
         first = self.splat(at.trunc(column, ir.IntType(32)))
@@ -29,9 +29,9 @@ class _Rows(Vectors):
         """Load a vector of pixels, with zeros outside the mask and outside the plane."""
         at = self.builder
         inside = at.icmp_unsigned("<", row, rows)
-        nothing = ir.Constant(mask.type, [0] * self.width)
+        no_lanes = ir.Constant(mask.type, [0] * self.width)
         address = self.plus(plane, at.add(at.mul(row, pitch), column))
-        return self.load(address, at.select(inside, mask, nothing))
+        return self.load(address, at.select(inside, mask, no_lanes))
 
 
 @final
@@ -49,12 +49,12 @@ class _Correlated(_Rows):
         for r in range(ROWS):
             addresses.append(self.plus(y, at.mul(y_pitch, self.word(r))))
             inside = at.icmp_signed("<", self.word(r), lines)
-            masks.append(self.first(at.select(inside, lanes, nothing)))
+            masks.append(self.first_lanes(at.select(inside, lanes, nothing)))
         sums = [self.load(address, mask) for address, mask in zip(addresses, masks, strict=True)]
         with self.loop(w_rows, [row, w, *sums]) as outer:
             with self.loop(w_columns, [column, outer[1], *outer[2:]]) as inner:
                 here, tap = inner[:2]
-                factor, mask = self.number_at(tap), self.columns(here, columns)
+                factor, mask = self.number_at(tap), self.column_mask(here, columns)
                 for r in range(ROWS):
                     line = at.add(outer[0], self.word(r))
                     value = self.pixels(x, pitch, line, rows, here, mask)
@@ -81,11 +81,12 @@ class _Dot(_Rows):
         with self.loop(blocks, [zero, *start]) as outer:
             with self.loop(vectors, [zero, *outer[1:]]) as inner:
                 here = at.add(column, inner[0])
-                of_x, of_y = self.columns(here, columns), self.columns(inner[0], y_columns)
+                x_mask = self.column_mask(here, columns)
+                y_mask = self.column_mask(inner[0], y_columns)
                 for r in range(ROWS):
                     line = at.add(outer[0], self.word(r))
-                    a = self.pixels(x, pitch, at.add(row, line), rows, here, of_x)
-                    b = self.pixels(y, y_pitch, line, y_rows, inner[0], of_y)
+                    a = self.pixels(x, pitch, at.add(row, line), rows, here, x_mask)
+                    b = self.pixels(y, y_pitch, line, y_rows, inner[0], y_mask)
                     inner[1 + r] = self.fma(a, b, inner[1 + r])
                 inner[0] = at.add(inner[0], self.word(self.width))
             outer[:] = [at.add(outer[0], self.word(ROWS)), *inner[1:]]
@@ -95,9 +96,9 @@ class _Dot(_Rows):
         self.store(first, total)
 
 
-INSIDE: Final = {
-    "add_correlated": (_Correlated("float32", "add_correlated"), ("int64",) * 17),
-    "add_products": (_Dot("float32", "add_products"), ("int64",) * 11),
+IR_FUNCTIONS: Final = {
+    "add_correlated": IrFunction(_Correlated("float32", "add_correlated"), words(17)),
+    "add_products": IrFunction(_Dot("float32", "add_products"), words(11)),
 }
 """The functions that the outer loops call; a plane is given by its address, the distance of its
 rows in elements, and its extents.

@@ -147,7 +147,7 @@ CODE: Final = AotModule(
     BLOCKS + FILTERS + _CORRELATE + _WEIGHTS,
     ("pack_filters", "correlate", "weight_sums", "finish"),
     constants=CONSTANTS,
-    inside=(
+    ir_modules=(
         "magmath.kernels.gemm.microkernel",
         "magmath.kernels.conv.indirect_tiles",
         "magmath.kernels.conv.pixel_vectors",

@@ -34,11 +34,11 @@ class FrozenFilters:
         return self.tensor
 
 
-_kept: Final[WeakValueDictionary[tuple[int, Hashable], FrozenFilters]] = WeakValueDictionary()
-"""Shared by the bindings of a program to different images."""
+_by_memory: Final[WeakValueDictionary[tuple[int, Hashable], FrozenFilters]] = WeakValueDictionary()
+"""By address and form; the bindings of a program to different images share an entry."""
 
 
 def frozen_filters(w: torch.Tensor, form: Hashable) -> FrozenFilters:
-    """Return the place of the filters in the memory of `w` in a form, which says how they are
-    converted. It is kept as long as a caller keeps it."""
-    return _kept.setdefault((w.data_ptr(), form), FrozenFilters())
+    """Return the converted filters of the memory of `w`; `form` says how they are converted. All
+    callers with equal arguments share them as long as one refers to them."""
+    return _by_memory.setdefault((w.data_ptr(), form), FrozenFilters())

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC
 from typing import Any, Final, final
 
-from magmath.codegen.vectors import VECTOR_BYTES, WORD, Vectors
+from magmath.codegen.vectors import VECTOR_BYTES, WORD, IrFunction, VectorFunction, words
 from magmath.kernels.gemm.microkernel import AHEAD, ROWS, UNROLL, VECTORS, OneOf, RegisterBlock
 
 _WORD_BYTES = 8
@@ -38,7 +38,7 @@ class _Pixels(_Indirect):
         self, taps: Any, depth: Any, table: Any, pitch: Any, shift: Any, b: Any, following: Any,
         adds: Any, added: Any, targets: Any, to: Any, last: Any, bias: Any, relu: Any,
     ) -> None:  # fmt: skip
-        at, mask = self.builder, self.first(last)
+        at, mask = self.builder, self.first_lanes(last)
         starts = self.words_at(targets)
         for start in starts:
             self.fetch(at.add(start, to))
@@ -47,9 +47,9 @@ class _Pixels(_Indirect):
             rows = [self.opaque(at.add(row, shift)) for row in self.words_at(outer[0])]
             inner = [*rows, *outer[1:]]
             for count, steps in self.unrolled(depth, UNROLL):
-                with self.loop(count, inner) as held:
-                    self._add(held, steps)
-                inner = held
+                with self.loop(count, inner) as current:
+                    self._add(current, steps)
+                inner = current
             outer[:] = [at.add(outer[0], pitch), *inner[self.rows :]]
         sums = outer[3:]
 
@@ -88,16 +88,16 @@ class _Filters(_Indirect):
             self.fetch(address)
         state = [table, b, *[self.zero] * (self.rows * self.vectors)]
         for count, steps in self.unrolled(pixels, UNROLL):
-            with self.loop(count, state) as held:
-                place, line, sums = held[0], held[1], held[2:]
+            with self.loop(count, state) as current:
+                place, line, sums = current[0], current[1], current[2:]
                 for step in range(steps):
                     word = self.word_at(at.add(place, self.word(_WORD_BYTES * step)))
                     start = at.add(word, shift)
                     row = self.row(self.plus(line, step * width), None)
                     self.add_products([self.plus(start, i) for i in range(self.rows)], row, sums)
                 place = at.add(place, self.word(_WORD_BYTES * steps))
-                held[:] = [place, self.plus(line, steps * width), *sums]
-            state = held
+                current[:] = [place, self.plus(line, steps * width), *sums]
+            state = current
         sums = state[2:]
 
         def with_former() -> list[Any]:
@@ -109,18 +109,18 @@ class _Filters(_Indirect):
 
 
 @final
-class _Copy(Vectors):
+class _Copy(VectorFunction):
     """The code that copies one vector of each of a number of rows."""
 
     def write(self, count: Any, source: Any, lds: Any, target: Any, ldt: Any, lanes: Any) -> None:
-        mask = self.first(lanes)
+        mask = self.first_lanes(lanes)
         with self.loop(count, [source, target]) as state:
             self.store(self.load(state[0], mask), state[1])
             state[:] = [self.plus(state[0], lds), self.plus(state[1], ldt)]
 
 
 @final
-class _Sum(Vectors):
+class _Sum(VectorFunction):
     """The code that adds vectors at equal distances."""
 
     def write(self, count: Any, source: Any, lds: Any, target: Any) -> None:
@@ -143,11 +143,11 @@ def _sizes(name: str, block: type[_Pixels] | type[_Filters]) -> OneOf:
     )
 
 
-INSIDE: Final = {
-    "pixels_tile": (_sizes("pixels_tile", _Pixels), ("int64",) * 15),
-    "filters_tile": (_sizes("filters_tile", _Filters), ("int64",) * 7),
-    "copy_vectors": (_Copy("float32", "copy_vectors"), ("int64",) * 6),
-    "sum_vectors": (_Sum("float32", "sum_vectors"), ("int64",) * 4),
+IR_FUNCTIONS: Final = {
+    "pixels_tile": IrFunction(_sizes("pixels_tile", _Pixels), words(15)),
+    "filters_tile": IrFunction(_sizes("filters_tile", _Filters), words(7)),
+    "copy_vectors": IrFunction(_Copy("float32", "copy_vectors"), words(6)),
+    "sum_vectors": IrFunction(_Sum("float32", "sum_vectors"), words(4)),
 }
 """The functions that the outer loops call. `form` is rows · (VECTORS + 1) + vectors.
 

@@ -15,7 +15,8 @@ import torch
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
 from magmath.core.type_aliases import ReadyCall
-from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, number_name, window_loop
+from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, window_loop
+from magmath.kernels.dtype_names import dtype_name
 
 _SOURCE: Final = '''
 def scatter_{T}(record: int64):
@@ -86,20 +87,20 @@ _LANES: Final = 256  # channels of which the positions are found at a time
 
 
 @cache
-def _code(number: str) -> AotModule:
+def _code(dtype: str) -> AotModule:
     """Return the code for one float type, since a network seldom uses two."""
     larger = "x[c] if x[c] > y[c] or x[c] != x[c] else y[c]"
-    source = (_STEPS + _SOURCE).format(T=number, size=ITEMSIZE[number], lanes=_LANES)
+    source = (_STEPS + _SOURCE).format(T=dtype, size=ITEMSIZE[dtype], lanes=_LANES)
     return AotModule(
-        window_loop("maxima", number, "-np.inf", larger) + source,
-        (f"maxima_{number}", f"scatter_{number}"),
+        window_loop("maxima", dtype, "-np.inf", larger) + source,
+        (f"maxima_{dtype}", f"scatter_{dtype}"),
         constants=CONSTANTS,
     )
 
 
 def bind_maxima(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores the maximum of each window of x in `out`."""
-    return bind(_code(number_name(x)), "maxima", x, out, out, windows)
+    return bind(_code(dtype_name(x.dtype)), "maxima", x, out, out, windows)
 
 
 def bind_scatter(
@@ -107,4 +108,4 @@ def bind_scatter(
 ) -> ReadyCall:
     """Return a ready call that adds g, a number for each window, at the position of its maximum in
     x, and stores the sums in `out`, an array like x."""
-    return bind(_code(number_name(x)), "scatter", x, g, out, windows)
+    return bind(_code(dtype_name(x.dtype)), "scatter", x, g, out, windows)

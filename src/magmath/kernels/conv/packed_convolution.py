@@ -35,32 +35,32 @@ def workspace(problem: ConvolutionProblem) -> int:
     return problem.w.nbytes + problem.y.nbytes
 
 
-def bind(problem: ConvolutionProblem, inner: object) -> ReadyCall:
+def bind(problem: ConvolutionProblem, bind_product: object) -> ReadyCall:
     """Return a ready call."""
-    around, version, w = PaddedInput(problem), problem.version, problem.w
+    padded, version, w = PaddedInput(problem), problem.version, problem.w
     assert version is not None
     filters = frozen_filters(w, ("packed", key(problem)))
-    shape = around.padding, problem.stride, problem.dilation, problem.groups
-    compute = _computation(problem, around, shape)
+    settings = padded.padding, problem.stride, problem.dilation, problem.groups
+    compute = _computation(problem, padded, settings)
 
     def reordered() -> torch.Tensor:
-        size = list(around.tensor.shape)
-        made: torch.Tensor = torch.ops.mkldnn._reorder_convolution_weight(
-            w.contiguous(), *shape, size
+        result: torch.Tensor = torch.ops.mkldnn._reorder_convolution_weight(
+            w.contiguous(), *settings, list(padded.tensor.shape)
         )
-        return made
+        return result
 
     def run() -> None:
-        around.fill()
+        padded.fill()
         compute(filters.update(version, reordered))
 
     return run
 
 
 def _computation(
-    problem: ConvolutionProblem, around: PaddedInput, shape: tuple[Any, ...]
+    problem: ConvolutionProblem, padded: PaddedInput, settings: tuple[Any, ...]
 ) -> Callable[[Any], object]:
-    """Return a function of the reordered filters that computes y."""
+    """Return a function of the reordered filters that computes y. `settings`: padding, stride,
+    dilation and groups."""
     epilogue, y = problem.epilogue, problem.y
     bias = None if epilogue.bias is None else epilogue.bias.reshape(-1)
     activation = _ACTIVATIONS[epilogue.activation]
@@ -68,22 +68,22 @@ def _computation(
         unary = None if activation == "none" else activation
 
         def accumulate(w: Any) -> None:
-            made = torch.ops.mkldnn._convolution_pointwise_.binary(
-                y, around.tensor, w, bias, *shape, "add", 1.0, unary, [], None
+            result = torch.ops.mkldnn._convolution_pointwise_.binary(
+                y, padded.tensor, w, bias, *settings, "add", 1.0, unary, [], None
             )
-            if made.data_ptr() != y.data_ptr():
-                y.copy_(made)
+            if result.data_ptr() != y.data_ptr():
+                y.copy_(result)
 
         return accumulate
-    first, rest = (activation, NO_EPILOGUE)
-    if epilogue.residual is not None:
-        first, rest = "none", replace(epilogue, bias=None)
-    parts = blocks(y) if rest else [(slice(None),)]
+    unfused = NO_EPILOGUE
+    if epilogue.residual is not None:  # the activation follows the addition
+        activation, unfused = "none", replace(epilogue, bias=None)
+    parts = blocks(y) if unfused else [(slice(None),)]
 
     def compute(w: Any) -> None:
-        made = torch.ops.mkldnn._convolution_pointwise(
-            around.tensor, w, bias, *shape, first, [], None
+        result = torch.ops.mkldnn._convolution_pointwise(
+            padded.tensor, w, bias, *settings, activation, [], None
         )
-        finish(made, y, rest, parts)
+        finish(result, y, unfused, parts)
 
     return compute

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 
@@ -12,7 +12,7 @@ from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 Range = tuple[int, int]
 
 
-def reach(problem: ConvolutionProblem) -> list[Range]:
+def needed_ranges(problem: ConvolutionProblem) -> list[Range]:
     """Return the ranges of x that y needs; they may exceed the bounds of x."""
     return [
         (start, start + stride * (n - 1) + dilation * (k - 1) + 1)
@@ -23,13 +23,20 @@ def reach(problem: ConvolutionProblem) -> list[Range]:
     ]  # fmt: skip
 
 
-def inside(problem: ConvolutionProblem) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """Return the indices of the elements of x that y needs: in the range that it needs, and in
-    x."""
-    ranges = zip(reach(problem), problem.x.shape[2:], strict=True)
+@final
+class NeededElements(NamedTuple):
+    """The indices of the elements of x that y needs: in the range that it needs, and in x."""
+
+    in_range: tuple[Any, ...]
+    in_x: tuple[Any, ...]
+
+
+def needed_elements(problem: ConvolutionProblem) -> NeededElements:
+    """Return the elements of x that y needs, those of the padding excluded."""
+    ranges = zip(needed_ranges(problem), problem.x.shape[2:], strict=True)
     common = [(start, max(start, 0), min(stop, n)) for (start, stop), n in ranges]
     bounds = [(start, low, max(low, high)) for start, low, high in common]
-    return (
+    return NeededElements(
         (..., *[slice(low - start, high - start) for start, low, high in bounds]),
         (..., *[slice(low, high) for _, low, high in bounds]),
     )
@@ -43,7 +50,9 @@ def symmetric_padding(problem: ConvolutionProblem) -> list[int] | None:
     """
     padding = []
     extents = problem.x.shape[2:]
-    for (start, stop), n, stride in zip(reach(problem), extents, problem.stride, strict=True):
+    for (start, stop), n, stride in zip(
+        needed_ranges(problem), extents, problem.stride, strict=True
+    ):
         low, high = -start, stop - n
         if low < 0 or not 0 <= low - high < stride:
             return None
@@ -64,11 +73,10 @@ class PaddedInput:
         if padding is not None:
             self.tensor, self.padding = x, padding
             return
-        covered = reach(problem)
-        extents = [stop - start for start, stop in covered]
-        self.tensor, self.padding = zeros_in_order_of(x, extents), [0] * len(covered)
-        there, here = inside(problem)
-        self._target, self._source = self.tensor[there], x[here]
+        extents = [stop - start for start, stop in needed_ranges(problem)]
+        self.tensor, self.padding = zeros_in_order_of(x, extents), [0] * len(extents)
+        needed = needed_elements(problem)
+        self._target, self._source = self.tensor[needed.in_range], x[needed.in_x]
 
     def fill(self) -> None:
         """Copy the current elements of x."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Final, final
 
-from magmath.codegen.vectors import VECTOR_BYTES, Vectors
+from magmath.codegen.vectors import VECTOR_BYTES, IrFunction, VectorFunction, words
 
 
 @final
-class _Pixels(Vectors):
+class _Pixels(VectorFunction):
     """The code that copies the channels of pixels between an image and a grid."""
 
     def __init__(self, name: str, *, to_grid: bool) -> None:
@@ -20,7 +20,7 @@ class _Pixels(Vectors):
         self.to_grid = to_grid
 
     def write(self, count: Any, image: Any, pitch: Any, grid: Any, lanes: Any) -> None:
-        mask = self.first(lanes)
+        mask = self.first_lanes(lanes)
         with self.loop(count, [image, grid]) as state:
             pixel, vector = state
             if self.to_grid:
@@ -31,7 +31,7 @@ class _Pixels(Vectors):
 
 
 @final
-class _Zeros(Vectors):
+class _Zeros(VectorFunction):
     """The code that stores vectors of zeros."""
 
     def write(self, count: Any, grid: Any) -> None:
@@ -41,7 +41,7 @@ class _Zeros(Vectors):
 
 
 @final
-class _Transpose(Vectors):
+class _Transpose(VectorFunction):
     """The code that transposes a block of at most `width` rows and columns."""
 
     def write(
@@ -80,17 +80,15 @@ class _Transpose(Vectors):
         at, masks = self.builder, []
         for i in range(self.width):
             inside = at.icmp_signed("<", self.word(i), rows)
-            masks.append(self.first(at.select(inside, columns, self.word(0))))
+            masks.append(self.first_lanes(at.select(inside, columns, self.word(0))))
         return masks
 
 
-_WORDS = ("int64",)
-
-INSIDE: Final = {
-    "load_pixels": (_Pixels("load_pixels", to_grid=True), _WORDS * 5),
-    "store_pixels": (_Pixels("store_pixels", to_grid=False), _WORDS * 5),
-    "zero_pixels": (_Zeros("float32", "zero_pixels"), _WORDS * 2),
-    "transpose_pixels": (_Transpose("float32", "transpose_pixels"), _WORDS * 7),
+IR_FUNCTIONS: Final = {
+    "load_pixels": IrFunction(_Pixels("load_pixels", to_grid=True), words(5)),
+    "store_pixels": IrFunction(_Pixels("store_pixels", to_grid=False), words(5)),
+    "zero_pixels": IrFunction(_Zeros("float32", "zero_pixels"), words(2)),
+    "transpose_pixels": IrFunction(_Transpose("float32", "transpose_pixels"), words(7)),
 }
 """The functions that the outer loops call; distances are in elements.
 

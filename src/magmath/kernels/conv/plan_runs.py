@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.frozen_filters import FrozenFilters
 from magmath.kernels.parallel_region import run_on_threads
-from magmath.kernels.scratch import shared_workspace
+from magmath.kernels.thread_workspace import thread_workspace
 
 PAGE: Final = 4096
 
@@ -39,7 +40,7 @@ def run_plan(
     plan: ConvolutionPlan, functions: Sequence[int], filters: torch.Tensor | None = None
 ) -> None:
     """Run functions of a plan, with converted filters in their own memory or the workspace."""
-    memory = shared_workspace(plan.nbytes - (0 if filters is None else plan.shared_bytes))
+    memory = thread_workspace(plan.nbytes - (0 if filters is None else plan.shared_bytes))
     plan.start(memory.data_ptr(), None if filters is None else filters.data_ptr())
     threads = min(plan.threads, torch.get_num_threads())  # 1 in a process that was forked since
     for function in functions:
@@ -61,6 +62,12 @@ def frozen_call(
         return memory
 
     return lambda: run_plan(plan, [correlate], filters.update(version, converted))
+
+
+def job_record(names: Sequence[str], values: Mapping[str, int]) -> NDArray[np.int64]:
+    """Return the record that native functions read, with 0 for names without a value."""
+    assert values.keys() <= set(names), "the record has these fields"
+    return np.array([values.get(name, 0) for name in names], np.int64)
 
 
 def round_up(number: int, unit: int) -> int:

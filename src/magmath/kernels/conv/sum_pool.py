@@ -10,14 +10,14 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
 from magmath.core.type_aliases import ReadyCall
-from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, number_name, window_loop
-from magmath.kernels.parallel_region import run_on_threads
+from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, window_loop
+from magmath.kernels.dtype_names import dtype_name
+from magmath.kernels.parallel_region import bind_job
 
 _SOURCE: Final = '''
 def spread_{T}(record: int64):
@@ -74,12 +74,12 @@ _BLOCK: Final = 64  # pixels that a thread takes at a time
 
 
 @cache
-def _code(number: str) -> AotModule:
+def _code(dtype: str) -> AotModule:
     """Return the code for one float type, since a network seldom uses two."""
-    source = _SOURCE.format(T=number, size=ITEMSIZE[number])
+    source = _SOURCE.format(T=dtype, size=ITEMSIZE[dtype])
     return AotModule(
-        window_loop("sums", number, "0", "y[c] + x[c]") + source,
-        (f"sums_{number}", f"spread_{number}", f"lines_{number}"),
+        window_loop("sums", dtype, "0", "y[c] + x[c]") + source,
+        (f"sums_{dtype}", f"spread_{dtype}", f"lines_{dtype}"),
         constants={
             **CONSTANTS,
             **{name.upper(): i for i, name in enumerate(LINE_JOB)},
@@ -90,13 +90,13 @@ def _code(number: str) -> AotModule:
 
 def bind_sums(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores the sum of each window of x in `out`."""
-    return bind(_code(number_name(x)), "sums", x, out, out, windows)
+    return bind(_code(dtype_name(x.dtype)), "sums", x, out, out, windows)
 
 
 def bind_spread(g: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
     """Return a ready call that stores in each element of `out` the sum of g, a number for each
     window, over the windows that contain the element."""
-    return bind(_code(number_name(g)), "spread", out, g, out, windows)
+    return bind(_code(dtype_name(g.dtype)), "spread", out, g, out, windows)
 
 
 def bind_lines(x: torch.Tensor, window: int, first: int, out: torch.Tensor) -> ReadyCall:
@@ -105,13 +105,6 @@ def bind_lines(x: torch.Tensor, window: int, first: int, out: torch.Tensor) -> R
     c + first + window - 1 of x that exist."""
     channels = x.shape[1]
     lines = x.numel() // channels
-    job = np.array([x.data_ptr(), out.data_ptr(), lines, channels, window, first, 0], np.int64)
-    function = _code(number_name(x)).address(f"lines_{number_name(x)}")
-    address = int(job.ctypes.data)
-    operands = (x, out)  # the addresses hold no reference
-
-    def run(memory: object = operands) -> None:
-        job[-1] = 0
-        run_on_threads(function, address, torch.get_num_threads())
-
-    return run
+    words = [x.data_ptr(), out.data_ptr(), lines, channels, window, first, 0]
+    function = _code(dtype_name(x.dtype)).address(f"lines_{dtype_name(x.dtype)}")
+    return bind_job(function, words, LINE_JOB.index("next_block"), (x, out))

@@ -9,22 +9,25 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+import torch
 
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
-from magmath.kernels.conv.padded_input import inside
+from magmath.kernels.conv.padded_input import needed_elements
 
 MIN_TERMS: Final = 16
 """Elements of w from which a dot product is faster than torch."""
+_TYPES: Final = (torch.float32, torch.float64)
 
 
 def can_bind(problem: ConvolutionProblem) -> bool:
-    """Return True for one vector, one filter and adjacent elements."""
+    """Return True for one vector of real numbers, one filter and adjacent elements."""
     x, w, y = problem.x, problem.w, problem.y
-    is_single = x.ndim == 3 and x.shape[:2] == w.shape[:2] == (1, 1)
+    if problem.direction != "forward" or x.ndim != 3 or not x.is_cpu or x.dtype not in _TYPES:
+        return False
+    is_single = x.shape[:2] == w.shape[:2] == (1, 1)
     is_adjacent = problem.stride == problem.dilation == (1,)
-    rows = all(tensor.stride(2) == 1 for tensor in (w, y))
-    forward = problem.direction == "forward" and not x.is_complex()
-    return is_single and is_adjacent and rows and forward and w.shape[2] >= MIN_TERMS
+    has_contiguous_rows = w.stride(2) == y.stride(2) == 1
+    return is_single and is_adjacent and has_contiguous_rows and w.shape[2] >= MIN_TERMS
 
 
 def workspace(problem: ConvolutionProblem) -> int:
@@ -32,18 +35,18 @@ def workspace(problem: ConvolutionProblem) -> int:
     return _extent(problem) * problem.x.element_size()
 
 
-def bind(problem: ConvolutionProblem, inner: object) -> Callable[[], None]:
+def bind(problem: ConvolutionProblem, bind_product: object) -> Callable[[], None]:
     """Return a ready call."""
-    there, here = inside(problem)
-    given, w, out = problem.x[here], problem.w[0, 0].numpy(), problem.y[0, 0].numpy()
-    if given.shape[2] == _extent(problem):
-        row = given[0, 0].numpy()
+    needed = needed_elements(problem)
+    x, w, out = problem.x[needed.in_x], problem.w[0, 0].numpy(), problem.y[0, 0].numpy()
+    if x.shape[2] == _extent(problem):
+        row = x[0, 0].numpy()
         return lambda: np.copyto(out, np.correlate(row, w, "valid"))
-    around = given.new_zeros(1, 1, _extent(problem))
-    row = around[0, 0].numpy()
+    padded = x.new_zeros(1, 1, _extent(problem))
+    target, row = padded[needed.in_range], padded[0, 0].numpy()
 
     def run() -> None:
-        around[there].copy_(given)
+        target.copy_(x)
         np.copyto(out, np.correlate(row, w, "valid"))
 
     return run

@@ -2,11 +2,10 @@
 
 F(4×4, 3×3) needs a quarter of the multiplications of the direct sum, F(2×2, 3×3) four ninths; with
 stride 2, F(4×4) needs nine sixteenths and F(3×3) 49 of 81. F(2×2, 5×5) needs 9 of 25
-(`kernels/conv/winograd_transforms.py`).
-The gradient with respect to the images is a convolution with filters turned by 180°, whose inputs
-and outputs are exchanged; the gradient of the filters adds the products of transformed images and
-cotangents over all tiles, and transforms the sum once. Frozen filters, those of inference, are
-transformed once for each version.
+(`kernels/conv/winograd_forms.py`). The gradient with respect to the images is a convolution with
+filters turned by 180°, whose inputs and outputs are exchanged; the gradient of the filters adds the
+products of transformed images and cotangents over all tiles, and transforms the sum once. Frozen
+filters, those of inference, are transformed once for each version.
 
 The results differ from the direct sum by rounding: at 128 channels and normal operands, the root
 mean square error relative to that of the result is 4e-7 for F(2×2) and F(3×3), 1.5e-6 for F(4×4)
@@ -20,24 +19,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, final
 
-import numpy as np
 import torch
 
+from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.convolution_problem import PASSES, ConvolutionProblem
 from magmath.kernels.conv.frozen_filters import frozen_filters
-from magmath.kernels.conv.image_views import has_adjacent_numbers, view_of
-from magmath.kernels.conv.plan_runs import PAGE, frozen_call, round_up, run_plan
-from magmath.kernels.conv.winograd_loops import JOB, PAD, SUMS_HEADER, WIDTH, code
-from magmath.kernels.conv.winograd_transforms import ALGORITHMS, TAPS
-from magmath.kernels.gemm.microkernel import ROWS, VECTORS
+from magmath.kernels.conv.image_views import has_adjacent_numbers
+from magmath.kernels.conv.plan_runs import frozen_call, run_plan
+from magmath.kernels.conv.winograd_loops import code
+from magmath.kernels.conv.winograd_plan import WinogradPlan
+from magmath.kernels.conv.winograd_transforms import TAPS
 
 MIN_CHANNELS: Final = 16  # of either side; below, the transforms cost more than the products save
 MIN_TILES: Final = 8
-CACHE_BYTES: Final = 640 << 10  # of transformed inputs that stay in a second-level cache
-MIN_BLOCK, MAX_BLOCK = 32, 96  # tiles of a block; twice the minimum for MANY_FILTERS
-GRADIENT_BLOCK: Final = 128  # likewise, for the gradient of MANY_FILTERS; half of it for fewer
-MANY_FILTERS: Final = 1 << 17  # too many for a second-level cache, and read for each block
 
 
 @final
@@ -98,25 +93,17 @@ def _tile_count(tensor: torch.Tensor, tile: int) -> int:
 
 def workspace(problem: ConvolutionProblem, method: Method) -> int:
     """Return the bytes of memory that a call needs in addition to the operands."""
-    return _Plan(problem.group(0), method.algorithm(problem.direction)).nbytes
+    return WinogradPlan(problem.group(0), method.algorithm(problem.direction)).nbytes
 
 
 def bind(problem: ConvolutionProblem, method: Method) -> ReadyCall:
     """Return a ready call that computes a problem by a method."""
     name = method.algorithm(problem.direction)
-    calls = [_bind_group(problem.group(i), name) for i in range(problem.groups)]
-    if len(calls) == 1:
-        return calls[0]
-
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run
+    return sequence(*[_bind_group(problem.group(i), name) for i in range(problem.groups)])
 
 
 def _bind_group(problem: ConvolutionProblem, name: str) -> ReadyCall:
-    plan = _Plan(problem, name)
+    plan = WinogradPlan(problem, name)
     if problem.direction == "forward" and problem.version is not None:
         w = problem.w
         filters = frozen_filters(w, ("winograd", name, tuple(w.shape), w.stride()))
@@ -126,105 +113,3 @@ def _bind_group(problem: ConvolutionProblem, name: str) -> ReadyCall:
     if problem.direction != "filter":
         functions = ("transform_filters", "correlate")
     return partial(run_plan, plan, [code(name).address(function) for function in functions])
-
-
-def _padded(elements: int) -> int:
-    """Return the distance of positions, in elements: pages and an odd number of cache lines, so
-    that different positions use different sets of the caches."""
-    return round_up(4 * elements, PAGE) // 4 + PAD
-
-
-@final
-class _Plan:
-    """The JOB of a problem without groups, and the sizes of its workspace."""
-
-    def __init__(self, problem: ConvolutionProblem, name: str) -> None:
-        self._problem = problem  # the addresses hold no reference
-        self._algorithm = algorithm = ALGORITHMS[name]
-        self.threads = torch.get_num_threads()
-        of_filters = problem.direction == "filter"
-        turned = problem.direction == "data"
-        source, target = (problem.y, problem.x) if turned else (problem.x, problem.y)
-        offset, start = self._origin(turned)
-        channels, outputs = source.shape[1], round_up(target.shape[1], WIDTH)
-        rows, columns = (
-            -(-(extent - first) // algorithm.tile)
-            for extent, first in zip(target.shape[2:], start, strict=True)
-        )
-        tiles = target.shape[0] * rows * columns
-        block = self._block_tiles(channels, outputs, tiles, of_filters)
-        pitch = round_up(channels, WIDTH) + WIDTH
-        wide = outputs + WIDTH if of_filters else min(outputs, VECTORS * WIDTH)
-        strides = _padded(block * pitch), _padded(block * wide)
-        inputs_bytes = 4 * algorithm.inputs**2 * strides[0]
-        sums = outputs * algorithm.positions**2 if of_filters else 0  # of a channel, in `finish`
-        self._slot_bytes = inputs_bytes + 4 * max(algorithm.products**2 * strides[1], sums)
-        self.shared_bytes = self._filter_bytes(channels, outputs, of_filters)
-        self._views = [view_of(source), view_of(target), view_of(problem.w, turned=turned)]
-        values = {
-            "source": self._views[0].ctypes.data, "target": self._views[1].ctypes.data,
-            "filters": self._views[2].ctypes.data, "offset_y": offset[0], "offset_x": offset[1],
-            "start_y": start[0], "start_x": start[1], "tiles": tiles, "tile_rows": rows,
-            "tile_columns": columns, "block_tiles": block, "blocks": -(-tiles // block),
-            "slot_bytes": self._slot_bytes, "inputs_pitch": pitch, "inputs_stride": strides[0],
-            "inputs_bytes": inputs_bytes, "others_pitch": wide, "others_stride": strides[1],
-            "outputs": outputs,
-        }  # fmt: skip
-        self._job = np.array([values.get(name, 0) for name in JOB], np.int64)
-        self.address = int(self._job.ctypes.data)
-
-    def _origin(self, turned: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return the first pixels of the source that the first tile covers, and its own.
-
-        Tiles of the gradient of the inputs begin at the odd elements of filters, so with stride 2
-        and an even offset they begin before the images.
-        """
-        offset, start = self._problem.offset, (0,) * len(self._problem.offset)
-        if not turned:
-            return offset, start
-        if self._problem.stride[0] == 1:
-            return tuple([1 - self._algorithm.taps - first for first in offset]), start
-        start = tuple([first % 2 - 1 for first in offset])
-        pairs = zip(start, offset, strict=True)
-        return tuple([(first - begin - 1) // 2 for first, begin in pairs]), start
-
-    def _filter_bytes(self, channels: int, outputs: int, of_filters: bool) -> int:
-        """Return the bytes of the transformed filters, or of the sums of all threads."""
-        numbers, positions = channels * outputs, self._algorithm.positions**2
-        if of_filters:
-            return self.threads * (4 * positions * (numbers + PAD) + SUMS_HEADER)
-        return 4 * positions * (numbers + PAD * (outputs // WIDTH))
-
-    def _block_tiles(self, channels: int, outputs: int, tiles: int, of_filters: bool) -> int:
-        """Return the number of tiles of a block: few enough for the cache and for all threads.
-
-        A block with many filters has more tiles, because it reads all filters, or sums.
-        """
-        numbers = self._algorithm.inputs**2 * channels
-        if of_filters:
-            numbers += self._algorithm.products**2 * outputs
-        fitting = CACHE_BYTES // (4 * numbers) // ROWS * ROWS
-        many = channels * outputs >= MANY_FILTERS
-        min_tiles, max_tiles = MIN_BLOCK * (2 if many else 1), MAX_BLOCK
-        if of_filters:
-            min_tiles, max_tiles = GRADIENT_BLOCK // (1 if many else 2), GRADIENT_BLOCK
-        share = -(-tiles // self.threads)
-        return max(1, min(max(min_tiles, fitting), max_tiles, share))
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of workspace."""
-        return self.shared_bytes + self.threads * self._slot_bytes + PAGE
-
-    def start(self, memory: int, filters: int | None = None) -> None:
-        """Set the addresses of the workspace and of the transformed filters, which may have their
-        own memory, and all counters to 0."""
-        start = round_up(memory, PAGE)
-        end = start + self.threads * self._slot_bytes
-        changed = {
-            "next_block": 0, "next_slot": 0, "next_filter": 0, "next_finisher": 0,
-            "workspace": start,
-            "transformed": end if filters is None else round_up(filters, PAGE),
-        }  # fmt: skip
-        for name, value in changed.items():
-            self._job[JOB.index(name)] = value

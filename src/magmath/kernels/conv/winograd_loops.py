@@ -241,9 +241,9 @@ def correlate(record: int64):
                     a = inputs + input_of(i, j) * job[INPUTS_STRIDE] * 4
                     b = filters + (i * SIDE + j) * (channels * pitch + PAD) * 4
                     c = products + product_of(i, j) * job[OTHERS_STRIDE] * 4
-                    again = float32(1 if i >= PRODUCTS_SIDE or j >= PRODUCTS_SIDE else 0)
+                    beta = float32(1 if i >= PRODUCTS_SIDE or j >= PRODUCTS_SIDE else 0)
                     multiply(
-                        0, count, channels, a, job[INPUTS_PITCH], b, pitch, wide, again, c, pitch
+                        0, count, channels, a, job[INPUTS_PITCH], b, pitch, wide, beta, c, pitch
                     )
             for v in range(wide):
                 write_tiles(
@@ -271,9 +271,9 @@ def weight_sums(record: int64):
     outputs = job[OUTPUTS]
     vectors = quotient(outputs, WIDTH)
     groups = quotient(vectors + VECTORS - 1, VECTORS)
-    done: int64[1] = sums_at(job, channels, slot)
+    blocks_added: int64[1] = sums_at(job, channels, slot)
     sums = sums_at(job, channels, slot) + SUMS_HEADER
-    done[0] = 0
+    blocks_added[0] = 0
     block = fetch_add(job, NEXT_BLOCK, 1)
     while block < job[BLOCKS]:
         first = block * job[BLOCK_TILES]
@@ -286,7 +286,7 @@ def weight_sums(record: int64):
             job, target, TILE, TILE, 0, 0, first, count, grid, cotangents, job[OTHERS_PITCH],
             job[OTHERS_STRIDE]
         )
-        beta = float32(1 if done[0] > 0 else 0)
+        beta = float32(1 if blocks_added[0] > 0 else 0)
         for i in range(SIDE):
             for j in range(SIDE):
                 a = inputs + input_of(i, j) * job[INPUTS_STRIDE] * 4
@@ -300,7 +300,7 @@ def weight_sums(record: int64):
                         1, channels, count, a, job[INPUTS_PITCH], b + at, job[OTHERS_PITCH], wide,
                         beta, c + at, outputs
                     )
-        done[0] = done[0] + 1
+        blocks_added[0] = blocks_added[0] + 1
         block = fetch_add(job, NEXT_BLOCK, 1)
 
 def add_line(count: int64, source: int64, target: int64):
@@ -324,8 +324,8 @@ def finish(record: int64):
     while channel < channels:
         zero_pixels(quotient(POSITIONS * outputs, WIDTH), total)
         for part in range(job[NEXT_SLOT]):
-            done: int64[1] = sums_at(job, channels, part)
-            if done[0] > 0:
+            blocks_added: int64[1] = sums_at(job, channels, part)
+            if blocks_added[0] > 0:
                 for p in range(POSITIONS):
                     at = (channel * outputs + p * (channels * outputs + PAD)) * 4
                     start = sums_at(job, channels, part) + SUMS_HEADER + at
@@ -371,11 +371,11 @@ def code(name: str) -> AotModule:
         "".join(parts).replace("{algorithm}", name),
         exports,
         constants=constants,
-        inside=(
+        ir_modules=(
             "magmath.kernels.conv.pixel_vectors",
             "magmath.kernels.conv.winograd_transforms",
         ),
-        outside=runtime_library.signatures([PRODUCT]),
+        external=runtime_library.signatures([PRODUCT]),
         prepare=lambda: runtime_library.load(PRODUCT),
     )
 

@@ -8,7 +8,7 @@ from threading import Lock
 from typing import final
 
 ROUNDS = 3  # timed calls of each candidate
-MAX_FIRST = 32  # calls of newly bound candidates that are not timed
+MAX_UNTIMED = 32  # first calls of bindings of a candidate that are not timed
 # Ratios to the fastest timing from which a candidate is not measured further, after one timing and
 # after several; other processes disturb single ones.
 FIRST_TIMING_LIMIT, TIMING_LIMIT = 4.0, 1.5
@@ -17,40 +17,49 @@ FIRST_TIMING_LIMIT, TIMING_LIMIT = 4.0, 1.5
 @final
 @dataclass
 class Measurements:
-    """The timings of the candidates for one key, which all its calls share."""
+    """The timings of the candidates for one key, which all its calls share.
+
+    seconds   the timings of each candidate
+    untimed   for each candidate, the number of calls that were not timed because they were the
+              first ones of a binding
+    """
 
     names: tuple[str, ...]
     seconds: dict[str, list[float]] = field(default_factory=dict)
-    first: dict[str, int] = field(default_factory=dict)
+    untimed: dict[str, int] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
-    def next(self, is_ready: Mapping[str, Callable[[], bool]]) -> str | None:
-        """Return the candidate to be measured next; None if all are measured.
+    def next_candidate(self, is_ready: Mapping[str, Callable[[], bool]]) -> str | None:
+        """Return the candidate to be executed and measured next; None if all are measured.
 
-        While the code of one is not ready, the fastest of the others is executed.
+        While the code of one is not ready, this is the fastest of the others.
         """
         with self.lock:
-            lacking = [name for name in self.names if self._is_lacking(name)]
-            ready = [name for name in lacking if is_ready[name]()]
+            unmeasured = [name for name in self.names if self._needs_timing(name)]
+            ready = [name for name in unmeasured if is_ready[name]()]
             if ready:
                 return min(ready, key=lambda name: len(self.seconds.get(name, ())))
-            return min(self.seconds, key=lambda name: min(self.seconds[name])) if lacking else None
+            timed = {name: min(timings) for name, timings in self.seconds.items() if timings}
+            return min(timed, key=timed.__getitem__) if unmeasured else None
 
     def add(self, name: str, seconds: float, is_first: bool) -> None:
-        """Record one call; the first one of each bound call, which loads code or reorders its own
-        filters, and more than needed, do not count."""
-        with self.lock:
-            taken = self.seconds.setdefault(name, [])
-            calls = self.first.get(name, 0)
-            if is_first and calls < MAX_FIRST:  # calls that are always bound anew must count
-                self.first[name] = calls + 1
-            elif len(taken) < ROUNDS:
-                taken.append(seconds)
+        """Record one call.
 
-    def _is_lacking(self, name: str) -> bool:
-        taken = self.seconds.get(name, [])
-        if not taken:
+        The first call of each binding, which loads code or reorders its own filters, does not
+        count, and neither do more calls than needed.
+        """
+        with self.lock:
+            timings = self.seconds.setdefault(name, [])
+            untimed = self.untimed.get(name, 0)
+            if is_first and untimed < MAX_UNTIMED:  # calls that are always bound anew must count
+                self.untimed[name] = untimed + 1
+            elif len(timings) < ROUNDS:
+                timings.append(seconds)
+
+    def _needs_timing(self, name: str) -> bool:
+        timings = self.seconds.get(name, [])
+        if not timings:
             return True
-        fastest = min(min(other) for other in self.seconds.values() if other)
-        limit = FIRST_TIMING_LIMIT if len(taken) == 1 else TIMING_LIMIT
-        return len(taken) < ROUNDS and min(taken) <= limit * fastest
+        fastest = min(min(others) for others in self.seconds.values() if others)
+        limit = FIRST_TIMING_LIMIT if len(timings) == 1 else TIMING_LIMIT
+        return len(timings) < ROUNDS and min(timings) <= limit * fastest

@@ -33,17 +33,17 @@ class OnlineCall:
     """A call that executes and measures its candidates until the tuner has decided, and then the
     fastest one.
 
-    The default candidate is the first option.
+    The default is the first candidate.
     """
 
     def __init__(
         self,
         tuner: Tuner,
         key: str,
-        options: Mapping[str, OnlineCandidate],
+        candidates: Mapping[str, OnlineCandidate],
         synchronize: ReadyCall = no_wait,
     ) -> None:
-        self._tuner, self._key, self._options = tuner, key, options
+        self._tuner, self._key, self._candidates = tuner, key, candidates
         self._synchronize = synchronize
         self._bound: dict[str, ReadyCall] = {}
         self._chosen: ReadyCall | None = None
@@ -52,30 +52,32 @@ class OnlineCall:
         if self._chosen is not None:
             self._chosen()
             return
-        names = tuple(self._options)
+        names = tuple(self._candidates)
         choice = self._tuner.known_choice(self._key, names)
         if choice is None:
-            measured = self._tuner.measurements(self._key, names)
-            name = measured.next({n: option.is_ready for n, option in self._options.items()})
+            measurements = self._tuner.measurements(self._key, names)
+            is_ready = {name: candidate.is_ready for name, candidate in self._candidates.items()}
+            name = measurements.next_candidate(is_ready)
             if name is not None:
-                self._measure(measured, name)
+                self._measure(measurements, name)
                 return
-            choice = self._tuner.decide(self._key, measured)
-        self._chosen = self._of(choice)
+            choice = self._tuner.decide(self._key, measurements)
+        self._chosen = self._call_of(choice)
         self._bound.clear()
         self._chosen()
 
-    def _of(self, name: str) -> ReadyCall:
+    def _call_of(self, name: str) -> ReadyCall:
         """Return the bound call of a candidate."""
         if name not in self._bound:
-            self._bound[name] = self._options[name].bind()
+            self._bound[name] = self._candidates[name].bind()
         return self._bound[name]
 
-    def _measure(self, measured: Measurements, name: str) -> None:
+    def _measure(self, measurements: Measurements, name: str) -> None:
+        """Execute a candidate, and record its time."""
         is_first = name not in self._bound
-        call = self._of(name)
+        call = self._call_of(name)
         self._synchronize()
         start = time.perf_counter()
         call()
         self._synchronize()
-        measured.add(name, time.perf_counter() - start, is_first)
+        measurements.add(name, time.perf_counter() - start, is_first)

@@ -1,11 +1,11 @@
 """The registry of kernels: operation × device × type → candidates, in order of preference.
 
-`ROWS` is the table. A candidate is an entry of its module's `CANDIDATES`, which the module of the
-operation binds: `kernels/gemm/gemm.py` for products, `kernels/conv/convolution.py` for
-convolutions, `kernels/linalg/lapack_candidates.py` for LAPACK. The tuner
-(`kernels/dispatch/tuner.py`) measures all candidates of an operation that accept its operands. The
-first candidate is the default, and the only one in deterministic mode. A kernel for another device
-needs a module with a candidate, and a row here.
+`ROWS` is the table. A candidate for products and convolutions is an entry of its module's
+`CANDIDATES`, which `kernels/gemm/gemm.py` or `kernels/conv/convolution.py` binds. A candidate for a
+LAPACK routine is the name of a library, which `kernels/linalg/lapack_candidates.py` calls. The
+tuner (`kernels/dispatch/tuner.py`) measures all candidates of an operation that accept its
+operands. The first candidate is the default, and the only one in deterministic mode. A kernel for
+another device needs a module with a candidate, and a row here.
 """
 
 from __future__ import annotations
@@ -58,15 +58,16 @@ class Candidate:
     """One kernel for an operation; its functions receive a problem (for `gemm`, a product).
 
     `can_bind` checks shapes and strides, which the table does not contain. `bind` receives the
-    problem and a function that binds another problem of the same operation with its fastest
-    candidate; it returns a ready call. `workspace` is the memory needed in addition to the
-    operands, in bytes. `is_ready` returns False, and starts the compiler, if its code is not on
-    disk yet. `fuses` returns True if it applies the epilogue of a convolution itself.
+    problem, and a function that binds a matrix product with its fastest candidate (for `gemm`
+    another problem, for a convolution the arguments of `bind_gemm`); it returns a ready call.
+    `workspace` is the memory needed in addition to the operands, in bytes. `is_ready` returns
+    False, and starts the compiler, if its code is not on disk yet. `fuses` returns True if it
+    applies the epilogue of a convolution itself.
     """
 
     name: str
     can_bind: Callable[[Any], bool]
-    bind: Callable[[Any, Callable[[Any], ReadyCall]], ReadyCall]
+    bind: Callable[[Any, Callable[..., ReadyCall]], ReadyCall]
     workspace: Callable[[Any], int] = lambda call: 0
     is_ready: Callable[[], bool] = is_always_ready
     fuses: Callable[[Any], bool] = applies_none
@@ -76,23 +77,22 @@ class Candidate:
 @dataclass(frozen=True, slots=True)
 class Row:
     """A candidate for an operation, the devices and operand types that it supports, and the module
-    whose `CANDIDATES` contains it."""
+    whose `CANDIDATES` contains it; "" for a library."""
 
     operation: str
     candidate: str
     devices: frozenset[str]
     dtypes: frozenset[torch.dtype]
-    module: str
+    module: str = ""
 
 
 _PRODUCTS = "magmath.kernels.gemm.gemm_candidates"
 _CONVOLUTIONS = "magmath.kernels.conv.convolution_candidates"
-_FORTRAN = "magmath.kernels.fortran"
 
 
 def _libraries(operation: str, dtypes: frozenset[torch.dtype] = LAPACK) -> tuple[Row, ...]:
     """Return the rows of an operation that two host libraries with LAPACK's interface compute."""
-    return tuple(Row(operation, name, CPU, dtypes, _FORTRAN) for name in ("scipy", "torch"))
+    return tuple(Row(operation, library, CPU, dtypes) for library in ("scipy", "torch"))
 
 
 ROWS: tuple[Row, ...] = (
@@ -130,11 +130,21 @@ ROWS: tuple[Row, ...] = (
 
 
 @cache
-def candidates(operation: str, device: str, dtype: torch.dtype) -> tuple[Any, ...]:
+def candidates(operation: str, device: str, dtype: torch.dtype) -> tuple[Candidate, ...]:
     """Return the candidates for an operation, a device type and an operand type, the default
     first."""
-    return tuple(
-        import_module(row.module).CANDIDATES[row.candidate]
+    rows = _rows(operation, device, dtype)
+    return tuple(import_module(row.module).CANDIDATES[row.candidate] for row in rows)
+
+
+def libraries(routine: str, device: str, dtype: torch.dtype) -> list[str]:
+    """Return the libraries that compute a LAPACK routine, the default first."""
+    return [row.candidate for row in _rows(routine, device, dtype)]
+
+
+def _rows(operation: str, device: str, dtype: torch.dtype) -> list[Row]:
+    return [
+        row
         for row in ROWS
         if row.operation == operation and device in row.devices and dtype in row.dtypes
-    )
+    ]

@@ -42,8 +42,8 @@ _ON = " | "
 
 @final
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """A decision: the seconds per call of every candidate, the default one first.
+class Decision:
+    """The chosen candidate, and the seconds per call of every candidate, the default one first.
 
     `key` contains the operation with its shapes and types, the machine and the thread count.
     """
@@ -67,23 +67,23 @@ class Timing:
 class Tuner:
     """Chooses among the candidates for an operation, with one measurement per key.
 
-    `kept` is the on-disk cache of decisions; None stores them in memory only. With `enabled=False`
+    `cache` is the on-disk cache of decisions; None stores them in memory only. With `enabled=False`
     nothing is measured and the first candidate is always chosen. Callers omit candidates that need
     more than `workspace_limit` bytes of memory in addition to their operands.
     """
 
     def __init__(
         self,
-        kept: DiskCache | None = None,
+        cache: DiskCache | None = None,
         *,
         enabled: bool = True,
         workspace_limit: int = WORKSPACE_LIMIT,
     ) -> None:
         self.enabled = enabled
         self.workspace_limit = workspace_limit
-        self._kept = kept if enabled else None
-        self._known: dict[str, Timing] = {}
-        self._measured: dict[tuple[str, tuple[str, ...]], Measurements] = {}
+        self._cache = cache if enabled else None
+        self._decisions: dict[str, Decision] = {}
+        self._measurements: dict[tuple[str, tuple[str, ...]], Measurements] = {}
         self._lock = RLock()  # a measurement may bind products that are measured too
 
     def choose(
@@ -102,13 +102,13 @@ class Tuner:
         default = next(iter(candidates))
         if len(candidates) == 1 or not self.enabled:
             return default
-        full = _full_key(key)
+        full_key = _full_key(key)
         with self._lock:
-            known = self._decision(full, tuple(candidates))
-            if known is None:
+            decision = self._decision(full_key, tuple(candidates))
+            if decision is None:
                 calls = {name: bind() for name, bind in candidates.items()}
-                known = self._decide(full, _rounds(calls, synchronize or no_wait, budget))
-        return known.chosen
+                decision = self._decide(full_key, _rounds(calls, synchronize or no_wait, budget))
+        return decision.chosen
 
     def known_choice(self, key: str, names: tuple[str, ...]) -> str | None:
         """Return the fastest of these candidates for a key; None if it is not decided.
@@ -118,52 +118,54 @@ class Tuner:
         if len(names) == 1 or not self.enabled:
             return names[0]
         with self._lock:
-            known = self._decision(_full_key(key), names)
-        return None if known is None else known.chosen
+            decision = self._decision(_full_key(key), names)
+        return None if decision is None else decision.chosen
 
     def measurements(self, key: str, names: tuple[str, ...]) -> Measurements:
         """Return the timings of these candidates for a key, which all calls with it share."""
         with self._lock:
-            return self._measured.setdefault((_full_key(key), names), Measurements(names))
+            return self._measurements.setdefault((_full_key(key), names), Measurements(names))
 
-    def decide(self, key: str, measured: Measurements) -> str:
+    def decide(self, key: str, measurements: Measurements) -> str:
         """Return the fastest candidate by these timings, and store the decision."""
-        full = _full_key(key)
+        full_key = _full_key(key)
         with self._lock:
-            self._measured.pop((full, measured.names), None)
-            known = self._decision(full, measured.names)
-            return (known or self._decide(full, measured.seconds)).chosen
+            self._measurements.pop((full_key, measurements.names), None)
+            decision = self._decision(full_key, measurements.names)
+            return (decision or self._decide(full_key, measurements.seconds)).chosen
 
-    def table(self) -> list[Timing]:
+    def table(self) -> list[Decision]:
         """Return every decision in memory and on disk, with the timings of all its candidates."""
-        kept = [] if self._kept is None else map(_decoded, self._kept.contents())
+        contents = [] if self._cache is None else self._cache.contents()
+        stored = {d.key: d for d in map(_decoded, contents) if d is not None}
         with self._lock:
-            return list(({t.key: t for t in kept if t is not None} | self._known).values())
+            return list((stored | self._decisions).values())
 
-    def _decision(self, full: str, names: tuple[str, ...]) -> Timing | None:
+    def _decision(self, full_key: str, names: tuple[str, ...]) -> Decision | None:
         """Return the decision among exactly these candidates; None if there is none."""
-        known = self._known.get(full) or self._read(full)
-        if known is None or known.seconds.keys() != set(names):
+        decision = self._decisions.get(full_key) or self._read(full_key)
+        if decision is None or decision.seconds.keys() != set(names):
             return None
-        self._known[full] = known
-        return known
+        self._decisions[full_key] = decision
+        return decision
 
-    def _decide(self, full: str, rounds: Mapping[str, Sequence[float]]) -> Timing:
+    def _decide(self, full_key: str, rounds: Mapping[str, Sequence[float]]) -> Decision:
         """Return the decision by these timings, the default's first; store it on disk if the
         timings were stable."""
         # Other processes only increase a timing, so the minimum counts.
-        seconds = {name: min(taken) for name, taken in rounds.items()}
+        seconds = {name: min(timings) for name, timings in rounds.items()}
         default = next(iter(seconds))
         best = min(seconds, key=seconds.__getitem__)
         chosen = best if seconds[best] < ADVANTAGE * seconds[default] else default
-        known = self._known[full] = Timing(full, chosen, seconds)
-        if median(rounds[chosen]) < DISTURBED * seconds[chosen] and self._kept is not None:
-            self._kept.write(_name(full), _encoded(known))
-        return known
+        decision = self._decisions[full_key] = Decision(full_key, chosen, seconds)
+        is_stable = median(rounds[chosen]) < DISTURBED * seconds[chosen]
+        if is_stable and self._cache is not None:
+            self._cache.write(_name(full_key), _encoded(decision))
+        return decision
 
-    def _read(self, key: str) -> Timing | None:
+    def _read(self, full_key: str) -> Decision | None:
         """Return the stored decision for a key, or None."""
-        content = None if self._kept is None else self._kept.read(_name(key))
+        content = None if self._cache is None else self._cache.read(_name(full_key))
         return None if content is None else _decoded(content)
 
 
@@ -195,7 +197,7 @@ def wake_thread_pool() -> ReadyCall:
 
 @final
 class Measuring(UserWarning):
-    """A call has measured a candidate, and is not as it will be."""
+    """The warning that a call has measured a candidate, so that later calls do other work."""
 
 
 def wait_for_device() -> None:
@@ -225,16 +227,16 @@ def _rounds(
     for call in calls.values():
         seconds(call, 1)  # loads and compiles
     start = time.perf_counter()
-    taken = {name: [seconds(call, 1), seconds(call, 1)] for name, call in calls.items()}
-    fastest = min(map(min, taken.values()))
-    left = [name for name in calls if min(taken[name]) <= FIRST_TIMING_LIMIT * fastest]
-    repeats = {name: int(ROUND_SECONDS / max(min(taken[name]), 1e-7)) for name in left}
+    timings = {name: [seconds(call, 1), seconds(call, 1)] for name, call in calls.items()}
+    fastest = min(map(min, timings.values()))
+    fast = [name for name in calls if min(timings[name]) <= FIRST_TIMING_LIMIT * fastest]
+    repeats = {name: int(ROUND_SECONDS / max(min(timings[name]), 1e-7)) for name in fast}
     for _ in range(ROUNDS):
-        for name in left:
-            taken[name].append(seconds(calls[name], max(1, repeats[name])))
+        for name in fast:
+            timings[name].append(seconds(calls[name], max(1, repeats[name])))
         if time.perf_counter() - start > budget:
             break
-    return taken
+    return timings
 
 
 def _name(key: str) -> str:
@@ -242,20 +244,19 @@ def _name(key: str) -> str:
     return sha256(key.encode()).hexdigest()[:32]
 
 
-def _encoded(timing: Timing) -> bytes:
-    record = {"key": timing.key, "chosen": timing.chosen, "seconds": dict(timing.seconds)}
+def _encoded(decision: Decision) -> bytes:
+    record = {"key": decision.key, "chosen": decision.chosen, "seconds": dict(decision.seconds)}
     return json.dumps(record).encode()
 
 
-def _decoded(content: bytes) -> Timing | None:
+def _decoded(content: bytes) -> Decision | None:
     """Return the decision in an entry; None if the entry is not valid."""
     try:
         record: Any = json.loads(content)
         key, chosen, seconds = record["key"], record["chosen"], record["seconds"]
-        sound = isinstance(key, str) and isinstance(chosen, str) and chosen in seconds
-        return (
-            Timing(key, chosen, {str(k): float(v) for k, v in seconds.items()}) if sound else None
-        )
+        if not (isinstance(key, str) and isinstance(chosen, str) and chosen in seconds):
+            return None
+        return Decision(key, chosen, {str(k): float(v) for k, v in seconds.items()})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 

@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.fft.mkl_fft import is_same_memory, routine
 
@@ -21,13 +22,13 @@ def transform(
     """Return a ready call that stores the transform of complex x over `axes` in out, which may be
     x itself."""
     scale = _scale(norm, inverse, math.prod([x.shape[d] for d in axes]))
-    before: list[ReadyCall] = []
+    copies: list[ReadyCall] = []
     source = x
     is_strided = all(out.stride(d) > 1 for d in axes)
     if is_strided and not is_same_memory(out, x):  # copy, then in place
-        before, source = [partial(out.copy_, x)], out
+        copies, source = [partial(out.copy_, x)], out
     if calls := routine(out, source, axes, inverse=inverse, scale=scale):
-        return partial(_each, [*before, *calls])
+        return sequence(*copies, *calls)
     function = torch.fft.ifftn if inverse else torch.fft.fftn
     if is_same_memory(out, x):
         return lambda: out.copy_(function(x, dim=axes, norm=norm))
@@ -39,7 +40,7 @@ def transform_of_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm:
     along an axis. Those of the inverse transform are their conjugates."""
     scale = _scale(norm, inverse, x.shape[axis])
     if calls := routine(out, x, (axis,), inverse=False, scale=scale):
-        return partial(_each, [*calls, out.imag.neg_] if inverse else calls)
+        return sequence(*calls, out.imag.neg_) if inverse else sequence(*calls)
     function = torch.fft.ihfft if inverse else torch.fft.rfft
     return lambda: function(x, dim=axis, norm=norm, out=out)
 
@@ -49,7 +50,7 @@ def transform_to_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm:
     x."""
     n = out.shape[axis]
     if inverse and (calls := routine(out, x, (axis,), inverse=True, scale=_scale(norm, True, n))):
-        return partial(_each, calls)
+        return sequence(*calls)
     function = torch.fft.irfft if inverse else torch.fft.hfft
     return lambda: function(x, n=n, dim=axis, norm=norm, out=out)
 
@@ -59,8 +60,3 @@ def _scale(norm: str, inverse: bool, size: int) -> float:
     if norm == "ortho":
         return 1 / math.sqrt(size)
     return 1 / size if inverse == (norm == "backward") else 1.0
-
-
-def _each(calls: Sequence[ReadyCall]) -> None:
-    for call in calls:
-        call()

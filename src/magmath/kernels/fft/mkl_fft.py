@@ -48,7 +48,7 @@ def routine(
     if library is None or not out.numel() or len(axes) > _MAX_AXES or x.is_conj() or x.is_neg():
         return []
     batch = _batch(out, x, axes)
-    inner = max(batch, key=lambda b: b.count, default=_Batch(1, 0, 0))
+    inner = max(batch, key=lambda b: b.count, default=_BatchDimension(1, 0, 0))
     offsets = _offsets([b for b in batch if b is not inner])
     if len(offsets) > 1 and out.numel() < len(offsets) * CALL_ELEMENTS:
         return []
@@ -65,10 +65,8 @@ def routine(
     plan.set(_COUNT, ctypes.c_long(inner.count))
     plan.set(_BACKWARD_SCALE if inverse else _FORWARD_SCALE, ctypes.c_double(scale))
     plan.commit()
-    return [
-        plan.call(inverse, (x, x_at)) if in_place else plan.call(inverse, (x, x_at), (out, out_at))
-        for x_at, out_at in offsets
-    ]
+    pairs = [((x, x_at), (out, out_at)) for x_at, out_at in offsets]
+    return [plan.call(inverse, *pair[: 1 if in_place else 2]) for pair in pairs]
 
 
 def is_same_memory(x: Tensor, y: Tensor) -> bool:
@@ -78,7 +76,7 @@ def is_same_memory(x: Tensor, y: Tensor) -> bool:
 
 @final
 @dataclass(frozen=True)
-class _Batch:
+class _BatchDimension:
     """A dimension of a batch: its length, and its strides in the operand and in the result."""
 
     count: int
@@ -86,21 +84,21 @@ class _Batch:
     out_step: int
 
 
-def _batch(out: Tensor, x: Tensor, axes: Sequence[int]) -> list[_Batch]:
+def _batch(out: Tensor, x: Tensor, axes: Sequence[int]) -> list[_BatchDimension]:
     """Return the dimensions other than `axes`, merged where they are contiguous in memory."""
-    found: list[_Batch] = []
+    batch: list[_BatchDimension] = []
     rest = [d for d in range(x.ndim) if d not in axes and x.shape[d] > 1]
     for d in sorted(rest, key=out.stride):
         count, steps = x.shape[d], (x.stride(d), out.stride(d))
-        last = found[-1] if found else None
+        last = batch[-1] if batch else None
         if last and steps == (last.count * last.x_step, last.count * last.out_step):
-            found[-1] = _Batch(last.count * count, last.x_step, last.out_step)
+            batch[-1] = _BatchDimension(last.count * count, last.x_step, last.out_step)
         else:
-            found.append(_Batch(count, *steps))
-    return found
+            batch.append(_BatchDimension(count, *steps))
+    return batch
 
 
-def _offsets(batch: Sequence[_Batch]) -> list[tuple[int, int]]:
+def _offsets(batch: Sequence[_BatchDimension]) -> list[tuple[int, int]]:
     """Return the offset of each part of a batch in the operand and in the result, in elements."""
     return [
         (
@@ -150,8 +148,10 @@ class _Descriptor:
         addresses = [ctypes.c_void_p(x.data_ptr() + at * x.element_size()) for x, at in operands]
         return partial(self._run, function, addresses, operands)
 
-    def _run(self, function: Callable[..., int], addresses: Sequence[object], kept: object) -> None:
-        """Compute. `kept`: the tensors, since the addresses do not keep them alive."""
+    def _run(
+        self, function: Callable[..., int], addresses: Sequence[object], operands: object
+    ) -> None:
+        """Compute. `operands`: the tensors, since the addresses hold no reference."""
         self._check(function(self._handle, *addresses))
 
     def _check(self, status: int) -> None:

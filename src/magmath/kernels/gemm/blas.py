@@ -32,18 +32,21 @@ RECORD = np.dtype(
 products and the bytes between them; a row to add (its address or 0, and the elements between its
 elements); whether negative results become 0; alpha and beta."""
 
+CONSTANTS: Final = {name.upper(): i for i, name in enumerate(RECORD.names or ())}
+"""The positions in `RECORD`, in words of 64 bits, by the names that the sources use."""
+
 RUN: Final = '''
 def run(record: int64) -> int64:
-    """Do the products of the RECORD at this address."""
-    w: int64[1] = record
+    """Compute the products of the RECORD at this address."""
+    job: int64[1] = record
     numbers: float64[1] = record
-    alpha = {T}(numbers[18])
-    beta = {T}(numbers[19])
-    for i in range(w[11]):
-        a = w[5] + i * w[12]
-        b = w[7] + i * w[13]
-        c = w[9] + i * w[14]
-        multiply(w, alpha, a, b, beta, c)
+    alpha = {T}(numbers[ALPHA])
+    beta = {T}(numbers[BETA])
+    for i in range(job[COUNT]):
+        a = job[A] + i * job[STEP_A]
+        b = job[B] + i * job[STEP_B]
+        c = job[C] + i * job[STEP_C]
+        multiply(job, alpha, a, b, beta, c)
     return 0
 '''
 """Source code for the compiler. It follows a function `multiply`, which computes one product."""
@@ -143,24 +146,28 @@ def finish(
                 value = line[j] + row[j * step]
                 line[j] = 0 if relu != 0 and value <= 0 else value
 
-def multiply(w: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64):
-    gemm(w[0], w[1], w[2], w[3], w[4], alpha, a, w[6], b, w[8], beta, c, w[10])
-    if w[15] != 0 or w[17] != 0:
-        finish(c, w[10] * {itemsize}, w[2], w[3], w[15], w[16], w[17])
+def multiply(job: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64):
+    gemm(
+        job[TRANSPOSE_A], job[TRANSPOSE_B], job[M], job[N], job[K], alpha, a, job[LDA], b, job[LDB],
+        beta, c, job[LDC]
+    )
+    if job[BIAS] != 0 or job[RELU] != 0:
+        finish(c, job[LDC] * {itemsize}, job[M], job[N], job[BIAS], job[BIAS_STEP], job[RELU])
 '''
 
 
 @cache
-def code(number: str) -> AotModule:
+def code(dtype: str) -> AotModule:
     """Return the compiled functions `gemm` and `run` for float32 or float64."""
-    source = (_FORTRAN + _GEMM + RUN).format(T=number, itemsize=np.dtype(number).itemsize)
-    letter = _LETTERS[number]
-    outside = {
+    source = (_FORTRAN + _GEMM + RUN).format(T=dtype, itemsize=np.dtype(dtype).itemsize)
+    letter = _LETTERS[dtype]
+    external = {
         f"{routine}_routine": (f"magmath_{letter}{routine}", ("int64",) * count, "")
         for routine, count in _ROUTINES.items()
     }
     return AotModule(
-        source, ("gemm", "run"), constants={"NO": ord("N"), "YES": ord("T")}, outside=outside,
+        source, ("gemm", "run"), constants={**CONSTANTS, "NO": ord("N"), "YES": ord("T")},
+        external=external,
         prepare=lambda: _register(letter),
     )  # fmt: skip
 
@@ -175,7 +182,7 @@ def _register(letter: str) -> None:
         llvm.add_symbol(f"magmath_{letter}{routine}", address_of(f"{letter}{routine}"))
 
 
-def runner(number: str) -> Callable[[int], int]:
+def runner(dtype: str) -> Callable[[int], int]:
     """Return `run`, which computes the products of the RECORD at an address."""
-    run: Callable[[int], int] = code(number).function("run")
+    run: Callable[[int], int] = code(dtype).function("run")
     return run

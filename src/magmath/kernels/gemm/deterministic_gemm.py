@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
+from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.gemm.gemm import bind_gemm
-from magmath.kernels.gemm.gemm_candidates import sequence
 
 ALIGNMENT = 64  # bytes; torch aligns its allocations at least to this
 
@@ -68,9 +68,9 @@ def _contiguous_or_transposed(x: torch.Tensor) -> torch.Tensor:
     The strides of dimensions of extent 1 must also equal those of a new tensor of this shape.
     """
     if not x.is_contiguous() and x.mT.is_contiguous():
-        turned = x.mT
-        aligned = _contiguous_or_transposed(turned)
-        return x if aligned is turned else aligned.mT
+        transposed = x.mT
+        aligned = _contiguous_or_transposed(transposed)
+        return x if aligned is transposed else aligned.mT
     aligned = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     usable = x.stride() == aligned.stride() and x.data_ptr() % ALIGNMENT == 0
     return x if usable else aligned

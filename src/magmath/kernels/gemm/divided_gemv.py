@@ -10,16 +10,16 @@ of the rows gives partial sums, which are added in order.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple, final
 
 import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
-from magmath.codegen.background_build import compile_in_background
+from magmath.codegen.background_build import is_code_ready
 from magmath.core.type_aliases import Number
 from magmath.kernels.parallel_region import run_on_threads
-from magmath.kernels.scratch import shared_workspace
+from magmath.kernels.thread_workspace import thread_workspace
 
 MIN_BYTES: Final = 256 << 10
 """Bytes of a matrix from which threads are worth the time to start them."""
@@ -150,8 +150,8 @@ def total_{T}(record: int64):
 '''
 _SIZES: Final = {"float32": 4, "float64": 8}
 CODE: Final = AotModule(
-    "".join(_SOURCE.format(T=number, itemsize=size) for number, size in _SIZES.items()),
-    tuple(f"{name}_{number}" for name in ("rows", "columns", "total") for number in _SIZES),
+    "".join(_SOURCE.format(T=dtype, itemsize=size) for dtype, size in _SIZES.items()),
+    tuple(f"{name}_{dtype}" for name in ("rows", "columns", "total") for dtype in _SIZES),
     constants={name.upper(): i for i, name in enumerate(JOB)},
     arithmetic="fast",
 )
@@ -165,17 +165,32 @@ def code() -> AotModule:
 
 def is_ready() -> bool:
     """Return True if the code is on disk; otherwise start to compile it in the background."""
-    if CODE.is_cached():
-        return True
-    compile_in_background(__name__)
-    return False
+    return is_code_ready(__name__)
+
+
+@final
+class Matrix(NamedTuple):
+    """A row-major matrix in memory; `row_stride` is in elements."""
+
+    address: int
+    rows: int
+    columns: int
+    row_stride: int
+
+
+@final
+class Vector(NamedTuple):
+    """A vector in memory, and the distance of its elements in elements."""
+
+    address: int
+    step: int
 
 
 def bind(
-    number: str,
-    a: tuple[int, int, int, int],
+    dtype: str,
+    a: Matrix,
     x: int,
-    y: tuple[int, int],
+    y: Vector,
     *,
     transposed: bool,
     alpha: Number | Callable[[], Number],
@@ -183,23 +198,22 @@ def bind(
 ) -> Callable[[], None]:
     """Return a ready call of y = alpha · A·x + beta · y, or with Aᵀ if `transposed`.
 
-    number   "float32" or "float64"
-    a        address, rows, columns and distance of the rows in elements, of a row-major matrix
-    x        the address of a contiguous vector
-    y        address, and distance of the elements
+    `dtype` is "float32" or "float64"; `x` is the address of a contiguous vector.
     """
-    address, rows, columns, lda = a
-    itemsize = _SIZES[number]
-    parts = max(1, min(rows * columns * itemsize // PART_BYTES, MAX_PARTS, rows))
-    cut = transposed and columns >= parts * LONG_PART
-    pitch = -(-columns * itemsize // 64) * 64 // itemsize
+    itemsize = _SIZES[dtype]
+    parts = max(1, min(a.rows * a.columns * itemsize // PART_BYTES, MAX_PARTS, a.rows))
+    cut = transposed and a.columns >= parts * LONG_PART
+    pitch = -(-a.columns * itemsize // 64) * 64 // itemsize
     nbytes = (1 if cut else parts) * pitch * itemsize
-    job = np.array([address, lda, rows, columns, x, *y, parts, 0, 0, pitch, cut, 0, 0], np.int64)
+    job = np.array([
+        a.address, a.row_stride, a.rows, a.columns, x, y.address, y.step, parts, 0, 0, pitch, cut,
+        0, 0,
+    ], np.int64)  # fmt: skip
     numbers, record = job.view(np.float64), int(job.ctypes.data)
     at = {name: i for i, name in enumerate(JOB)}
     numbers[at["alpha"]], numbers[at["beta"]] = (1.0 if callable(alpha) else alpha), beta
-    share = CODE.address(f"{'columns' if transposed else 'rows'}_{number}")
-    total = CODE.function(f"total_{number}") if transposed else None
+    share = CODE.address(f"{'columns' if transposed else 'rows'}_{dtype}")
+    total = CODE.function(f"total_{dtype}") if transposed else None
     next_part, sums, scale = at["next_part"], at["sums"], at["alpha"]
 
     def run() -> None:
@@ -209,7 +223,7 @@ def bind(
         if total is None:
             run_on_threads(share, record, min(parts, torch.get_num_threads()))
             return
-        job[sums] = shared_workspace(nbytes).data_ptr()
+        job[sums] = thread_workspace(nbytes).data_ptr()
         run_on_threads(share, record, min(parts, torch.get_num_threads()))
         total(record)
 

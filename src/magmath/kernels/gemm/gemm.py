@@ -12,16 +12,17 @@ from functools import cache, partial
 
 import torch
 
+from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import Number, ReadyCall
 from magmath.kernels.dispatch.registry import Candidate
 from magmath.kernels.dispatch.tuner import Tuner, tuner_for, wait_for_device, wake_thread_pool
-from magmath.kernels.gemm.gemm_candidates import candidates_for, sequence
+from magmath.kernels.gemm.gemm_candidates import candidates_for
 from magmath.kernels.gemm.gemm_problem import (
     GemmProblem,
     check_product,
     dummy_operands,
+    kernel_problems,
     key,
-    reduced,
 )
 
 __all__ = ["bind_gemm", "tuner_for"]
@@ -59,32 +60,31 @@ def bind_gemm(
     check_product(product)
     if out.numel() == 0:
         return _nothing
-    return sequence(*[_bind(part, tuner) for part in reduced(product)])
+    return sequence(*[_bind(part, tuner) for part in kernel_problems(product)])
 
 
 def _bind(product: GemmProblem, tuner: Tuner) -> ReadyCall:
     """Bind the tuner's choice for a product of two or three dimensions."""
     if product.out.is_cuda and product.a.dtype in (torch.float16, torch.bfloat16):
         _accumulate_in_float32()
-    inner = partial(_bind, tuner=tuner)
+    bind_product = partial(_bind, tuner=tuner)
     offered = {c.name: c for c in candidates_for(product, tuner.workspace_limit)}
-    name = next(iter(offered))
+    chosen = next(iter(offered))
     if product.extents[2] > 0:
         operands = cache(partial(dummy_operands, product))
-
-        around = wake_thread_pool() if product.out.device.type == "cpu" else _nothing
+        wake = wake_thread_pool() if product.out.device.type == "cpu" else _nothing
 
         def trial(candidate: Candidate) -> ReadyCall:
-            return sequence(around, candidate.bind(operands(), inner))
+            return sequence(wake, candidate.bind(operands(), bind_product))
 
         wait = wait_for_device if product.out.is_cuda else None
         trials = {name: partial(trial, candidate) for name, candidate in offered.items()}
-        name = tuner.choose(key(product), trials, wait)
-    return offered[name].bind(product, inner)
+        chosen = tuner.choose(key(product), trials, wait)
+    return offered[chosen].bind(product, bind_product)
 
 
 def _nothing() -> None:
-    """Return the call for a product without elements."""
+    """Do nothing: the call of a product without elements."""
 
 
 @cache

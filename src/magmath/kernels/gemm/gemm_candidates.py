@@ -13,15 +13,17 @@ from functools import partial
 import numpy as np
 import torch
 
+from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import Number, ReadyCall
 from magmath.kernels.dispatch.registry import Candidate, candidates
-from magmath.kernels.gemm.gemm_problem import GemmProblem, leading
-from magmath.kernels.half_instructions import multiplies
+from magmath.kernels.dtype_names import dtype_name
+from magmath.kernels.gemm import limb_gemm
+from magmath.kernels.gemm.gemm_problem import BlasOrder, GemmProblem, blas_order
+from magmath.kernels.gemm.limb_gemm import to_integer
+from magmath.kernels.half_instructions import has_instructions
 
-_BLAS_MOST = 2**31 - 1
-LIMB_BITS = 16
-EXACT_SUMMANDS = 2 ** (53 - 2 * LIMB_BITS)
-"""The number of products of two limbs that a float64 sums exactly."""
+_BLAS_MAX = 2**31 - 1
+"""The largest 32-bit integer, which sizes and strides of BLAS must not exceed."""
 
 
 def candidates_for(product: GemmProblem, workspace_limit: int) -> list[Candidate]:
@@ -31,47 +33,9 @@ def candidates_for(product: GemmProblem, workspace_limit: int) -> list[Candidate
     remains.
     """
     offered = candidates("gemm", product.out.device.type, product.a.dtype)
-    able: list[Candidate] = [candidate for candidate in offered if candidate.can_bind(product)]
-    small = [candidate for candidate in able if candidate.workspace(product) <= workspace_limit]
-    return small or able[:1]
-
-
-def sequence(*calls: ReadyCall) -> ReadyCall:
-    """Return one call that executes these calls in order."""
-    if len(calls) == 1:
-        return calls[0]
-    if len(calls) == 2:
-        first, second = calls
-
-        def both() -> None:
-            first()
-            second()
-
-        return both
-
-    def each() -> None:
-        for call in calls:
-            call()
-
-    return each
-
-
-def _is_on_cpu(product: GemmProblem) -> bool:
-    return product.out.device.type == "cpu"
-
-
-def _is_whole(dtype: torch.dtype) -> bool:
-    return not (dtype.is_floating_point or dtype.is_complex)
-
-
-def _epilogue(product: GemmProblem, bias: bool = True) -> list[ReadyCall]:
-    """Return the calls that add the bias and apply the ReLU to out."""
-    out, calls = product.out, list[ReadyCall]()
-    if bias and product.bias is not None:
-        calls.append(partial(out.add_, product.bias))
-    if product.relu:
-        calls.append(out.relu_)
-    return calls
+    usable = [candidate for candidate in offered if candidate.can_bind(product)]
+    small = [candidate for candidate in usable if candidate.workspace(product) <= workspace_limit]
+    return small or usable[:1]
 
 
 # torch: MKL, oneDNN, cuBLAS -----------------------------------------------------------------------
@@ -80,36 +44,33 @@ def _epilogue(product: GemmProblem, bias: bool = True) -> list[ReadyCall]:
 def _can_bind_torch(product: GemmProblem) -> bool:
     if product.widens:
         return product.out.is_cuda and product.is_plain
-    return multiplies(product.a)
+    return has_instructions(product.a)
 
 
-def _bind_torch(product: GemmProblem, inner: object) -> ReadyCall:
+def _bind_torch(product: GemmProblem, bind_product: object) -> ReadyCall:
     out, a, b = product.out, product.a, product.b
     if product.is_plain:
         if product.bias is not None and out.ndim == 2 and not product.widens:
             call: ReadyCall = partial(torch.addmm, product.bias, a, b, out=out)
-            return sequence(call, *_epilogue(product, bias=False))
+            return sequence(call, *product.epilogue_calls(bias=False))
         multiply = torch.mm if out.ndim == 2 else torch.bmm
         wider = {"out_dtype": out.dtype} if product.widens else {}
-        return sequence(partial(multiply, a, b, out=out, **wider), *_epilogue(product))
-    return sequence(_torch_scaled(product), *_epilogue(product))
+        return sequence(partial(multiply, a, b, out=out, **wider), *product.epilogue_calls())
+    return sequence(_torch_scaled(product), *product.epilogue_calls())
 
 
 def _torch_scaled(product: GemmProblem) -> ReadyCall:
     """Return a call for out = alpha · a·b + beta · out, in place."""
     out, a, b, alpha = product.out, product.a, product.b, product.alpha
     add = out.addmm_ if out.ndim == 2 else out.baddbmm_
-    number = _whole if _is_whole(out.dtype) else _unchanged
-    beta = number(product.beta)
+    is_inexact = out.is_floating_point() or out.is_complex()
+    convert = _unchanged if is_inexact else to_integer
+    beta = convert(product.beta)
     if not callable(alpha):
-        return partial(add, a, b, alpha=number(alpha), beta=beta)
-    if number is _whole:
-        return lambda: add(a, b, alpha=_whole(alpha()), beta=beta)
-    return lambda: add(a, b, alpha=alpha(), beta=beta)
-
-
-def _whole(value: Number) -> int:
-    return int(value.real)
+        return partial(add, a, b, alpha=convert(alpha), beta=beta)
+    if is_inexact:
+        return lambda: add(a, b, alpha=alpha(), beta=beta)
+    return lambda: add(a, b, alpha=to_integer(alpha()), beta=beta)
 
 
 def _unchanged(value: Number) -> Number:
@@ -121,10 +82,10 @@ def _unchanged(value: Number) -> Number:
 
 def _can_bind_fused(product: GemmProblem) -> bool:
     fits = product.is_plain and product.bias is not None and product.relu and not product.widens
-    return fits and product.out.ndim == 2 and multiplies(product.a)
+    return fits and product.out.ndim == 2 and has_instructions(product.a)
 
 
-def _bind_fused(product: GemmProblem, inner: object) -> ReadyCall:
+def _bind_fused(product: GemmProblem, bind_product: object) -> ReadyCall:
     assert product.bias is not None
     return partial(
         torch._addmm_activation,
@@ -142,31 +103,32 @@ def _can_bind_numpy(product: GemmProblem) -> bool:
     return not any(x.is_conj() or x.is_neg() for x in operands)
 
 
-def _bind_numpy(product: GemmProblem, inner: object) -> ReadyCall:
+def _bind_numpy(product: GemmProblem, bind_product: object) -> ReadyCall:
     out, a, b = (x.numpy() for x in (product.out, product.a, product.b))
 
     @np.errstate(all="ignore")  # infinities and NaN are valid results
     def call() -> None:
         np.matmul(a, b, out=out)
 
-    return sequence(call, *_epilogue(product))
+    return sequence(call, *product.epilogue_calls())
 
 
 # SciPy's OpenBLAS by pointer, with a compiled epilogue --------------------------------------------
 
 
 def _can_bind_blas(product: GemmProblem) -> bool:
-    forms = [leading(x) for x in (product.out, product.a, product.b)]
-    if None in forms or max(*product.extents, *(form[1] for form in forms if form)) > _BLAS_MOST:
+    out, a, b = (blas_order(x) for x in (product.out, product.a, product.b))
+    if out is None or a is None or b is None:
         return False
-    turned = forms[0] is not None and forms[0][0]
-    return not (turned and product.bias is not None)
+    if max(*product.extents, out.row_stride, a.row_stride, b.row_stride) > _BLAS_MAX:
+        return False
+    return not (out.is_transposed and product.bias is not None)
 
 
-def _bind_blas(product: GemmProblem, inner: object) -> ReadyCall:
+def _bind_blas(product: GemmProblem, bind_product: object) -> ReadyCall:
     from magmath.kernels.gemm import blas
 
-    return _recorded(product, blas.runner(_number(product)))
+    return _recorded(product, blas.runner(dtype_name(product.dtype)))
 
 
 def _recorded(product: GemmProblem, run: Callable[[int], object]) -> ReadyCall:
@@ -192,9 +154,10 @@ def _recorded(product: GemmProblem, run: Callable[[int], object]) -> ReadyCall:
 def _blas_record(product: GemmProblem) -> dict[str, Number]:
     m, n, k = product.extents
     out, a, b, bias = product.out, product.a, product.b, product.bias
-    if _form(out)[0]:  # Cᵀ = Bᵀ·Aᵀ
+    if _known_order(out).is_transposed:  # Cᵀ = Bᵀ·Aᵀ
         out, a, b, m, n = out.mT, b.mT, a.mT, n, m
-    (transpose_a, lda), (transpose_b, ldb), (_, ldc) = _form(a), _form(b), _form(out)
+    (transpose_a, lda), (transpose_b, ldb) = _known_order(a), _known_order(b)
+    ldc = _known_order(out).row_stride
     steps = [x.stride(0) * x.itemsize if x.ndim == 3 else 0 for x in (a, b, out)]
     record = {
         "transpose_a": transpose_a, "transpose_b": transpose_b, "m": m, "n": n, "k": k,
@@ -208,10 +171,10 @@ def _blas_record(product: GemmProblem) -> dict[str, Number]:
     return record
 
 
-def _form(x: torch.Tensor) -> tuple[bool, int]:
-    form = leading(x)
-    assert form is not None
-    return form
+def _known_order(x: torch.Tensor) -> BlasOrder:
+    order = blas_order(x)
+    assert order is not None, "BLAS accepts the matrix"
+    return order
 
 
 # products of a matrix and a vector on all threads -------------------------------------------------
@@ -229,22 +192,26 @@ def _can_bind_divided(product: GemmProblem) -> bool:
     return product.out.ndim == 2 and large and contiguous and divided_gemv.is_ready()
 
 
-def _bind_divided(product: GemmProblem, inner: object) -> ReadyCall:
+def _bind_divided(product: GemmProblem, bind_product: object) -> ReadyCall:
     from magmath.kernels.gemm import divided_gemv
 
     if product.extents[1] == 1:
         matrix, vector, out = product.a, product.b, product.out
     else:
         matrix, vector, out = product.b.mT, product.a.mT, product.out.mT
-    transposed, pitch = _form(matrix)
-    rows = matrix.mT if transposed else matrix
+    order = _known_order(matrix)
+    rows, columns = matrix.shape[::-1] if order.is_transposed else matrix.shape
     call = divided_gemv.bind(
-        _number(product), (rows.data_ptr(), *rows.shape, pitch), vector.data_ptr(),
-        (out.data_ptr(), out.stride(0)), transposed=transposed, alpha=product.alpha,
+        dtype_name(product.dtype),
+        divided_gemv.Matrix(matrix.data_ptr(), rows, columns, order.row_stride),
+        vector.data_ptr(),
+        divided_gemv.Vector(out.data_ptr(), out.stride(0)),
+        transposed=order.is_transposed,
+        alpha=product.alpha,
         beta=product.beta,
-    )  # fmt: skip
+    )
     call.__dict__["memory"] = product  # the addresses hold no reference
-    return sequence(call, *_epilogue(product))
+    return sequence(call, *product.epilogue_calls())
 
 
 # magmath's own microkernel, on one thread ---------------------------------------------------------
@@ -258,27 +225,25 @@ def _can_bind_tiled(product: GemmProblem) -> bool:
     record = _blas_record(product)
     both = record["transpose_a"] and record["transpose_b"]
     written = not both and record.get("bias_step", 1) == 1
-    return written and packed_gemm.code(_number(product)).is_cached()
+    return written and packed_gemm.code(dtype_name(product.dtype)).is_cached()
 
 
-def _number(product: GemmProblem) -> str:
-    return "float32" if product.dtype == torch.float32 else "float64"
-
-
-def _bind_tiled(product: GemmProblem, inner: object) -> ReadyCall:
+def _bind_tiled(product: GemmProblem, bind_product: object) -> ReadyCall:
     from magmath.kernels.gemm import packed_gemm
 
-    return _recorded(product, packed_gemm.runner(_number(product)))
+    return _recorded(product, packed_gemm.runner(dtype_name(product.dtype)))
 
 
 # in float32, for half types and bool, with which the processor is slow
 
 
 def _can_bind_widened(product: GemmProblem) -> bool:
-    return _is_on_cpu(product) or product.dtype == torch.bool or product.widens
+    return product.out.is_cpu or product.dtype == torch.bool or product.widens
 
 
-def _bind_widened(product: GemmProblem, inner: Callable[[GemmProblem], ReadyCall]) -> ReadyCall:
+def _bind_widened(
+    product: GemmProblem, bind_product: Callable[[GemmProblem], ReadyCall]
+) -> ReadyCall:
     wide = replace(
         product,
         out=_float32_like(product.out), a=_float32_like(product.a), b=_float32_like(product.b),
@@ -290,7 +255,7 @@ def _bind_widened(product: GemmProblem, inner: Callable[[GemmProblem], ReadyCall
     if product.bias is not None and wide.bias is not None:
         pairs.append((wide.bias, product.bias))
     calls: list[ReadyCall] = [partial(to.copy_, source) for to, source in pairs if to is not source]
-    calls.append(inner(wide))
+    calls.append(bind_product(wide))
     if product.dtype == torch.bool:  # rounding never makes a positive sum of ones 0
         calls.append(partial(torch.ne, wide.out, 0, out=product.out))
     elif wide.out is not product.out:
@@ -307,77 +272,6 @@ def _widened_workspace(product: GemmProblem) -> int:
     return 4 * (product.out.numel() + product.a.numel() + product.b.numel())
 
 
-# exact integer products, from float64 products of 16-bit limbs ------------------------------------
-
-
-def _limbs_take(product: GemmProblem) -> bool:
-    return True
-
-
-def _limb_count(product: GemmProblem) -> int:
-    return max(1, 8 * product.out.itemsize // LIMB_BITS)
-
-
-def _bind_limbs(product: GemmProblem, inner: Callable[[GemmProblem], ReadyCall]) -> ReadyCall:
-    """Bind the sum of aᵢ·bⱼ·2¹⁶⁽ⁱ⁺ʲ⁾, where a = Σ aᵢ·2¹⁶ⁱ and b = Σ bⱼ·2¹⁶ʲ.
-
-    Every aᵢ·bⱼ is exact in float64 over at most 2²¹ summands. Products beyond the type's width are
-    omitted, because integers are exact modulo 2 to that width.
-    """
-    count, out = _limb_count(product), product.out
-    a_limbs, b_limbs = _limbs_like(product.a, count), _limbs_like(product.b, count)
-    part = torch.empty_like(out, dtype=torch.float64)
-    whole, total = (torch.empty_like(out, dtype=torch.int64) for _ in range(2))
-    calls: list[ReadyCall] = [
-        partial(_split, product.a, a_limbs, torch.empty_like(product.a)),
-        partial(_split, product.b, b_limbs, torch.empty_like(product.b)),
-        total.zero_,
-    ]
-    floating = replace(product, out=part, alpha=1.0, beta=0.0, bias=None, relu=False)
-    pairs = [(i, j) for i in range(count) for j in range(count - i)]
-    for low, high in pairs:
-        for start in range(0, max(product.extents[2], 1), EXACT_SUMMANDS):
-            columns = a_limbs[low][..., start : start + EXACT_SUMMANDS]
-            rows = b_limbs[high][..., start : start + EXACT_SUMMANDS, :]
-            calls.append(inner(replace(floating, a=columns, b=rows)))
-            calls.append(partial(_add_limb, total, whole, part, LIMB_BITS * (low + high)))
-    calls.append(partial(_store_whole, product, total))
-    return sequence(*calls, *_epilogue(product))
-
-
-def _limbs_like(x: torch.Tensor, count: int) -> list[torch.Tensor]:
-    return [torch.empty_like(x, dtype=torch.float64) for _ in range(count)]
-
-
-def _split(x: torch.Tensor, limbs: list[torch.Tensor], scratch: torch.Tensor) -> None:
-    """Store the limbs of x, the lowest first; the highest one contains the sign."""
-    for i, limb in enumerate(limbs):
-        torch.bitwise_right_shift(x, LIMB_BITS * i, out=scratch)
-        if i < len(limbs) - 1:
-            scratch.bitwise_and_(2**LIMB_BITS - 1)
-        limb.copy_(scratch)
-
-
-def _add_limb(total: torch.Tensor, whole: torch.Tensor, part: torch.Tensor, shift: int) -> None:
-    total.add_(whole.copy_(part).bitwise_left_shift_(shift))
-
-
-def _store_whole(product: GemmProblem, total: torch.Tensor) -> None:
-    alpha, beta = _whole(product.current_alpha()), _whole(product.beta)
-    if alpha != 1:
-        total.mul_(alpha)
-    if beta:
-        product.out.mul_(beta).add_(total.to(product.dtype))
-    else:
-        product.out.copy_(total)
-
-
-def _limbs_workspace(product: GemmProblem) -> int:
-    operands = product.a.numel() + product.b.numel()
-    width = 8 * _limb_count(product) + product.out.itemsize
-    return width * operands + 24 * product.out.numel()
-
-
 CANDIDATES: Mapping[str, Candidate] = {
     candidate.name: candidate
     for candidate in (
@@ -388,6 +282,6 @@ CANDIDATES: Mapping[str, Candidate] = {
         Candidate("divided", _can_bind_divided, _bind_divided),
         Candidate("tiled", _can_bind_tiled, _bind_tiled),
         Candidate("widened", _can_bind_widened, _bind_widened, _widened_workspace),
-        Candidate("limbs", _limbs_take, _bind_limbs, _limbs_workspace),
+        Candidate("limbs", limb_gemm.can_bind, limb_gemm.bind, limb_gemm.workspace),
     )
 }

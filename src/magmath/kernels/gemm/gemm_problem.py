@@ -1,6 +1,6 @@
 """The matrix product that candidates receive: two or three dimensions, types that kernels support.
 
-`reduced` converts a general product (any number of batch dimensions, broadcasting, unsigned
+`kernel_problems` converts a general product (any number of batch dimensions, broadcasting, unsigned
 integers) to that form without copying elements; `dummy_operands` creates operands of the same form
 for measurements, and `key` returns the form as the tuner's key.
 """
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import final
+from functools import partial
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
 
 from magmath.core.shapes import Shape
-from magmath.core.type_aliases import Number
+from magmath.core.type_aliases import Number, ReadyCall
 from magmath.errors import DTypeError, ShapeError
+from magmath.kernels.dtype_names import dtype_name
 
 TUNED_EXTENT = 2048
 """Length of a dimension up to which measurements have the size of the product."""
@@ -85,6 +87,15 @@ class GemmProblem:
         """Return the current value of alpha."""
         return self.alpha() if callable(self.alpha) else self.alpha
 
+    def epilogue_calls(self, bias: bool = True) -> list[ReadyCall]:
+        """Return the calls that add the bias and apply the ReLU to out."""
+        calls: list[ReadyCall] = []
+        if bias and self.bias is not None:
+            calls.append(partial(self.out.add_, self.bias))
+        if self.relu:
+            calls.append(self.out.relu_)
+        return calls
+
 
 def check_product(product: GemmProblem) -> None:
     """Raise ShapeError or DTypeError unless the operands fit."""
@@ -128,7 +139,7 @@ def _check_whole(product: GemmProblem) -> None:
         )
 
 
-def reduced(product: GemmProblem) -> list[GemmProblem]:
+def kernel_problems(product: GemmProblem) -> list[GemmProblem]:
     """Return the same product as one or several of two or three dimensions, on views."""
     product = _signed(product)
     a, b, out = product.a, product.b, product.out
@@ -138,14 +149,14 @@ def reduced(product: GemmProblem) -> list[GemmProblem]:
             return [rows]
     batch = out.shape[:-2]
     a, b = a.expand(*batch, *a.shape[-2:]), b.expand(*batch, *b.shape[-2:])
-    wide = replace(product, a=a, b=b)
+    broadcast = replace(product, a=a, b=b)
     if out.ndim <= 3:
-        return [wide]
+        return [broadcast]
     try:
         flat = [x.view(-1, *x.shape[-2:]) for x in (out, a, b)]
     except RuntimeError:  # the batch dimensions cannot be merged into one stride
-        parts = [replace(wide, out=out[i], a=a[i], b=b[i]) for i in range(batch[0])]
-        return [small for part in parts for small in reduced(part)]
+        parts = [replace(broadcast, out=out[i], a=a[i], b=b[i]) for i in range(batch[0])]
+        return [small for part in parts for small in kernel_problems(part)]
     return [replace(product, out=flat[0], a=flat[1], b=flat[2])]
 
 
@@ -178,16 +189,23 @@ def _flat_rows(product: GemmProblem) -> GemmProblem | None:
         return None
 
 
-def leading(x: torch.Tensor) -> tuple[bool, int] | None:
-    """Return the memory order of a matrix for BLAS: whether it is the transpose of a row-major
-    matrix, and the row stride of that matrix in elements. None if neither rows nor columns are
-    contiguous."""
+@final
+class BlasOrder(NamedTuple):
+    """The memory order of a matrix for BLAS: whether it is the transpose of a row-major matrix, and
+    the distance of the rows of that matrix in elements (LAPACK's leading dimension)."""
+
+    is_transposed: bool
+    row_stride: int
+
+
+def blas_order(x: torch.Tensor) -> BlasOrder | None:
+    """Return the memory order of a matrix; None if neither rows nor columns are contiguous."""
     rows, columns = x.shape[-2:]
     down, across = x.stride()[-2:]
     if (across == 1 or columns == 1) and (down >= columns or rows == 1):
-        return False, max(columns, 1) if rows == 1 else down
+        return BlasOrder(False, max(columns, 1) if rows == 1 else down)
     if (down == 1 or rows == 1) and (across >= rows or columns == 1):
-        return True, max(rows, 1) if columns == 1 else across
+        return BlasOrder(True, max(rows, 1) if columns == 1 else across)
     return None
 
 
@@ -196,7 +214,7 @@ def key(product: GemmProblem) -> str:
     m, n, k = _measured_extents(product)
     batch = f"{_measured_batch(product)}x" if product.out.ndim == 3 else ""
     orders = "".join(_ORDERS[_order(x)] for x in (product.a, product.b, product.out))
-    dtype = str(product.a.dtype).removeprefix("torch.")
+    dtype = dtype_name(product.a.dtype)
     words = ["gemm", f"{batch}{m}x{n}x{k}", dtype, orders, product.out.device.type]
     words += ["widening"] * product.widens
     words += ["Gram"] * product.is_gram
@@ -241,8 +259,8 @@ def _order(x: torch.Tensor) -> bool | None:
     if 1 in (rows, columns):
         step = x.stride(-1) if rows == 1 else x.stride(-2)
         return False if step == 1 or rows == columns else None
-    form = leading(x)
-    return None if form is None else form[0]
+    order = blas_order(x)
+    return None if order is None else order.is_transposed
 
 
 def _measured_extents(product: GemmProblem) -> tuple[int, int, int]:
@@ -286,13 +304,13 @@ def _like(x: torch.Tensor, rows: int, columns: int, batch: int) -> torch.Tensor:
     count = 1 if shared else batch
     match _order(x):
         case False:
-            made = _values(x, count * rows * columns).view(count, rows, columns)
+            stack = _values(x, count * rows * columns).view(count, rows, columns)
         case True:
-            made = _values(x, count * rows * columns).view(count, columns, rows).mT
+            stack = _values(x, count * rows * columns).view(count, columns, rows).mT
         case None:
-            made = _values(x, count * rows * columns * 4).view(count, 2 * rows, 2 * columns)
-            made = made[:, ::2, ::2]
-    return made.expand(batch, -1, -1) if x.ndim == 3 else made[0]
+            stack = _values(x, count * rows * columns * 4).view(count, 2 * rows, 2 * columns)
+            stack = stack[:, ::2, ::2]
+    return stack.expand(batch, -1, -1) if x.ndim == 3 else stack[0]
 
 
 def _values(x: torch.Tensor, count: int) -> torch.Tensor:

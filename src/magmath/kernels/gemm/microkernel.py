@@ -15,7 +15,7 @@ from typing import Any, Final, final
 
 from llvmlite import ir
 
-from magmath.codegen.vectors import REGISTERS, VECTOR_BYTES, WORD, Vectors
+from magmath.codegen.vectors import REGISTERS, VECTOR_BYTES, WORD, IrFunction, VectorFunction, words
 
 VECTORS = 3  # maximum width of a tile
 ROWS = 8 if REGISTERS == 32 else 4  # maximum height: its sums, a row of B and an element of A fit
@@ -23,11 +23,11 @@ UNROLL = 4  # summands per iteration
 AHEAD = 8  # rows of B between the prefetched row and the current one
 
 
-class RegisterBlock(Vectors, ABC):
+class RegisterBlock(VectorFunction, ABC):
     """A block of rows and of vectors of columns of a result, whose sums stay in registers."""
 
-    def __init__(self, number: str, name: str, rows: int, vectors: int) -> None:
-        super().__init__(number, f"{name}_{rows}_{vectors}")
+    def __init__(self, dtype: str, name: str, rows: int, vectors: int) -> None:
+        super().__init__(dtype, f"{name}_{rows}_{vectors}")
         self.rows, self.vectors = rows, vectors
 
     def row(self, address: Any, mask: Any) -> list[Any]:
@@ -53,17 +53,17 @@ class RegisterBlock(Vectors, ABC):
         negative results by 0 unless `relu` is 0."""
         at = self.builder
 
-        def moved() -> list[Any]:
+        def with_bias() -> list[Any]:
             row = self.row(bias, mask) * self.rows
             return [at.fadd(x, y) for x, y in zip(sums, row, strict=True)]
 
-        result = self.when(at.icmp_signed("!=", bias, self.word(0)), sums, moved)
+        biased = self.when(at.icmp_signed("!=", bias, self.word(0)), sums, with_bias)
 
-        def cut() -> list[Any]:  # keeps NaN, which is not below 0
-            below = [at.fcmp_ordered("<=", x, self.zero) for x in result]
-            return [at.select(low, self.zero, x) for low, x in zip(below, result, strict=True)]
+        def with_relu() -> list[Any]:  # keeps NaN, which is not below 0
+            below = [at.fcmp_ordered("<=", x, self.zero) for x in biased]
+            return [at.select(low, self.zero, x) for low, x in zip(below, biased, strict=True)]
 
-        return self.when(at.icmp_signed("!=", relu, self.word(0)), result, cut)
+        return self.when(at.icmp_signed("!=", relu, self.word(0)), biased, with_relu)
 
     def store_rows(self, sums: Sequence[Any], addresses: Sequence[Any], mask: Any) -> None:
         """Store the block; the mask applies to the last vector of each row."""
@@ -78,8 +78,8 @@ class RegisterBlock(Vectors, ABC):
 class _Tile(RegisterBlock):
     """The code for one size of tile."""
 
-    def __init__(self, number: str, rows: int, vectors: int, down: bool) -> None:
-        super().__init__(number, f"tile_{'down' if down else 'along'}", rows, vectors)
+    def __init__(self, dtype: str, rows: int, vectors: int, down: bool) -> None:
+        super().__init__(dtype, f"tile_{'down' if down else 'along'}", rows, vectors)
         self.down = down
 
     def write(
@@ -88,16 +88,16 @@ class _Tile(RegisterBlock):
     ) -> None:  # fmt: skip
         """Emit C = alpha · A·B + beta · C, then the epilogue."""
         at = self.builder
-        scale, mask = self.splat(alpha), self.first(last)
+        scale, mask = self.splat(alpha), self.first_lanes(last)
         addresses = [self.plus(c, at.mul(ldc, self.word(i))) for i in range(self.rows)]
         for address in addresses:
             self.fetch(address)
         sums = [at.fmul(x, scale) for x in self._products(k, a, lda, b, ldb)]
 
         def with_former() -> list[Any]:
-            held = [x for address in addresses for x in self.row(address, mask)]
-            keep = self.splat(beta)
-            return [self.fma(x, keep, y) for x, y in zip(held, sums, strict=True)]
+            former = [x for address in addresses for x in self.row(address, mask)]
+            factor = self.splat(beta)
+            return [self.fma(x, factor, y) for x, y in zip(former, sums, strict=True)]
 
         sums = self.when(
             at.fcmp_unordered("!=", beta, ir.Constant(self.element, 0.0)), sums, with_former
@@ -114,9 +114,9 @@ class _Tile(RegisterBlock):
         ahead = self.opaque(at.mul(ldb, self.word(AHEAD * self.itemsize)))
         state = [*starts, b, *[self.zero] * (self.rows * self.vectors)]
         for count, steps in self.unrolled(k, UNROLL):
-            with self.loop(count, state) as held:
-                self._add(held, lda, ldb, ahead, steps)
-            state = held
+            with self.loop(count, state) as current:
+                self._add(current, lda, ldb, ahead, steps)
+            state = current
         return state[len(starts) + 1 :]
 
     def _add(self, state: list[Any], lda: Any, ldb: Any, ahead: Any, steps: int) -> None:
@@ -141,38 +141,38 @@ class _Tile(RegisterBlock):
 
 
 @final
-class _Copy(Vectors):
+class _Copy(VectorFunction):
     """The code that copies rows of a number of vectors."""
 
-    def __init__(self, number: str, vectors: int) -> None:
-        super().__init__(number, f"copy_{vectors}")
+    def __init__(self, dtype: str, vectors: int) -> None:
+        super().__init__(dtype, f"copy_{vectors}")
         self.vectors = vectors
 
     def write(self, k: Any, source: Any, lds: Any, target: Any, ldt: Any, last: Any) -> None:
-        mask = self.first(last)
+        mask = self.first_lanes(last)
         with self.loop(k, [source, target]) as addresses:
             for v in range(self.vectors):
-                have, want = (self.plus(address, v * self.width) for address in addresses)
+                read, written = (self.plus(address, v * self.width) for address in addresses)
                 masked = mask if v == self.vectors - 1 else None
-                self.store(self.load(have, masked), want)
+                self.store(self.load(read, masked), written)
             addresses[:] = [self.plus(addresses[0], lds), self.plus(addresses[1], ldt)]
 
 
 @final
-class OneOf(Vectors):
+class OneOf(VectorFunction):
     """The code that calls one of several functions, selected by number at run time."""
 
-    def __init__(self, number: str, name: str, forms: Mapping[int, Vectors]) -> None:
-        super().__init__(number, f"any_{name}")
+    def __init__(self, dtype: str, name: str, forms: Mapping[int, VectorFunction]) -> None:
+        super().__init__(dtype, f"any_{name}")
         self.forms = forms
 
     def write(self, which: Any, *arguments: Any) -> None:
         builder = self.builder
         done = builder.append_basic_block("done")
         switch = builder.switch(which, done)
-        for number, code in self.forms.items():
+        for form, code in self.forms.items():
             block = builder.append_basic_block("form")
-            switch.add_case(ir.Constant(WORD, number), block)
+            switch.add_case(ir.Constant(WORD, form), block)
             builder.position_at_end(block)
             builder.call(code.function(builder.module, [x.type for x in arguments]), arguments)
             builder.branch(done)
@@ -180,7 +180,7 @@ class OneOf(Vectors):
 
 
 @final
-class _Transpose(Vectors):
+class _Transpose(VectorFunction):
     """The code that transposes a block in registers."""
 
     def write(
@@ -194,8 +194,9 @@ class _Transpose(Vectors):
         lines = self._lines(target, ldt, columns, lanes)
 
         def with_former() -> list[Any]:
-            held, keep = [self.load(address, mask) for address, mask in lines], self.splat(beta)
-            return [self.fma(x, keep, y) for x, y in zip(held, block, strict=True)]
+            former = [self.load(address, mask) for address, mask in lines]
+            factor = self.splat(beta)
+            return [self.fma(x, factor, y) for x, y in zip(former, block, strict=True)]
 
         zero = ir.Constant(self.element, 0.0)
         block = self.when(at.fcmp_unordered("!=", beta, zero), block, with_former)
@@ -204,22 +205,22 @@ class _Transpose(Vectors):
 
     def _lines(self, start: Any, pitch: Any, rows: Any, columns: Any) -> list[tuple[Any, Any]]:
         """Return the address and the mask of each row of a block."""
-        at, found = self.builder, []
+        at, lines = self.builder, []
         for i in range(self.width):
             inside = at.icmp_signed("<", self.word(i), rows)
-            mask = self.first(at.select(inside, columns, self.word(0)))
-            found.append((self.plus(start, at.mul(pitch, self.word(i))), mask))
-        return found
+            mask = self.first_lanes(at.select(inside, columns, self.word(0)))
+            lines.append((self.plus(start, at.mul(pitch, self.word(i))), mask))
+        return lines
 
 
-def _tiles(number: str) -> OneOf:
+def _tiles(dtype: str) -> OneOf:
     """Return the code for all sizes and forms of tiles."""
     return OneOf(
-        number,
+        dtype,
         "tile",
         {
             (down * (ROWS + 1) + rows) * (VECTORS + 1) + vectors: _Tile(
-                number, rows, vectors, bool(down)
+                dtype, rows, vectors, bool(down)
             )
             for down in (0, 1)
             for rows in range(1, ROWS + 1)
@@ -228,25 +229,21 @@ def _tiles(number: str) -> OneOf:
     )
 
 
-def _copies(number: str) -> OneOf:
-    return OneOf(number, "copy", {v: _Copy(number, v) for v in range(1, VECTORS + 1)})
+def _copies(dtype: str) -> OneOf:
+    return OneOf(dtype, "copy", {v: _Copy(dtype, v) for v in range(1, VECTORS + 1)})
 
 
-_I = "int64"
-
-INSIDE: Final = {
+IR_FUNCTIONS: Final = {
     name: functions
-    for number in ("float32", "float64")
+    for dtype in ("float32", "float64")
     for name, functions in {
-        f"tile_{number}": (
-            _tiles(number), (_I, _I, number, _I, _I, _I, _I, number, _I, _I, _I, _I, _I),
-        ),
-        f"copy_rows_{number}": (_copies(number), (_I,) * 7),
-        f"transpose_block_{number}": (
-            _Transpose(number, "transpose"), (_I, _I, _I, _I, number, _I, _I, _I),
+        f"tile_{dtype}": IrFunction(_tiles(dtype), (*words(2), dtype, *words(4), dtype, *words(5))),
+        f"copy_rows_{dtype}": IrFunction(_copies(dtype), words(7)),
+        f"transpose_block_{dtype}": IrFunction(
+            _Transpose(dtype, "transpose"), (*words(4), dtype, *words(3))
         ),
     }.items()
-}  # fmt: skip
+}
 """The functions that the outer loops call. Matrices are given by address and by row stride in
 elements.
 

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from magmath.codegen.aot_cache import AotModule
-from magmath.kernels.gemm.blas import RUN
+from magmath.kernels.gemm.blas import CONSTANTS, RUN
 
 _CONSTANTS: Final = {
     # Summands, and bytes of A, of one pass: the data that it reads repeatedly then stays in a
@@ -123,7 +123,7 @@ def gemm(
 
     C is (m, n), op(A) (m, k), op(B) (k, n). a, b, c, bias are addresses; lda, ldb, ldc are the
     distances between rows in elements. bias = 0 adds no row; with relu = 1 negative results become
-    0. With beta = 0 what C held is not read.
+    0. With beta = 0 the previous content of C is not read.
     """
     passes = max(1, quotient(k + DEPTH - 1, DEPTH))
     deepest = max(1, min(k, DEPTH)) * {itemsize}
@@ -154,25 +154,28 @@ def tile(
     """A tile of a product (`kernels/gemm/microkernel.py`), for the outer loops of other modules."""
     tile_{T}(form, k, alpha, a, lda, b, ldb, beta, c, ldc, last, bias, relu)
 
-def multiply(w: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64):
-    gemm(w[0], w[1], w[2], w[3], w[4], alpha, a, w[6], b, w[8], beta, c, w[10], w[15], w[17])
+def multiply(job: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64):
+    gemm(
+        job[TRANSPOSE_A], job[TRANSPOSE_B], job[M], job[N], job[K], alpha, a, job[LDA], b, job[LDB],
+        beta, c, job[LDC], job[BIAS], job[RELU]
+    )
 '''
 
 
 @cache
-def code(number: str) -> AotModule:
+def code(dtype: str) -> AotModule:
     """Return the compiled functions `gemm`, `run` and `tile` for float32 or float64."""
-    source = (_PIECES + _GEMM + RUN).format(T=number, itemsize=np.dtype(number).itemsize)
+    source = (_PIECES + _GEMM + RUN).format(T=dtype, itemsize=np.dtype(dtype).itemsize)
     return AotModule(
         source,
         ("gemm", "run", "tile"),
-        constants=_CONSTANTS,
-        inside=("magmath.kernels.gemm.microkernel",),
+        constants={**CONSTANTS, **_CONSTANTS},
+        ir_modules=("magmath.kernels.gemm.microkernel",),
     )
 
 
-def runner(number: str) -> Callable[[int], int]:
+def runner(dtype: str) -> Callable[[int], int]:
     """Return `run`, which computes the products of the `blas.RECORD` at an address; the bias must
     be contiguous."""
-    run: Callable[[int], int] = code(number).function("run")
+    run: Callable[[int], int] = code(dtype).function("run")
     return run

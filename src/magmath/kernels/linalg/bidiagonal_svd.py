@@ -105,10 +105,10 @@ class _Merge:
         return self._left(rows, columns) / self._lengths[columns]
 
     def _left(self, rows: slice, columns: NDArray[np.intp]) -> Reals:
-        found = self._ratios(rows, columns) * self.poles[rows, None]
+        vectors = self._ratios(rows, columns) * self.poles[rows, None]
         if rows.start == 0:
-            found[0] = -1.0
-        return found
+            vectors[0] = -1.0
+        return vectors
 
     def _ratios(self, rows: slice, columns: NDArray[np.intp]) -> Reals:
         """Return zₐ / (poleₐ² - root_b²) for each row a and column b.
@@ -144,7 +144,7 @@ class _Compact:
         self.levels = levels = int(np.log(n / (LEAF + 1)) / np.log(2.0)) + 1
         self.values = _apart_from_zero(d)
         self.u, self.vt = np.zeros((LEAF, n)), np.zeros((LEAF + 1, n))
-        self.k, self.given = np.zeros(n, np.int32), np.zeros(n, np.int32)
+        self.k, self.rotated = np.zeros(n, np.int32), np.zeros(n, np.int32)
         self.below, self.above = np.zeros((levels, n)), np.zeros((levels, 2, n))
         self.z, self.poles = np.zeros((levels, n)), np.zeros((levels, 2, n))
         self.columns, self.turns = np.zeros((levels, 2, n), np.int32), np.zeros((levels, 2, n))
@@ -155,7 +155,7 @@ class _Compact:
             "lasda", torch.empty(0, dtype=torch.float64), 1, LEAF, n, 0,
             *_tensors(self.values, np.append(e, 0.0), self.u), n,
             *_tensors(self.vt, self.k, self.below, self.above, self.z, self.poles),
-            *_tensors(self.given, self.columns), n,
+            *_tensors(self.rotated, self.columns), n,
             *_tensors(self.order, self.turns, self.c, self.s, work, integers),
         )  # fmt: skip
         if info:
@@ -164,10 +164,10 @@ class _Compact:
     def merge(self, level: int, position: int, start: int, size: int) -> _Merge:
         """Return the merge of these rows, the `position`-th of its level; the root is level 0."""
         j = 2 ** (level + 1) - 2 - position
-        k, given = int(self.k[j]), int(self.given[j])
+        k, rotated = int(self.k[j]), int(self.rotated[j])
         rows, inner = slice(start, start + size), slice(start, start + k)
-        pairs = self.columns[level, :, rows][:, :given].T - 1
-        turns = self.turns[level, :, rows][:, :given].T
+        pairs = self.columns[level, :, rows][:, :rotated].T - 1
+        turns = self.turns[level, :, rows][:, :rotated].T
         return _Merge(
             start=start,
             left=size // 2,
@@ -244,8 +244,8 @@ def _unit_columns(merge: _Merge, out: Tensor, own: NDArray[np.intp], left: bool)
         out[0, torch.from_numpy(positions)] = _single(merge, left)
         return
     for rows in _panels(k):
-        made = merge.factors(rows, own[positions], left=left)
-        out[rows, torch.from_numpy(positions)] = torch.from_numpy(made).to(out.dtype)
+        factors = merge.factors(rows, own[positions], left=left)
+        out[rows, torch.from_numpy(positions)] = torch.from_numpy(factors).to(out.dtype)
 
 
 def _combine(merge: _Merge, out: Tensor, x: Tensor, left: bool) -> None:
@@ -257,11 +257,12 @@ def _combine(merge: _Merge, out: Tensor, x: Tensor, left: bool) -> None:
         return
     every = np.arange(k)
     for rows in _panels(k):
-        made = torch.from_numpy(merge.factors(rows, every, left=left)).to(out.dtype)
-        torch.mm(made, x[:k], out=out[rows])
+        factors = torch.from_numpy(merge.factors(rows, every, left=left)).to(out.dtype)
+        torch.mm(factors, x[:k], out=out[rows])
 
 
 def _single(merge: _Merge, left: bool) -> float:
+    """Return the only element of the vectors of a merge with one root."""
     return -1.0 if left and merge.z[0] < 0 else 1.0
 
 

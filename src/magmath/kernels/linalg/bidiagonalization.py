@@ -14,9 +14,11 @@ the panels.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import numpy as np
 import torch
@@ -35,20 +37,20 @@ class Columns:
     """This worker's columns of a matrix.
 
     x        (own columns, rows), overwritten
-    mine     the numbers of these columns in the matrix, ascending, int64
+    numbers  the numbers of these columns in the matrix, ascending, int64
     count    the number of columns of the whole matrix
     comm     connects the workers
     scratch  memory for panels
     """
 
     x: Tensor
-    mine: Tensor
+    numbers: Tensor
     count: int
     comm: Communicator
     scratch: Scratch
 
     def __post_init__(self) -> None:
-        numbers = self.mine.tolist()
+        self._numbers = numbers = self.numbers.tolist()
         self._local_indices = {column: index for index, column in enumerate(numbers)}
         self._after = np.searchsorted(numbers, np.arange(self.count), "right").tolist()
 
@@ -60,6 +62,11 @@ class Columns:
     def local_index(self, column: int) -> int | None:
         """Return the index of a column among the own ones; None if it is not an own one."""
         return self._local_indices.get(column)
+
+    def within(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the number and the index of each own column in a range of numbers."""
+        first, last = bisect_left(self._numbers, start), bisect_left(self._numbers, stop)
+        yield from zip(self._numbers[first:last], range(first, last), strict=True)
 
     def zeros(self, *shape: int) -> Tensor:
         """Return a small tensor of zeros with the matrix's type and device."""
@@ -103,16 +110,16 @@ class _Panel:
 
     @classmethod
     def of(cls, columns: Columns) -> _Panel:
-        held, rows = columns.x.shape
+        own, rows = columns.x.shape
         return cls(
-            columns.panel(2 * REDUCTION_PANEL, rows), columns.panel(held, 2 * REDUCTION_PANEL)
+            columns.panel(2 * REDUCTION_PANEL, rows), columns.panel(own, 2 * REDUCTION_PANEL)
         )
 
     def times(self, x: Tensor, first: int, row: int, used: int, v: Tensor) -> Tensor:
         """Return conj(x[first:, row:])·v for the updated x: the products of own columns with v."""
         v = v.conj().resolve_conj()
-        made = (x[first:, row:] @ v).conj()
-        return made - self.own[first:, :used] @ (self.whole[:used, row:] @ v).conj()
+        products = (x[first:, row:] @ v).conj()
+        return products - self.own[first:, :used] @ (self.whole[:used, row:] @ v).conj()
 
     def column(self, x: Tensor, local: int, row: int, used: int) -> Tensor:
         """Return the updated x[local, row:]."""
@@ -125,25 +132,43 @@ class _Panel:
         self.own.zero_()
 
 
-def bidiagonalize(
-    columns: Columns,
-) -> tuple[list[float], list[float], list[complex], list[complex]]:
-    """Reduce a matrix with at least as many rows as columns to C = H₀H₁…·B·(G₀G₁…)ᴴ. Collective.
+@final
+class Bidiagonalization(NamedTuple):
+    """The reduction of a matrix C = H₀H₁…·B·(G₀G₁…)ᴴ: the diagonal and the superdiagonal of B, both
+    real, and the τ of the reflections H and G."""
 
-    Returns the diagonal and the superdiagonal of B, both real, and the τ of the reflections H and
-    G. Their vectors are stored in x: those of H in columns from the diagonal on, those of G in rows
-    after it.
+    diagonal: list[float]
+    superdiagonal: list[float]
+    left_taus: list[complex]
+    right_taus: list[complex]
+
+
+@final
+class Tridiagonalization(NamedTuple):
+    """The reduction of a Hermitian matrix A = H₀H₁…·T·(H₀H₁…)ᴴ: the diagonal and the subdiagonal of
+    T, both real, and the τ of the reflections."""
+
+    diagonal: list[float]
+    subdiagonal: list[float]
+    taus: list[complex]
+
+
+def bidiagonalize(columns: Columns) -> Bidiagonalization:
+    """Reduce a matrix with at least as many rows as columns to bidiagonal form. Collective.
+
+    The vectors of the reflections are stored in x: those of H in columns from the diagonal on,
+    those of G in rows after it.
     """
     x, n = columns.x, columns.count
     rows = x.shape[1]
-    diagonal, above, taus_h, taus_g = [], [], [], []
+    result = Bidiagonalization([], [], [], [])
     panel = _Panel.of(columns)
     current = _fetched(columns, 0)
     for j in range(n):
         i = 2 * (j % REDUCTION_PANEL)
         u, tau, value = reflection(current)
-        diagonal.append(value)
-        taus_h.append(tau)
+        result.diagonal.append(value)
+        result.left_taus.append(tau)
         panel.whole[i, j:] = u
         if (local := columns.local_index(j)) is not None:
             x[local, j:] = u
@@ -151,14 +176,10 @@ def bidiagonalize(
         if j + 1 == n:
             break
         panel.own[first:, i] = tau * panel.times(x, first, j, i, u)
-        row = x[first:, j] - panel.own[first:, : i + 1].conj() @ panel.whole[: i + 1, j]
-        whole = columns.zeros(n - j - 1)
-        whole[columns.mine[first:] - j - 1] = row.conj()
-        columns.total(whole)
-        v, tau, value = reflection(whole)
-        above.append(value)
-        taus_g.append(tau)
-        v_own = v[columns.mine[first:] - j - 1]
+        v, tau, value = reflection(_fetched_row(columns, panel, j, i + 1))
+        result.superdiagonal.append(value)
+        result.right_taus.append(tau)
+        v_own = v[columns.numbers[first:] - j - 1]
         pair = columns.zeros(2, rows - j - 1)
         weights = panel.own[first:, : i + 1].conj().T @ v_own
         pair[0] = v_own @ x[first:, j + 1 :] - weights @ panel.whole[: i + 1, j + 1 :]
@@ -172,32 +193,31 @@ def bidiagonalize(
         current = pair[1] - pair[0]
         if (j + 1) % REDUCTION_PANEL == 0:
             panel.apply(x, first, j + 1, i + 2)
-    return diagonal, above, taus_h, taus_g
+    return result
 
 
-def tridiagonalize(columns: Columns) -> tuple[list[float], list[float], list[complex]]:
-    """Reduce a Hermitian matrix to A = H₀H₁…·T·(H₀H₁…)ᴴ. Collective.
+def tridiagonalize(columns: Columns) -> Tridiagonalization:
+    """Reduce a Hermitian matrix to tridiagonal form. Collective.
 
-    Returns the diagonal and the subdiagonal of T, both real, and the τ of the reflections. Their
-    vectors are stored in x, each in its column below the diagonal.
+    The vectors of the reflections are stored in x, each in its column below the diagonal.
     """
     x, n = columns.x, columns.count
-    diagonal, below, taus = [], [], []
+    result = Tridiagonalization([], [], [])
     panel = _Panel.of(columns)
     current = _fetched(columns, 0)
     for j in range(n):
         i = 2 * (j % REDUCTION_PANEL)
-        diagonal.append(float(current[0].real))
+        result.diagonal.append(float(current[0].real))
         if j + 1 == n:
             break
         v, tau, value = reflection(current[1:])
-        below.append(value)
-        taus.append(tau)
+        result.subdiagonal.append(value)
+        result.taus.append(tau)
         if (local := columns.local_index(j)) is not None:
             x[local, j + 1 :] = v
         first = columns.after(j)
         pair = columns.zeros(2, n - j - 1)
-        own = columns.mine[first:] - j - 1
+        own = columns.numbers[first:] - j - 1
         pair[0, own] = tau * panel.times(x, first, j + 1, i, v)
         if (local := columns.local_index(j + 1)) is not None:
             pair[1] = panel.column(x, local, j + 1, i)
@@ -209,37 +229,48 @@ def tridiagonalize(columns: Columns) -> tuple[list[float], list[float], list[com
         current = pair[1] - w[0].conj() * v - w
         if (j + 1) % REDUCTION_PANEL == 0:
             panel.apply(x, first, j + 1, i + 2)
-    return diagonal, below, taus
+    return result
+
+
+def _fetched_row(columns: Columns, panel: _Panel, row: int, used: int) -> Tensor:
+    """Return the conjugate of a row of the updated matrix, right of the diagonal, on all workers.
+    Collective."""
+    first = columns.after(row)
+    updated = columns.x[first:, row]
+    updated = updated - panel.own[first:, :used].conj() @ panel.whole[:used, row]
+    whole = columns.zeros(columns.count - row - 1)
+    whole[columns.numbers[first:] - row - 1] = updated.conj()
+    columns.total(whole)
+    return whole
 
 
 def _fetched(columns: Columns, column: int) -> Tensor:
     """Return a column, on all workers. Collective."""
-    found = columns.zeros(columns.x.shape[1] if columns.count else 0)
+    fetched = columns.zeros(columns.x.shape[1] if columns.count else 0)
     if (local := columns.local_index(column)) is not None:
-        found.copy_(columns.x[local])
-    columns.total(found)
-    return found
+        fetched.copy_(columns.x[local])
+    columns.total(fetched)
+    return fetched
 
 
 def complete(columns: Columns) -> None:
     """Replace rows of a Hermitian matrix, of which only the elements up to the diagonal are valid,
     by the complete columns with the same numbers. Collective."""
-    x, mine = columns.x, columns.mine
+    x, numbers = columns.x, columns.numbers
     if x.is_complex():
         torch.conj_physical_(x)
-        held = torch.arange(len(mine), device=x.device)
-        torch.view_as_real(x)[held, mine, 1] = 0  # a real diagonal, as in LAPACK
+        local_indices = torch.arange(len(numbers), device=x.device)
+        torch.view_as_real(x)[local_indices, numbers, 1] = 0  # a real diagonal, as in LAPACK
     for start, stop in _blocks(columns.count):
         with columns.scratch.returning():
             rows = columns.panel(stop - start, stop)
-            for j in range(start, stop):
-                if (local := columns.local_index(j)) is not None:
-                    rows[j - start, :j] = x[local, :j]
+            for j, local in columns.within(start, stop):
+                rows[j - start, :j] = x[local, :j]
             columns.total(rows)
             before = columns.after(stop - 1)
-            right = torch.arange(start, stop, device=x.device) > mine[:before, None]
+            right = torch.arange(start, stop, device=x.device) > numbers[:before, None]
             part = x[:before, start:stop]
-            part.copy_(torch.where(right, rows[:, mine[:before]].mH, part))
+            part.copy_(torch.where(right, rows[:, numbers[:before]].mH, part))
 
 
 def _blocks(count: int) -> list[tuple[int, int]]:
@@ -254,9 +285,8 @@ def reflect_by_columns(columns: Columns, taus: list[complex], below: int, out: T
     for start, stop in _blocks(len(taus)):
         with columns.scratch.returning():
             vectors = columns.panel(stop - start, rows - start - below)
-            for j in range(start, stop):
-                if (local := columns.local_index(j)) is not None:
-                    vectors[j - start, j - start :] = columns.x[local, j + below :]
+            for j, local in columns.within(start, stop):
+                vectors[j - start, j - start :] = columns.x[local, j + below :]
             columns.total(vectors)
             _reflect(columns.scratch, vectors, taus[start:stop], out[start + below :])
 
@@ -269,7 +299,7 @@ def reflect_by_rows(columns: Columns, taus: list[complex], out: Tensor) -> None:
             vectors = columns.panel(stop - start, columns.count - start - 1)
             for j in range(start, stop):
                 first = columns.after(j)
-                vectors[j - start, columns.mine[first:] - start - 1] = columns.x[first:, j]
+                vectors[j - start, columns.numbers[first:] - start - 1] = columns.x[first:, j]
             columns.total(vectors)
             _reflect(columns.scratch, vectors, taus[start:stop], out[start + 1 :])
 

@@ -23,7 +23,7 @@ from magmath.core.block_cyclic import BlockCyclicRows, round_to_cache_lines
 from magmath.kernels import fortran
 from magmath.kernels.dispatch.tuner import tuner_for
 from magmath.kernels.fortran import invoke
-from magmath.kernels.linalg.lapack import not_a_number, not_definite
+from magmath.kernels.linalg.lapack import not_definite_error, not_finite_error
 from magmath.kernels.linalg.lapack_candidates import CHOLESKY, DIVIDE, LU, NOT_A_NUMBER, add_product
 
 if TYPE_CHECKING:
@@ -61,12 +61,14 @@ def cholesky(
         view(ring.make(panel, nbytes), out, *shape(panel)).copy_(rows[:, :stop])
         ring.publish(panel, nbytes, info + start if info > 0 else info)
 
-    def use(panel: int, made: Tensor, status: int, mine: slice) -> None:
+    def use(panel: int, memory: Tensor, status: int, own: slice) -> None:
         start, stop = shares.bounds(panel)
+        if status == NOT_A_NUMBER:
+            raise not_finite_error("cholesky")
         if status:
-            raise not_definite(status) if status != NOT_A_NUMBER else not_a_number("cholesky")
-        rows, below = view(made, out, *shape(panel)), out[mine, start:stop]
-        subtract(below, out[mine, :start], rows[:, :start].mH)
+            raise not_definite_error(status)
+        rows, below = view(memory, out, *shape(panel)), out[own, start:stop]
+        subtract(below, out[own, :start], rows[:, :start].mH)
         _divide(below, rows[:, start:])
 
     for_each_panel(shares, ring, shares.count, lambda panel: _nbytes(out, *shape(panel)), make, use)
@@ -93,26 +95,27 @@ def lu(
     def nbytes(panel: int) -> int:
         return round_to_cache_lines(4 * shares.rows) + _nbytes(out, *shape(panel))
 
-    def parts(made: Tensor, panel: int) -> tuple[Tensor, Tensor]:
+    def parts(memory: Tensor, panel: int) -> tuple[Tensor, Tensor]:
         """Return the pivots of a panel, relative to its first column, and its rows."""
         rows, width = shape(panel)
-        found = made[: 4 * min(rows, width)].view(torch.int32)
-        return found, view(made[round_to_cache_lines(4 * shares.rows) :], out, rows, width)
+        panel_pivots = memory[: 4 * min(rows, width)].view(torch.int32)
+        first = round_to_cache_lines(4 * shares.rows)
+        return panel_pivots, view(memory[first:], out, rows, width)
 
     def make(panel: int) -> None:
         rows, (start, _) = factors[shares.local_rows(panel)], shares.bounds(panel)
-        found = _lu(rows[:, start:])
-        to_pivots, to_rows = parts(ring.make(panel, nbytes(panel)), panel)
-        to_pivots.copy_(found)
-        to_rows.copy_(rows[:, start:])
+        own_pivots = _lu(rows[:, start:])
+        panel_pivots, panel_rows = parts(ring.make(panel, nbytes(panel)), panel)
+        panel_pivots.copy_(own_pivots)
+        panel_rows.copy_(rows[:, start:])
         ring.publish(panel, nbytes(panel))
 
-    def use(panel: int, made: Tensor, status: int, mine: slice) -> None:
+    def use(panel: int, memory: Tensor, status: int, own: slice) -> None:
         start, _ = shares.bounds(panel)
-        found, rows = parts(made, panel)
-        stop = start + len(found)
-        pivots[start:stop].copy_(found).add_(start)
-        below = factors[mine]
+        panel_pivots, rows = parts(memory, panel)
+        stop = start + len(panel_pivots)
+        pivots[start:stop].copy_(panel_pivots).add_(start)
+        below = factors[own]
         exchange(below, pivots, start, stop)
         _divide_unit(below[:, start:stop], rows[: stop - start])
         subtract(below[:, stop:], below[:, start:stop], rows[: stop - start, stop - start :])
@@ -145,14 +148,14 @@ def for_each_panel(
     if steps and shares.is_own(0):
         make(0)
     for panel in range(steps):
-        made, status = ring.read(panel, shares.owner(panel), nbytes(panel))
+        memory, status = ring.read(panel, shares.owner(panel), nbytes(panel))
         rest = shares.after(panel)
         if panel + 1 < steps and shares.is_own(panel + 1):
             following = shares.local_rows(panel + 1)
-            use(panel, made, status, following)
+            use(panel, memory, status, following)
             make(panel + 1)
             rest = slice(following.stop, None)
-        use(panel, made, status, rest)
+        use(panel, memory, status, rest)
         ring.release(panel)
 
 
@@ -177,13 +180,13 @@ def _cholesky(block: Tensor) -> int:
     """Overwrite a matrix with its Cholesky factor; return the order of a minor that is not
     positive, `NOT_A_NUMBER`, or 0."""
     if fortran.is_supported(block):
-        info = int(CHOLESKY(measured(), block))
+        order = int(CHOLESKY(measured(), block))
         block.tril_()
-        return info
-    factor, found = torch.linalg.cholesky_ex(block)
+        return order
+    factor, info = torch.linalg.cholesky_ex(block)
     block.copy_(factor).tril_()
-    if int(found):
-        return int(found)
+    if int(info):
+        return int(info)
     return NOT_A_NUMBER if bool(torch.isnan(block.diagonal()).any()) else 0
 
 

@@ -40,18 +40,19 @@ def singular(columns: Columns, first: int, left: Tensor | None, right: Tensor | 
     """
     scale = _scaled("svd", columns)
     with columns.scratch.returning():
-        d, e, taus_h, taus_g = bidiagonalize(columns)
-    small, n = Bidiagonal(np.array(d), np.array(e)), columns.count
+        reduced = bidiagonalize(columns)
+    small = Bidiagonal(np.array(reduced.diagonal), np.array(reduced.superdiagonal))
+    n = columns.count
     if left is not None:
         _vectors(columns, small, left[:n], first, left=True)
         width = left.shape[1]
         beyond = torch.arange(min(max(n - first, 0), width), width, device=left.device)
         left[n:] = 0
         left[beyond + first, beyond] = 1
-        reflect_by_columns(columns, taus_h, 0, left)
+        reflect_by_columns(columns, reduced.left_taus, 0, left)
     if right is not None:
         _vectors(columns, small, right, first, left=False)
-        reflect_by_rows(columns, taus_g, right)
+        reflect_by_rows(columns, reduced.right_taus, right)
     return small.values * scale
 
 
@@ -67,13 +68,13 @@ def eigen(columns: Columns, first: int, out: Tensor | None) -> Reals:
     complete(columns)
     scale = _scaled("eigh", columns)
     with columns.scratch.returning():
-        d, e, taus = tridiagonalize(columns)
-    diagonal, below = np.array(d), np.array(e)
+        reduced = tridiagonalize(columns)
+    diagonal, below = np.array(reduced.diagonal), np.array(reduced.subdiagonal)
     shift = 2 * _radius(diagonal, below) or 1.0
     small = Bidiagonal(*_cholesky(diagonal + shift, below), ascending=True)
     if out is not None:
         _vectors(columns, small, out, first, left=False)
-        reflect_by_columns(columns, taus, 1, out)
+        reflect_by_columns(columns, reduced.taus, 1, out)
     return (np.square(small.values) - shift) * scale
 
 
@@ -106,14 +107,14 @@ def _radius(diagonal: Reals, below: Reals) -> float:
 def _cholesky(diagonal: Reals, below: Reals) -> tuple[Reals, Reals]:
     """Return the diagonal and superdiagonal of the bidiagonal B such that BᵀB is the given
     tridiagonal positive definite matrix."""
-    found, above = diagonal.copy(), below.copy()
-    for i in range(len(found)):
+    factor, above = diagonal.copy(), below.copy()
+    for i in range(len(factor)):
         if i:
-            found[i] -= above[i - 1] ** 2
-        found[i] = math.sqrt(found[i])
+            factor[i] -= above[i - 1] ** 2
+        factor[i] = math.sqrt(factor[i])
         if i < len(above):
-            above[i] /= found[i]
-    return found, above
+            above[i] /= factor[i]
+    return factor, above
 
 
 def _vectors(columns: Columns, small: Bidiagonal, out: Tensor, first: int, *, left: bool) -> None:
@@ -126,11 +127,11 @@ def _vectors(columns: Columns, small: Bidiagonal, out: Tensor, first: int, *, le
     for start in range(0, within, VECTOR_CHUNK):
         stop = min(start + VECTOR_CHUNK, within)
         with columns.scratch.returning():
-            made, spare = [
+            vectors, spare = [
                 columns.scratch.take(kind, n, stop - start)
                 if on_cpu
                 else torch.empty(n, stop - start, dtype=kind)
                 for _ in range(2)
             ]
-            small.vectors(made, spare, first + start, left=left)
-            out[:, start:stop] = made
+            small.vectors(vectors, spare, first + start, left=left)
+            out[:, start:stop] = vectors

@@ -20,6 +20,7 @@ from magmath.core.block_cyclic import BlockCyclicRows, round_to_cache_lines
 from magmath.kernels import fortran
 from magmath.kernels.fortran import call
 from magmath.kernels.linalg.blocked_factorization import for_each_panel, subtract, view
+from magmath.kernels.linalg.diagonal_signs import diagonal_signs
 
 if TYPE_CHECKING:
     from magmath.comm.panel_broadcast import PanelBroadcast
@@ -72,11 +73,10 @@ class _Panel:
         k, n = len(self.signs), columns.shape[1]
         if not n or not k:
             return
-        both = view(scratch, columns, 2, k, n)
-        along, turned = both[0], both[1]
-        torch.mm(self.v.conj(), columns, out=along)
-        torch.mm(self.factor.mH if adjoint else self.factor, along, out=turned)
-        subtract(columns, self.v.mT, turned)
+        projections, weights = view(scratch, columns, 2, k, n)
+        torch.mm(self.v.conj(), columns, out=projections)
+        torch.mm(self.factor.mH if adjoint else self.factor, projections, out=weights)
+        subtract(columns, self.v.mT, weights)
 
 
 @final
@@ -112,7 +112,7 @@ class Reflections:
         for_each_panel(self.shares, self.ring, self.steps, self._nbytes, self._make, self._use)
         for panel in self.shares.mine():
             if panel >= self.steps:
-                self._begin(panel)
+                self._set_identity(panel)
         self._offer(self.steps)
         for number in range(self.steps, 2 * self.steps):
             self._form(number)
@@ -125,7 +125,8 @@ class Reflections:
     def _nbytes(self, panel: int) -> int:
         return _Panel.nbytes(*self._shape(panel), self.q.itemsize)
 
-    def _room(self, number: int, panel: int) -> _Panel:
+    def _in_ring(self, number: int, panel: int) -> _Panel:
+        """Return memory of the ring for a panel, as its `number`-th content."""
         memory = self.ring.make(number, self._nbytes(panel))
         return _Panel.within(memory, self.q, *self._shape(panel))
 
@@ -139,45 +140,46 @@ class Reflections:
 
     def _make(self, panel: int) -> None:
         (start, _), place = self.shares.bounds(panel), self._place(panel)
-        made = self._room(panel, panel)
-        made.rows.copy_(place.mT)
-        k, w = len(made.signs), len(made.rows)
-        _factorize(made.rows, made.factor)
-        high = made.rows[:, :k].mT.triu()  # a copy: R
-        made.signs.copy_(_signs(high.diagonal()))
+        reflections = self._in_ring(panel, panel)
+        reflections.rows.copy_(place.mT)
+        k, w = len(reflections.signs), len(reflections.rows)
+        _factorize(reflections.rows, reflections.factor)
+        triangle = reflections.rows[:, :k].mT.triu()  # a copy: R
+        reflections.signs.copy_(diagonal_signs(triangle))
         first = self.shares.local_rows(panel).start
-        self.r[start : start + k, first : first + w] = high * made.signs.conj()[:, None]
-        square = made.v[:, :k]
+        self.r[start : start + k, first : first + w] = triangle * reflections.signs.conj()[:, None]
+        square = reflections.v[:, :k]
         square.triu_(1)
-        place[:, :k] = made.v.mT
-        place[:k, :k] += made.factor
+        place[:, :k] = reflections.v.mT
+        place[:k, :k] += reflections.factor
         square.diagonal().fill_(1)
         self.ring.publish(panel, self._nbytes(panel))
 
-    def _use(self, panel: int, memory: Tensor, status: int, mine: slice) -> None:
+    def _use(self, panel: int, memory: Tensor, status: int, own: slice) -> None:
         start, _ = self.shares.bounds(panel)
-        made = _Panel.within(memory, self.q, *self._shape(panel))
-        k = len(made.signs)
-        self.signs[start : start + k] = made.signs
-        own = self.a.shape[1]
-        columns = slice(mine.start, own if mine.stop is None else min(mine.stop, own))
+        reflections = _Panel.within(memory, self.q, *self._shape(panel))
+        k = len(reflections.signs)
+        self.signs[start : start + k] = reflections.signs
+        count = self.a.shape[1]
+        columns = slice(own.start, count if own.stop is None else min(own.stop, count))
         changed = self.q[start:, columns]
-        made.apply(changed, self.scratch, adjoint=True)
-        self.r[start : start + k, columns] = changed[:k] * made.signs.conj()[:, None]
+        reflections.apply(changed, self.scratch, adjoint=True)
+        self.r[start : start + k, columns] = changed[:k] * reflections.signs.conj()[:, None]
 
     # backward sweep: the reflections become Q
 
     def _form(self, number: int) -> None:
+        """Apply the `number`-th content of the ring to the panels of Q from its own on."""
         panel = 2 * self.steps - 1 - number
         start, _ = self.shares.bounds(panel)
         memory, _ = self.ring.read(number, self.shares.owner(panel), self._nbytes(panel))
         self._offer(number + 1)
-        mine = self.shares.after(panel)
+        own = self.shares.after(panel)
         if self.shares.is_own(panel):
-            self._begin(panel)
-            mine = slice(self.shares.local_rows(panel).start, None)
-        made = _Panel.within(memory, self.q, *self._shape(panel))
-        made.apply(self.q[start:, mine], self.scratch, adjoint=False)
+            self._set_identity(panel)
+            own = slice(self.shares.local_rows(panel).start, None)
+        reflections = _Panel.within(memory, self.q, *self._shape(panel))
+        reflections.apply(self.q[start:, own], self.scratch, adjoint=False)
         self.ring.release(number)
 
     def _offer(self, number: int) -> None:
@@ -185,27 +187,27 @@ class Reflections:
         panel = 2 * self.steps - 1 - number
         if panel < 0 or not self.shares.is_own(panel):
             return
-        made, place = self._room(number, panel), self._place(panel)
-        k = len(made.signs)
-        made.v.copy_(place[:, :k].mT)
-        made.factor.copy_(place[:k, :k].triu())
-        square = made.v[:, :k]
+        reflections, place = self._in_ring(number, panel), self._place(panel)
+        k = len(reflections.signs)
+        reflections.v.copy_(place[:, :k].mT)
+        reflections.factor.copy_(place[:k, :k].triu())
+        square = reflections.v[:, :k]
         square.triu_(1)
         square.diagonal().fill_(1)
         self.ring.publish(number, self._nbytes(panel))
 
-    def _begin(self, panel: int) -> None:
+    def _set_identity(self, panel: int) -> None:
         """Set a panel of Q to the identity with the signs of R's diagonal, and to zero beyond
         Q."""
         rows, (start, stop) = self.shares.local_rows(panel), self.shares.bounds(panel)
         self.q[:, rows] = 0
         stop = min(stop, len(self.r))
         if start < stop:
-            along = self.q[start:stop, rows].diagonal()
-            along.fill_(1)
+            diagonal = self.q[start:stop, rows].diagonal()
+            diagonal.fill_(1)
             signed = min(stop, self.min_extent) - start
             if signed > 0:
-                along[:signed] = self.signs[start : start + signed]
+                diagonal[:signed] = self.signs[start : start + signed]
 
 
 # on one worker ------------------------------------------------------------------------------------
@@ -215,9 +217,9 @@ def _factorize(rows: Tensor, factor: Tensor) -> None:
     """Overwrite a panel, whose columns are `rows`, (w, m), with R and V; store T in `factor`."""
     (w, m), k = rows.shape, len(factor)
     if fortran.is_supported(rows):
-        work, turned = rows.new_empty(k * w), rows.new_empty(k, k)
-        call("geqrt", rows, m, w, k, rows, m, turned, k, work)
-        factor.copy_(turned.mT.triu())
+        work, transposed = rows.new_empty(k * w), rows.new_empty(k, k)
+        call("geqrt", rows, m, w, k, rows, m, transposed, k, work)
+        factor.copy_(transposed.mT.triu())
         return
     packed, scales = torch.geqrf(rows.mT)
     rows.copy_(packed.mT)
@@ -228,8 +230,3 @@ def _factorize(rows: Tensor, factor: Tensor) -> None:
     for i, scale in enumerate(scales):  # LAPACK's larft
         factor[:i, i] = -scale * (factor[:i, :i] @ inner[:i, i])
         factor[i, i] = scale
-
-
-def _signs(diagonal: Tensor) -> Tensor:
-    signs = torch.sgn(diagonal)
-    return torch.where(signs == 0, 1, signs)

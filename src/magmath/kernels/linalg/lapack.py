@@ -24,6 +24,7 @@ from magmath.core.block_cyclic import is_tall
 from magmath.errors import LinAlgError
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.fortran import invoke
+from magmath.kernels.linalg.diagonal_signs import diagonal_signs
 from magmath.kernels.linalg.lapack_candidates import (
     CHOLESKY,
     DIVIDE,
@@ -46,7 +47,7 @@ def cholesky(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     """Compute out = L with a = L·Lᴴ from the lower triangle of a; both are (…, n, n)."""
     if _is_direct(a):
         copy_single_threaded(out, a)
-        for matrix in _each(out):
+        for matrix in _matrices(out):
             _check_definite(CHOLESKY(tuner, matrix))
             values = matrix.numpy()
             for i in range(len(values) - 1):
@@ -74,7 +75,7 @@ def lu(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
         return
     copy_single_threaded(factors, a)
     copy_single_threaded(order, index.expand(order.shape))
-    for matrix, row in zip(_each(factors), order.reshape(-1, n), strict=True):
+    for matrix, row in zip(_matrices(factors), order.reshape(-1, n), strict=True):
         pivots, _ = LU(tuner, matrix)
         invoke("laswp", matrix, 1, row, n, 1, len(pivots), pivots, 1)
 
@@ -105,7 +106,7 @@ def inv(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
         out.copy_(inverse)
         return
     copy_single_threaded(out, a)
-    for matrix in _each(out):
+    for matrix in _matrices(out):
         _check_pivots("inv", bool(INVERSE(tuner, matrix)))
 
 
@@ -134,9 +135,9 @@ def solve_triangular(
     if not unit:
         check_diagonal("solve_triangular", a)
     out.copy_(b)
-    solved = _solved(Triangle(lower, transpose, unit), a, out, tuner)
-    if solved is not out:
-        out.copy_(solved)
+    x = _solved(Triangle(lower, transpose, unit), a, out, tuner)
+    if x is not out:
+        out.copy_(x)
 
 
 @final
@@ -172,7 +173,7 @@ def _solved(system: Triangle, a: Tensor, b: Tensor, tuner: Tuner) -> Tensor:
     dense = a.stride()[-2:] == (a.shape[-1], 1) and b.is_contiguous()
     if not (_is_direct(a) and dense and b.numel()):
         return system.by_torch(a, b)
-    for matrix, columns in zip(_each(a), _each(b), strict=True):
+    for matrix, columns in zip(_matrices(a), _matrices(b), strict=True):
         DIVIDE(tuner, columns, matrix, letters=system.letters)
     return b
 
@@ -190,29 +191,27 @@ def qr(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     if a.ndim == 2 and is_tall(m, n) and j == n and tall_qr(q, r, a):
         return
     if _is_direct(a):
-        for matrix, some_q, some_r in zip(_each(a), _each(q), _each(r), strict=True):
-            _reflect(some_q, some_r, matrix, tuner)
+        for matrix, own_q, own_r in zip(_matrices(a), _matrices(q), _matrices(r), strict=True):
+            _reflect(own_q, own_r, matrix, tuner)
         return
-    found_q, found_r = torch.linalg.qr(a, mode="complete" if j > min(m, n) else "reduced")
-    sign = torch.sgn(found_r.diagonal(dim1=-2, dim2=-1))
-    sign = torch.where(sign == 0, 1, sign)
-    k = sign.shape[-1]
-    q.copy_(found_q)
-    r.copy_(found_r)
-    q[..., :k] *= sign[..., None, :]
-    r[..., :k, :] *= sign.conj()[..., :, None]
+    torch_q, torch_r = torch.linalg.qr(a, mode="complete" if j > min(m, n) else "reduced")
+    signs = diagonal_signs(torch_r)
+    k = signs.shape[-1]
+    q.copy_(torch_q)
+    r.copy_(torch_r)
+    q[..., :k] *= signs[..., None, :]
+    r[..., :k, :] *= signs.conj()[..., :, None]
 
 
 def _reflect(q: Tensor, r: Tensor, a: Tensor, tuner: Tuner) -> None:
     """Factorize a = q·r for one matrix, with LAPACK."""
     (m, n), k = a.shape, min(a.shape)
     columns = a.new_empty(max(q.shape[1], n), m)
-    high = REFLECTIONS(tuner, a, columns)
-    sign = torch.sgn(high.diagonal())
-    sign = torch.where(sign == 0, 1, sign)
-    columns[:k] *= sign[:, None]
+    triangle = REFLECTIONS(tuner, a, columns)
+    signs = diagonal_signs(triangle)
+    columns[:k] *= signs[:, None]
     q.copy_(columns[: q.shape[1]].mT)
-    r[:k] = high * sign.conj()[:, None]
+    r[:k] = triangle * signs.conj()[:, None]
     r[k:] = 0
 
 
@@ -221,15 +220,17 @@ def eigh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 
     a: (…, n, n); out: (…, n + 1, n).
     """
-    _check_lower("eigh", a)
+    _check_lower_finite("eigh", a)
     values, vectors = out[..., 0, :], out[..., 1:, :]
     if not _is_direct(a):
         with _converging("eigh"):
-            found = torch.linalg.eigh(a)
-        values.copy_(found[0])
-        vectors.copy_(found[1])
+            torch_values, torch_vectors = torch.linalg.eigh(a)
+        values.copy_(torch_values)
+        vectors.copy_(torch_vectors)
         return
-    for matrix, λ, v in zip(_each(a), values.reshape(-1, a.shape[-1]), _each(vectors), strict=True):
+    for matrix, λ, v in zip(
+        _matrices(a), values.reshape(-1, a.shape[-1]), _matrices(vectors), strict=True
+    ):
         work = _copied(matrix)
         λ.copy_(_eigen(work, "V", tuner))
         v.copy_(work.mH)
@@ -237,12 +238,12 @@ def eigh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 
 def eigvalsh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     """Compute the eigenvalues of Hermitian matrices (…, n, n), ascending: out is (…, n)."""
-    _check_lower("eigvalsh", a)
+    _check_lower_finite("eigvalsh", a)
     if not _is_direct(a):
         with _converging("eigvalsh"):
             out.copy_(torch.linalg.eigvalsh(a))
         return
-    for matrix, λ in zip(_each(a), out.reshape(-1, a.shape[-1]), strict=True):
+    for matrix, λ in zip(_matrices(a), out.reshape(-1, a.shape[-1]), strict=True):
         λ.copy_(_eigen(_copied(matrix), "N", tuner))
 
 
@@ -253,36 +254,36 @@ def svd(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     out is (…, m + 1 + n, max(i, j)); its unused elements are zero. i and j are min(m, n), or n and
     m for all of V and U.
     """
-    _check_numbers("svd", a)
+    _check_finite("svd", a)
     m, n = a.shape[-2:]
     k, width = min(m, n), out.shape[-1]
     full = width > k
     if width > k or not k:
         out.zero_()
-    tall, row, flat = out[..., :m, :], out[..., m, :k], out[..., m + 1 :, :]
+    left, values, right = out[..., :m, :], out[..., m, :k], out[..., m + 1 :, :]
     if not _is_direct(a):
         with _converging("svd"):
             u, s, vh = torch.linalg.svd(a, full_matrices=full)
-        tall[..., : u.shape[-1]] = u
-        row.copy_(s)
-        flat[..., : vh.shape[-2]] = vh.mT
+        left[..., : u.shape[-1]] = u
+        values.copy_(s)
+        right[..., : vh.shape[-2]] = vh.mT
         return
-    packed = zip(_each(a), _each(tall), row.reshape(-1, k), _each(flat), strict=True)
-    for matrix, above, middle, below in packed:
+    stacks = _matrices(a), _matrices(left), values.reshape(-1, k), _matrices(right)
+    for matrix, own_left, own_values, own_right in zip(*stacks, strict=True):
         s, u, v = _singular(matrix, "A" if full else "S", tuner)
-        above[:, : u.shape[1]] = u
-        middle.copy_(s)
-        below[:, : v.shape[1]] = v
+        own_left[:, : u.shape[1]] = u
+        own_values.copy_(s)
+        own_right[:, : v.shape[1]] = v
 
 
 def svdvals(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     """Compute the singular values of matrices (…, m, n), descending: out is (…, min(m, n))."""
-    _check_numbers("svdvals", a)
+    _check_finite("svdvals", a)
     if not _is_direct(a):
         with _converging("svdvals"):
             out.copy_(torch.linalg.svdvals(a))
         return
-    for matrix, s in zip(_each(a), out.reshape(-1, out.shape[-1]), strict=True):
+    for matrix, s in zip(_matrices(a), out.reshape(-1, out.shape[-1]), strict=True):
         s.copy_(_singular(matrix, "N", tuner)[0])
 
 
@@ -310,11 +311,11 @@ def _is_direct(a: Tensor) -> bool:
 
 
 def _copied(source: Tensor) -> Tensor:
-    """Return a dense copy, made by this thread only (see `put`)."""
+    """Return a dense copy, made by this thread only (see `copy_single_threaded`)."""
     return torch.from_numpy(np.array(source.numpy(), order="C"))
 
 
-def _each(stack: Tensor) -> Tensor:
+def _matrices(stack: Tensor) -> Tensor:
     """Return a stack with its batch dimensions flattened, as a view of contiguous memory."""
     return stack.reshape(-1, *stack.shape[-2:])
 
@@ -346,12 +347,12 @@ def _singular(matrix: Tensor, job: str, tuner: Tuner) -> tuple[Tensor, Tensor, T
 
 def _check_definite(info: int) -> None:
     if info == NOT_A_NUMBER:
-        raise not_a_number("cholesky")
+        raise not_finite_error("cholesky")
     if info:
-        raise not_definite(info)
+        raise not_definite_error(info)
 
 
-def not_definite(order: int) -> LinAlgError:
+def not_definite_error(order: int) -> LinAlgError:
     """Return the error for a matrix whose leading minor of this order is not positive."""
     return LinAlgError(
         f"cholesky: the matrix is not positive definite: its leading minor of order {order} "
@@ -361,10 +362,10 @@ def not_definite(order: int) -> LinAlgError:
 
 def _check_pivots(name: str, singular: bool) -> None:
     if singular:
-        raise singular_matrix(name)
+        raise singular_error(name)
 
 
-def singular_matrix(name: str) -> LinAlgError:
+def singular_error(name: str) -> LinAlgError:
     """Return the error for a system without a unique solution."""
     return LinAlgError(
         f"{name}: the matrix is singular: a pivot is exactly zero"
@@ -382,26 +383,26 @@ def _check_converged(routine: str, info: int) -> None:
         raise LinAlgError(f"{routine} did not converge (info {info}); has the matrix NaN or inf?")
 
 
-def _check_numbers(name: str, values: Tensor) -> None:
+def _check_finite(name: str, values: Tensor) -> None:
     """Raise LinAlgError for NaN and infinity, which some routines ignore and with which others do
     not terminate."""
-    if not _are_numbers(values):
-        raise not_a_number(name)
+    if not _are_finite(values):
+        raise not_finite_error(name)
 
 
-def _check_lower(name: str, a: Tensor) -> None:
+def _check_lower_finite(name: str, a: Tensor) -> None:
     """Raise LinAlgError for NaN and infinity in the lower triangles of matrices."""
-    if not _are_numbers(a):
-        _check_numbers(name, a.tril())
+    if not _are_finite(a):
+        _check_finite(name, a.tril())
 
 
-def _are_numbers(values: Tensor) -> bool:
-    on_cpu = values.device.type == "cpu"  # checked by this thread only, as in `put`
+def _are_finite(values: Tensor) -> bool:
+    on_cpu = values.device.type == "cpu"  # by this thread only, as copies
     finite = np.isfinite(values.numpy()) if on_cpu else torch.isfinite(values)
     return bool(finite.all())
 
 
-def not_a_number(name: str) -> LinAlgError:
+def not_finite_error(name: str) -> LinAlgError:
     """Return the error for a matrix with NaN or infinity."""
     return LinAlgError(f"{name}: the matrix has NaN or inf")
 

@@ -20,9 +20,11 @@ from torch import Tensor
 from magmath.core.shapes import Shape
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels import fortran
-from magmath.kernels.dispatch.registry import candidates
+from magmath.kernels.dispatch import registry
 from magmath.kernels.dispatch.tuner import Tuner, wake_thread_pool
+from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.fortran import call, call_with_work, invoke
+from magmath.kernels.gemm.gemm_problem import blas_order
 
 NOT_A_NUMBER = -1
 """The result of `CHOLESKY` for a matrix with NaN or infinity."""
@@ -56,7 +58,7 @@ class Routine:
 
     def __call__(self, tuner: Tuner, *operands: Tensor, **options: Any) -> Any:
         """Compute with the library that the tuner chooses."""
-        forms = tuple([(tuple(x.shape), _is_turned(x)) for x in operands])
+        forms = tuple([(tuple(x.shape), _is_transposed(x)) for x in operands])
         library = _chosen(
             self, tuner, forms, operands[0].dtype, tuple(options.items()), torch.get_num_threads()
         )
@@ -64,10 +66,10 @@ class Routine:
 
     def libraries(self, dtype: torch.dtype) -> list[str]:
         """Return the libraries that can compute it, in order of preference."""
-        registered = candidates(self.name, "cpu", dtype)
+        registered = registry.libraries(self.name, "cpu", dtype)
         return [name for name in registered if fortran.has(name, dtype, *self.needs)]
 
-    def measured(self, forms: OperandForms) -> OperandForms:
+    def size_class(self, forms: OperandForms) -> OperandForms:
         """Return the class of the operands' sizes.
 
         Extents are rounded up to slightly less than a power of two, since powers of two cause cache
@@ -76,18 +78,19 @@ class Routine:
         shapes = [tuple([_rounded(n) for n in shape]) for shape, _ in forms]
         while self.flops(shapes) > MAX_FLOPS:
             shapes = [tuple([max(1, n // 2) for n in shape]) for shape in shapes]
-        return tuple([(shape, turned) for shape, (_, turned) in zip(shapes, forms, strict=True)])
+        pairs = zip(shapes, forms, strict=True)
+        return tuple([(shape, transposed) for shape, (_, transposed) in pairs])
 
     def trial(self, forms: OperandForms, dtype: torch.dtype, **options: Any) -> ReadyCall:
         """Return a call on new matrices of these forms, for measurements."""
-        given = [_dummy_matrix(shape, turned, dtype) for shape, turned in forms]
-        used, around = [x.clone() for x in given], wake_thread_pool()
+        originals = [_dummy_matrix(shape, transposed, dtype) for shape, transposed in forms]
+        operands, wake = [x.clone() for x in originals], wake_thread_pool()
 
         def run() -> None:
-            for x, fresh in zip(used, given, strict=True):
-                copy_single_threaded(x, fresh)
-            around()
-            self.compute(*used, **options)
+            for operand, original in zip(operands, originals, strict=True):
+                copy_single_threaded(operand, original)
+            wake()
+            self.compute(*operands, **options)
 
         return run
 
@@ -105,16 +108,16 @@ def _chosen(
 
     Memoised, since a blocked factorization calls it for every panel.
     """
-    able, forms = routine.libraries(dtype), routine.measured(forms)
+    libraries, forms = routine.libraries(dtype), routine.size_class(forms)
     shapes = [shape for shape, _ in forms]
     if routine.flops(shapes) < MIN_FLOPS:
-        return able[0]
+        return libraries[0]
     words = ["×".join(map(str, shape)) for shape in shapes]
     words += [f"{key} {value}" for key, value in options]
-    words.append(str(dtype).removeprefix("torch."))
+    words.append(dtype_name(dtype))
     trials = {
         library: partial(routine.trial, forms, dtype, library=library, **dict(options))
-        for library in able
+        for library in libraries
     }
     key = f"{routine.name} {', '.join(words)}"
     return tuner.choose(key, trials, budget=BUDGET_SECONDS)
@@ -125,19 +128,19 @@ def _rounded(extent: int) -> int:
     return power - power // 32
 
 
-def _is_turned(x: Tensor) -> bool:
+def _is_transposed(x: Tensor) -> bool:
     """Return True for a matrix that is stored transposed."""
     down, along = x.stride()
     return along > 1 and down == 1
 
 
-def _dummy_matrix(shape: Shape, turned: bool, dtype: torch.dtype) -> Tensor:
+def _dummy_matrix(shape: Shape, transposed: bool, dtype: torch.dtype) -> Tensor:
     """Return a random matrix with a dominant diagonal: not singular, and positive definite if it is
     read as Hermitian."""
-    m, n = shape[::-1] if turned else shape
-    made = torch.randn(m, n, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    made.diagonal().add_(2 * max(m, n))
-    return made.mT if turned else made
+    m, n = shape[::-1] if transposed else shape
+    matrix = torch.randn(m, n, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    matrix.diagonal().add_(2 * max(m, n))
+    return matrix.mT if transposed else matrix
 
 
 def copy_single_threaded(target: Tensor, source: Tensor) -> None:
@@ -235,19 +238,14 @@ def _singular(matrix: Tensor, *, job: str, library: str) -> tuple[Tensor, Tensor
 def _add_product(target: Tensor, a: Tensor, b: Tensor, *, sign: int, library: str) -> None:
     (m, n), k = target.shape, a.shape[1]
     factor, one = torch.full((1,), sign, dtype=a.dtype), torch.ones(1, dtype=a.dtype)
-    (first, ldb), (second, lda) = _form(b), _form(a)
+    of_a, of_b = blas_order(a), blas_order(b)
+    assert of_a is not None, "the rows or columns of the first operand are contiguous"
+    assert of_b is not None, "the rows or columns of the second operand are contiguous"
+    letters = [b"T" if order.is_transposed else b"N" for order in (of_b, of_a)]
     invoke(
-        "gemm", target, first, second, n, m, k, factor, b, ldb, a, lda, one, target,
-        target.stride(0), library=library,
+        "gemm", target, *letters, n, m, k, factor, b, of_b.row_stride, a, of_a.row_stride, one,
+        target, target.stride(0), library=library,
     )  # fmt: skip
-
-
-def _form(x: Tensor) -> tuple[bytes, int]:
-    """Return gemm's character argument for a matrix, b"T" if it is stored transposed, otherwise
-    b"N", and the stride of its columns or rows."""
-    if x.stride(1) == 1:
-        return b"N", max(x.stride(0), x.shape[1])
-    return b"T", max(x.stride(1), x.shape[0])
 
 
 def _cube(times: float) -> Callable[[Shapes], float]:

@@ -9,7 +9,7 @@ from magmath.codegen.aot_cache import AotModule
 
 _CODE = AotModule(
     """
-def parities(orders: int64[1], rows: int64, n: int64, seen: uint8[1], found: float64[1]):
+def parities(orders: int64[1], rows: int64, n: int64, seen: uint8[1], signs: float64[1]):
     for row in range(rows):
         for i in range(n):
             seen[i] = 0
@@ -23,7 +23,7 @@ def parities(orders: int64[1], rows: int64, n: int64, seen: uint8[1], found: flo
                 length = length + 1
             if length > 0 and (length & 1) == 0:
                 sign = -sign
-        found[row] = sign
+        signs[row] = sign
 """,
     ["parities"],
 )
@@ -34,7 +34,7 @@ def parities(orders: NDArray[np.int64]) -> NDArray[np.float64]:
     row, int64 (rows, n)."""
     orders = np.ascontiguousarray(orders)
     rows, n = orders.shape
-    found, seen = np.empty(rows), np.empty(n + 1, np.uint8)
+    signs, seen = np.empty(rows), np.empty(n + 1, np.uint8)
     function = _CODE.function("parities")
-    function(orders.ctypes.data, rows, n, seen.ctypes.data, found.ctypes.data)
-    return found
+    function(orders.ctypes.data, rows, n, seen.ctypes.data, signs.ctypes.data)
+    return signs

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from magmath.kernels.fortran import invoke
+from magmath.kernels.linalg.diagonal_signs import diagonal_signs
+from magmath.kernels.linalg.lapack_candidates import copy_single_threaded
 from magmath.kernels.thread_count import single_threaded_blas
 
 if TYPE_CHECKING:
@@ -26,15 +28,15 @@ _GENTLE = 10.0  # condition number, over n, up to which the inverse loses less t
 _NEAR = 0.5  # maximum Frobenius distance from the identity for an accurate second sweep
 
 
-def _alone(product: Tensor) -> None:
-    """Sum a product over the workers if there is only one."""
+def _keep(product: Tensor) -> None:
+    """Sum a product over the workers if there is only one: it stays as it is."""
 
 
 def tall_qr(
     q: Tensor,
     r: Tensor,
     a: Tensor,
-    total: Callable[[Tensor], None] = _alone,
+    total: Callable[[Tensor], None] = _keep,
     is_on_any: Callable[[bool], bool] = bool,
 ) -> bool:
     """Factorize a = q·r with r upper triangular and a positive diagonal; return False if a is too
@@ -45,26 +47,26 @@ def tall_qr(
     worker, and all workers get the same r and the same return value. They must agree on the
     conditions: libraries round the same matrix differently on other processors or threads.
     """
-    given, made = torch.split(a, _ROWS), torch.split(q, _ROWS)
+    a_blocks, q_blocks = torch.split(a, _ROWS), torch.split(q, _ROWS)
 
     def multiply(block: int, product: Tensor) -> None:
-        _add_product(product, given[block])
+        _add_product(product, a_blocks[block])
 
     def divide_and_multiply(block: int, product: Tensor) -> None:
-        _copy(made[block], given[block])
-        first.divide(made[block])
-        _add_product(product, made[block])
+        _copy_block(q_blocks[block], a_blocks[block])
+        first.divide(q_blocks[block])
+        _add_product(product, q_blocks[block])
 
     def divide(block: int, product: Tensor) -> None:
-        second.divide(made[block])
+        second.divide(q_blocks[block])
 
-    product = _sweep(multiply, len(given), a)
+    product = _sweep(multiply, len(a_blocks), a)
     total(product)
     lower, info = torch.linalg.cholesky_ex(product)
     if is_on_any(bool(info) or not bool(torch.isfinite(lower.diagonal()).all())):
         return False
     first = _Factor(lower)
-    product = _sweep(divide_and_multiply, len(given), a)
+    product = _sweep(divide_and_multiply, len(a_blocks), a)
     total(product)
     identity = torch.eye(len(product), dtype=product.dtype, device=product.device)
     distance = float(torch.linalg.matrix_norm(product - identity))
@@ -74,7 +76,7 @@ def tall_qr(
         r.copy_(first.lower.mH)
         return True
     second = _Factor(torch.linalg.cholesky(product))
-    _sweep(divide, len(given), a)
+    _sweep(divide, len(a_blocks), a)
     r.copy_(second.lower.mH @ first.lower.mH)
     return True
 
@@ -101,10 +103,9 @@ def distributed_tall_qr(
     stack = scratch[: comm.size * n * n * a.itemsize].view(a.dtype).view(comm.size * n, n)
     comm.allgather(stack, triangle.contiguous())
     joint, triangle = torch.linalg.qr(stack)
-    sign = torch.sgn(triangle.diagonal())
-    sign = torch.where(sign == 0, 1, sign)
-    torch.mm(own, joint[comm.rank * n : (comm.rank + 1) * n] * sign, out=q)
-    r.copy_(triangle * sign.conj()[:, None])
+    signs = diagonal_signs(triangle)
+    torch.mm(own, joint[comm.rank * n : (comm.rank + 1) * n] * signs, out=q)
+    r.copy_(triangle * signs.conj()[:, None])
 
 
 @final
@@ -165,9 +166,9 @@ def _can_pass_pointers(*tensors: Tensor) -> bool:
     return dense and tensors[0].device.type == "cpu" and not tensors[0].is_complex()
 
 
-def _copy(target: Tensor, source: Tensor) -> None:
+def _copy_block(target: Tensor, source: Tensor) -> None:
     if target.device.type == "cpu":
-        target.numpy()[...] = source.numpy()  # by this thread only
+        copy_single_threaded(target, source)
     else:
         target.copy_(source)
 

@@ -66,8 +66,8 @@ def lu_solve(
     if shares.rank == 0:
         view(ring.make(0, nbytes), out, shares.extent).copy_(factors[0])
         ring.publish(0, nbytes)
-    found, _ = ring.read(0, 0, nbytes)
-    order = view(found, out, shares.extent).real.long()
+    memory, _ = ring.read(0, 0, nbytes)
+    order = view(memory, out, shares.extent).real.long()
     ring.release(0)
     if transpose:
         torch.index_select(b, 0, order, out=out)
@@ -76,9 +76,8 @@ def lu_solve(
     for i, system in enumerate(lu_systems(transpose)):
         _sweep(shares, ring, 1 + i * shares.count, triangles, out, "solve", system)
     if not transpose:
-        for some in torch.split(out, PERMUTED_COLUMNS, dim=1):  # out[order] = out
-            kept = view(scratch, out, *some.shape).copy_(some)
-            some[order] = kept
+        for columns in torch.split(out, PERMUTED_COLUMNS, dim=1):  # out[order] = out
+            columns[order] = view(scratch, out, *columns.shape).copy_(columns)
 
 
 def _sweep(
@@ -101,7 +100,7 @@ def _sweep(
         start, stop = shares.bounds(panel)
         return (0, stop) if lower else (start, shares.extent)
 
-    def check(panel: int, rows: Tensor) -> None:
+    def check(rows: Tensor) -> None:
         if not unit:
             check_diagonal(name, rows[:, -len(rows) :] if lower else rows[:, : len(rows)])
 
@@ -122,17 +121,17 @@ def _sweep(
         if transpose and len(rest):
             subtract(rest, others.mT, own)
 
-    _pass_on(shares, ring, first, panels, matrix, bounds, check, use)
+    _for_each_panel(shares, ring, first, panels, matrix, bounds, check, use)
 
 
-def _pass_on(
+def _for_each_panel(
     shares: BlockCyclicRows,
     ring: PanelBroadcast,
     first: int,
     panels: Sequence[int],
     matrix: Tensor,
     bounds: Callable[[int], tuple[int, int]],
-    check: Callable[[int, Tensor], None],
+    check: Callable[[Tensor], None],
     use: Callable[[int, Tensor], None],
 ) -> None:
     """Broadcast the panels of a matrix in this order; every worker checks and uses each one.
@@ -153,15 +152,15 @@ def _pass_on(
         if position < len(panels) and shares.is_own(panels[position]):
             panel = panels[position]
             left, right = bounds(panel)
-            made = ring.make(first + position, nbytes(panel))
-            view(made, matrix, *shape(panel)).copy_(matrix[shares.local_rows(panel), left:right])
+            memory = ring.make(first + position, nbytes(panel))
+            view(memory, matrix, *shape(panel)).copy_(matrix[shares.local_rows(panel), left:right])
             ring.publish(first + position, nbytes(panel))
 
     offer(0)
     for position, panel in enumerate(panels):
-        made, _ = ring.read(first + position, shares.owner(panel), nbytes(panel))
-        rows = view(made, matrix, *shape(panel))
-        check(panel, rows)
+        memory, _ = ring.read(first + position, shares.owner(panel), nbytes(panel))
+        rows = view(memory, matrix, *shape(panel))
+        check(rows)
         offer(position + 1)
         use(panel, rows)
         ring.release(first + position)

@@ -3,7 +3,7 @@
 Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC'11). The seed is the key;
 block number and stream are the counter; a block is four 32-bit words. A 32-bit element uses one
 word and a 64-bit element two, so the value of an element depends only on its index in C order.
-Compiled loops compute on the CPU, the same arithmetic on int64 tensors on other devices. Logarithm,
+Compiled loops compute on the CPU, `kernels/random/philox_tensors.py` on other devices. Logarithm,
 sine and cosine come from `kernels/random/portable_math.py`, so the bits are equal on every device.
 """
 
@@ -13,36 +13,41 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from inspect import getsource
 from textwrap import indent
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, TypeAlias, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.core.index_set import Tile, tile_shape
 from magmath.errors import DTypeError
+from magmath.kernels.dtype_names import dtype_name
+from magmath.kernels.random.philox_constants import (
+    BITS,
+    EXPONENTIAL,
+    LOW,
+    MULTIPLIER_0,
+    MULTIPLIER_1,
+    NORMAL,
+    ROUNDS,
+    UNIFORM,
+    WEYL_0,
+    WEYL_1,
+    Word,
+)
+from magmath.kernels.random.philox_tensors import fill_by_torch
 from magmath.kernels.random.portable_math import cosine_series, log_series, sine_series
 
-_LOW: Final = 0xFFFFFFFF
-_MULTIPLIER_0: Final = 0xD2511F53
-_MULTIPLIER_1: Final = 0xCD9E8D57
-_WEYL_0: Final = 0x9E3779B9
-_WEYL_1: Final = 0xBB67AE85
-_ROUNDS: Final = 10
-
-_UNIFORM, _NORMAL, _BITS, _EXPONENTIAL = 0, 1, 2, 3
 _CHUNK_BLOCKS = 256  # the words of a chunk fit into the first-level cache
-_TENSOR_CHUNK = 1 << 22  # elements computed at once on other devices: bounds the temporaries
 
 FEW: Final = 4
 """One number of so many is few: it costs less to draw them than to sort all."""
 
+Indices: TypeAlias = NDArray[np.int64]
+
 _FLOAT_BITS = {torch.float32: 24, torch.float64: 53, torch.float16: 11, torch.bfloat16: 8}
 _HALF = (torch.float16, torch.bfloat16)
-
-Word = int | torch.Tensor
-"""A seed or a stream: an integer, or a 0-d int64 tensor, which the host does not wait for if it is
-on a GPU."""
 
 
 def fill_uniform(
@@ -53,7 +58,7 @@ def fill_uniform(
     float32 has 24 random bits, float64 53, float16 11 and bfloat16 8: the most that the type can
     represent with even spacing. `out` has the tile's shape, any strides, and may be on any device.
     """
-    _fill(out, tile, shape, seed, stream, _UNIFORM)
+    _fill(out, tile, shape, seed, stream, UNIFORM)
 
 
 def fill_normal(
@@ -61,7 +66,7 @@ def fill_normal(
 ) -> None:
     """Fill a tile with standard normal random numbers (Box and Muller 1958). Half types are
     computed in float32."""
-    _fill(out, tile, shape, seed, stream, _NORMAL)
+    _fill(out, tile, shape, seed, stream, NORMAL)
 
 
 def fill_exponential(
@@ -69,14 +74,14 @@ def fill_exponential(
 ) -> None:
     """Fill a tile with numbers from the exponential distribution of mean 1, by inversion. None of
     them is 0 or infinite. Half types are computed in float32."""
-    _fill(out, tile, shape, seed, stream, _EXPONENTIAL)
+    _fill(out, tile, shape, seed, stream, EXPONENTIAL)
 
 
 def fill_bits(
     out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word
 ) -> None:
     """Fill a tile of an int64 array with uniform random integers from [0, 2^63)."""
-    _fill(out, tile, shape, seed, stream, _BITS)
+    _fill(out, tile, shape, seed, stream, BITS)
 
 
 def permutation(count: int, below: int, seed: int, stream: int) -> torch.Tensor:
@@ -100,13 +105,13 @@ def _keys(count: int, seed: int, stream: int) -> torch.Tensor:
     """Return the first random integers of a stream, from [0, 2^63)."""
     keys = torch.empty(count, dtype=torch.int64)
     begin, end = np.zeros(1, np.int64), np.full(1, count, np.int64)
-    _fill_runs(keys, begin, begin, end, seed, stream, _BITS, 63)
+    _fill_runs(keys, Runs(begin, begin, end), seed, stream, BITS, 63)
     return keys
 
 
 # compiled code ------------------------------------------------------------------------------------
 
-BLOCK = (
+BLOCK: Final = (
     """
     key_0 = seed & LOW
     key_1 = seed >> 32
@@ -115,7 +120,7 @@ BLOCK = (
     word_2 = stream & LOW
     word_3 = stream >> 32
 """
-    + _ROUNDS
+    + ROUNDS
     * """
     product_0 = word_0 * MULTIPLIER_0
     product_1 = word_2 * MULTIPLIER_1
@@ -127,8 +132,8 @@ BLOCK = (
     key_1 = (key_1 + WEYL_1) & LOW
 """
 )
-# Computes the four words of a block, each a uint64 below 2^32, from the uint64 values seed, stream
-# and counter.
+"""Computes the four words of a block, each a uint64 below 2^32, from the uint64 values seed, stream
+and counter."""
 
 _WORDS = f'''
 def uniform32(seed_bits: int64, stream_bits: int64, index: int64) -> float32:
@@ -222,8 +227,8 @@ _UNIFORM_32 = "float64(int64(words[skip + i] >> shift)) * scale"
 _UNIFORM_64 = (
     "float64(int64((words[2 * (skip + i)] | words[2 * (skip + i) + 1] << 32) >> 11)) * scale"
 )
-_WHOLE_63 = "int64((words[2 * (skip + i)] | words[2 * (skip + i) + 1] << 32) >> 1)"
-# Expressions for element skip + i of a chunk.
+_INTEGER_63 = "int64((words[2 * (skip + i)] | words[2 * (skip + i) + 1] << 32) >> 1)"
+"""Expressions for element skip + i of a chunk."""
 
 _FILL = '''
 def fill_{T}(
@@ -259,15 +264,15 @@ def fill_{T}(
                         out[position + i] = values[skip + i]
                 else:
                     for i in range(stop - begin):
-                        out[position + i] = {made}
+                        out[position + i] = {element}
                 position = position + stop - begin
                 begin = stop
 '''
 
 CONSTANTS: Final = {
-    "LOW": _LOW, "MULTIPLIER_0": _MULTIPLIER_0, "MULTIPLIER_1": _MULTIPLIER_1,
-    "WEYL_0": _WEYL_0, "WEYL_1": _WEYL_1, "CHUNK": _CHUNK_BLOCKS, "NORMAL": _NORMAL,
-    "EXPONENTIAL": _EXPONENTIAL,
+    "LOW": LOW, "MULTIPLIER_0": MULTIPLIER_0, "MULTIPLIER_1": MULTIPLIER_1,
+    "WEYL_0": WEYL_0, "WEYL_1": WEYL_1, "CHUNK": _CHUNK_BLOCKS, "NORMAL": NORMAL,
+    "EXPONENTIAL": EXPONENTIAL,
 }  # fmt: skip
 """The named numbers of these sources."""
 
@@ -275,9 +280,9 @@ CODE: Final = AotModule(
     _WORDS
     + NORMALS
     + "".join(
-        _FILL.format(T=number, made=made)
-        for number, made in (
-            ("float32", _UNIFORM_32), ("float64", _UNIFORM_64), ("int64", _WHOLE_63),
+        _FILL.format(T=dtype, element=element)
+        for dtype, element in (
+            ("float32", _UNIFORM_32), ("float64", _UNIFORM_64), ("int64", _INTEGER_63),
         )
     ),
     ("uniform32", "generate", "fill_float32", "fill_float64", "fill_int64"),
@@ -294,19 +299,27 @@ def uniform32(seed: int, stream: int, index: int) -> float:
 
 @cache
 def _filler(dtype: torch.dtype) -> Callable[..., Any]:
-    return CODE.function(f"fill_{str(dtype).removeprefix('torch.')}")
+    return CODE.function(f"fill_{dtype_name(dtype)}")
 
 
-def _fill_runs(
-    out: torch.Tensor, rows: Any, starts: Any, stops: Any, seed: int, stream: int, kind: int,
-    bits: int,
-) -> None:  # fmt: skip
-    """Fill a contiguous tensor with the elements rows[r] + starts[s] … rows[r] + stops[s] - 1."""
-    starts, stops = np.ascontiguousarray(starts), np.ascontiguousarray(stops)
-    _filler(out.dtype)(
-        out.data_ptr(), rows.ctypes.data, len(rows), starts.ctypes.data, stops.ctypes.data,
-        len(starts), seed, stream, kind, bits,
-    )  # fmt: skip
+@final
+class Runs(NamedTuple):
+    """Elements in order, by linear indices: rows[r] + starts[s] … rows[r] + stops[s] - 1 for each
+    row r and segment s. The arrays are contiguous, int64."""
+
+    rows: Indices
+    starts: Indices
+    stops: Indices
+
+    def arguments(self) -> tuple[int, ...]:
+        """Return the addresses and lengths that compiled functions receive."""
+        rows, starts, stops = (array.ctypes.data for array in self)
+        return rows, len(self.rows), starts, stops, len(self.starts)
+
+
+def _fill_runs(out: torch.Tensor, runs: Runs, seed: int, stream: int, kind: int, bits: int) -> None:
+    """Fill a contiguous tensor with the numbers of these elements."""
+    _filler(out.dtype)(out.data_ptr(), *runs.arguments(), seed, stream, kind, bits)
 
 
 # tiles --------------------------------------------------------------------------------------------
@@ -315,28 +328,27 @@ def _fill_runs(
 def _fill(
     out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word, kind: int
 ) -> None:
-    wanted = (torch.int64,) if kind == _BITS else tuple(_FLOAT_BITS)
-    if out.dtype not in wanted:
-        names = ", ".join(str(dtype).removeprefix("torch.") for dtype in wanted)
+    accepted = (torch.int64,) if kind == BITS else tuple(_FLOAT_BITS)
+    if out.dtype not in accepted:
+        names = ", ".join(map(dtype_name, accepted))
         raise DTypeError(f"random fill: makes {names}; was given {out.dtype}")
     assert tuple(out.shape) == tile_shape(tile), "the tensor has the tile's shape"
     if out.numel() == 0:
         return
-    bits = 63 if kind == _BITS else _FLOAT_BITS[out.dtype]
+    bits = 63 if kind == BITS else _FLOAT_BITS[out.dtype]
     if out.device.type != "cpu":
         fill_by_torch(out, tile, shape, seed, stream, kind, bits)
         return
-    made = out
+    filled = out
     if out.dtype in _HALF or not out.is_contiguous():
-        made = torch.empty(out.shape, dtype=torch.float32 if out.dtype in _HALF else out.dtype)
-    _fill_runs(made, *runs(tile, shape), int(seed), int(stream), kind, bits)
-    if made is not out:
-        out.copy_(made)
+        filled = torch.empty(out.shape, dtype=torch.float32 if out.dtype in _HALF else out.dtype)
+    _fill_runs(filled, runs_of(tile, shape), int(seed), int(stream), kind, bits)
+    if filled is not out:
+        out.copy_(filled)
 
 
-def runs(tile: Tile, shape: Sequence[int]) -> tuple[Any, Any, Any]:
-    """Return a tile's elements in C order, as offsets of rows, and the starts and stops of segments
-    of linear indices that are the same in every row."""
+def runs_of(tile: Tile, shape: Sequence[int]) -> Runs:
+    """Return a tile's elements in C order."""
     inner = 1
     axis = len(shape)
     while axis and tile[axis - 1].size == shape[axis - 1]:  # whole dimensions merge
@@ -344,132 +356,9 @@ def runs(tile: Tile, shape: Sequence[int]) -> tuple[Any, Any, Any]:
         inner *= shape[axis]
     rows = np.zeros(1, np.int64)
     if axis == 0:
-        return rows, np.zeros(1, np.int64), np.full(1, inner, np.int64)
+        return Runs(rows, np.zeros(1, np.int64), np.full(1, inner, np.int64))
     starts, stops = tile[axis - 1].segments()
     for d in range(axis - 1):
         stride = inner * int(np.prod(shape[d + 1 : axis], dtype=np.int64))
         rows = (rows[:, None] + tile[d].indices() * stride).reshape(-1)
-    return rows, starts * inner, stops * inner
-
-
-# other devices: the same arithmetic on int64 tensors ----------------------------------------------
-
-
-def fill_by_torch(
-    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word, kind: int,
-    bits: int,
-) -> None:  # fmt: skip
-    """Fill a tile like `_fill_runs`, in tensor operations, on any device."""
-    made = (
-        out if out.is_contiguous() else torch.empty(out.shape, dtype=out.dtype, device=out.device)
-    )
-    flat = made.view(-1)
-    tables = [None if s.is_range else torch.as_tensor(s.indices(), device=out.device) for s in tile]
-    for begin in range(0, flat.numel(), _TENSOR_CHUNK):
-        part = flat[begin : begin + _TENSOR_CHUNK]
-        rest = torch.arange(begin, begin + part.numel(), device=out.device)
-        index, stride = torch.zeros_like(rest), 1
-        for indices, table, extent in zip(tile[::-1], tables[::-1], shape[::-1], strict=True):
-            place = rest % indices.size
-            rest //= indices.size
-            index += stride * (place + indices.start if table is None else table[place])
-            stride *= extent
-        part.copy_(_tensor_values(index, seed, stream, kind, bits))
-    if made is not out:
-        out.copy_(made)
-
-
-def _tensor_values(
-    index: torch.Tensor, seed: Word, stream: Word, kind: int, bits: int
-) -> torch.Tensor:
-    if kind == _NORMAL:
-        return _tensor_normal(index, seed, stream, bits)
-    if kind == _EXPONENTIAL:
-        return _tensor_exponential(index, seed, stream, bits)
-    if bits > 32:
-        a, b, c, d = _tensor_block(seed, stream, index >> 1)
-        odd = (index & 1).bool()
-        number = _joined(torch.where(odd, c, a), torch.where(odd, d, b), 64 - bits)
-        return number if kind == _BITS else number.double() * 2.0**-53
-    a, b, c, d = _tensor_block(seed, stream, index >> 2)
-    odd, late = (index & 1).bool(), (index & 2).bool()
-    word = torch.where(late, torch.where(odd, d, c), torch.where(odd, b, a))
-    return (word >> (32 - bits)).float() * 2.0**-bits
-
-
-def _joined(low: torch.Tensor, high: torch.Tensor, shift: int) -> torch.Tensor:
-    """Return (high · 2^32 + low) >> shift without sign extension; shift is at least 1."""
-    return high << (32 - shift) | low >> shift
-
-
-def _tensor_normal(index: torch.Tensor, seed: Word, stream: Word, bits: int) -> torch.Tensor:
-    if bits > 32:
-        a, b, c, d = _tensor_block(seed, stream, index >> 1)
-        first = (_joined(a, b, 11) + 1).double() * 2.0**-53
-        second = _joined(c, d, 11).double() * 2.0**-53
-    else:
-        a, b, c, d = _tensor_block(seed, stream, index >> 2)
-        late = (index & 2).bool()
-        first = (torch.where(late, c, a) + 1).double() * 2.0**-32
-        second = torch.where(late, d, b).double() * 2.0**-32
-    radius = _tensor_sqrt(-2.0 * _tensor_log(first))
-    quarter = (4.0 * second + 0.5).long()
-    angle = second - 0.25 * quarter.double()
-    # The second number of a pair is the sine: the cosine shifted by a quarter turn.
-    quarter = quarter - (index & 1)
-    value = torch.where((quarter & 1).bool(), sine_series(angle), cosine_series(angle))
-    value = radius * torch.where(((quarter + 1) & 2).bool(), -value, value)
-    return value if bits > 32 else value.float()
-
-
-def _tensor_exponential(index: torch.Tensor, seed: Word, stream: Word, bits: int) -> torch.Tensor:
-    if bits > 32:
-        a, b, c, d = _tensor_block(seed, stream, index >> 1)
-        odd = (index & 1).bool()
-        word = _joined(torch.where(odd, c, a), torch.where(odd, d, b), 12)
-        return -_tensor_log((word.double() + 0.5) * 2.0**-52)
-    a, b, c, d = _tensor_block(seed, stream, index >> 2)
-    odd, late = (index & 1).bool(), (index & 2).bool()
-    word = torch.where(late, torch.where(odd, d, c), torch.where(odd, b, a))
-    return -_tensor_log((word.double() + 0.5) * 2.0**-32).float()
-
-
-def _tensor_log(x: torch.Tensor) -> torch.Tensor:
-    pattern = x.view(torch.int64)
-    exponent = (pattern >> 52) - 1023
-    mantissa = (pattern & 0xFFFFFFFFFFFFF | 0x3FF0000000000000).view(torch.float64)
-    large = mantissa > 1.4142135623730951
-    mantissa = torch.where(large, mantissa * 0.5, mantissa)
-    logarithm: torch.Tensor = log_series(mantissa, (exponent + large.long()).double())
-    return logarithm
-
-
-def _tensor_sqrt(x: torch.Tensor) -> torch.Tensor:
-    """Return the correctly rounded square root.
-
-    The root y of a library may be off by one unit in the last place, so this function corrects it
-    by (x - y²) / 2y. Dekker's product (1971) gives y² without rounding error.
-    """
-    y = torch.sqrt(x)
-    scaled = y * 134217729.0  # 2^27 + 1: splits y into two halves of its digits
-    high = scaled - (scaled - y)
-    low = y - high
-    square = y * y
-    error = ((high * high - square) + 2.0 * high * low) + low * low
-    return torch.where(y > 0, y + ((x - square) - error) / (2.0 * y), y)
-
-
-def _tensor_block(seed: Word, stream: Word, counter: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the words of `block` for an int64 tensor of counters. Products wrap around; results
-    of shifts are masked."""
-    low = 0xFFFFFFFF
-    key_0, key_1 = seed & low, seed >> 32 & low
-    word_0, word_1 = counter & low, counter >> 32
-    zero = torch.zeros_like(counter)
-    word_2, word_3 = zero + (stream & low), zero + (stream >> 32 & low)
-    for _ in range(_ROUNDS):
-        product_0, product_1 = word_0 * _MULTIPLIER_0, word_2 * _MULTIPLIER_1
-        word_0, word_1 = (product_1 >> 32 & low) ^ word_1 ^ key_0, product_1 & low
-        word_2, word_3 = (product_0 >> 32 & low) ^ word_3 ^ key_1, product_0 & low
-        key_0, key_1 = key_0 + _WEYL_0 & low, key_1 + _WEYL_1 & low
-    return word_0, word_1, word_2, word_3
+    return Runs(rows, np.ascontiguousarray(starts * inner), np.ascontiguousarray(stops * inner))

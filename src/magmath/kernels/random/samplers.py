@@ -18,14 +18,14 @@ from collections.abc import Sequence
 from inspect import getsource
 from typing import Final
 
-import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.core.index_set import Tile, tile_shape
 from magmath.core.parameter_ranges import ParameterRange
 from magmath.errors import OptionError
-from magmath.kernels.random.philox import BLOCK, CONSTANTS, NORMALS, runs
+from magmath.kernels.dtype_names import dtype_name
+from magmath.kernels.random.philox import BLOCK, CONSTANTS, NORMALS, runs_of
 from magmath.kernels.random.portable_math import exp_series
 
 _NEXT_BLOCK: Final = 1 << 48
@@ -247,8 +247,8 @@ def hypergeometric(
 ) -> float64:
     words: uint64[1] = stack(32)
     total = good + bad
-    given = sample if sample < total else total
-    drawn = given if given < total - given else total - given
+    size = sample if sample < total else total
+    drawn = size if size < total - size else total - size
     k = 0.0
     if drawn < 10:
         k = one_by_one(words, seed, stream, element, good, bad, drawn)
@@ -258,7 +258,7 @@ def hypergeometric(
             bad if good < bad else good, drawn
         )
         k = k if good < bad else drawn - k
-    return k if drawn == given else good - k
+    return k if drawn == size else good - k
 """
 
 _ZIPF = """
@@ -329,28 +329,21 @@ def fill_{name}_{T}(
                 position = position + 1
 '''
 
-_PARAMETERS = {
-    "gamma": ("shape",),
-    "log_gamma": ("shape",),
-    "poisson": ("lam",),
-    "binomial": ("n", "p"),
-    "hypergeometric": ("good", "bad", "sample"),
-    "zipf": ("a",),
-    "vonmises_cosine": ("kappa",),
+_REAL, _COUNT = ("float32", "float64"), ("int64",)
+_DISTRIBUTIONS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
+    "gamma": (("shape",), _REAL),
+    "log_gamma": (("shape",), _REAL),
+    "poisson": (("lam",), _COUNT),
+    "binomial": (("n", "p"), _COUNT),
+    "hypergeometric": (("good", "bad", "sample"), _COUNT),
+    "zipf": (("a",), _COUNT),
+    "vonmises_cosine": (("kappa",), _REAL),
 }
-_TYPES = {
-    "gamma": ("float32", "float64"),
-    "log_gamma": ("float32", "float64"),
-    "poisson": ("int64",),
-    "binomial": ("int64",),
-    "hypergeometric": ("int64",),
-    "zipf": ("int64",),
-    "vonmises_cosine": ("float32", "float64"),
-}
+"""The parameters of each distribution, and the types of its numbers."""
 
 
-def _filler(name: str, dtype: str) -> str:
-    parameters = _PARAMETERS[name]
+def _filler(name: str, parameters: Sequence[str], dtype: str) -> str:
+    """Return the source of the function that fills arrays of a type."""
     return _FILL.format(
         name=name, T=dtype,
         memory=", ".join(f"{p}: float64[1]" for p in parameters),
@@ -361,8 +354,12 @@ def _filler(name: str, dtype: str) -> str:
 
 _CODE = AotModule(
     NORMALS + _HELPERS + _GAMMA + _POISSON + _BINOMIAL + _HYPERGEOMETRIC + _ZIPF + _VONMISES
-    + "".join(_filler(name, dtype) for name in _PARAMETERS for dtype in _TYPES[name]),
-    [f"fill_{name}_{dtype}" for name in _PARAMETERS for dtype in _TYPES[name]],
+    + "".join(
+        _filler(name, parameters, dtype)
+        for name, (parameters, dtypes) in _DISTRIBUTIONS.items()
+        for dtype in dtypes
+    ),
+    [f"fill_{name}_{dtype}" for name, (_, dtypes) in _DISTRIBUTIONS.items() for dtype in dtypes],
     constants={**CONSTANTS, "NEXT_BLOCK": _NEXT_BLOCK},
     arithmetic="rounded",
 )  # fmt: skip
@@ -389,19 +386,18 @@ def fill(
         _check(values, allowed)
     if not out.numel():
         return
-    made = out
+    filled = out
     dtype = torch.float32 if out.dtype in (torch.float16, torch.bfloat16) else out.dtype
     if dtype != out.dtype or out.device.type != "cpu" or not out.is_contiguous():
-        made = torch.empty(out.shape, dtype=dtype)
-    given = [values.cpu().contiguous() for values in parameters]
-    rows, starts, stops = map(np.ascontiguousarray, runs(tile, shape))
-    _CODE.function(f"fill_{name}_{str(dtype).removeprefix('torch.')}")(
-        made.data_ptr(), *[x.data_ptr() for x in given], *[int(x.ndim > 0) for x in given],
-        rows.ctypes.data, len(rows), starts.ctypes.data, stops.ctypes.data, len(starts),
-        seed, stream,
+        filled = torch.empty(out.shape, dtype=dtype)
+    inputs = [values.cpu().contiguous() for values in parameters]
+    runs = runs_of(tile, shape)  # the addresses hold no reference
+    _CODE.function(f"fill_{name}_{dtype_name(dtype)}")(
+        filled.data_ptr(), *[x.data_ptr() for x in inputs], *[int(x.ndim > 0) for x in inputs],
+        *runs.arguments(), seed, stream,
     )  # fmt: skip
-    if made is not out:
-        out.copy_(made)
+    if filled is not out:
+        out.copy_(filled)
 
 
 def _check(values: torch.Tensor, allowed: ParameterRange) -> None:

@@ -17,12 +17,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from magmath.codegen.aot_cache import AotModule as Compiled
+from magmath.codegen.aot_cache import AotModule
 from magmath.core.block_cyclic import round_to_cache_lines
 from magmath.kernels.sort.sortable_keys import (
     MAX_POSITIONS,
     KeyCode,
     Keys,
+    are_positions_packed,
     bits_of,
     order_keys,
     sort_keys,
@@ -58,24 +59,33 @@ class SortedRun(NamedTuple):
 def boundaries(comm: Communicator, keys: Keys, cuts: Sequence[int]) -> Counts:
     """Return for each worker (row) the indices in its sorted keys at which the parts of the sorted
     array, divided at `cuts`, begin and end. Collective."""
-    wanted = np.array(cuts[1:-1], np.int64)
-    low = np.zeros(len(wanted), np.uint64)
-    high = np.full(len(wanted), np.iinfo(keys.dtype).max, np.uint64)
+    inner = np.array(cuts[1:-1], np.int64)
+    boundary_keys = _boundary_keys(comm, keys, inner)
+    less, up_to = (np.searchsorted(keys, boundary_keys, side) for side in ("left", "right"))
+    lengths = np.full(len(inner), len(keys))
+    less, up_to, lengths = _counts_of_all(comm, np.stack([less, up_to, lengths]))
+    equal = up_to - less
+    equal_of_lower_ranks = equal.cumsum(0) - equal
+    equal_before = np.clip(inner - less.sum(0) - equal_of_lower_ranks, 0, equal)
+    begin, end = np.zeros_like(less[:, :1]), lengths[:, :1]
+    return np.concatenate([begin, less + equal_before, end], axis=1)
+
+
+def _boundary_keys(comm: Communicator, keys: Keys, cuts: Counts) -> Keys:
+    """Return for each cut the smallest key such that at least as many keys of all workers are not
+    larger. Collective."""
+    low = np.zeros(len(cuts), np.uint64)
+    high = np.full(len(cuts), np.iinfo(keys.dtype).max, np.uint64)
+    columns = np.arange(len(cuts))
     while (low < high).any():
         step = (high - low) // np.uint64(PROBES) + np.uint64(1)
         offsets = np.minimum(step * np.arange(PROBES, dtype=np.uint64)[:, None], high - low)
         probes = np.concatenate([low + offsets, high[None]])
-        upto = _total(comm, np.searchsorted(keys, probes[:-1].astype(keys.dtype), "right"))
-        behind = (upto < wanted).sum(0)  # number of probes (ascending) below the boundary
-        columns = np.arange(len(wanted))
-        high = probes[behind, columns]
-        low = np.where(behind > 0, probes[behind - 1, columns] + np.uint64(1), low)
-    at = low.astype(keys.dtype)
-    found = [np.searchsorted(keys, at, side) for side in ("left", "right")]
-    less, upto, held = _counts_of_all(comm, np.stack([*found, np.full(len(at), len(keys))]))
-    equal = upto - less
-    taken = np.clip(wanted - less.sum(0) - (equal.cumsum(0) - equal), 0, equal)
-    return np.concatenate([np.zeros_like(less[:, :1]), less + taken, held[:, :1]], axis=1)
+        up_to = _total(comm, np.searchsorted(keys, probes[:-1].astype(keys.dtype), "right"))
+        below = (up_to < cuts).sum(0)  # number of probes (ascending) below the boundary
+        high = probes[below, columns]
+        low = np.where(below > 0, probes[below - 1, columns] + np.uint64(1), low)
+    return low.astype(keys.dtype)
 
 
 def _total(comm: Communicator, counts: Any) -> Counts:
@@ -141,7 +151,7 @@ def _signed(array: Keys) -> torch.Tensor:
 
 def _merged_pairs(runs: Sequence[SortedRun], into: SortedRun) -> list[SortedRun]:
     """Merge consecutive pairs of runs, in order."""
-    done, start = [], 0
+    merged, start = [], 0
     for i in range(0, len(runs), 2):
         pair = runs[i : i + 2]
         target = into.part(start, start + sum(len(run.keys) for run in pair))
@@ -151,20 +161,20 @@ def _merged_pairs(runs: Sequence[SortedRun], into: SortedRun) -> list[SortedRun]
                 copy[:] = source
         else:
             _merge(pair[0], pair[1], target)
-        done.append(target)
-    return done
+        merged.append(target)
+    return merged
 
 
 _SOURCE = '''
-def merge(a: {T}[1], held: int64, b: {T}[1], more: int64, out: {T}[1]):
+def merge(a: {T}[1], a_count: int64, b: {T}[1], b_count: int64, out: {T}[1]):
     """Two sorted arrays into one, from both ends at once: the processor works on the one while it
     waits for the other's comparison."""
     i = 0
     j = 0
     first = 0
-    p = held - 1
-    q = more - 1
-    last = held + more - 1
+    p = a_count - 1
+    q = b_count - 1
+    last = a_count + b_count - 1
     while i < p and j < q:
         x = a[i]
         y = b[j]
@@ -193,14 +203,14 @@ def merge(a: {T}[1], held: int64, b: {T}[1], more: int64, out: {T}[1]):
         first = first + 1
 
 def merge_positions(
-    a: {T}[1], of_a: uint64[1], held: int64, b: {T}[1], of_b: uint64[1], more: int64, out: {T}[1],
-    positions: uint64[1]
+    a: {T}[1], of_a: uint64[1], a_count: int64, b: {T}[1], of_b: uint64[1], b_count: int64,
+    out: {T}[1], positions: uint64[1]
 ):
     i = 0
     j = 0
-    for k in range(held + more):
-        second = i == held
-        if i < held and j < more:
+    for k in range(a_count + b_count):
+        second = i == a_count
+        if i < a_count and j < b_count:
             second = b[j] < a[i]
         if second:
             out[k] = b[j]
@@ -214,27 +224,28 @@ def merge_positions(
 
 
 @cache
-def _code(key: str) -> Compiled:
-    return Compiled(_SOURCE.format(T=key), ["merge", "merge_positions"])
+def _code(key: str) -> AotModule:
+    return AotModule(_SOURCE.format(T=key), ["merge", "merge_positions"])
 
 
 def _merge(a: SortedRun, b: SortedRun, out: SortedRun) -> None:
     """Merge two sorted runs into one, stably."""
     assert all(array.flags.c_contiguous for run in (a, b, out) for array in run.arrays())
     code = _code(out.keys.dtype.name)
-    (x, y, z), sizes = (run.keys.ctypes.data for run in (a, b, out)), (len(a.keys), len(b.keys))
+    x, y, z = (run.keys.ctypes.data for run in (a, b, out))
+    a_count, b_count = len(a.keys), len(b.keys)
     if a.positions is None or b.positions is None or out.positions is None:
-        code.function("merge")(x, sizes[0], y, sizes[1], z)
+        code.function("merge")(x, a_count, y, b_count, z)
         return
     of_a, of_b, positions = (part.ctypes.data for part in (a.positions, b.positions, out.positions))
-    code.function("merge_positions")(x, of_a, sizes[0], y, of_b, sizes[1], z, positions)
+    code.function("merge_positions")(x, of_a, a_count, y, of_b, b_count, z, positions)
 
 
 # the kernels --------------------------------------------------------------------------------------
 
 
 @final
-class Parts:
+class SortWorkspaces:
     """The workspaces of the workers, as arrays of keys.
 
     cuts    the boundaries of the workers' parts in the sorted array
@@ -274,14 +285,14 @@ def sort(
     """Fill this worker's part of a 1-D result, divided at `cuts`, with the sorted numbers of all
     workers. Collective."""
     code = KeyCode(x.dtype, descending)
-    parts = Parts(memory, comm.rank, cuts, code.key)
-    keys, spare, target = parts.array(0), parts.array(1), bits_of(out)
+    workspaces = SortWorkspaces(memory, comm.rank, cuts, code.key)
+    keys, spare, target = workspaces.array(0), workspaces.array(1), bits_of(out)
     code.encode(bits_of(x), keys)
     sort_keys(keys)
     merge_runs(
         comm,
         SortedRun(keys, None),
-        parts.runs(0, None),
+        workspaces.runs(0, None),
         cuts,
         SortedRun(target, None),
         SortedRun(spare, None),
@@ -296,25 +307,30 @@ def argsort(
     """Fill this worker's part of a 1-D int64 result, divided at `cuts`, with the positions that
     sort x stably. Collective."""
     code = KeyCode(x.dtype, descending, zeros_differ=False)
-    parts = Parts(memory, comm.rank, cuts, np.uint64)
+    workspaces = SortWorkspaces(memory, comm.rank, cuts, np.uint64)
     first, target = cuts[comm.rank], bits_of(out)
-    if code.key.itemsize <= 4 and cuts[-1] <= MAX_POSITIONS:
-        packed = parts.array(0)
-        code.packed(bits_of(x), first, packed)
+    if are_positions_packed(code.key.itemsize, cuts[-1]):
+        packed = workspaces.array(0)
+        code.pack(bits_of(x), first, packed)
         sort_keys(packed)
-        spare = SortedRun(parts.array(1), None)
+        spare = SortedRun(workspaces.array(1), None)
         merge_runs(
-            comm, SortedRun(packed, None), parts.runs(0, None), cuts, SortedRun(target, None), spare
+            comm,
+            SortedRun(packed, None),
+            workspaces.runs(0, None),
+            cuts,
+            SortedRun(target, None),
+            spare,
         )
         target &= np.uint64(MAX_POSITIONS - 1)
         return
-    own, out_keys = SortedRun(parts.array(0), parts.array(1)), parts.array(2)
+    own, out_keys = SortedRun(workspaces.array(0), workspaces.array(1)), workspaces.array(2)
     keys = np.empty(len(out_keys), code.key)
     code.encode(bits_of(x), keys)
     positions = own.positions
     assert positions is not None
     order_keys(keys, positions)
-    np.take(keys, positions.view(np.int64), out=own.keys)
+    np.take(keys.astype(np.uint64, copy=False), positions.view(np.int64), out=own.keys)
     positions += np.uint64(first)
-    spare = SortedRun(parts.array(3), parts.array(4))
-    merge_runs(comm, own, parts.runs(0, 1), cuts, SortedRun(out_keys, target), spare)
+    spare = SortedRun(workspaces.array(3), workspaces.array(4))
+    merge_runs(comm, own, workspaces.runs(0, 1), cuts, SortedRun(out_keys, target), spare)

@@ -96,7 +96,7 @@ class KeyCode:
         negative |= self._sign
         return negative
 
-    def packed(self, bits: Keys, first: int, out: NDArray[np.uint64]) -> None:
+    def pack(self, bits: Keys, first: int, out: NDArray[np.uint64]) -> None:
         """Fill `out` with the keys of 1-D numbers in the upper bits and their positions, counted
         from `first`, in the lower bits."""
         for start in range(0, len(bits), BLOCK):
@@ -165,9 +165,12 @@ def order_keys(keys: Keys, positions: NDArray[np.uint64], axis: int = -1) -> Non
 
     Keys of 64 bits are sorted by their lower half first, then stably by their upper half; keys in
     a range of 32 bits by their differences from the smallest. NumPy sorts those in a range of 16
-    bits, such as labels, by their digits.
+    bits, such as labels, by their digits, and all keys whose positions exceed 32 bits.
     """
     count = keys.shape[axis]
+    if count > MAX_POSITIONS:
+        positions.view(np.int64)[...] = np.argsort(keys, axis=axis, kind="stable")
+        return
     least = _least_in_range(keys) if count >= MIN_COUNTED else None
     if least is not None:
         digits = (keys - least).astype(np.uint16)
@@ -179,44 +182,47 @@ def order_keys(keys: Keys, positions: NDArray[np.uint64], axis: int = -1) -> Non
         least, largest = keys.min(), keys.max()
         if largest - least <= np.uint64(MAX_POSITIONS - 1):
             np.subtract(keys, least, out=positions)
-            np.left_shift(positions, POSITION_BITS, out=positions)
-            positions |= numbers
-            _order_packed(positions, axis)
+            _order_lower_bits(positions, numbers, axis, positions)
             return
+    _order_lower_bits(keys, numbers, axis, positions)
     if keys.itemsize < 8:
-        np.left_shift(keys, POSITION_BITS, out=positions, dtype=np.uint64)
-        positions |= numbers
-        _order_packed(positions, axis)
         return
-    np.left_shift(keys, POSITION_BITS, out=positions)
-    positions |= numbers
-    _order_packed(positions, axis)
-    first = positions.view(np.int64)
-    upper = np.take_along_axis(keys, first, axis)
+    order = positions.view(np.int64)
+    upper = np.take_along_axis(keys, order, axis)
     upper >>= np.uint64(POSITION_BITS)
-    upper <<= np.uint64(POSITION_BITS)
-    upper |= numbers
-    _order_packed(upper, axis)
-    positions[...] = np.take_along_axis(first, upper.view(np.int64), axis).view(np.uint64)
+    _order_lower_bits(upper, numbers, axis, upper)
+    positions[...] = np.take_along_axis(order, upper.view(np.int64), axis).view(np.uint64)
 
 
-def sort_bytes(capacity: int, itemsize: int) -> int:
-    """Return the workspace bytes of a worker for a distributed sort of up to `capacity` elements
-    per worker: a run, which the other workers read until the next synchronization, and a merge
-    buffer of the same size."""
-    return 2 * round_to_cache_lines(capacity * itemsize)
+def _order_lower_bits(
+    keys: Keys, numbers: NDArray[np.uint64], axis: int, out: NDArray[np.uint64]
+) -> None:
+    """Fill `out` with the positions along an axis, `numbers`, that sort the lower 32 bits of the
+    keys stably; `out` may be the memory of the keys."""
+    np.left_shift(keys, POSITION_BITS, out=out, dtype=np.uint64)
+    out |= numbers
+    sort_keys(out, axis)
+    out &= np.uint64(MAX_POSITIONS - 1)
 
 
-def argsort_bytes(capacity: int, itemsize: int) -> int:
-    """Return the workspace bytes of a worker for a distributed argsort: the arrays contain keys
-    with their positions, or, for 64-bit numbers, separate keys and positions."""
-    return (2 if itemsize <= 4 else 5) * round_to_cache_lines(capacity * 8)
+def are_positions_packed(itemsize: int, count: int) -> bool:
+    """Return True if a distributed argsort of `count` keys of this size sorts integers that contain
+    a key and its position; otherwise keys and positions are separate."""
+    return 8 * itemsize <= POSITION_BITS and count <= MAX_POSITIONS
 
 
-def _order_packed(packed: NDArray[np.uint64], axis: int) -> None:
-    """Sort the integers, then keep only their positions."""
-    sort_keys(packed, axis)
-    packed &= np.uint64(MAX_POSITIONS - 1)
+def sort_bytes(count: int, workers: int, itemsize: int) -> int:
+    """Return the workspace bytes of a worker for a distributed sort of `count` elements: a run,
+    which the other workers read until the next synchronization, and a merge buffer of the same
+    size."""
+    return 2 * round_to_cache_lines(-(-count // workers) * itemsize)
+
+
+def argsort_bytes(count: int, workers: int, itemsize: int) -> int:
+    """Return the workspace bytes of a worker for a distributed argsort of `count` elements: like
+    `sort_bytes`, with positions, and if these are separate, an array for the sorted keys."""
+    arrays = 2 if are_positions_packed(itemsize, count) else 5
+    return arrays * round_to_cache_lines(-(-count // workers) * 8)
 
 
 def _blocks(source: Keys, target: Keys) -> Iterator[tuple[Keys, Keys]]:

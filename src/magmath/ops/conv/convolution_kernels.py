@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall
 from magmath.ops.conv.sliding_windows import Attributes
@@ -208,7 +209,7 @@ def bind_correlation(call: KernelCall) -> ReadyCall:
     around = _Surrounded(x, _held(call.tiles[0]), want, native=False)
     total = torch.zeros_like(y, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, w, total)
-    return _then(around.fill, total.zero_, lambda: _add_correlation(einsum, *arrays, attributes),
+    return sequence(around.fill, total.zero_, lambda: _add_correlation(einsum, *arrays, attributes),
                  lambda: y.copy_(total))  # fmt: skip
 
 
@@ -225,7 +226,7 @@ def bind_input(call: KernelCall) -> ReadyCall:
     target = x[there]
     total = x.new_zeros((y.shape[0], x.shape[1], *_extents(reach)))
     einsum, arrays = _einsum(y, w, total)
-    return _then(x.zero_, total.zero_, lambda: _add_input(einsum, *arrays, attributes),
+    return sequence(x.zero_, total.zero_, lambda: _add_input(einsum, *arrays, attributes),
                  lambda: target.copy_(total[here]))  # fmt: skip
 
 
@@ -243,15 +244,5 @@ def bind_kernel(call: KernelCall) -> ReadyCall:
     around = _Surrounded(x, _held(call.tiles[0]), want, native=False)
     result = torch.zeros_like(w, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, y, result)
-    return _then(around.fill, lambda: _set_kernel(einsum, *arrays, attributes),
+    return sequence(around.fill, lambda: _set_kernel(einsum, *arrays, attributes),
                  lambda: w.copy_(result))  # fmt: skip
-
-
-def _then(*calls: ReadyCall) -> ReadyCall:
-    """Return a call that makes these calls in order."""
-
-    def run() -> None:
-        for call in calls:
-            call()
-
-    return run

@@ -360,8 +360,8 @@ def bind_add(
     def run() -> None:
         out.zero_()
         total = target.tensor
-        if not target.is_one:
-            total = out.new_zeros((target.count, *target.row))
+        if not target.is_flat:
+            total = out.new_zeros((target.count, *target.row_shape))
 
         def receive(rows: torch.Tensor, some: torch.Tensor) -> None:
             total.index_add_(0, rows - start, some)

@@ -76,9 +76,9 @@ def _naming(operation: str) -> Iterator[None]:
     try:
         yield
     except np.linalg.LinAlgError:
-        from magmath.kernels.linalg.lapack import singular_matrix
+        from magmath.kernels.linalg.lapack import singular_error
 
-        raise singular_matrix(operation) from None
+        raise singular_error(operation) from None
 
 
 SOLVE = Operation(

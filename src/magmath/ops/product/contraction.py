@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from magmath.codegen.emit import NativeCall, NativeOperand, Writer
+from magmath.core.call_sequence import sequence
 from magmath.core.dtypes import DType, bool_, compute_dtype, float32
 from magmath.core.shapes import broadcast
 from magmath.core.type_aliases import ReadyCall
@@ -164,12 +165,7 @@ def _kernel(call: KernelCall) -> ReadyCall:
     if take_out is not None:
         target = _ordered(call.out, letters.out, letters.batch + rows + columns)
         calls.append(partial(target.copy_, out.view(target.shape)))
-    return calls[0] if len(calls) == 1 else partial(_each, calls)
-
-
-def _each(calls: list[ReadyCall]) -> None:
-    for call in calls:
-        call()
+    return sequence(*calls)
 
 
 def _ordered(x: torch.Tensor, own: str, wanted: str) -> torch.Tensor:

@@ -96,7 +96,7 @@ def _bind_accumulation(
     """Return a ready call of out += alpha·a·b."""
     import torch
 
-    from magmath.kernels.gemm.gemm_candidates import sequence
+    from magmath.core.call_sequence import sequence
 
     out = call.out
     if not alpha.is_cuda:

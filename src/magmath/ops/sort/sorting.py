@@ -156,7 +156,7 @@ def _bind_collective_sort(name: str) -> Callable[[CollectiveCall], ReadyCall]:
 def _workspace(name: str) -> Callable[[Node, int], Workspace]:
     def workspace(node: Node, workers: int) -> Workspace:
         count = sortable_keys.sort_bytes if name == "sort" else sortable_keys.argsort_bytes
-        return Workspace(0, count(-(-node.size // workers), node.inputs[0].dtype.itemsize))
+        return Workspace(0, count(node.size, workers, node.inputs[0].dtype.itemsize))
 
     return workspace
 

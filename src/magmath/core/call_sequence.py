@@ -1,0 +1,25 @@
+"""The composition of ready calls."""
+
+from __future__ import annotations
+
+from magmath.core.type_aliases import ReadyCall
+
+
+def sequence(*calls: ReadyCall) -> ReadyCall:
+    """Return one call that executes these calls in order."""
+    if len(calls) == 1:
+        return calls[0]
+    if len(calls) == 2:
+        first, second = calls
+
+        def both() -> None:
+            first()
+            second()
+
+        return both
+
+    def each() -> None:
+        for call in calls:
+            call()
+
+    return each
