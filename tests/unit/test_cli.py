@@ -25,7 +25,7 @@ from magmath.cli.train_data import TrainData, train_data
 from magmath.cli.train_options import IMAGES, TRAIN_DEFAULTS, DataName, TrainOptions
 from magmath.cost import Machine, keep_machine
 from magmath.data.datasets import _LOADERS
-from magmath.kernels.dispatch.tuner import DECISIONS, Decision, _encoded, _name, machine
+from magmath.kernels.dispatch.tuner import DECISIONS, TunerDecision, _encoded, _name, machine
 from magmath.train import EpochRecord
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
@@ -181,7 +181,7 @@ def test_info_shows_what_the_tuner_has_measured(
     monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
     keys = [f"gemm 70x72x71 | {machine()}, 3 threads", "gemm 1x1x1 | another machine, 1 threads"]
     for key in keys:
-        DECISIONS.write(_name(key), _encoded(Decision(key, "numpy", seconds)))
+        DECISIONS.write(_name(key), _encoded(TunerDecision(key, "numpy", seconds)))
     done = magmath_command("info", "--tuner", "--json", MAGMATH_CACHE=str(tmp_path))
     assert json.loads(done.stdout) == {
         "tuner": [

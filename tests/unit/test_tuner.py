@@ -165,7 +165,7 @@ def _measure_calmly(tuner: Tuner, key: str) -> str:
 
 def _store(key: str, chosen: str, seconds: dict[str, float]) -> None:
     """Keep a decision as another process on this machine would have."""
-    timing = module.Decision(_key(key), chosen, seconds)
+    timing = module.TunerDecision(_key(key), chosen, seconds)
     DECISIONS.write(module._name(timing.key), module._encoded(timing))
 
 

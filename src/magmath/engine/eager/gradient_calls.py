@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 MAX_CALLS = 1024
 
 
+@final
 class ComputedGradients(NamedTuple):
     """Gradients, and the arrays that they were computed from."""
 

@@ -41,6 +41,7 @@ class NotEagerError(Exception):
     """The result depends on more than operations on small arrays that this process stores."""
 
 
+@final
 class _Result(NamedTuple):
     """A result between the sources and the output.
 
@@ -195,6 +196,7 @@ class GradientTape:
         return input_leaf(node.shape, node.dtype, layout, None)
 
 
+@final
 class TapeNodes(NamedTuple):
     """The expression of an output, on leaves without values.
 

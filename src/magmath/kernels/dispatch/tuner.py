@@ -42,7 +42,7 @@ _ON = " | "
 
 @final
 @dataclass(frozen=True, slots=True)
-class Decision:
+class TunerDecision:
     """The chosen candidate, and the seconds per call of every candidate, the default one first.
 
     `key` contains the operation with its shapes and types, the machine and the thread count.
@@ -82,7 +82,7 @@ class Tuner:
         self.enabled = enabled
         self.workspace_limit = workspace_limit
         self._cache = cache if enabled else None
-        self._decisions: dict[str, Decision] = {}
+        self._decisions: dict[str, TunerDecision] = {}
         self._measurements: dict[tuple[str, tuple[str, ...]], Measurements] = {}
         self._lock = RLock()  # a measurement may bind products that are measured too
 
@@ -134,14 +134,14 @@ class Tuner:
             decision = self._decision(full_key, measurements.names)
             return (decision or self._decide(full_key, measurements.seconds)).chosen
 
-    def table(self) -> list[Decision]:
+    def table(self) -> list[TunerDecision]:
         """Return every decision in memory and on disk, with the timings of all its candidates."""
         contents = [] if self._cache is None else self._cache.contents()
         stored = {d.key: d for d in map(_decoded, contents) if d is not None}
         with self._lock:
             return list((stored | self._decisions).values())
 
-    def _decision(self, full_key: str, names: tuple[str, ...]) -> Decision | None:
+    def _decision(self, full_key: str, names: tuple[str, ...]) -> TunerDecision | None:
         """Return the decision among exactly these candidates; None if there is none."""
         decision = self._decisions.get(full_key) or self._read(full_key)
         if decision is None or decision.seconds.keys() != set(names):
@@ -149,7 +149,7 @@ class Tuner:
         self._decisions[full_key] = decision
         return decision
 
-    def _decide(self, full_key: str, rounds: Mapping[str, Sequence[float]]) -> Decision:
+    def _decide(self, full_key: str, rounds: Mapping[str, Sequence[float]]) -> TunerDecision:
         """Return the decision by these timings, the default's first; store it on disk if the
         timings were stable."""
         # Other processes only increase a timing, so the minimum counts.
@@ -157,13 +157,13 @@ class Tuner:
         default = next(iter(seconds))
         best = min(seconds, key=seconds.__getitem__)
         chosen = best if seconds[best] < ADVANTAGE * seconds[default] else default
-        decision = self._decisions[full_key] = Decision(full_key, chosen, seconds)
+        decision = self._decisions[full_key] = TunerDecision(full_key, chosen, seconds)
         is_stable = median(rounds[chosen]) < DISTURBED * seconds[chosen]
         if is_stable and self._cache is not None:
             self._cache.write(_name(full_key), _encoded(decision))
         return decision
 
-    def _read(self, full_key: str) -> Decision | None:
+    def _read(self, full_key: str) -> TunerDecision | None:
         """Return the stored decision for a key, or None."""
         content = None if self._cache is None else self._cache.read(_name(full_key))
         return None if content is None else _decoded(content)
@@ -244,19 +244,19 @@ def _name(key: str) -> str:
     return sha256(key.encode()).hexdigest()[:32]
 
 
-def _encoded(decision: Decision) -> bytes:
+def _encoded(decision: TunerDecision) -> bytes:
     record = {"key": decision.key, "chosen": decision.chosen, "seconds": dict(decision.seconds)}
     return json.dumps(record).encode()
 
 
-def _decoded(content: bytes) -> Decision | None:
+def _decoded(content: bytes) -> TunerDecision | None:
     """Return the decision in an entry; None if the entry is not valid."""
     try:
         record: Any = json.loads(content)
         key, chosen, seconds = record["key"], record["chosen"], record["seconds"]
         if not (isinstance(key, str) and isinstance(chosen, str) and chosen in seconds):
             return None
-        return Decision(key, chosen, {str(k): float(v) for k, v in seconds.items()})
+        return TunerDecision(key, chosen, {str(k): float(v) for k, v in seconds.items()})
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
