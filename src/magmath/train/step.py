@@ -55,7 +55,7 @@ from magmath.train.feeds import Feed
 from magmath.train.metric_choice import MetricFunction
 from magmath.train.resident_data import Batch
 from magmath.train.weighted_loss import ClassWeights, WeightedLoss
-from magmath.transform.python_effects import PythonEffects, uncompared
+from magmath.transform.python_effects import PythonEffects, uncompared_warning
 from magmath.transform.subgraph_programs import RepeatedProgram
 
 if TYPE_CHECKING:
@@ -241,7 +241,7 @@ class TrainingStep:
         graph = Graph(tuple(pairs.values()), tuple(pairs), emitted)
         label = effects.note(trace, set(graph.nodes))
         if label is not None and not self._programs:
-            warn_user(uncompared("fit: the loss or the module", label))
+            warn_user(uncompared_warning("fit: the loss or the module", label))
         division = self.strategy.asynchronous_division(self.training, self._counter)
         return _TracedStep(placeholders, trace, graph, division)
 

@@ -6,19 +6,24 @@ The names are found in the bytecode, so a function is examined without being cal
 from __future__ import annotations
 
 import dis
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
-from typing import final
+from typing import Any, TypeVar, final
 
+T = TypeVar("T")
+
+Keys = frozenset[Hashable] | None
+"""The constants at which a dictionary is read."""
 ANY_KEY = None
-"""The keys of a dictionary that is not only read at constants."""
+"""The `Keys` of a dictionary that is read in another way too."""
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _VARIABLES = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"}
 _STORES = {"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"}
 _CONSTANTS = {"LOAD_CONST", "LOAD_SMALL_INT"}
+_WITHOUT_EFFECT = {"CACHE", "EXTENDED_ARG"}
 _ITEM_CHANGES = ("STORE_SUBSCR", "DELETE_SUBSCR")
 _UPDATES = ("+=", "-=", "*=", "/=", "//=", "%=", "**=")
 _BY_TEXT = {"getattr", "hasattr", "attrgetter"}
@@ -35,8 +40,7 @@ class CodeReads:
     names        of globals
     attributes   of any object
     modules      that it imports
-    keys         by the name of a dictionary, the constants at which it is read; ANY_KEY if it is
-                 read in another way too
+    keys         by the name of a dictionary, the keys at which it is read
     stored       names of attributes and variables that it binds
     rebound      names, and keys (in a tuple of one element), that it reads and afterwards binds
     initialized  those that it binds before it reads them
@@ -47,7 +51,7 @@ class CodeReads:
     names: frozenset[str]
     attributes: frozenset[str]
     modules: frozenset[str]
-    keys: Mapping[str, frozenset[Hashable] | None]
+    keys: Mapping[str, Keys]
     stored: frozenset[str]
     rebound: frozenset[Hashable]
     initialized: frozenset[Hashable]
@@ -57,56 +61,103 @@ class CodeReads:
 
 @lru_cache(maxsize=4096)
 def reads_of(code: CodeType) -> CodeReads:
-    """Return what this code reads by name."""
-    names, attributes, modules, stored = set[str](), set[str](), set[str](), set[str]()
-    rebound, initialized, used = set[Hashable](), set[Hashable](), set[Hashable]()
-    keys: dict[str, frozenset[Hashable] | None] = {}
-    for one in _codes(code):
-        found = [x for x in dis.get_instructions(one) if x.opname not in ("CACHE", "EXTENDED_ARG")]
-        order = _Order()
-        for i, x in enumerate(found):
-            following = found[i + 1 : i + 3]
-            if x.opname in _GLOBALS:
-                names.add(x.argval)
-            elif x.opname in _ATTRIBUTES:
-                attributes.add(x.argval)
-            elif x.opname == "IMPORT_NAME":
-                modules.add(x.argval)
-            if x.opname in _GLOBALS | _VARIABLES | _ATTRIBUTES:
-                order.read(x.argval)
-                merge_keys(keys, {x.argval: _keys_in(following)})
-            elif x.opname in _STORES:
-                stored.add(x.argval)
-                order.bind(x.argval, counts=_is_update(found[max(i - 2, 0) : i]))
-            elif x.opname in _CONSTANTS and following:
-                order.note_item((x.argval,), following[0])
-        rebound |= order.rebound
-        initialized |= order.initialized
-        used |= order.used
-        if names & _BY_TEXT or attributes & _BY_TEXT:
-            texts = {text for text in one.co_consts if isinstance(text, str)}
-            attributes |= texts
-            merge_keys(keys, dict.fromkeys(texts, ANY_KEY))
+    """Return what this code, and that of the functions in it, reads by name."""
+    parts = [_reads_of_one(one) for one in _codes(code)]
+    keys: dict[str, Keys] = {}
+    for part in parts:
+        _merge_keys(keys, part.keys)
     return CodeReads(
-        frozenset(names),
-        frozenset(attributes),
-        frozenset(modules),
-        keys,
-        frozenset(stored),
-        frozenset(rebound),
-        frozenset(initialized),
-        frozenset(used),
-        not _READ_ALL.isdisjoint(names | attributes),
+        names=_union(part.names for part in parts),
+        attributes=_union(part.attributes for part in parts),
+        modules=_union(part.modules for part in parts),
+        keys=keys,
+        stored=_union(part.stored for part in parts),
+        rebound=_union(part.rebound for part in parts),
+        initialized=_union(part.initialized for part in parts),
+        used=_union(part.used for part in parts),
+        reads_all=any(part.reads_all for part in parts),
     )
 
 
-def merge_keys(
-    keys: dict[str, frozenset[Hashable] | None], others: Mapping[str, frozenset[Hashable] | None]
-) -> None:
+def _reads_of_one(code: CodeType) -> CodeReads:
+    """Return what this code reads by name, without the functions in it."""
+    names, attributes, modules, stored = set[str](), set[str](), set[str](), set[str]()
+    keys: dict[str, Keys] = {}
+    order = _Order()
+    instructions = [x for x in dis.get_instructions(code) if x.opname not in _WITHOUT_EFFECT]
+    for i, x in enumerate(instructions):
+        following = instructions[i + 1 : i + 3]
+        if x.opname in _GLOBALS:
+            names.add(x.argval)
+        elif x.opname in _ATTRIBUTES:
+            attributes.add(x.argval)
+        elif x.opname == "IMPORT_NAME":
+            modules.add(x.argval)
+        if x.opname in _GLOBALS | _VARIABLES | _ATTRIBUTES:
+            order.read(x.argval)
+            _merge_keys(keys, {x.argval: _keys_in(following)})
+        elif x.opname in _STORES:
+            stored.add(x.argval)
+            order.bind(x.argval, counts=_is_update(instructions[max(i - 2, 0) : i]))
+        elif x.opname in _CONSTANTS and following:
+            order.note_item((x.argval,), following[0])
+    if names & _BY_TEXT or attributes & _BY_TEXT:
+        texts = {text for text in code.co_consts if isinstance(text, str)}
+        attributes |= texts
+        _merge_keys(keys, dict.fromkeys(texts, ANY_KEY))
+    return CodeReads(
+        names=frozenset(names),
+        attributes=frozenset(attributes),
+        modules=frozenset(modules),
+        keys=keys,
+        stored=frozenset(stored),
+        rebound=frozenset(order.rebound),
+        initialized=frozenset(order.initialized),
+        used=frozenset(order.used),
+        reads_all=not _READ_ALL.isdisjoint(names | attributes),
+    )
+
+
+@final
+class MergedReads:
+    """What several functions read by name, all together: the fields are those of `CodeReads`."""
+
+    def __init__(self) -> None:
+        self.attributes, self.stored = set[str](), set[str]()
+        self.rebound, self.initialized = set[Hashable](), set[Hashable]()
+        self.used = set[Hashable]()
+        self.keys: dict[str, Keys] = {}
+        self.reads_all = False
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other)
+
+    def add(self, reads: CodeReads) -> None:
+        """Add what one function reads."""
+        self.attributes |= reads.attributes
+        self.stored |= reads.stored
+        self.rebound |= reads.rebound
+        self.initialized |= reads.initialized
+        self.used |= reads.used
+        self.reads_all |= reads.reads_all
+        _merge_keys(self.keys, reads.keys)
+
+    def attributes_among(self, names: Iterable[Any]) -> list[str]:
+        """Return those of these names that are read as attributes."""
+        if self.reads_all:
+            return [name for name in names if isinstance(name, str)]
+        return sorted(self.attributes.intersection(names))
+
+
+def _merge_keys(keys: dict[str, Keys], others: Mapping[str, Keys]) -> None:
     """Add the keys at which another function reads dictionaries."""
     for name, found in others.items():
         former = keys.get(name, frozenset())
         keys[name] = ANY_KEY if former is ANY_KEY or found is ANY_KEY else former | found
+
+
+def _union(sets: Iterable[frozenset[T]]) -> frozenset[T]:
+    return frozenset[T]().union(*sets)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -117,7 +168,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _keys_in(following: list[dis.Instruction]) -> frozenset[Hashable] | None:
+def _keys_in(following: list[dis.Instruction]) -> Keys:
     """Return the constant at which the object before these instructions is read; ANY_KEY for other
     uses."""
     is_item = len(following) == 2 and following[0].opname in _CONSTANTS
@@ -129,7 +180,12 @@ def _keys_in(following: list[dis.Instruction]) -> frozenset[Hashable] | None:
 def _reads_item(x: dis.Instruction) -> bool:
     """Return True for `d[k]` and the beginning of `d[k] += v`."""
     is_item = x.opname == "BINARY_OP" and x.argrepr == "[]"
-    return is_item or x.opname == "BINARY_SUBSCR" or (x.opname == "COPY" and x.arg == 2)
+    return is_item or x.opname == "BINARY_SUBSCR" or _begins_item_update(x)
+
+
+def _begins_item_update(x: dis.Instruction) -> bool:
+    """Return True for the first instruction of `d[k] += v` after those of d and k."""
+    return x.opname == "COPY" and x.arg == 2
 
 
 def _is_update(before: list[dis.Instruction]) -> bool:
@@ -161,7 +217,7 @@ class _Order:
         self._reads[name] = self._reads.get(name, 0) + 1
 
     def bind(self, name: Hashable, counts: bool) -> None:
-        """Note a binding; `counts`: it is that of `n += v`, which has read the name."""
+        """Note a binding; `counts` is True for that of `n += v`, which has read the name."""
         if name in self._reads:
             self.rebound.add(name)
             self._reads[name] -= counts
@@ -172,9 +228,5 @@ class _Order:
         """Note a constant that may be a key."""
         if _reads_item(following):
             self.read(key)
-        if following.opname in ("STORE_SUBSCR", "COPY") and _is_key(following):
+        if following.opname == "STORE_SUBSCR" or _begins_item_update(following):
             self.bind(key, counts=following.opname == "COPY")
-
-
-def _is_key(following: dis.Instruction) -> bool:
-    return following.opname == "STORE_SUBSCR" or following.arg == 2

@@ -30,7 +30,7 @@ from magmath.transform.call_arguments import (
 )
 from magmath.transform.divided_specialization import DividedSpecialization
 from magmath.transform.function_argument import require_function
-from magmath.transform.python_effects import uncompared
+from magmath.transform.python_effects import uncompared_warning
 from magmath.transform.specialization import Specialization
 from magmath.transform.subgraph_programs import RepeatedProgram
 from magmath.transform.traced_call import TracedCall
@@ -213,7 +213,7 @@ class _CompiledFunction:
         """Warn once of an object that is too large to be compared at each call."""
         if label is not None and not self._has_uncompared:
             self._has_uncompared = True
-            warn_user(uncompared(f"compile: {self._function!r}", label))
+            warn_user(uncompared_warning(f"compile: {self._function!r}", label))
 
     def explain(self) -> Explanation:
         """Return the explanation of the program for arguments like those of the last call.

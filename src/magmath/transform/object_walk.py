@@ -2,7 +2,8 @@
 Python modules and items of containers, as far as users have written them.
 
 What a function reads is in its bytecode (`code_reads`). The walk lists what must be compared at
-each call (`held_entries`), and what cannot be compared: generators, iterators, large containers.
+each call (`observed_entries`), and what cannot be compared: generators, iterators, and large
+containers.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ import numpy as np
 
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
-from magmath.transform.code_reads import ANY_KEY, CodeReads, merge_keys, reads_of
-from magmath.transform.held_entries import (
+from magmath.transform.code_reads import ANY_KEY, Keys, MergedReads, reads_of
+from magmath.transform.observed_entries import (
     COMPARED,
     CONTAINERS,
     MAX_BYTES,
     MISSING,
-    HeldBuffer,
-    HeldEntries,
+    ObservedBuffer,
+    ObservedEntries,
     attributes_of,
     cells_of,
     items_of,
@@ -63,47 +64,17 @@ _CONSTANT = (*COMPARED, type(None), type(...), Array, np.dtype, range, slice)
 
 
 @final
-class NameReads:
-    """The names that functions read, all together."""
-
-    def __init__(self) -> None:
-        self.attributes, self.stored = set[str](), set[str]()
-        self.rebound, self.initialized = set[Hashable](), set[Hashable]()
-        self.used = set[Hashable]()
-        self.keys: dict[str, frozenset[Hashable] | None] = {}
-        self.reads_all = False
-
-    def __eq__(self, other: object) -> bool:
-        return vars(self) == vars(other)
-
-    def add(self, reads: CodeReads) -> None:
-        """Add what one function reads."""
-        self.attributes |= reads.attributes
-        self.stored |= reads.stored
-        self.rebound |= reads.rebound
-        self.initialized |= reads.initialized
-        self.used |= reads.used
-        self.reads_all |= reads.reads_all
-        merge_keys(self.keys, reads.keys)
-
-    def read(self, names: Any) -> list[str]:
-        """Return those of these names of attributes that are read."""
-        if self.reads_all:
-            return [name for name in names if isinstance(name, str)]
-        return sorted(self.attributes.intersection(names))
-
-
-@final
 class ObjectWalk:
     """A walk over the objects that functions read by name, given the names of attributes.
 
-    found    the names that the functions read, as far as they have been found
+    found_reads  what the functions that the walk has met read by name: the walk is complete if
+                 they are those given
     """
 
-    def __init__(self, reads: NameReads) -> None:
-        self._reads, self.found = reads, NameReads()
-        self._entries: list[HeldEntries] = []
-        self.buffers: list[HeldBuffer] = []
+    def __init__(self, reads: MergedReads) -> None:
+        self._reads, self.found_reads = reads, MergedReads()
+        self._entries: list[ObservedEntries] = []
+        self.buffers: list[ObservedBuffer] = []
         self.generators: dict[str, Any] = {}
         self.iterators: list[str] = []
         self.uncompared: str | None = None
@@ -111,8 +82,8 @@ class ObjectWalk:
         self._inner: set[int] = set()  # modules that others contain
         self._namespaces: dict[int, tuple[Any, Any, dict[str, str]]] = {}
         self._seen: set[Hashable] = set()
-        self._kept: list[object] = []  # so that no identity is used again
-        self._waiting: deque[tuple[Any, str, frozenset[Hashable] | None]] = deque()
+        self._reached: list[object] = []  # so that no identity is used again
+        self._waiting: deque[tuple[Any, str, Keys]] = deque()
         self._compared = 0
 
     def follow(self, functions: tuple[Any, ...], arguments: tuple[Any, ...]) -> None:
@@ -121,12 +92,12 @@ class ObjectWalk:
             self._reach(function, type(function).__name__)
         for argument in arguments:
             self._reach(argument, "an argument")
-        while self._waiting and len(self._kept) < MAX_VISITED:
+        while self._waiting and len(self._reached) < MAX_VISITED:
             self._visit(*self._waiting.popleft())
         if self._waiting:
             self.uncompared = self.uncompared or self._waiting[0][1]
 
-    def all_entries(self) -> list[HeldEntries]:
+    def all_entries(self) -> list[ObservedEntries]:
         """Return all entries that are to be compared."""
         spaces = [
             attributes_of(owner, mapping, [*labels], partial(_label, labels))
@@ -135,17 +106,17 @@ class ObjectWalk:
         return [*spaces, *self._entries]
 
     def _reach(self, value: Any, label: str, name: str | None = None) -> None:
-        """Visit an object later, which is read by this name."""
+        """Add an object to those to be visited; `name` is that by which it is read."""
         if isinstance(value, _CONSTANT) or value is MISSING:
             return
         is_by_name = name is not None and isinstance(value, dict) and not self._reads.reads_all
         keys = self._reads.keys.get(name or "", ANY_KEY) if is_by_name else ANY_KEY
         if (id(value), keys) not in self._seen:
             self._seen.add((id(value), keys))
-            self._kept.append(value)
+            self._reached.append(value)
             self._waiting.append((value, label, keys))
 
-    def _visit(self, value: Any, label: str, keys: frozenset[Hashable] | None) -> None:
+    def _visit(self, value: Any, label: str, keys: Keys) -> None:
         if isinstance(value, FunctionType):
             self._visit_function(value)
         elif isinstance(value, MethodType):
@@ -181,7 +152,7 @@ class ObjectWalk:
         if is_library:
             return
         reads = reads_of(function.__code__)
-        self.found.add(reads)
+        self.found_reads.add(reads)
         if cells:
             self._compare(cells_of(cells, function, str))
         space = function.__globals__
@@ -191,7 +162,7 @@ class ObjectWalk:
             self._reach(sys.modules.get(name), name)
         for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self._reach(value, f"a default of {function.__name__}")
-        for name in self._reads.read(attributes.keys() - {"__wrapped__", "method_of"}):
+        for name in self._reads.attributes_among(attributes.keys() - {"__wrapped__", "method_of"}):
             self._note(attributes, name, f"{function.__name__}.{name}")
 
     def _visit_method(self, function: Any, owner: Any) -> None:
@@ -214,7 +185,7 @@ class ObjectWalk:
             labels[name] = label
         self._reach(space.get(name, MISSING), label, name)
 
-    def _compare(self, entries: HeldEntries) -> bool:
+    def _compare(self, entries: ObservedEntries) -> bool:
         """Compare entries, unless there are too many; return True if they are compared."""
         self._compared += len(entries.keys)
         if is_compared := self._compared <= MAX_ENTRIES:
@@ -249,7 +220,7 @@ class ObjectWalk:
         classes = _own_classes(type(value))
         has_attributes = _attributes_or_none(value) is not None
         inherited = {name for one in classes for name in vars(one)} if has_attributes else set()
-        names = set(self._reads.read(attributes.keys() | inherited))
+        names = set(self._reads.attributes_among(attributes.keys() | inherited))
         if any(one.__module__ == "collections" for one in type(value).__mro__):
             names |= attributes.keys()  # which the methods of UserDict and others read
         for name in sorted(names):
@@ -260,7 +231,7 @@ class ObjectWalk:
             for name, x in vars(one).items()
             if isinstance(x, MemberDescriptorType)
         }
-        if read := self._reads.read(slots):
+        if read := self._reads.attributes_among(slots):
             entries = slots_of(value, read, lambda name: f"{label}.{name}")
             self._compare(entries)
             for name, one in zip(read, entries.read(), strict=True):
@@ -270,7 +241,7 @@ class ObjectWalk:
     def _visit_module(self, module: Any, attributes: dict[str, Any], label: str) -> None:
         """Visit the attributes of a module of `mm.nn`, which notes itself what is assigned outside
         of its calls, and the modules in it."""
-        read = self._reads.read(attributes)
+        read = self._reads.attributes_among(attributes)
         self.modules += [module] if read else []
         for name in read:
             value = attributes[name]
@@ -315,7 +286,7 @@ class ObjectWalk:
         if ("class", id(kind)) in self._seen or not classes:
             return
         self._seen.add(("class", id(kind)))
-        for name in self._reads.read({name for one in classes for name in vars(one)}):
+        for name in self._reads.attributes_among({name for one in classes for name in vars(one)}):
             for one in classes:
                 value = vars(one).get(name, MISSING)
                 if not isinstance(value, MemberDescriptorType | GetSetDescriptorType):
@@ -330,7 +301,7 @@ class ObjectWalk:
             self._visit_generator(np.random, label)
         self._visit_generator(module, label)
         if not _is_library(module.__name__):
-            for name in self._reads.read(space):
+            for name in self._reads.attributes_among(space):
                 skip = isinstance(space[name], ModuleType)
                 self._note(space, name, f"{label}.{name}", skip=skip)
 
@@ -348,7 +319,7 @@ class ObjectWalk:
 
     # containers ---------------------------------------------------------------------------------
 
-    def _visit_items(self, value: Any, label: str, keys: frozenset[Hashable] | None) -> None:
+    def _visit_items(self, value: Any, label: str, keys: Keys) -> None:
         def labelled(key: Any) -> str:
             return label if key is MISSING else f"{label}[{key!r}]"
 
@@ -370,7 +341,7 @@ class ObjectWalk:
 
     def _visit_buffer(self, array: np.ndarray[Any, Any], label: str) -> None:
         if array.nbytes <= MAX_BYTES:
-            self.buffers.append(HeldBuffer(array, label))
+            self.buffers.append(ObservedBuffer(array, label))
         elif array.flags.writeable:
             self.uncompared = self.uncompared or label
 

@@ -4,9 +4,9 @@ draws random numbers of Python or NumPy, counts in an attribute, or keeps an arr
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Sequence
 from threading import active_count
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -16,9 +16,39 @@ from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
 from magmath.errors import TracingError
 from magmath.graph import Node, topological
-from magmath.transform.held_entries import COMPARED, MISSING, HeldEntries, is_same
 from magmath.transform.object_walk import global_generators
-from magmath.transform.read_names import ReadNames
+from magmath.transform.observed_entries import COMPARED, MISSING, ObservedEntries, is_same
+from magmath.transform.observed_names import ObservedNames
+
+
+@final
+class _Change(NamedTuple):
+    """An entry that a function has changed while it was traced."""
+
+    entries: ObservedEntries
+    key: Hashable
+    before: Any
+    after: Any
+
+    def is_in(self, names: set[Hashable]) -> bool:
+        """Return True if these names of attributes and keys, each of which is in a tuple of one
+        element, contain that of the entry."""
+        return not names.isdisjoint((self.key, (self.key,)))
+
+
+def _keeps_array(change: _Change, names: ObservedNames, used: Collection[Node]) -> bool:
+    """Return True if a change keeps an array that further calls would have to read."""
+    before, after = change.before, change.after
+    if not _is_array(after):
+        return False
+    is_state = change.is_in(names.rebound) and _depends_on_run(after.node)
+    return is_state or (_is_array(before) and before.node in used)
+
+
+def _is_counter(change: _Change, names: ObservedNames) -> bool:
+    """Return True for a number or text that is read for more than its own update."""
+    is_plain = isinstance(change.after, COMPARED) and isinstance(change.before, COMPARED)
+    return is_plain and change.is_in(names.rebound) and change.is_in(names.used)
 
 
 @final
@@ -34,7 +64,7 @@ class PythonEffects:
     ) -> None:
         self._operation, self._function = operation, function
         self._functions, self._arguments = functions, arguments
-        names = ReadNames(*functions, arguments=arguments)
+        names = ObservedNames(*functions, arguments=arguments)
         self._former = {entries.owner: (entries, [*entries.read()]) for entries in names.entries}
         self._generators = {**global_generators(), **names.generators}
         self._states = {label: _state(one) for label, one in self._generators.items()}
@@ -50,10 +80,25 @@ class PythonEffects:
         one kept there: further calls would not see it. The object then has its former one again.
         Warns of random numbers and counters that are the same in each call.
         """
-        names = ReadNames(*self._functions, arguments=self._arguments)
+        names = ObservedNames(*self._functions, arguments=self._arguments)
+        changes = self._changes(names)
+        self._refuse([x for x in changes if _keeps_array(x, names, used)])
+        self._warn_of_drawn(names)
+        counters = [x.entries.label(x.key) for x in changes if _is_counter(x, names)]
+        self._warn_of_counted([*counters, *names.iterators])
+        for module in names.modules:
+            trace.note_state(module)
+        names.modules.clear()  # the names would keep them alive
         changed: dict[int, set[Hashable]] = {}
-        kept: list[tuple[HeldEntries, Hashable, Any]] = []
-        counted: list[str] = []
+        for x in changes:
+            changed.setdefault(x.entries.owner, set()).add(x.key)
+        names.drop(changed)
+        trace.note_observed_state(names)
+        return names.uncompared
+
+    def _changes(self, names: ObservedNames) -> list[_Change]:
+        """Return the entries that differ from those before the trace."""
+        changes: list[_Change] = []
         for entries in names.entries:
             known = self._former.get(entries.owner)
             if known is None:
@@ -62,34 +107,18 @@ class PythonEffects:
             keys = former.keys() | now.keys() if entries.is_whole else former.keys() & now.keys()
             for key in keys:
                 before, after = former.get(key, MISSING), now.get(key, MISSING)
-                if is_same(before, after):
-                    continue
-                changed.setdefault(entries.owner, set()).add(key)
-                is_rebound = not names.rebound.isdisjoint(spellings := (key, (key,)))
-                if _is_array(after) and (
-                    (is_rebound and _depends_on_run(after.node))
-                    or (_is_array(before) and before.node in used)
-                ):
-                    kept.append((entries, key, before))
-                elif is_rebound and isinstance(after, COMPARED) and isinstance(before, COMPARED):
-                    counted += [] if names.used.isdisjoint(spellings) else [entries.label(key)]
-        self._refuse(kept)
-        self._warn_of_drawn(names)
-        self._warn_of_counted([*counted, *names.iterators])
-        for module in names.modules:
-            trace.note_state(module)
-        names.modules.clear()
-        trace.note_observed_state(names.without(changed))
-        return names.uncompared
+                if not is_same(before, after):
+                    changes.append(_Change(entries, key, before, after))
+        return changes
 
-    def _refuse(self, kept: list[tuple[HeldEntries, Hashable, Any]]) -> None:
+    def _refuse(self, kept: Sequence[_Change]) -> None:
+        """Raise TracingError if the function keeps arrays, and write back their former values."""
         if not kept:
             return
-        for entries, key, before in kept:
-            if entries.write is not None:
-                entries.write(key, before)
-        entries, key, _ = kept[0]
-        label = entries.label(key)
+        for change in kept:
+            if change.entries.write is not None:
+                change.entries.write(change.key, change.before)
+        label = kept[0].entries.label(kept[0].key)
         raise TracingError(
             f"{self._operation}: {self._function} reads {label} and binds it to a new array, which "
             f"happens only while it is traced, so further calls would read the former array; make "
@@ -98,7 +127,7 @@ class PythonEffects:
             f"it as an argument and return the new one"
         )
 
-    def _warn_of_drawn(self, names: ReadNames) -> None:
+    def _warn_of_drawn(self, names: ObservedNames) -> None:
         """Warn if a generator was used, by this thread as far as that is known."""
         for label, generator in self._generators.items():
             is_own = label in names.generators or active_count() == 1
@@ -118,7 +147,7 @@ class PythonEffects:
             )
 
 
-def uncompared(function: str, label: str) -> str:
+def uncompared_warning(function: str, label: str) -> str:
     """Return the warning of an object that is too large to be compared at each call."""
     return (
         f"{function} reads {label}, which is too large to be compared at each call: changes within "
@@ -127,7 +156,7 @@ def uncompared(function: str, label: str) -> str:
     )
 
 
-def _by_key(entries: HeldEntries, values: list[Any]) -> dict[Hashable, Any]:
+def _by_key(entries: ObservedEntries, values: list[Any]) -> dict[Hashable, Any]:
     return dict(zip(entries.keys, values, strict=False))
 
 

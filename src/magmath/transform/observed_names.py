@@ -4,7 +4,7 @@ functions, attributes of objects, classes and Python modules, and items of conta
 A function that is traced reads their objects during tracing. After one of the names is bound to
 another object, such as a new network or a new optimizer, it must be traced again. What a function
 and the functions that it may call read is found in their bytecode (`code_reads`), and compared at
-each call (`held_entries`), up to a bound.
+each call (`observed_entries`), up to a bound.
 """
 
 from __future__ import annotations
@@ -13,15 +13,21 @@ from collections.abc import Hashable, Mapping
 from typing import Any, final
 from weakref import ref
 
-from magmath.transform.held_entries import HeldBuffer, HeldEntries
-from magmath.transform.object_walk import NameReads, ObjectWalk
+from magmath.transform.code_reads import MergedReads
+from magmath.transform.object_walk import ObjectWalk
+from magmath.transform.observed_entries import ObservedBuffer, ObservedEntries
 
 
 @final
-class ReadNames:
+class ObservedNames:
     """The names that functions read, and their objects, which are not kept alive.
 
+    functions   the functions, each with those that it may call
     arguments   objects that the functions receive, other than arrays and numbers
+
+    Attributes:
+
+    entries     the objects that the names refer to
     rebound     names and keys that a function reads and afterwards binds, and that none binds first
     used        those that a function reads for more than a count
     generators  generators of random numbers that are not magmath's, by label
@@ -31,13 +37,13 @@ class ReadNames:
     """
 
     def __init__(self, *functions: Any, arguments: tuple[Any, ...] = ()) -> None:
-        reads = NameReads()
+        reads = MergedReads()
         while True:
             walk = ObjectWalk(reads)
             walk.follow(functions, arguments)
-            if walk.found == reads:
+            if walk.found_reads == reads:
                 break
-            reads = walk.found
+            reads = walk.found_reads
         self.rebound, self.used = reads.rebound - reads.initialized, reads.used
         self.generators, self.iterators = walk.generators, walk.iterators
         self.uncompared, self.modules = walk.uncompared, walk.modules
@@ -45,38 +51,40 @@ class ReadNames:
         self._references: list[ref[Any]] = []
         self.entries = walk.all_entries()
         for entries in self.entries:
-            self._references += entries.hold(self._deaths.append)
-        self._checks: list[HeldEntries] = self.entries
+            self._references += entries.observe(self._deaths.append)
+        self._observed = self.entries
         self._buffers = walk.buffers
-        self._add_quick()
+        self._prepare_comparison()
 
-    def _add_quick(self) -> None:
-        """Note what is compared first: in most calls all objects are the same."""
-        self._quick = [
+    def _prepare_comparison(self) -> None:
+        """Store what `is_unchanged` needs: identities are compared first, since in most calls all
+        objects are the same."""
+        self._comparisons = [
             (one.read, one.identities, one.order, one.keys, one.is_unchanged)
-            for one in self._checks
+            for one in self._observed
         ]
 
-    def without(self, changed: Mapping[int, set[Hashable]]) -> ReadNames:
-        """Return these names without the entries, by the identities of their owners, that the
-        function itself has changed."""
-        checks = [self._kept(one, changed.get(one.owner, set())) for one in self._checks]
-        self._checks = [one for one in checks if one is not None]
-        self._add_quick()
-        return self
+    def drop(self, changed: Mapping[int, set[Hashable]]) -> None:
+        """Compare some entries no more: those with these keys, by the identities of their
+        owners."""
+        remaining = [self._without(one, changed.get(one.owner, set())) for one in self._observed]
+        self._observed = [one for one in remaining if one is not None]
+        self._prepare_comparison()
 
-    def _kept(self, one: HeldEntries, changed: set[Hashable]) -> HeldEntries | None:
+    def _without(self, one: ObservedEntries, changed: set[Hashable]) -> ObservedEntries | None:
         """Return the entries that are not among the changed ones; None if there are none."""
-        if not changed or one.select is None:
-            return None if changed else one
+        if not changed:
+            return one
+        if one.select is None:
+            return None
         chosen = one.select([key for key in one.keys if key not in changed])
-        self._references += chosen.hold(self._deaths.append)
+        self._references += chosen.observe(self._deaths.append)
         return chosen
 
     def is_unchanged(self) -> bool:
         """Return True if all names are bound to the same objects."""
         try:
-            for read, identities, order, keys, is_unchanged in self._quick:
+            for read, identities, order, keys, is_unchanged in self._comparisons:
                 is_same = [*map(id, read())] == identities and (order is None or [*order] == keys)
                 if not (is_same or is_unchanged()):
                     return False
@@ -89,6 +97,6 @@ class ReadNames:
 
     def changed_name(self) -> str | None:
         """Return a name that is bound to another object; None if none is."""
-        compared: list[HeldEntries | HeldBuffer] = [*self._checks, *self._buffers]
-        names = (one.changed_name() for one in compared)
+        observed: list[ObservedEntries | ObservedBuffer] = [*self._observed, *self._buffers]
+        names = (one.changed_name() for one in observed)
         return next((name for name in names if name is not None), None)

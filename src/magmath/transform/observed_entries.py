@@ -1,5 +1,5 @@
-"""The entries of a Python object, such as the items of a list or some attributes of an object, as
-they were, and a fast comparison with what they are.
+"""Observed entries of a Python object: items of a list, attributes of an object and the like, as
+they were when a function was traced, and a fast comparison with what they are.
 
 Objects are compared by identity; equal numbers and texts are the same. Objects with weak references
 are not kept alive: the table of all entries hears of their deaths.
@@ -32,7 +32,7 @@ Label = Callable[[Any], str]
 
 
 @final
-class HeldEntries:
+class ObservedEntries:
     """Entries of an object.
 
     read     a function that returns their present values
@@ -64,7 +64,7 @@ class HeldEntries:
         keys: Sequence[Hashable],
         label: Label,
         write: Callable[[Any, Any], object] | None = None,
-        select: Callable[[Sequence[Any]], HeldEntries] | None = None,
+        select: Callable[[Sequence[Any]], ObservedEntries] | None = None,
         is_whole: bool = False,
         order: Iterable[Hashable] | None = None,
     ) -> None:
@@ -74,8 +74,8 @@ class HeldEntries:
         self.identities: list[int] = []
         self._strong: list[Any] = []
 
-    def hold(self, note_death: Callable[[Any], object]) -> list[ref[Any]]:
-        """Hold the present values; return weak references that note the deaths of those that can
+    def observe(self, note_death: Callable[[Any], object]) -> list[ref[Any]]:
+        """Record the present values; return weak references that note the deaths of those that can
         have one."""
         values = [*self.read()]
         references = []
@@ -91,7 +91,7 @@ class HeldEntries:
 
     def is_unchanged(self) -> bool:
         """Return True if the values are the same, or numbers and texts that are equal, which it
-        then holds."""
+        then records."""
         try:
             values = [*self.read()]
         except (ValueError, RuntimeError):  # a variable was deleted, or a container changes
@@ -105,7 +105,8 @@ class HeldEntries:
         return True
 
     def _differing(self, values: list[Any]) -> list[int]:
-        """Return the positions at which these values are others; -1 if there are more or less."""
+        """Return the positions at which these values are others; [-1] if their number or the order
+        of a dictionary's keys is another one."""
         if len(values) != len(self.identities):
             return [-1]
         if self.order is not None and [*self.order] != self.keys:
@@ -128,7 +129,7 @@ class HeldEntries:
 
 
 @final
-class HeldBuffer:
+class ObservedBuffer:
     """The shape, type and elements of an array of NumPy."""
 
     __slots__ = ("_array", "_content", "label", "owner")
@@ -154,13 +155,13 @@ def is_same(former: Any, now: Any) -> bool:
     return type(former) is type(now) and isinstance(now, COMPARED) and repr(former) == repr(now)
 
 
-def attributes_of(owner: Any, mapping: Any, names: Sequence[str], label: Label) -> HeldEntries:
+def attributes_of(owner: Any, mapping: Any, names: Sequence[str], label: Label) -> ObservedEntries:
     """Return the entries with these names of a namespace or dictionary, which need not have all of
     them; `owner` is the class whose namespace it is, otherwise the dictionary."""
     get = partial(dict.get, mapping) if isinstance(mapping, dict) else mapping.get
     if type(mapping) is dict:
         get = mapping.get
-    return HeldEntries(
+    return ObservedEntries(
         owner,
         partial(map, get, names, _ALWAYS_MISSING),
         names,
@@ -170,9 +171,9 @@ def attributes_of(owner: Any, mapping: Any, names: Sequence[str], label: Label) 
     )
 
 
-def slots_of(owner: Any, names: Sequence[str], label: Label) -> HeldEntries:
+def slots_of(owner: Any, names: Sequence[str], label: Label) -> ObservedEntries:
     """Return the attributes with these names, which the class has as `__slots__`."""
-    return HeldEntries(
+    return ObservedEntries(
         owner,
         partial(map, partial(_slot, owner), names),
         names,
@@ -182,13 +183,13 @@ def slots_of(owner: Any, names: Sequence[str], label: Label) -> HeldEntries:
     )
 
 
-def cells_of(cells: Mapping[str, CellType], owner: object, label: Label) -> HeldEntries:
+def cells_of(cells: Mapping[str, CellType], owner: object, label: Label) -> ObservedEntries:
     """Return the contents of variables of an enclosing function."""
 
     def write(name: str, value: Any) -> None:
         cells[name].cell_contents = value
 
-    return HeldEntries(
+    return ObservedEntries(
         owner,
         partial(map, _CONTENTS, [*cells.values()]),
         [*cells],
@@ -198,10 +199,10 @@ def cells_of(cells: Mapping[str, CellType], owner: object, label: Label) -> Held
     )
 
 
-def items_of(container: Any, label: Label) -> HeldEntries:
+def items_of(container: Any, label: Label) -> ObservedEntries:
     """Return all items of a list, tuple, set, deque or dictionary."""
     if isinstance(container, dict):
-        return HeldEntries(
+        return ObservedEntries(
             container,
             container.values if type(container) is dict else partial(dict.values, container),
             [*dict.keys(container)],
@@ -214,7 +215,7 @@ def items_of(container: Any, label: Label) -> HeldEntries:
     kind = next(kind for kind in CONTAINERS if isinstance(container, kind))
     write = container.__setitem__ if isinstance(container, (list, deque)) else None
     read = partial(kind.__iter__, container)
-    return HeldEntries(container, read, range(len(container)), label, write, is_whole=True)
+    return ObservedEntries(container, read, range(len(container)), label, write, is_whole=True)
 
 
 CONTAINERS: tuple[Any, ...] = (dict, list, tuple, deque, set, frozenset)
