@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -47,13 +47,15 @@ class KnownNumber:
 def with_arrays(arguments: Sequence[Any]) -> list[Any]:
     """Return arguments with an array in place of each array of NumPy or another library; one that
     occurs twice becomes one array."""
-    made: dict[int, Array] = {}
-    found = []
+    converted: dict[int, Array] = {}
+    leaves = []
     for x in arguments:
         if hasattr(x, "__dlpack__") and not isinstance(x, Array):
-            x = made[id(x)] if id(x) in made else made.setdefault(id(x), asarray(x))
-        found.append(x)
-    return found
+            if id(x) not in converted:
+                converted[id(x)] = asarray(x)
+            x = converted[id(x)]
+        leaves.append(x)
+    return leaves
 
 
 def write_back(array: Any, original: Any) -> None:
@@ -74,11 +76,11 @@ def argument_value(argument: Any) -> Any:
 
 def with_known_numbers(values: Sequence[Any], needed: Iterable[int]) -> list[Any]:
     """Return arguments with the numbers at these positions as known ones."""
-    found = list(values)
+    known = list(values)
     for i in needed:
-        if isinstance(found[i], _NUMBERS):
-            found[i] = KnownNumber(repr(found[i]), found[i])
-    return found
+        if isinstance(known[i], _NUMBERS):
+            known[i] = KnownNumber(repr(known[i]), known[i])
+    return known
 
 
 def argument_signature(value: Any) -> Hashable:
@@ -149,17 +151,24 @@ def is_array_or_number(value: Any) -> bool:
     return type(value) in (RemoteArray, KnownNumber, *PYTHON_NUMBERS)
 
 
-def required_properties(value: Any) -> tuple[type, DType | str | None, Layout | None]:
-    """Return the properties that an argument must match: class, element type and layout.
+@final
+class RequiredArgument(NamedTuple):
+    """The properties that an argument must have: its class, the element type and the layout of an
+    array, and the text of a number for which the function is traced."""
 
-    The layout of numbers is None, and so is their type, unless the function is traced for their
-    value: then it is their text.
-    """
+    kind: type
+    dtype: DType | None = None
+    layout: Layout | None = None
+    text: str | None = None
+
+
+def required_argument(value: Any) -> RequiredArgument:
+    """Return the properties of an argument that other ones for the same program must have."""
     if type(value) is RemoteArray:
-        return Array, value.dtype, value.layout
+        return RequiredArgument(Array, value.dtype, value.layout)
     if type(value) is KnownNumber:
-        return type(value.value), value.text, None
-    return type(value), None, None
+        return RequiredArgument(type(value.value), text=value.text)
+    return RequiredArgument(type(value))
 
 
 def integer_limits(traced: Graph, position: Mapping[Node, int]) -> list[tuple[int, DType]]:

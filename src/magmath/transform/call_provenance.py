@@ -1,16 +1,11 @@
 """The provenance of the results of compiled functions: a template for all calls, and the operands
-of each call.
-
-Calls that receive results of the call before, and otherwise the same arrays, have one record
-(`graph/provenance/repeated_calls.py`). Such a call is recognized by its arguments before anything
-else is checked, since they are then of the right types and layouts.
+of each call. Calls of which each continues the one before have one record (`call_chain`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, final
-from weakref import ref
 
 from magmath.engine.lifetimes.retained_expressions import keep_expression, keeps_expressions
 from magmath.graph import (
@@ -22,14 +17,8 @@ from magmath.graph import (
     set_provenance,
     weak_operand,
 )
-from magmath.graph.provenance.provenance import provenance_before
-from magmath.graph.provenance.recorded_operands import (
-    MAX_KEPT,
-    KeptOperand,
-    LeafOperand,
-    operand_of_array,
-)
-from magmath.graph.provenance.repeated_calls import CallResult, RepeatedCalls
+from magmath.graph.provenance.recorded_operands import MAX_KEPT, operand_of_array
+from magmath.transform.call_chain import CallChain, ChainMaker
 
 MAX_KEPT_ARGUMENT = 64 << 20
 """Bytes of the largest argument that the results of a call keep alive, without a memory limit: a
@@ -66,27 +55,32 @@ class ProvenanceTemplate:
         self._numbers = [position.get(node, node) for node in given]
         used = {x for x in (*self._operands, *self._numbers) if isinstance(x, int)}
         varies = any(isinstance(x, Node) for x in (*self._operands, *self._numbers))
-        can_repeat = kinds is not None and len(used) == len(kinds) and not varies
-        self._kinds = kinds if can_repeat else None
-        self.repetitions: list[Repetition] = []
-        """The latest calls, if each continues the one before."""
+        can_continue = kinds is not None and len(used) == len(kinds) and not varies
+        self._chain_maker: ChainMaker | None = None
+        if kinds is not None and can_continue:
+            argument_of = [x if isinstance(x, int) else None for x in self._operands]
+            self._chain_maker = ChainMaker(self._recipe, self._outputs, line, kinds, argument_of)
+        self.chains: list[CallChain] = []
+        """The latest calls, if each continues the one before: at most one chain, which a call takes
+        from the list, so that no other thread has it."""
 
-    def continued(self, arguments: Sequence[Any]) -> Repetition | None:
-        """Return the latest calls if a call with these arguments would continue them, else None."""
+    def continued(self, arguments: Sequence[Any]) -> CallChain | None:
+        """Take the chain of the latest calls, if a call with these arguments would continue it;
+        otherwise return None."""
         if keeps_expressions():
             return None
         try:
-            repetition = self.repetitions.pop()  # no other thread has it now
+            chain = self.chains.pop()
         except IndexError:
             return None
-        return repetition if repetition.is_continued_by(arguments) else None
+        return chain if chain.is_continued_by(arguments) else None
 
     def note_continued(
-        self, leaves: Sequence[Node], repetition: Repetition, arguments: Sequence[Any]
+        self, leaves: Sequence[Node], chain: CallChain, arguments: Sequence[Any]
     ) -> None:
-        """Store the provenance in the leaves of the results of a call that continues others."""
-        repetition.add(leaves, [arguments[x] for x in self._numbers] if self._numbers else ())  # type: ignore[index]
-        self.repetitions.append(repetition)
+        """Store the provenance in the leaves of the results of a call that continues a chain."""
+        chain.add(leaves, [arguments[x] for x in self._numbers] if self._numbers else ())  # type: ignore[index]
+        self.chains.append(chain)
 
     def operands(self, arguments: Sequence[Any]) -> list[RecordedOperand]:
         """Return the operands of a call; they must be recorded before it assigns variables."""
@@ -112,9 +106,9 @@ class ProvenanceTemplate:
         drawn: Mapping[Node, float],
     ) -> None:
         """Store the provenance in the leaves of the results of a call."""
-        repetition = self._begun(operands)
-        if repetition is not None:
-            self.note_continued(leaves, repetition, arguments)
+        chain = None if self._chain_maker is None else self._chain_maker.begun(operands)
+        if chain is not None and not keeps_expressions():
+            self.note_continued(leaves, chain, arguments)
             return
         numbers: Sequence[Any] = ()
         if self._numbers:
@@ -122,102 +116,3 @@ class ProvenanceTemplate:
         common = Provenance.of(self._recipe, 0, tuple(operands), self._line, numbers)
         for leaf, output in zip(leaves, self._outputs):  # noqa: B905  assigned variables follow
             set_provenance(leaf, common.of_output(output, self._line))
-
-    def _begun(self, operands: Sequence[RecordedOperand]) -> Repetition | None:
-        """Return a repetition whose first call has these operands, if they are results of an
-        earlier call, and operands of it."""
-        recipe, kinds = self._recipe, self._kinds
-        if kinds is None:
-            return None
-        for x in operands:
-            before = provenance_before(x)
-            if before is not None and before.recipe is recipe:
-                break
-        else:
-            return None
-        if keeps_expressions():
-            return None
-        fed: list[int | None] = []
-        for x, former in zip(operands, before.operands, strict=True):
-            made = provenance_before(x)
-            if x is former or _is_same_leaf(x, former):
-                fed.append(None)
-            elif made is not None and made.recipe is recipe:
-                fed.append(self._outputs.index(made.output))
-            else:
-                return None
-        calls = RepeatedCalls(recipe, self._outputs, self._line, operands, fed)
-        sources = {x: i for i, x in enumerate(self._operands) if isinstance(x, int)}
-        given: list[_Given] = []
-        for position, kind in enumerate(kinds):
-            if position not in sources:
-                given.append((kind, None, None, None))
-                continue
-            operand = operands[sources[position]]
-            leaf = operand.find()
-            if leaf is None:
-                return None
-            given.append((kind, fed[sources[position]], provenance_before(operand), ref(leaf)))
-        return Repetition(calls, given)
-
-
-def _is_same_leaf(x: RecordedOperand, y: RecordedOperand) -> bool:
-    """Return True for references to one leaf with one value."""
-    kinds = LeafOperand, KeptOperand
-    if not (isinstance(x, kinds) and isinstance(y, kinds)):
-        return False
-    leaf = x.find()
-    return leaf is not None and leaf is y.find()
-
-
-_Given = tuple[type, int | None, Provenance | None, Callable[[], Node | None] | None]
-"""An argument: its class, the number of the result of the last call that it is, or None, and the
-provenance and the leaf that it had in the first call; no leaf for a number."""
-
-
-@final
-class Repetition:
-    """Calls of which each continues the one before.
-
-    `values` are the values of the arguments of the next call, after `is_continued_by` has accepted
-    them.
-    """
-
-    __slots__ = ("_calls", "_given", "_latest", "values")
-
-    def __init__(self, calls: RepeatedCalls, given: Sequence[_Given]) -> None:
-        self._calls, self._given = calls, given
-        self._latest: Sequence[CallResult] = ()
-        self.values: list[Any] = []
-
-    def is_continued_by(self, arguments: Sequence[Any]) -> bool:
-        """Return True if these arguments of a call are results of the last one, and the other
-        operands of the first one, and if a record may have one more call."""
-        if len(arguments) != len(self._given):
-            return False
-        latest, values = self._latest, []
-        for given, (kind, fed, provenance, leaf) in zip(arguments, self._given):  # noqa: B905
-            if type(given) is not kind:
-                return False
-            argument: Any = given
-            if leaf is None:
-                values.append(argument)
-                continue
-            found = argument._leaf
-            if found is not argument._node:  # an expression
-                return False
-            if fed is not None:
-                if found.provenance is not latest[fed]:
-                    return False
-            elif found.provenance is not provenance or found is not leaf():
-                return False
-            values.append(found.value)
-        if self._calls.room < 0:
-            self._calls.shorten()
-            return False
-        self.values = values
-        return True
-
-    def add(self, leaves: Sequence[Node], numbers: Sequence[Any]) -> None:
-        """Add a call."""
-        self._latest = self._calls.add(leaves, numbers)

@@ -3,7 +3,6 @@ program."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Hashable, Sequence
 from functools import update_wrapper, wraps
 from typing import TYPE_CHECKING, Any, final
@@ -80,10 +79,12 @@ class _CompiledFunction:
         self._function = function
         self._specializations: RecentlyUsed[Hashable, Specialization | DividedSpecialization]
         self._specializations = RecentlyUsed(MAX_SPECIALIZATIONS)
-        self._needed: dict[Hashable, set[int]] = {}
+        self._needed_numbers: dict[Hashable, set[int]] = {}
         """By the structure of the arguments, the positions of numbers that tracing needs."""
-        self._known_numbers = 0  # traces for values of such numbers
-        self._rebound = 0  # traces after a name was bound to another object
+        self._traces_for_numbers = 0
+        """Traces for values of such numbers."""
+        self._traces_after_rebinding = 0
+        """Traces because a name was bound to another object."""
         self._has_uncompared = False
         self._last_undivided: Specialization | None = None
         self._last_used: Specialization | DividedSpecialization | None = None
@@ -100,24 +101,11 @@ class _CompiledFunction:
 
     def _of(self, instance: Any) -> _CompiledFunction:
         """Return the compiled method of an instance, which holds no reference to it."""
-        number = id(instance)
-        if number not in self._methods:
-            function, kind = self._function, type(instance)
-            if not kind.__weakrefoffset__:
-                raise TypeError(
-                    f"compile: a method needs instances with weak references, {kind.__name__} has "
-                    f'none; add "__weakref__" to its __slots__'
-                )
-            owner = ref(instance)
-            finalize(instance, self._methods.pop, number, None)
-
-            @wraps(function)
-            def method(*args: Any, **kwargs: Any) -> Any:
-                return function(owner(), *args, **kwargs)
-
-            method.method_of = owner  # type: ignore[attr-defined]
-            self._methods[number] = _CompiledFunction(method)
-        return self._methods[number]
+        identity = id(instance)
+        if identity not in self._methods:
+            self._methods[identity] = _CompiledFunction(_method_of(instance, self._function))
+            finalize(instance, self._methods.pop, identity, None)
+        return self._methods[identity]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing.current() is not None:
@@ -131,22 +119,22 @@ class _CompiledFunction:
             and not kwargs
         ):
             provenance = last.provenance
-            if provenance.repetitions and last.captured.is_current:
-                repetition = provenance.continued(args)
-                if repetition is not None:
-                    return last.run_again(repetition, args)
-            known = last.accepted(args)
-            if known is not None:
-                return last.run(*known)
+            if provenance.chains and last.captured.is_current:
+                chain = provenance.continued(args)
+                if chain is not None:
+                    return last.run_again(chain, args)
+            accepted = last.accepted_values(args)
+            if accepted is not None:
+                return last.run(accepted, args)
         originals, tree = flatten((args, kwargs))
         leaves = with_arrays(originals)
         values = [argument_value(leaf) for leaf in leaves]
         same = first_occurrences(leaves)
-        used, values = self._specialization_for(engine, tree, same, values)
-        self._last_undivided = used if isinstance(used, Specialization) else None
-        self._last_used = used
-        result = used.run([*map(number_of_run, values)], leaves)
-        for i in used.updated:
+        found, values = self._specialization_for(engine, tree, same, values)
+        self._last_undivided = found if isinstance(found, Specialization) else None
+        self._last_used = found
+        result = found.run([*map(number_of_run, values)], leaves)
+        for i in found.updated:
             write_back(leaves[i], originals[i])
         return result
 
@@ -160,7 +148,7 @@ class _CompiledFunction:
         more if it needs the values of numbers among its arguments.
         """
         while True:
-            given = with_known_numbers(values, self._needed.get(tree, ()))
+            given = with_known_numbers(values, self._needed_numbers.get(tree, ()))
             signatures = tuple([argument_signature(value) for value in given])
             key = id(engine), DEFAULT.floating, PRECISION.key, tree, same, signatures
             known = self._specializations.find(key)
@@ -170,10 +158,10 @@ class _CompiledFunction:
                 self._note_change(known.captured)
             call = TracedCall(self._function, tree, same, given)
             if call.needed:
-                self._needed.setdefault(tree, set()).update(call.needed)
+                self._needed_numbers.setdefault(tree, set()).update(call.needed)
                 continue
             self._note_uncompared(call.uncompared)
-            if tree in self._needed:
+            if tree in self._needed_numbers:
                 self._note_known_number()
             new: Specialization | DividedSpecialization
             if contains_loop(call.outputs):
@@ -185,14 +173,13 @@ class _CompiledFunction:
 
     def _note_known_number(self) -> None:
         """Count a trace for values of numbers; warn if there are many."""
-        self._known_numbers += 1
-        if self._known_numbers == MANY_TRACES:
-            warnings.warn(
+        self._traces_for_numbers += 1
+        if self._traces_for_numbers == MANY_TRACES:
+            warn_user(
                 f"compile: {self._function!r} was traced {MANY_TRACES} times because it "
                 f"needs the value of a number among its arguments (in a shape, an axis, a range, "
                 f"an if), which takes a trace for each value; choose with mm.where or mm.cond, "
-                f"repeat with mm.fori_loop, or pass few different values",
-                stacklevel=4,
+                f"repeat with mm.fori_loop, or pass few different values"
             )
 
     def _note_change(self, captured: Captured) -> None:
@@ -200,13 +187,12 @@ class _CompiledFunction:
         name = captured.changed_name()
         if name is None:
             return
-        self._rebound += 1
-        if self._rebound == MANY_TRACES:
-            warnings.warn(
+        self._traces_after_rebinding += 1
+        if self._traces_after_rebinding == MANY_TRACES:
+            warn_user(
                 f"compile: {self._function!r} was traced {MANY_TRACES} times because "
                 f"{name!r}, which it reads from outside, was bound to another object between its "
-                f"calls, which takes a trace each time; pass it as an argument",
-                stacklevel=4,
+                f"calls, which takes a trace each time; pass it as an argument"
             )
 
     def _note_uncompared(self, label: str | None) -> None:
@@ -230,6 +216,24 @@ class _CompiledFunction:
     def programs(self) -> list[RepeatedProgram]:
         """Return the programs of the last call, in order; none before the first call."""
         return [] if self._last_used is None else self._last_used.programs()
+
+
+def _method_of(instance: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method of an instance, of which it holds a weak reference, `method_of`."""
+    kind = type(instance)
+    if not kind.__weakrefoffset__:
+        raise TypeError(
+            f"compile: a method needs instances with weak references, {kind.__name__} has "
+            f'none; add "__weakref__" to its __slots__'
+        )
+    owner = ref(instance)
+
+    @wraps(function)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        return function(owner(), *args, **kwargs)
+
+    method.method_of = owner  # type: ignore[attr-defined]
+    return method
 
 
 @final

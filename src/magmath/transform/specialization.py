@@ -24,9 +24,10 @@ from magmath.transform.call_arguments import (
     check_limits,
     integer_limits,
     is_array_or_number,
-    required_properties,
+    required_argument,
 )
-from magmath.transform.call_provenance import ProvenanceTemplate, Repetition
+from magmath.transform.call_chain import CallChain
+from magmath.transform.call_provenance import ProvenanceTemplate
 from magmath.transform.subgraph_programs import RepeatedProgram
 from magmath.transform.traced_call import TracedCall
 
@@ -77,13 +78,13 @@ class Specialization:
             and tree == flatten((tuple(values), {}))[1]
             and all(map(is_array_or_number, values))
         )
-        self._required = [required_properties(value) for value in values] if is_plain else None
-        """What `accepted` requires of the arguments; None if it accepts none."""
+        self._required = [required_argument(value) for value in values] if is_plain else None
+        """What `accepted_values` requires of the arguments; None if it accepts none."""
         self.captured = Captured(traced, call.placeholders)
         self.captured.add_state(trace)
         kinds = None
         if self._required is not None and not any(graph.targets):
-            kinds = [kind for kind, _, _ in self._required]
+            kinds = [required.kind for required in self._required]
         self.provenance = ProvenanceTemplate(traced, position, call.outside, user_line(), kinds)
 
     def _choose_sources(
@@ -127,9 +128,9 @@ class Specialization:
             return None
         return hoist(self.engine, graph, position)
 
-    def accepted(self, args: tuple[Any, ...]) -> tuple[list[Any], Sequence[Any]] | None:
-        """Return the arguments of `run` if `args` are evaluated arrays and numbers like the traced
-        ones, otherwise None.
+    def accepted_values(self, args: tuple[Any, ...]) -> list[Any] | None:
+        """Return the values of arguments for `run` if they are evaluated arrays and numbers like
+        the traced ones, otherwise None.
 
         This is the fast path, which does not flatten the arguments.
         """
@@ -137,12 +138,12 @@ class Specialization:
         if required is None or len(args) != len(required) or not self.captured.is_current:
             return None
         values: list[Any] = []
-        for given, (kind, dtype, layout) in zip(args, required):  # noqa: B905  they are as many
+        for given, (kind, dtype, layout, text) in zip(args, required):  # noqa: B905  as many
             if type(given) is not kind:
                 return None
             argument: Any = given
             if layout is None:
-                if dtype is not None and repr(argument) != dtype:
+                if text is not None and repr(argument) != text:
                     return None
                 values.append(argument)
                 continue
@@ -155,26 +156,26 @@ class Specialization:
             if (value.layout is not layout and value.layout != layout) or value.dtype is not dtype:
                 return None
             values.append(value)
-        return values, args
+        return values
 
-    def run_again(self, repetition: Repetition, arguments: Sequence[Any]) -> Any:
-        """Run the program for a call that continues the last one; return the function's result."""
-        given: Sequence[RemoteArray] = repetition.values
-        repetition.values = []  # which would keep the arrays
+    def run_again(self, chain: CallChain, arguments: Sequence[Any]) -> Any:
+        """Run the program for a call that continues a chain; return the function's result."""
+        given: Sequence[RemoteArray] = chain.values
+        chain.values = []  # which would keep the arrays
         numbers: Sequence[Any] = self._fixed
         if not self._takes_arrays:
             check_limits(self._limits, given)
             numbers, hoisted = self._numbers_of(given, NO_NUMBERS)
             given = self._given(given, hoisted)
         results = self.replays.run(given, numbers)
-        self.provenance.note_continued(results.leaves, repetition, arguments)
-        found = (
+        self.provenance.note_continued(results.leaves, chain, arguments)
+        returned = (
             Array(results.leaves[0])
             if self._returns_one_array
             else self._deliver(results.leaves, arguments)
         )
         self.replays.keep(results)
-        return found
+        return returned
 
     def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
         """Run the program with the values of other arguments; return the function's result."""
@@ -201,9 +202,9 @@ class Specialization:
         if self.updated:
             self.engine.runs.wait_for_fallible_run()
         self.provenance.note(results.leaves, operands, arguments, drawn)
-        found = self._deliver(results.leaves, arguments)
+        returned = self._deliver(results.leaves, arguments)
         self.replays.keep(results)
-        return found
+        return returned
 
     def _numbers_of(
         self, values: Sequence[Any], drawn: Mapping[Node, float]
