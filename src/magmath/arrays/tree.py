@@ -1,68 +1,87 @@
-"""Flattening of nested lists, tuples and dictionaries into leaves and a structure, and back.
+"""Flattening of nested lists, tuples and dictionaries into leaves and a tree, and back.
 
+The tree of a leaf is None, that of a list, a tuple or a dictionary is a `Container`. The object
 None has no leaves, as in JAX. Named tuples and ordered dictionaries keep their classes.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
-from typing import Any
-
-NOTHING: Hashable = ("nothing",)
-"""The structure of None."""
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias, final
 
 
-def flatten(value: Any) -> tuple[list[Any], Hashable]:
-    """Return the leaves of nested lists, tuples and dictionaries, and their structure."""
+@final
+class Container(NamedTuple):
+    """The tree of a list, a tuple or a dictionary.
+
+    kind   the class of the container
+    keys   the keys of a dictionary; None for other containers
+    parts  the trees of the items
+    """
+
+    kind: type
+    keys: tuple[Hashable, ...] | None
+    parts: tuple[Tree, ...]
+
+
+Tree: TypeAlias = "Container | None"
+_NONE = Container(type(None), None, ())
+"""The tree of the object None."""
+
+
+def flatten(value: Any) -> tuple[list[Any], Tree]:
+    """Return the leaves of nested lists, tuples and dictionaries, and their tree."""
     leaves: list[Any] = []
-    return leaves, _structure(value, leaves)
+    return leaves, _tree(value, leaves)
 
 
-def _structure(value: Any, leaves: list[Any]) -> Hashable:
-    """Return the structure of a value and append its leaves to `leaves`."""
+def tuple_tree(*parts: Tree) -> Tree:
+    """Return the tree of a tuple whose items have these trees."""
+    return Container(tuple, None, parts)
+
+
+def _tree(value: Any, leaves: list[Any]) -> Tree:
+    """Return the tree of a value and append its leaves to `leaves`."""
     if not isinstance(value, (dict, list, tuple)):
         if value is None:
-            return NOTHING
+            return _NONE
         leaves.append(value)
         return None
-    trees: list[Hashable] = []
-    for part in value.values() if isinstance(value, dict) else value:
-        if isinstance(part, (dict, list, tuple)):
-            trees.append(_structure(part, leaves))
-        elif part is None:
-            trees.append(NOTHING)
-        else:
-            leaves.append(part)
-            trees.append(None)
     if isinstance(value, dict):
-        return OrderedDict if isinstance(value, OrderedDict) else dict, tuple(value), tuple(trees)
-    if isinstance(value, list):
-        return list, tuple(trees)
-    return type(value) if hasattr(value, "_fields") else tuple, tuple(trees)
+        kind = OrderedDict if isinstance(value, OrderedDict) else dict
+        return Container(kind, tuple(value), _trees(value.values(), leaves))
+    return Container(_class_of(value), None, _trees(value, leaves))
 
 
-def unflatten(tree: Any, leaves: Sequence[Any]) -> Any:
-    """Return the value with this structure and these leaves."""
-    if tree is None:
-        (value,) = leaves
-        return value
-    value, rest = _built(tree, list(leaves))
-    assert not rest
+def _class_of(items: list[Any] | tuple[Any, ...]) -> type:
+    if isinstance(items, list):
+        return list
+    return type(items) if hasattr(items, "_fields") else tuple
+
+
+def _trees(items: Iterable[Any], leaves: list[Any]) -> tuple[Tree, ...]:
+    return tuple([_tree(item, leaves) for item in items])
+
+
+def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
+    """Return the value with this tree and these leaves."""
+    remaining = iter(leaves)
+    value = _built(tree, remaining)
+    assert next(remaining, _END) is _END, "there are more leaves than in the tree"
     return value
 
 
-def _built(tree: Any, leaves: list[Any]) -> tuple[Any, list[Any]]:
-    """Return the value with this structure and the first leaves, and the leaves that remain."""
+_END = object()
+
+
+def _built(tree: Tree, leaves: Iterator[Any]) -> Any:
+    """Return the value with this tree; its leaves are the next ones of the iterator."""
     if tree is None:
-        return leaves[0], leaves[1:]
-    kind, *parts = tree
-    if kind == "nothing":
-        return None, leaves
-    values = []
-    for part in parts[-1]:
-        value, leaves = _built(part, leaves)
-        values.append(value)
-    if len(parts) == 2:
-        return kind(zip(parts[0], values, strict=True)), leaves
-    return kind(*values) if hasattr(kind, "_fields") else kind(values), leaves
+        return next(leaves)
+    if tree.kind is type(None):
+        return None
+    items = [_built(part, leaves) for part in tree.parts]
+    if tree.keys is not None:
+        return tree.kind(zip(tree.keys, items, strict=True))
+    return tree.kind(*items) if hasattr(tree.kind, "_fields") else tree.kind(items)

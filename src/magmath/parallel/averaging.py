@@ -16,7 +16,7 @@ from magmath.api.elementwise import add
 from magmath.api.manipulation import concat, stack
 from magmath.api.statistics import mean
 from magmath.arrays.array import Array
-from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.tree import flatten, tuple_tree, unflatten
 from magmath.arrays.variables.variable import Variable
 from magmath.autodiff import is_independent
 from magmath.core.integers import require_integer
@@ -138,7 +138,7 @@ class Averaging(Strategy):
         accumulated = partial(self._accumulated, training, forward)
         nodes = [x.node for x in leaves]
         name, can_loop = type(self).__name__, not self.unrolls_loops
-        traced = trace_function(name, accumulated, (tuple, (tree,)), nodes, can_loop=can_loop)
+        traced = trace_function(name, accumulated, tuple_tree(tree), nodes, can_loop=can_loop)
         *_, gradients = traced.unflattened([Array(node) for node in traced.results])
         used = [i for i, x in enumerate(gradients) if not is_independent(x.node)]
         updated = training.restricted(used)

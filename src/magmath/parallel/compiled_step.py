@@ -7,7 +7,7 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.core.identity import are_identical
 from magmath.diagnostics.explain import explain
 from magmath.engine import session
@@ -107,7 +107,7 @@ class CompiledStep:
         """Explain the program of the last step. Raises MagmathError before the first step."""
         return explain(self._last)
 
-    def _prepare(self, tree: Any, leaves: list[Array]) -> None:
+    def _prepare(self, tree: Tree, leaves: list[Array]) -> None:
         """Place the variables at the first step, and after the trained parameters or the pool have
         changed."""
         trainable_parameters("CompiledStep", self._module)
@@ -151,7 +151,7 @@ class CompiledStep:
             value = self._loss(*batch)
         return scalar_loss("CompiledStep", value), ()
 
-    def _graph(self, tree: Any, leaves: list[Array]) -> Graph:
+    def _graph(self, tree: Tree, leaves: list[Array]) -> Graph:
         """Return the graph of a step on a batch of these shapes."""
         with tracing.tracing(Trace(can_loop=True)) as trace:
             inputs = [Array(placeholder(x.shape, x.dtype)) for x in leaves]

@@ -18,7 +18,7 @@ from magmath.api.creation import variable
 from magmath.api.manipulation import broadcast_to, reshape
 from magmath.api.statistics import all, mean
 from magmath.arrays.array import Array
-from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.tree import flatten, tuple_tree, unflatten
 from magmath.arrays.variables.variable import Variable, assign
 from magmath.autodiff import is_independent
 from magmath.batching import BatchOperand
@@ -160,7 +160,7 @@ class Replicas(Strategy):
         states: dict[Variable, Node] = {}
         replica = partial(self._replica, training, forward, states)
         name = type(self).__name__
-        traced = trace_function(name, replica, (tuple, (tree,)), placeholders, can_loop=True)
+        traced = trace_function(name, replica, tuple_tree(tree), placeholders, can_loop=True)
         given |= {leaf: v.node for v, leaf in states.items() if leaf is not v.node}
         found, assigned = traced.batched(given, self.replicas)
         loss, outputs, values, flags = traced.unflattened(found)

@@ -7,10 +7,11 @@ operands for which they succeed if their branch is not taken. The results are ma
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from magmath.arrays.tree import Tree
 from magmath.engine.data_failures import checked_indices, is_fallible
 from magmath.graph import Node, recording_nodes
 from magmath.ops.elementwise import where
@@ -21,7 +22,7 @@ from magmath.transform.traced_function import TracedFunction, trace_function
 
 
 def trace_branch(
-    predicate: Node, function: Callable[..., Any], tree: Hashable, leaves: Sequence[Any]
+    predicate: Node, function: Callable[..., Any], tree: Tree, leaves: Sequence[Any]
 ) -> TracedFunction:
     """Trace a branch that is taken if the predicate is true; its results and the new values of
     variables are marked as results of the branch."""

@@ -8,7 +8,7 @@ from functools import update_wrapper, wraps
 from typing import TYPE_CHECKING, Any, final
 from weakref import finalize, ref
 
-from magmath.arrays.tree import flatten
+from magmath.arrays.tree import Tree, flatten
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
@@ -139,7 +139,7 @@ class _CompiledFunction:
         return result
 
     def _specialization_for(
-        self, engine: Engine, tree: Hashable, same: Sequence[int], values: Sequence[Any]
+        self, engine: Engine, tree: Tree, same: Sequence[int], values: Sequence[Any]
     ) -> tuple[Specialization | DividedSpecialization, list[Any]]:
         """Return the specialization for an engine and arguments of this structure, and the
         arguments for it.

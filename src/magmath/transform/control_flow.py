@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from magmath.arrays.array import Array
-from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import bool_
 from magmath.engine.traces import tracing
@@ -87,7 +87,7 @@ def _chosen(choice: bool, functions: Sequence[Callable[..., Any]], operands: Seq
     In this order, as in a compiled function: the random numbers of the false branch follow those of
     the true one.
     """
-    found: list[tuple[list[Node], Hashable] | None] = []
+    found: list[tuple[list[Node], Tree] | None] = []
     result: Any = None
     for taken, function in zip((True, False), functions, strict=True):
         if taken is choice:
@@ -103,7 +103,7 @@ def _chosen(choice: bool, functions: Sequence[Callable[..., Any]], operands: Seq
 
 def _shapes_only(
     function: Callable[..., Any], operands: Sequence[Any]
-) -> tuple[list[Node], Hashable] | None:
+) -> tuple[list[Node], Tree] | None:
     """Return the results of a function without their values; None if it reads values."""
     leaves, tree = flatten(operands)
     nodes = [leaf.node if type(leaf) is Array else leaf for leaf in leaves]
@@ -144,7 +144,7 @@ def _check_predicate(name: str, predicate: Any) -> None:
 
 
 def _check_alike(
-    first: Sequence[Node], first_tree: Hashable, second: Sequence[Node], second_tree: Hashable
+    first: Sequence[Node], first_tree: Tree, second: Sequence[Node], second_tree: Tree
 ) -> None:
     if first_tree != second_tree:
         raise MagmathError(
@@ -205,7 +205,7 @@ def _traced_loop(
     cond: Callable[[Any], Any],
     body: Callable[[Any], Any],
     states: Sequence[Array],
-    tree: Hashable,
+    tree: Tree,
 ) -> Any:
     """Trace a loop; return the value after it. Steps are traced one by one while the condition is a
     Python truth value."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any
 
@@ -10,7 +10,7 @@ from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.traced_scalar import TracedScalar
-from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.core.dtypes import DType
 from magmath.engine.lifetimes.retained_expressions import keeping_expressions
 from magmath.engine.traces.tracing import Scope, tracing
@@ -77,7 +77,7 @@ def custom_gradient(function: Callable[..., tuple[Any, Pullback]]) -> Callable[.
 
 def _marked(
     values: Sequence[Node],
-    nesting: Hashable,
+    nesting: Tree,
     arguments: Sequence[Node],
     positional: Sequence[Any],
     pullback: Pullback,
@@ -95,7 +95,7 @@ def _marked(
 
 
 def _traced(
-    pullback: Pullback, nesting: Hashable, given: Sequence[Node], positional: Sequence[Any]
+    pullback: Pullback, nesting: Tree, given: Sequence[Node], positional: Sequence[Any]
 ) -> list[Node | None]:
     """Return the cotangents of the arguments for those of the values.
 

@@ -3,7 +3,7 @@ keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.traced_scalar import TracedScalar
-from magmath.arrays.tree import flatten
+from magmath.arrays.tree import Tree, flatten
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node
 
@@ -23,7 +23,7 @@ def state_of(value: Any) -> Array:
     return Array(value.node) if isinstance(value, Array) else asarray(value)
 
 
-def checked_states(name: str, returned: Any, tree: Hashable, states: Sequence[Array]) -> list[Node]:
+def checked_states(name: str, returned: Any, tree: Tree, states: Sequence[Array]) -> list[Node]:
     """Return the nodes of the arrays that the body of a loop returned.
 
     Raises MagmathError, ShapeError or DTypeError if their structure, shapes or types are not those

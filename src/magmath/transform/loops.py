@@ -3,7 +3,7 @@ without the controller."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any
 
@@ -11,7 +11,7 @@ from magmath.api.creation import zeros
 from magmath.api.manipulation import stack
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.traced_scalar import TracedScalar
-from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.core.dtypes import int64
 from magmath.core.integers import require_integer
 from magmath.engine.traces import tracing
@@ -101,7 +101,7 @@ def scan(
     leaves, tree = flatten(init)
     states = [state_of(leaf) for leaf in leaves]
 
-    def applied(carry: Any, x: Any) -> tuple[list[Node], list[Node], Hashable]:
+    def applied(carry: Any, x: Any) -> tuple[list[Node], list[Node], Tree]:
         returned = f(carry, x)
         if not (isinstance(returned, tuple) and len(returned) == 2):
             raise MagmathError(
@@ -161,7 +161,7 @@ def _unrolled(
     applied: Callable[..., Any],
     row: Callable[[int], Any],
     carry: Any,
-    tree: Hashable,
+    tree: Tree,
     steps: int,
     reverse: bool,
 ) -> tuple[Any, Any]:
@@ -178,9 +178,9 @@ def _unrolled(
 def _no_rows(
     applied: Callable[..., Any],
     rows: Sequence[Array],
-    rows_tree: Hashable,
+    rows_tree: Tree,
     states: Sequence[Array],
-    tree: Hashable,
+    tree: Tree,
 ) -> Any:
     """Return the stacked results of zero steps; a trace determines their shapes."""
     with tracing.tracing(Trace()):

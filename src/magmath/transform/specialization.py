@@ -3,11 +3,11 @@ layouts, and its runs."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.arrays.array import Array
-from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.arrays.variables.variable import overwrite
 from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
@@ -46,7 +46,7 @@ class Specialization:
         self,
         engine: Engine,
         call: TracedCall,
-        tree: Hashable,
+        tree: Tree,
         same: Sequence[int],
         values: Sequence[Any],
     ) -> None:

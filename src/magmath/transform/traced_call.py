@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -11,7 +11,7 @@ from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.masked_elements import MaskedElements
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.traced_scalar import NumberNeeded
-from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import Trace
 from magmath.errors import MagmathError
@@ -42,7 +42,7 @@ class TracedCall:
     def __init__(
         self,
         function: Callable[..., Any],
-        tree: Hashable,
+        tree: Tree,
         same: Sequence[int],
         values: Sequence[Any],
     ) -> None:
@@ -126,7 +126,7 @@ def _result(function: Callable[..., Any], value: Any) -> Array:
 
 def _traced(
     function: Callable[..., Any], arguments: Any, given: Sequence[Any]
-) -> tuple[list[Node], Hashable, list[int]]:
+) -> tuple[list[Node], Tree, list[int]]:
     """Trace a function; return the nodes of its results, their nesting, and updated arguments.
 
     The nodes of arguments that the function updates in place follow those of the results; the last

@@ -7,14 +7,14 @@ variables are part of the result; the caller applies them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, final
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.number_list import is_number
-from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.arrays.variables.variable import Variable, assign
 from magmath.batching import BatchOperand, batched
 from magmath.core.dtypes import DType
@@ -46,7 +46,7 @@ class TracedFunction:
     moved     the positions in streams that its loops have moved
     """
 
-    tree: Hashable
+    tree: Tree
     results: Sequence[Node]
     assigned: Mapping[Variable, Node]
     drawn: Sequence[Node]
@@ -91,7 +91,7 @@ class TracedFunction:
 def trace_function(
     name: str,
     function: Callable[..., Any],
-    tree: Hashable,
+    tree: Tree,
     leaves: Sequence[Any],
     *,
     can_loop: bool = False,
@@ -112,9 +112,7 @@ def trace_function(
     return TracedFunction(returned, nodes, assigned, scope.drawn, list(scope.moved))
 
 
-def result_nodes(
-    name: str, function: Callable[..., Any], returned: Any
-) -> tuple[list[Node], Hashable]:
+def result_nodes(name: str, function: Callable[..., Any], returned: Any) -> tuple[list[Node], Tree]:
     """Return the nodes of the results of a function, and their structure.
 
     Raises TypeError, with the public name of the transformation, if it returned anything but arrays

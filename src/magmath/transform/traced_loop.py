@@ -6,12 +6,12 @@ that a step assigns, and the numbers of the random streams that it draws from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final, final
 
 from magmath.arrays.array import Array
-from magmath.arrays.tree import unflatten
+from magmath.arrays.tree import Tree, unflatten
 from magmath.arrays.variables.variable import Variable, assign
 from magmath.core.dtypes import int64
 from magmath.engine.traces.drawn_streams import StreamPosition, Streams
@@ -37,7 +37,7 @@ def trace_loop(
     body: Callable[[Any], Any],
     goes_on: Node,
     states: Sequence[Array],
-    tree: Hashable,
+    tree: Tree,
 ) -> Any:
     """Return the value of a traced function's `while_loop` after its last step.
 
