@@ -16,7 +16,7 @@ from magmath.core.dtypes import float32
 from magmath.layout import Layout, Mesh
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Call, Program, Slot
-from magmath.runtime.program_port import ProgramOwner
+from magmath.runtime.bound_program import ProgramWorker
 
 
 def fake_program(
@@ -46,7 +46,7 @@ class FakeExecutable:
     undefined             cannot be bound
     """
 
-    def __init__(self, program: Program, worker: ProgramOwner) -> None:
+    def __init__(self, program: Program, worker: ProgramWorker) -> None:
         call = program.instructions[0]
         assert isinstance(call, Call)
         self._operation, self._attributes = call.operation, call.attributes
@@ -72,6 +72,16 @@ class FakeExecutable:
             if poll is not None and self._comm.allreduce_max(int(poll(step, [float(step)]))):
                 break
         return values
+
+    def run_timed(
+        self,
+        inputs: Sequence[LocalArray],
+        outputs: Sequence[LocalArray],
+        parameters: Sequence[Any],
+        steps: int,
+    ) -> tuple[list[float], list[float]]:
+        """Run all steps; a fake program has no instructions whose seconds could be measured."""
+        return self.run(inputs, outputs, parameters, steps, None), []
 
     def close(self) -> None:
         """Nothing is held."""

@@ -318,6 +318,39 @@ def test_within_the_process_an_exception_comes_at_once() -> None:
     pool.close()
 
 
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_failed_run_within_the_process_gives_its_donated_inputs_back(timed: bool) -> None:
+    pool = open_pool(0)
+    program = pool.define(fake_program("fail", 1, donate=True))
+    array = put_ones(pool)
+    with pytest.raises(ValueError, match="this operation fails"):
+        pool.run(program, [array], timed=timed)
+    assert torch.equal(pool.get(array), torch.ones(6))
+    assert live_arrays(pool) == [1]
+    pool.close()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_pool_whose_workers_cannot_be_stopped_is_closed(
+    workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = open_pool(workers)
+    array = put_ones(pool)
+    stop = pool._transport.close
+
+    def stopped_with_an_error(*, force: bool) -> None:
+        stop(force=force)
+        raise OSError("the directory of the pool cannot be removed")
+
+    monkeypatch.setattr(pool._transport, "close", stopped_with_an_error)
+    with pytest.raises(OSError, match="cannot be removed"):
+        pool.close()
+    assert pool.closed
+    with pytest.raises(WorkerLost, match="has been closed"):
+        pool.get(array)
+    pool.close()
+
+
 def test_the_error_of_an_asynchronous_run_is_raised_by_the_next_wait(threads: Pool) -> None:
     bad = threads.define(fake_program("fail", 3, donate=True))
     good = threads.define(fake_program("count", 3))
@@ -538,7 +571,7 @@ def test_messages_that_nothing_waits_for_are_dropped(
     from magmath.runtime.messages import Done
 
     with caplog.at_level(logging.WARNING):
-        assert threads._queue._deliver(0, Done(10**6), None) is False
+        assert threads._queue._handle_reply(0, Done(10**6), None) is False
     assert "nothing waits for it" in caplog.text
     gc.collect()
     assert torch.equal(threads.get(put_ones(threads)), torch.ones(6))

@@ -28,7 +28,7 @@ class Task:
     def __init__(self, action: ReadyCall) -> None:
         self._action = action
         self._done = threading.Event()
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
 
     @property
     def done(self) -> bool:
@@ -36,16 +36,16 @@ class Task:
         return self._done.is_set()
 
     def wait(self) -> None:
-        """Return when the task has ended. Raises the exception of the task."""
+        """Return when the task has ended. Raises its exception, of any class."""
         self._done.wait()
         if self._error is not None:
             raise self._error
 
     def execute(self) -> bool:
-        """Run the task on the progress thread; return whether it succeeded."""
+        """Run the task on the progress thread; return True if it succeeded."""
         try:
             self._action()
-        except Exception as error:
+        except BaseException as error:  # SystemExit too: `wait` must return
             self._error = error
         self._action = _no_action  # it holds tensors
         self._done.set()

@@ -25,12 +25,12 @@ from magmath.runtime.messages import (
     Stop,
     decode_command,
 )
-from magmath.runtime.tiles import Frame
+from magmath.runtime.tiles import TileData
 from magmath.runtime.worker import Worker
 
 logger = logging.getLogger(__name__)
 
-CommandMessage = tuple[Command, Frame | None]
+CommandMessage = tuple[Command, TileData | None]
 
 
 class CommandPort(ABC):
@@ -41,7 +41,7 @@ class CommandPort(ABC):
         """Return the frames of the next message; None if there is none and `wait` is false."""
 
     @abstractmethod
-    def send(self, reply: Reply, frame: Frame | None = None) -> None:
+    def send(self, reply: Reply, data: TileData | None = None) -> None:
         """Send a reply to the controller."""
 
     def receive(self, wait: bool) -> CommandMessage | None:
@@ -67,7 +67,9 @@ class CommandLoop:
         """The current run."""
         self._waiting: deque[CommandMessage] = deque()
         self._interrupted = 0
+        """The ticket up to which runs of many steps stop."""
         self._abandoned = 0
+        """The ticket up to which runs stop between two instructions."""
         self._delays = Delays("commands", worker.rank)
         worker.poll = self._poll
         worker.is_abandoned = self._is_abandoned
@@ -75,19 +77,22 @@ class CommandLoop:
     def run(self) -> None:
         """Execute commands until `Stop`."""
         while True:
-            parcel = self._waiting.popleft() if self._waiting else self._port.receive(wait=True)
-            if parcel is None or isinstance(parcel[0], Stop):
+            message = self._waiting.popleft() if self._waiting else self._port.receive(wait=True)
+            if message is None:
                 return
-            self.running = parcel[0] if isinstance(parcel[0], Run) else None
+            command, data = message
+            if isinstance(command, Stop):
+                return
+            self.running = command if isinstance(command, Run) else None
             self._delays.sleep()
-            answer = self._worker.answer(*parcel)
+            answer = self._worker.answer(command, data)
             self._delays.sleep()
             self.running = None
             if answer is not None:
                 self._port.send(*answer)
 
     def _poll(self, command: LongCommand, steps: int, values: list[float]) -> bool:
-        """Called between chunks of a long command, on each rank; return whether it should stop."""
+        """Return True if a long command should stop; called between its chunks, on each rank."""
         if self._worker.rank != 0 and isinstance(command, Run):  # worker 0 decides for all ranks
             return False
         if command.report:
@@ -96,7 +101,7 @@ class CommandLoop:
         return command.ticket <= self._interrupted
 
     def _is_abandoned(self) -> bool:
-        """Called between two instructions of a run; return whether the run is abandoned."""
+        """Return True if the run is abandoned; called between two of its instructions."""
         if self.running is None or self._worker.rank != 0:
             return False
         self._poll_commands()
@@ -104,13 +109,13 @@ class CommandLoop:
 
     def _poll_commands(self) -> None:
         """Queue the commands that have arrived; process interrupts immediately."""
-        while (parcel := self._port.receive(wait=False)) is not None:
-            arrived = parcel[0]
-            if isinstance(arrived, Interrupt):
-                self._interrupted = max(self._interrupted, arrived.ticket)
-                if arrived.abandon:
-                    self._abandoned = max(self._abandoned, arrived.ticket)
+        while (message := self._port.receive(wait=False)) is not None:
+            command, _ = message
+            if isinstance(command, Interrupt):
+                self._interrupted = max(self._interrupted, command.ticket)
+                if command.abandon:
+                    self._abandoned = max(self._abandoned, command.ticket)
                 continue
-            if isinstance(arrived, Stop):
+            if isinstance(command, Stop):
                 self._interrupted = self._abandoned = sys.maxsize
-            self._waiting.append(parcel)
+            self._waiting.append(message)

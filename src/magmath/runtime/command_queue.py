@@ -23,7 +23,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.core.type_aliases import Number
-from magmath.errors import MagmathError, WorkerLost
+from magmath.errors import WorkerLost
 from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
 from magmath.runtime import messages
@@ -32,7 +32,7 @@ from magmath.runtime.failures import exception_from
 from magmath.runtime.interrupts import Interrupts
 from magmath.runtime.messages import Command, Failure, Reply
 from magmath.runtime.run_handle import PendingCommand, RunHandle
-from magmath.runtime.tiles import Frame
+from magmath.runtime.tiles import TileData
 from magmath.runtime.transport_interface import Expression, Payload, Transport
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ _PAUSE_SECONDS: Final = 1.0
 """Seconds of a wait for replies from which this process, and its workers with it, may have been
 stopped."""
 
-_EXPECTED: Final[dict[type, tuple[type, ...]]] = {
+_EXPECTED_REPLIES: Final[dict[type, tuple[type, ...]]] = {
     messages.Put: (messages.Done,),
     messages.Get: (messages.TileMessage,),
     messages.Read: (messages.Done,),
@@ -76,27 +76,28 @@ AnsweredCommand = (
 class CommandQueue:
     """Sends commands to the workers through `transport`, which the constructor starts.
 
-    failed      called with the outputs of a run that has failed on a worker, and with the failure
-    ended       called when the workers have ended
+    on_failure  called with the outputs of a run that has failed on a worker, and with the failure
+    on_end      called when the workers have ended
 
     Attributes:
 
     hellos      the Hello messages of the workers
     is_inline   True if the only worker is in this process, where `run` and `compute` call it
     lock        held while a thread sends or receives, so that several threads may send commands
+    end_reason  the reason why the workers are unreachable; None while the pool is open
     """
 
     def __init__(
         self,
         transport: Transport,
         *,
-        failed: Callable[[Sequence[int], Failure], None],
-        ended: Callable[[], None],
+        on_failure: Callable[[Sequence[int], Failure], None],
+        on_end: Callable[[], None],
     ) -> None:
         self.is_inline = transport.is_inline
         self._transport = transport
-        self._report_failed = failed
-        self._report_ended = ended
+        self._on_failure = on_failure
+        self._on_end = on_end
         self.lock = threading.RLock()
         self.interrupts = Interrupts()
         self._tickets = count(1)
@@ -104,19 +105,18 @@ class CommandQueue:
         self._pending: dict[int, PendingCommand] = {}
         self._pending_bytes = 0
         self._failing = FailingCommands()
-        self.ended: str | None = None
-        """The reason why the workers are unreachable; None while the pool is open."""
+        self.end_reason: str | None = None
         transport.is_interrupted = lambda: self.interrupts.is_due
-        self.hellos = transport.start(self._deliver)
-        self._all = range(transport.size)
+        self.hellos = transport.start(self._handle_reply)
+        self._all_ranks = range(transport.size)
         self._owner = os.getpid()
         atexit.register(self._close_at_exit)
         _queues.add(self)
 
     def check_open(self) -> None:
         """Raise WorkerLost, with the reason, if the workers have ended or are unreachable."""
-        if self.ended is not None:
-            raise WorkerLost(self.ended)
+        if self.end_reason is not None:
+            raise WorkerLost(self.end_reason)
 
     def ticket(self) -> int:
         """Return the ticket of the next answered command."""
@@ -135,10 +135,12 @@ class CommandQueue:
 
         Waits only if too many commands are pending.
         """
-        ranks = self._all if ranks is None else ranks
-        expected = _EXPECTED[type(command)]
-        alone = isinstance(command, messages.FileCommand)
-        pending = PendingCommand(command.ticket, ranks, expected, set(ranks), nbytes, run, alone)
+        ranks = self._all_ranks if ranks is None else ranks
+        expected = _EXPECTED_REPLIES[type(command)]
+        is_independent = isinstance(command, messages.FileCommand)
+        pending = PendingCommand(
+            command.ticket, ranks, expected, set(ranks), nbytes, run, is_independent
+        )
         if run is not None:
             run.pending = pending
         with self.lock:
@@ -148,7 +150,7 @@ class CommandQueue:
                 try:
                     self._send(command, ranks, payloads)
                 except BaseException:
-                    self._complete(pending)
+                    self._remove(pending)
                     raise
             if not self.is_inline:
                 if run is None:  # after a run, its caller does so, when it can repeat the run
@@ -169,11 +171,11 @@ class CommandQueue:
     def notify(self, command: Command) -> None:
         """Send an unanswered command to all workers."""
         with self.lock, self.interrupts:
-            self._send(command, self._all)
+            self._send(command, self._all_ranks)
 
     def release(self, array: int) -> None:
         """Release an array with the next command. Safe in finalizers."""
-        if self.ended is None:
+        if self.end_reason is None:
             self._released.append(array)
 
     def run(
@@ -227,7 +229,7 @@ class CommandQueue:
             self._deliver_interrupt()
             return
         with self.lock, self.interrupts:
-            while self._failing or self._waits_for(pending):
+            while self._failing or self._is_outstanding(pending):
                 self._raise_failure()
                 self._deliver_interrupt()
                 self._pump()
@@ -235,14 +237,14 @@ class CommandQueue:
         if pending.failures:
             raise exception_from(pending.failures[0])
 
-    def complete(self, pending: PendingCommand) -> None:
-        """Wait as `wait` does, but drop the failures of these commands, unless the pool ends."""
+    def wait_ignoring_failures(self, pending: PendingCommand) -> None:
+        """Wait as `wait` does, but drop the failures of these commands unless the pool ends."""
         with self.lock, self.interrupts:
-            while self._failing or self._waits_for(pending):
+            while self._failing or self._is_outstanding(pending):
                 try:
                     self._raise_failure()
                 except Exception:
-                    if self.ended is not None:
+                    if self.end_reason is not None:
                         raise
                     continue
                 self._deliver_interrupt()
@@ -259,36 +261,36 @@ class CommandQueue:
         """Defer Ctrl-C until the end of the context."""
         interrupts = self.interrupts
         with interrupts:
-            interrupts.close()
+            interrupts.suspend()
             try:
                 yield
             finally:
-                interrupts.open()
+                interrupts.resume()
         if interrupts.count:
             self._deliver_interrupt()
 
     def finish(self) -> None:
         """Wait for all commands. Raises the first failure that has not been raised."""
-        if self.ended is not None:
+        if self.end_reason is not None:
             return
         with self.lock, self.interrupts:
-            while self.ended is None and (self._failing or self._pending):
+            while self.end_reason is None and (self._failing or self._pending):
                 self._raise_failure()
                 self._deliver_interrupt()
                 self._pump()
 
     def close(self) -> None:
         """Stop the workers, orderly if possible, and remove their processes and files."""
-        if self.ended is not None or os.getpid() != self._owner:  # in a fork of the controller
+        if self.end_reason is not None or os.getpid() != self._owner:  # in a fork of the controller
             return
         with self.lock, self.interrupts:
-            if self.ended is None:
-                if self._pending:
-                    with suppress(MagmathError):
-                        self._send(messages.Interrupt(self.ticket()), [0])
+            if self._pending:
+                with suppress(Exception):  # of a lost worker, which has ended the pool
+                    self._send(messages.Interrupt(self.ticket()), [0])
+            if self.end_reason is None:
                 self._end(WorkerLost(_CLOSED), force=False)
 
-    def forked(self) -> None:
+    def adapt_to_fork(self) -> None:
         """Adapt this object in a fork of the process that started the workers.
 
         The fork has a working copy of an inline worker. Other workers only answer the original
@@ -296,7 +298,7 @@ class CommandQueue:
         """
         self.lock = threading.RLock()
         if not self.is_inline:
-            self.ended = (
+            self.end_reason = (
                 "this process is a fork of the one whose pool it is, and cannot reach its workers; "
                 "pass values to it (np.asarray(x)), or start other workers here with mm.init()"
             )
@@ -314,15 +316,17 @@ class CommandQueue:
     def _send(
         self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
     ) -> None:
+        """Send a command, after the releases that wait for one."""
         self.check_open()
         try:
             if self._released:
-                self._transport.send(messages.Free(self._take_released()), self._all)
+                self._transport.send(messages.Free(self._take_released()), self._all_ranks)
             self._transport.send(command, ranks, payloads)
         except WorkerLost as lost:
             self._close_after_loss(lost)
 
     def _take_released(self) -> list[int]:
+        """Return the released arrays, which then are no more in the queue."""
         arrays, released = [], self._released
         while released:  # a finalizer may append at any time
             arrays.append(released.popleft())
@@ -331,18 +335,18 @@ class CommandQueue:
     # Receiving.
 
     def _pump(self) -> None:
+        """Handle the replies that have arrived, or wait a moment for the first one."""
         self.check_open()
         start = time.monotonic()
         try:
             self._transport.pump(_PUMP_SECONDS)
         except WorkerLost as lost:
             self._close_after_loss(lost)
-
         pause = time.monotonic() - start
         if pause > _PAUSE_SECONDS:
             self._failing.extend_grace(pause)
 
-    def _deliver(self, rank: int, reply: Reply, frame: Frame | None) -> bool:
+    def _handle_reply(self, rank: int, reply: Reply, data: TileData | None) -> bool:
         """Process a worker's reply; return True if an inline run should stop."""
         ticket = getattr(reply, "ticket", 0)
         pending = self._pending.get(ticket)
@@ -354,17 +358,18 @@ class CommandQueue:
             logger.warning("dropped %s of worker %d: nothing waits for it", type(reply), rank)
             return False
         if isinstance(reply, messages.Progress):
-            return self._report(pending.run, reply)
-        pending.add_reply(rank, reply, frame)
+            return self._report_progress(pending.run, reply)
+        pending.add_reply(rank, reply, data)
         if isinstance(reply, Failure) and pending.run is not None:
-            self._report_failed(pending.run.outputs, reply)
+            self._on_failure(pending.run.outputs, reply)
         if isinstance(reply, Failure) and not reply.secondary:
             self._failing.add(pending)
         if not pending.waiting:
-            self._complete(pending)
+            self._remove(pending)
         return False
 
-    def _report(self, run: RunHandle | None, reply: messages.Progress) -> bool:
+    def _report_progress(self, run: RunHandle | None, reply: messages.Progress) -> bool:
+        """Call the progress function of a run; return True if the run should stop."""
         if run is None:
             return False
         if run.progress is not None and run.error is None:
@@ -372,10 +377,10 @@ class CommandQueue:
                 run.progress(reply.steps, reply.values)
             except BaseException as error:
                 run.error = error
-                self._send(messages.Interrupt(reply.ticket), [0])
+                self._send(messages.Interrupt(reply.ticket), self._all_ranks)
         return run.error is not None or self.interrupts.count > 0
 
-    def _complete(self, pending: PendingCommand) -> None:
+    def _remove(self, pending: PendingCommand) -> None:
         """Remove a completed command."""
         if self._pending.pop(pending.ticket, None) is not None:
             self._pending_bytes -= pending.nbytes
@@ -385,8 +390,8 @@ class CommandQueue:
                 pending.run.recovery = None
             pending.run = None
 
-    def _waits_for(self, pending: PendingCommand) -> bool:
-        """Return True if this command, or an earlier one, is unanswered."""
+    def _is_outstanding(self, pending: PendingCommand) -> bool:
+        """Return True if this command or an earlier one is unanswered."""
         return bool(pending.waiting) or next(iter(self._pending), pending.ticket) < pending.ticket
 
     # Failures.
@@ -411,7 +416,7 @@ class CommandQueue:
             raise error
         self._failing.remove_first()
         if outcome is Outcome.RESUMES:
-            self._send(messages.Resume(), self._all)
+            self._send(messages.Resume(), self._all_ranks)
         raise error
 
     def _deliver_interrupt(self) -> None:
@@ -431,7 +436,7 @@ class CommandQueue:
         if self._pending:
             runs = [p.run for p in self._pending.values() if p.run is not None]
             abandon = not any(run.must_finish for run in runs)
-            self._send(messages.Interrupt(max(self._pending), abandon), self._all)
+            self._send(messages.Interrupt(max(self._pending), abandon), self._all_ranks)
         start = time.monotonic()
         while self._pending and time.monotonic() < start + INTERRUPT_SECONDS:
             if time.monotonic() < start + REPEATED_INTERRUPT_SECONDS:
@@ -452,20 +457,23 @@ class CommandQueue:
         raise lost
 
     def _end(self, reason: WorkerLost, *, force: bool) -> None:
-        self.ended = str(reason)
+        """Stop the workers, and drop what refers to them even if stopping fails."""
+        self.end_reason = str(reason)
         atexit.unregister(self._close_at_exit)
-        self._transport.close(force=force)
-        self._pending.clear()
-        self._released.clear()
-        self._report_ended()
+        try:
+            self._transport.close(force=force)
+        finally:
+            self._pending.clear()
+            self._released.clear()
+            self._on_end()
 
 
 _queues: WeakSet[CommandQueue] = WeakSet()
 
 
-def _note_forks() -> None:
+def _adapt_queues_to_fork() -> None:
     for queue in _queues:
-        queue.forked()
+        queue.adapt_to_fork()
 
 
-os.register_at_fork(after_in_child=_note_forks)
+os.register_at_fork(after_in_child=_adapt_queues_to_fork)

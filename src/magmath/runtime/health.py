@@ -105,7 +105,7 @@ class ProcessWatch:
         self._interval = (
             HEARTBEAT_INTERVAL if timeout is None else min(HEARTBEAT_INTERVAL, timeout / 4)
         )
-        self._looked = time.monotonic()
+        self._last_poll = time.monotonic()
         self._pids: dict[int, int] = {}
         self._stopped: dict[int, float] = {}  # by rank: for how many seconds
         self._descriptors: list[int] = []
@@ -123,10 +123,10 @@ class ProcessWatch:
         this process itself was stopped or idle.
         """
         now = time.monotonic()
-        passed = now - self._looked
+        passed = now - self._last_poll
         if self._timeout is None or passed < self._interval:
             return None
-        self._looked = now
+        self._last_poll = now
         for rank, pid in self._pids.items():
             if not _is_stopped(pid):
                 self._stopped.pop(rank, None)
@@ -189,31 +189,36 @@ def _watch_controller(monitor: zmq.Socket[bytes], directory: str) -> None:
 
 
 def exit_when_stuck(
-    rank: int, under_way: Callable[[], object], is_waiting: Callable[[], bool]
+    rank: int, current_run: Callable[[], object], is_waiting: Callable[[], bool]
 ) -> None:
     """Start a thread that exits this process, worker `rank`, if it is stuck.
 
-    `under_way` returns the current run, None between runs. A run without processor time is in a
-    deadlock within this process, unless it waits for another worker (`is_waiting`), which may work
-    or be stopped for as long as it likes. A run with processor time is indistinguishable from long
-    work and continues.
+    `current_run` returns the run in progress, None between runs. A run without processor time is in
+    a deadlock within this process, unless it waits for another worker (`is_waiting`), which may
+    work or be stopped for as long as it likes. A run with processor time is indistinguishable from
+    long work and continues.
     """
     watch = threading.Thread(
-        target=_watch_run, args=(rank, under_way, is_waiting), name="magmath-watch-run", daemon=True
+        target=_watch_run,
+        args=(rank, current_run, is_waiting),
+        name="magmath-watch-run",
+        daemon=True,
     )
     watch.start()
 
 
-def _watch_run(rank: int, under_way: Callable[[], object], is_waiting: Callable[[], bool]) -> None:
-    still, run, used = 0, under_way(), time.process_time()
-    while still < STUCK_SECONDS:
+def _watch_run(
+    rank: int, current_run: Callable[[], object], is_waiting: Callable[[], bool]
+) -> None:
+    idle_seconds, run, processor_time = 0, current_run(), time.process_time()
+    while idle_seconds < STUCK_SECONDS:
         time.sleep(1)
-        before, run = run, under_way()
-        taken, used = time.process_time() - used, time.process_time()
-        same = run is not None and run is before
-        still = still + 1 if same and taken < _STUCK_SHARE and not is_waiting() else 0
-    said = f"magmath worker {rank}: it has used no processor time for {still} s of a run"
-    print(said, file=sys.stderr, flush=True)
+        former_run, run = run, current_run()
+        former_time, processor_time = processor_time, time.process_time()
+        is_idle = processor_time - former_time < _STUCK_SHARE and not is_waiting()
+        idle_seconds = idle_seconds + 1 if run is not None and run is former_run and is_idle else 0
+    report = f"magmath worker {rank}: it has used no processor time for {idle_seconds} s of a run"
+    print(report, file=sys.stderr, flush=True)
     faulthandler.dump_traceback()
     os._exit(1)
 

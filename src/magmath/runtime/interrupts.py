@@ -21,12 +21,12 @@ SIGINT = int(_signal.SIGINT)
 _main = threading.main_thread().ident  # Python delivers signals to the main thread
 
 
-def _forked() -> None:
+def _note_main_thread() -> None:
     global _main
     _main = threading.main_thread().ident
 
 
-os.register_at_fork(after_in_child=_forked)
+os.register_at_fork(after_in_child=_note_main_thread)
 
 
 @final
@@ -37,7 +37,7 @@ class Interrupts:
         self.count = 0
         """Number of deferred interrupts."""
         self._depth = 0
-        self._closed = 0
+        self._suspensions = 0
         self._previous: Any = None
 
     def __enter__(self) -> Interrupts:
@@ -46,28 +46,28 @@ class Interrupts:
                 handler = _signal.getsignal(SIGINT)
                 if callable(handler):
                     self._previous = handler
-                    _signal.signal(SIGINT, self._hold)
+                    _signal.signal(SIGINT, self._count_signal)
             self._depth += 1
         return self
 
     def __exit__(self, *_: object) -> None:
         if get_ident() == _main:
             self._depth -= 1
-            if self._depth == 0 and _signal.getsignal(SIGINT) == self._hold:
+            if self._depth == 0 and _signal.getsignal(SIGINT) == self._count_signal:
                 _signal.signal(SIGINT, self._previous)
 
-    def close(self) -> None:
-        """Suspend delivery until a matching `open`, within this context."""
-        self._closed += 1
+    def suspend(self) -> None:
+        """Suspend delivery until a matching `resume`, within this context."""
+        self._suspensions += 1
 
-    def open(self) -> None:
+    def resume(self) -> None:
         """Resume delivery."""
-        self._closed -= 1
+        self._suspensions -= 1
 
     @property
     def is_due(self) -> bool:
         """True if `deliver` would deliver an interrupt."""
-        return self.count > 0 and self._closed == 0 and get_ident() == _main
+        return self.count > 0 and self._suspensions == 0 and get_ident() == _main
 
     def deliver(self) -> None:
         """Pass one deferred interrupt to the previous handler, which usually raises."""
@@ -75,5 +75,5 @@ class Interrupts:
             self.count -= 1
             self._previous(SIGINT, None)
 
-    def _hold(self, signum: int, frame: FrameType | None) -> None:
+    def _count_signal(self, signum: int, frame: FrameType | None) -> None:
         self.count += 1

@@ -44,6 +44,12 @@ class _DefinedProgram(NamedTuple):
     donors: tuple[int, ...]
 
 
+def _ranks_to_ask(layout: Layout) -> list[int]:
+    """Return workers that store all of an array: for an empty array one of them, whose run may have
+    failed."""
+    return covering_workers(layout) or [layout.mesh.workers[0]]
+
+
 @final
 class Pool:
     """The workers, through `transport`, which the constructor starts.
@@ -80,7 +86,7 @@ class Pool:
         self.closed = False
         """True after the workers have ended, or were lost."""
         self._queue = CommandQueue(
-            transport, failed=self._records.mark_failed, ended=self._forget_all
+            transport, on_failure=self._records.mark_failed, on_end=self._forget_all
         )
         self.interrupts = self._queue.interrupts
         self.is_inline = transport.is_inline
@@ -109,7 +115,7 @@ class Pool:
     @property
     def end_reason(self) -> str | None:
         """The reason why the workers are unreachable; None while the pool is open."""
-        return self._queue.ended
+        return self._queue.end_reason
 
     def put(self, tensor: torch.Tensor, layout: Layout) -> int:
         """Send each worker its tile of a CPU tensor; return the number of the array.
@@ -156,8 +162,7 @@ class Pool:
             whole = new_tensor(layout.shape, dtype)
             insert_tile(whole, layout, 0, self._queue.get(array).tensor)
             return whole
-        # Even for an empty array one worker receives a request, since it may have failed.
-        ranks = covering_workers(layout) or [layout.mesh.workers[0]]
+        ranks = _ranks_to_ask(layout)
         pending = self._queue.request(messages.Get(self._queue.ticket(), array), ranks)
         self._require_array("get", array)  # another worker may have failed in the meantime
         whole = new_tensor(layout.shape, dtype)
@@ -217,7 +222,7 @@ class Pool:
         """
         layout, _ = self._require_array("write", array)
         require_complete("write", layout)
-        ranks = covering_workers(layout) or [layout.mesh.workers[0]]
+        ranks = _ranks_to_ask(layout)
         ticket, reports = self._queue.ticket(), progress is not None
         command = messages.Write(ticket, array, path, storage, reports)
         self._run_file_command(command, ranks, progress)

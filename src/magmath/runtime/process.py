@@ -25,6 +25,7 @@ from magmath.comm.network_speed import measure_network
 from magmath.core.resources import processor_count
 from magmath.errors import WorkerError
 from magmath.kernels.thread_count import set_threads
+from magmath.runtime.bound_program import BindProgram, bind_program
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST, may_be_gpu
 from magmath.runtime.failures import failure_from
@@ -35,8 +36,7 @@ from magmath.runtime.health import (
     expect_heartbeats,
 )
 from magmath.runtime.messages import Reply, encode
-from magmath.runtime.program_port import BindProgram, bind_program
-from magmath.runtime.tiles import Frame, frame_bytes
+from magmath.runtime.tiles import TileData, tile_bytes
 from magmath.runtime.transport_interface import WorkerOptions
 from magmath.runtime.worker import Worker
 
@@ -61,10 +61,10 @@ class SocketPort(CommandPort):
             return None
         return [frame.buffer for frame in frames]
 
-    def send(self, reply: Reply, frame: Frame | None = None) -> None:
+    def send(self, reply: Reply, data: TileData | None = None) -> None:
         parts: list[bytes | memoryview] = [encode(reply)]
-        if frame is not None:
-            parts.append(frame_bytes(frame))
+        if data is not None:
+            parts.append(tile_bytes(data))
         self._dealer.send_multipart(parts)
 
 

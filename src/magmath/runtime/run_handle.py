@@ -10,7 +10,7 @@ from magmath.errors import ProtocolError
 from magmath.runtime import messages
 from magmath.runtime.failures import failure_from
 from magmath.runtime.messages import Failure, Reply
-from magmath.runtime.tiles import Frame
+from magmath.runtime.tiles import TileData
 
 if TYPE_CHECKING:
     from magmath.program.instructions import Program
@@ -25,7 +25,7 @@ class PendingCommands(Protocol):
     def wait(self, pending: PendingCommand) -> None:
         """Wait until a command and every earlier one have been answered."""
 
-    def complete(self, pending: PendingCommand) -> None:
+    def wait_ignoring_failures(self, pending: PendingCommand) -> None:
         """Wait as `wait` does, but drop failures."""
 
 
@@ -112,11 +112,11 @@ class RunHandle:
             if self.error is None:
                 raise
 
-    def complete(self) -> None:
+    def wait_ignoring_failures(self) -> None:
         """Wait for the run and all earlier commands, whose failures are dropped: arrays of failed
         runs raise them when they are used."""
         if self.pending is not None:
-            self._queue.complete(self.pending)
+            self._queue.wait_ignoring_failures(self.pending)
 
     def finish(self, values: list[float], steps: int) -> None:
         """Store the answer of worker 0."""
@@ -136,12 +136,12 @@ class PendingCommand:
     run: RunHandle | None
     is_independent: bool
     """True if each worker executes it independently, so that a failure does not affect others."""
-    tiles: dict[int, Frame] = field(default_factory=dict)
+    tiles: dict[int, TileData] = field(default_factory=dict)
     counters: dict[int, dict[str, int | float | str]] = field(default_factory=dict)
     failures: list[Failure] = field(default_factory=list)
 
     @property
-    def has_one_failure(self) -> bool:
+    def have_all_failed_alike(self) -> bool:
         """True if every worker has failed at the same place."""
         alike = len({(failure.kind, failure.site) for failure in self.failures}) == 1
         return alike and len(self.failures) == len(self.ranks)
@@ -151,8 +151,8 @@ class PendingCommand:
         """True if the failed workers completed the command nevertheless."""
         return all(failure.is_in_step for failure in self.failures)
 
-    def add_reply(self, rank: int, reply: Reply, frame: Frame | None) -> None:
-        """Store a worker's reply."""
+    def add_reply(self, rank: int, reply: Reply, data: TileData | None) -> None:
+        """Store a worker's reply, and the data of a tile."""
         self.waiting.discard(rank)
         if not isinstance(reply, (*self.expected, Failure)):
             reply = failure_from(
@@ -168,6 +168,6 @@ class PendingCommand:
             if reply.seconds:
                 self.run.timings[rank] = reply.seconds, reply.memory
         elif isinstance(reply, messages.TileMessage):
-            self.tiles[rank] = b"" if frame is None else frame
+            self.tiles[rank] = b"" if data is None else data
         elif isinstance(reply, messages.Counters):
             self.counters[rank] = reply.values

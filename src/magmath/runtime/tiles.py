@@ -1,6 +1,6 @@
 """Splitting an array into the workers' tiles, and reassembling it, as raw bytes.
 
-The functions copy elements as integers of their width, so that all dtypes are handled alike; frames
+The functions copy elements as integers of their width, so that all dtypes are handled alike; bytes
 may start at any address.
 """
 
@@ -16,7 +16,7 @@ from magmath.core.index_set import Tile
 from magmath.errors import ProtocolError
 from magmath.layout import Layout
 
-Frame: TypeAlias = torch.Tensor | bytes | memoryview
+TileData: TypeAlias = torch.Tensor | bytes | memoryview
 """A worker's part of an array: a tensor within one process, its bytes between processes."""
 
 _BITS: Final[dict[int, torch.dtype]] = {
@@ -52,16 +52,16 @@ def extract_tile(whole: torch.Tensor, layout: Layout, worker: int) -> torch.Tens
     return torch.from_numpy(local).view(whole.dtype)
 
 
-def insert_tile(whole: torch.Tensor, layout: Layout, worker: int, frame: Frame) -> None:
+def insert_tile(whole: torch.Tensor, layout: Layout, worker: int, data: TileData) -> None:
     """Write the worker's part into a CPU array.
 
-    Raises ProtocolError if the frame has the wrong size.
+    Raises ProtocolError if the data has another size than the tile.
     """
-    if isinstance(frame, torch.Tensor) and layout.is_replicated:
-        whole.copy_(frame)
+    if isinstance(data, torch.Tensor) and layout.is_replicated:
+        whole.copy_(data)
         return
     bits, shape = _bits(whole), layout.local_shape(worker)
-    local = _frame_bits(frame, whole.dtype, shape)
+    local = _bits_of_data(data, whole.dtype, shape)
     if layout.boxes is None:
         bits[numpy_index(layout.tiles(worker)[0])] = local
         return
@@ -71,30 +71,30 @@ def insert_tile(whole: torch.Tensor, layout: Layout, worker: int, frame: Frame) 
         bits[numpy_index(tile)] = local[start : start + size].reshape(extent)
 
 
-def fill_tensor(local: torch.Tensor, frame: Frame) -> None:
-    """Write a frame into a worker's own contiguous tensor, on any device.
+def fill_tensor(local: torch.Tensor, data: TileData) -> None:
+    """Write the data of a tile into a worker's own contiguous tensor, on any device.
 
-    Raises ProtocolError if the frame has the wrong size.
+    Raises ProtocolError if the data has another size than the tile.
     """
-    if isinstance(frame, torch.Tensor) and frame.shape == local.shape:
-        local.copy_(frame)
+    if isinstance(data, torch.Tensor) and data.shape == local.shape:
+        local.copy_(data)
     elif local.device.type == "cpu":
-        _bits(local)[...] = _frame_bits(frame, local.dtype, tuple(local.shape))
+        _bits(local)[...] = _bits_of_data(data, local.dtype, tuple(local.shape))
     else:
         host = torch.empty(local.shape, dtype=local.dtype)
-        fill_tensor(host, frame)
+        fill_tensor(host, data)
         local.copy_(host)
 
 
-def frame_bytes(frame: Frame) -> bytes | memoryview:
-    """Return a frame as bytes in C order, without a copy if the tensor is contiguous."""
-    if isinstance(frame, torch.Tensor):
-        if not frame.numel():
+def tile_bytes(data: TileData) -> bytes | memoryview:
+    """Return the data of a tile as bytes in C order, without a copy if the tensor is contiguous."""
+    if isinstance(data, torch.Tensor):
+        if not data.numel():
             return b""
-        dense = frame.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        dense = data.detach().cpu().resolve_conj().resolve_neg().contiguous()
         flat = dense.as_strided((dense.numel(),), (1,))  # one element counts as dense at any stride
         return flat.view(torch.uint8).numpy().data
-    return frame
+    return data
 
 
 def _bits(tensor: torch.Tensor) -> NDArray[Any]:
@@ -102,14 +102,14 @@ def _bits(tensor: torch.Tensor) -> NDArray[Any]:
     return plain.view(_BITS[plain.element_size()]).numpy()
 
 
-def _frame_bits(frame: Frame, dtype: torch.dtype, shape: tuple[int, ...]) -> NDArray[Any]:
-    if isinstance(frame, torch.Tensor) and frame.dtype == dtype and frame.shape == shape:
-        return _bits(frame)
-    data, itemsize = frame_bytes(frame), dtype.itemsize
+def _bits_of_data(data: TileData, dtype: torch.dtype, shape: tuple[int, ...]) -> NDArray[Any]:
+    if isinstance(data, torch.Tensor) and data.dtype == dtype and data.shape == shape:
+        return _bits(data)
+    encoded, itemsize = tile_bytes(data), dtype.itemsize
     needed = itemsize * int(np.prod(shape, dtype=np.int64))
-    if len(data) != needed:
-        raise ProtocolError(f"a tile of shape {shape} has {needed} bytes, the frame {len(data)}")
-    return np.frombuffer(data, _NUMPY_BITS[itemsize]).reshape(shape)
+    if len(encoded) != needed:
+        raise ProtocolError(f"a tile of shape {shape} has {needed} bytes, not {len(encoded)}")
+    return np.frombuffer(encoded, _NUMPY_BITS[itemsize]).reshape(shape)
 
 
 def numpy_index(tile: Tile) -> tuple[Any, ...]:

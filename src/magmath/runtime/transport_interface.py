@@ -19,17 +19,17 @@ from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import Program
 from magmath.program.instructions import encode as encode_program
 from magmath.runtime.messages import Command, Hello, Reply, encode
-from magmath.runtime.tiles import Frame, frame_bytes
+from magmath.runtime.tiles import TileData, tile_bytes
 
 HEARTBEAT_TIMEOUT: Final = 5.0
 """Seconds that a worker process may be silent, unless the user gives another time."""
 
-Payload: TypeAlias = Frame | Program | None
+Payload: TypeAlias = TileData | Program | None
 """The payload of a command: a part of an array, or a program."""
 
-Deliver: TypeAlias = Callable[[int, Reply, Frame | None], bool]
-"""Called with a worker's number, reply and frame; returns True to stop a running program.
-"""
+HandleReply: TypeAlias = Callable[[int, Reply, TileData | None], bool]
+"""Called with the rank of a worker, its reply and the data of a tile; returns True to stop a
+running program."""
 
 Expression = TypeVar("Expression")
 """The nodes that the inline worker computes without a program, passed through to the executor."""
@@ -70,8 +70,7 @@ class Transport(ABC):
 
     size: int
     is_inline: bool = False
-    """True if `send` executes commands directly: nothing is encoded, copied or waited for.
-    """
+    """True if `send` executes commands directly: nothing is encoded, copied or waited for."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -82,7 +81,7 @@ class Transport(ABC):
         """Describes the memory of the workers' arrays, for out-of-memory reports."""
 
     @abstractmethod
-    def start(self, deliver: Deliver) -> list[Hello]:
+    def start(self, handle_reply: HandleReply) -> list[Hello]:
         """Start the workers and return their Hello messages, in order of rank.
 
         Raises the exception of a worker at its start, or WorkerError if they could not be started.
@@ -154,19 +153,19 @@ def encode_frames(
     """Encode a command for each rank, as a record and an optional payload, and count the
     traffic."""
     record = encode(command)
-    shared = [_payload_bytes(payload) for payload in payloads]
-    if len(shared) == 1:
-        shared = shared * len(ranks)
-    parcels: list[list[bytes | memoryview]] = [
+    encoded = [_payload_bytes(payload) for payload in payloads]
+    if len(encoded) == 1:  # one for all
+        encoded = encoded * len(ranks)
+    messages: list[list[bytes | memoryview]] = [
         [record] if payload is None else [record, payload]
-        for payload in (shared or [None] * len(ranks))
+        for payload in (encoded or [None] * len(ranks))
     ]
     traffic.messages += 1
-    traffic.bytes += sum(len(frame) for frames in parcels for frame in frames)
-    return parcels
+    traffic.bytes += sum(len(frame) for frames in messages for frame in frames)
+    return messages
 
 
 def _payload_bytes(payload: Payload) -> bytes | memoryview | None:
     if payload is None:
         return None
-    return encode_program(payload) if isinstance(payload, Program) else frame_bytes(payload)
+    return encode_program(payload) if isinstance(payload, Program) else tile_bytes(payload)

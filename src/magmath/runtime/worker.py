@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import msgspec
 import numpy as np
@@ -34,29 +34,40 @@ from magmath.runtime import messages
 from magmath.runtime.array_file import ArrayFile, transfer_tile
 from magmath.runtime.array_table import ArrayTable
 from magmath.runtime.async_transfers import MAX_TRANSFERS
+from magmath.runtime.bound_program import BindProgram, BoundProgram, Poll, bind_program
 from magmath.runtime.device import HOST, choose_device
 from magmath.runtime.failures import failure_from
 from magmath.runtime.messages import Command, Failure, Reply
 from magmath.runtime.poison import PoisonTable
-from magmath.runtime.program_port import BindProgram, Poll, ProgramPort, bind_program
-from magmath.runtime.tiles import Frame, fill_tensor
+from magmath.runtime.tiles import TileData, fill_tensor
 from magmath.runtime.transport_interface import Expression, Payload, WorkerOptions
 
 _UNBOUNDED = 1 << 62
 _CHUNKS = 64
 """The least number of chunks of a heap whose limit the user has set."""
 
-Answer = tuple[Reply, Frame | None]
+Answer = tuple[Reply, TileData | None]
 Compute = Callable[[Sequence[Any], Sequence[Any], dict[Any, View]], list[LocalArray]]
 """A type of the executor, which alone knows the type of the expressions."""
 
 
 @final
 @dataclass(slots=True)
-class _Bound:
+class _Definition:
+    """A program that a command has defined, bound to this worker, and the tiles of its outputs."""
+
     program: Program
-    executable: ProgramPort
-    results: list[TileSpec]  # its outputs
+    bound: BoundProgram
+    results: list[TileSpec]
+
+
+@final
+class _RunArrays(NamedTuple):
+    """A program, the arrays that a run of it reads, and its allocated outputs."""
+
+    definition: _Definition
+    inputs: list[LocalArray]
+    outputs: list[LocalArray]
 
 
 @final
@@ -79,19 +90,19 @@ class Worker:
         self.rank = comm.rank
         self.options = options
         self.device = choose_device(options.device)
-        if self.device.type == "cuda":  # of this thread, for libraries that use the current one
+        if self.device.type == "cuda":  # for libraries that use the current device of a thread
             torch.cuda.set_device(self.device)
         windows = self.device.type == "cpu" and comm.shares_memory and comm.size > 1
         source = WindowSource(comm) if windows else PrivateSource(self.device, self.rank, comm.size)
         self.memory_bound = self._common_memory_bound()
-        own = options.memory_limit
+        limit = options.memory_limit
         self.heap = Heap(
             source,
-            chunk_bytes=CHUNK_BYTES if own is None else min(CHUNK_BYTES, own // _CHUNKS),
+            chunk_bytes=CHUNK_BYTES if limit is None else min(CHUNK_BYTES, limit // _CHUNKS),
             limit=self.memory_bound,
             fills=switches.fill,
         )
-        self.temporaries = Temporaries(self.heap, MIN_SHARED if own is None else 1)
+        self.temporaries = Temporaries(self.heap, MIN_SHARED if limit is None else 1)
         self.arrays = ArrayTable(
             comm,
             self.heap,
@@ -102,7 +113,7 @@ class Worker:
         self.is_abandoned: Callable[[], bool] = bool
         """Called between two instructions of a run; returns whether the run is abandoned."""
         self._bind = bind
-        self._programs: dict[int, _Bound] = {}
+        self._programs: dict[int, _Definition] = {}
         self._poison = PoisonTable()
         self._handlers: dict[type, Callable[[Any, Any], Answer | None]] = {
             messages.Put: self._put,
@@ -135,11 +146,11 @@ class Worker:
     def _common_memory_bound(self) -> int | None:
         """Return the memory limit of arrays in bytes, equal on all workers: the user's limit, or
         the smallest share of a host's memory. None on a GPU, whose allocator raises by itself."""
-        own = self.options.memory_limit
-        if own is None:
+        limit = self.options.memory_limit
+        if limit is None:
             on_cpu = self.device.type == "cpu"
-            own = memory_share(self.comm.ranks_on_host) if on_cpu else _UNBOUNDED
-        smallest = _UNBOUNDED - self.comm.allreduce_max(_UNBOUNDED - min(own, _UNBOUNDED))
+            limit = memory_share(self.comm.ranks_on_host) if on_cpu else _UNBOUNDED
+        smallest = _UNBOUNDED - self.comm.allreduce_max(_UNBOUNDED - min(limit, _UNBOUNDED))
         return None if smallest == _UNBOUNDED else smallest
 
     def handle(self, command: Command, payload: Payload) -> Answer | None:
@@ -208,21 +219,20 @@ class Worker:
     def close(self) -> None:
         """Release programs, arrays and the communicator. Collective."""
         self.arrays.close()
-        for bound in self._programs.values():
-            bound.executable.close()
+        for definition in self._programs.values():
+            definition.bound.close()
         self._programs.clear()
         self.heap.close()
         self.comm.close()
 
-    def _put(self, command: messages.Put, payload: Frame | None) -> Answer:
+    def _put(self, command: messages.Put, payload: TileData | None) -> Answer:
         stored = self._allocate(command)
         layout = stored.layout
         if layout.shared:  # a slower worker may still use this memory
             self.comm.barrier()
+        is_writer = not layout.shared or self.rank == layout.mesh.workers[0]  # one for all
         try:
-            if (
-                not layout.shared or self.rank == layout.mesh.workers[0]
-            ):  # one worker writes for all
+            if is_writer:
                 fill_tensor(stored.tensor, b"" if payload is None else payload)
         except BaseException:
             stored.free(self.heap)
@@ -270,15 +280,15 @@ class Worker:
         program = payload if isinstance(payload, Program) else decode(bytes(payload or b""))
         slots = [program.slots[output] for output in program.outputs]
         results = [tile_spec(slot.layout, slot.dtype, self.rank) for slot in slots]
-        self._programs[command.program] = _Bound(program, self._bind(program, self), results)
+        self._programs[command.program] = _Definition(program, self._bind(program, self), results)
         return messages.Done(command.ticket), None
 
     def _forget(self, command: messages.Forget, payload: Payload) -> None:
         self._poison.forget_program(command.program)
         self.arrays.finish_transfers(program=command.program)
-        bound = self._programs.pop(command.program, None)
-        if bound is not None:
-            bound.executable.close()
+        definition = self._programs.pop(command.program, None)
+        if definition is not None:
+            definition.bound.close()
 
     def run(
         self,
@@ -289,13 +299,15 @@ class Worker:
         steps: int = 1,
         poll: Poll | None = None,
     ) -> list[float]:
-        """Run a program on arrays, given by number; return the emitted scalars."""
-        bound, arrays, results = self._resolve_run(program, inputs, outputs)
+        """Run a program on arrays, given by number; return the emitted scalars.
+
+        After an exception donated inputs have their old numbers.
+        """
+        definition, read, results = self._arrays_of_run(program, inputs, outputs)
         try:
-            values = bound.executable.run(arrays, results, scalars, steps, poll)
+            values = definition.bound.run(read, results, scalars, steps, poll)
         except BaseException:
-            if bound.program.donated:
-                self.arrays.restore_donated(bound.program, inputs, outputs)
+            self.arrays.restore_donated(definition.program, inputs, outputs)
             raise
         if self.arrays.transfers is not None:
             self.arrays.transfers.count_run()
@@ -306,18 +318,18 @@ class Worker:
     ) -> Callable[[Sequence[Number]], object]:
         """Return a call that runs a program again, between existing arrays."""
         arrays = [[self.arrays.get(array) for array in names] for names in (inputs, outputs)]
-        return self._programs[program].executable.prepare_replay(*arrays)
+        return self._programs[program].bound.prepare_replay(*arrays)
 
-    def _resolve_run(
+    def _arrays_of_run(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
-    ) -> tuple[_Bound, list[LocalArray], list[LocalArray]]:
-        """Return a program, its input arrays and its allocated outputs."""
-        bound = self._programs.get(program)
-        if bound is None:
+    ) -> _RunArrays:
+        """Return a program and the arrays of a run; allocates the outputs."""
+        definition = self._programs.get(program)
+        if definition is None:
             raise WorkerError(f"run names program {program}, which is not defined here")
-        arrays = self.arrays.inputs(bound.program, inputs)
-        results = self.arrays.outputs(bound.program, bound.results, inputs, outputs, arrays)
-        return bound, arrays, results
+        read = self.arrays.inputs(definition.program, inputs)
+        results = self.arrays.outputs(definition.program, definition.results, inputs, outputs, read)
+        return _RunArrays(definition, read, results)
 
     def _run(self, command: messages.Run, payload: Payload) -> Answer:
         numbers = messages.decode_numbers(command.scalars)
@@ -349,18 +361,26 @@ class Worker:
 
     def _start(self, command: messages.Run, progress_thread: ProgressThread) -> None:
         """Start a program that only moves data on the progress thread."""
-        bound, arrays, results = self._resolve_run(command.program, command.inputs, command.outputs)
+        definition, read, results = self._arrays_of_run(
+            command.program, command.inputs, command.outputs
+        )
         transfers = self.arrays.transfers
         assert transfers is not None
         self.arrays.finish_transfers(max_transfers=MAX_TRANSFERS - 1)
-        task = bound.executable.start(arrays, results, progress_thread)
+        task = definition.bound.start(read, results, progress_thread)
         transfers.add(task, command.program, command.inputs, command.outputs)
 
     def _run_timed(self, command: messages.Run, numbers: Sequence[Number]) -> messages.Values:
-        bound, arrays, results = self._resolve_run(command.program, command.inputs, command.outputs)
-        values, seconds = bound.executable.run_timed(arrays, results, numbers, command.steps)
-        blocks = {stored.block for stored in (*arrays, *results)}
-        memory = bound.executable.nbytes + sum(block.nbytes for block in blocks)
+        """Run a program as `run` does, and time its instructions; return the reply."""
+        inputs, outputs = command.inputs, command.outputs
+        definition, read, results = self._arrays_of_run(command.program, inputs, outputs)
+        try:
+            values, seconds = definition.bound.run_timed(read, results, numbers, command.steps)
+        except BaseException:
+            self.arrays.restore_donated(definition.program, inputs, outputs)
+            raise
+        blocks = {stored.block for stored in (*read, *results)}
+        memory = definition.bound.nbytes + sum(block.nbytes for block in blocks)
         return messages.Values(command.ticket, values, command.steps, seconds, memory)
 
     def _resume(self, command: messages.Resume, payload: Payload) -> None:
@@ -388,9 +408,9 @@ class Worker:
     def _poison_results(self, command: Command, failure: Failure) -> None:
         """Poison the outputs of a command with a failure."""
         if isinstance(command, messages.Run):
-            bound = self._programs.get(command.program)
-            if bound is not None:
-                self.arrays.move_donated(bound.program, command.inputs, command.outputs)
+            definition = self._programs.get(command.program)
+            if definition is not None:
+                self.arrays.move_donated(definition.program, command.inputs, command.outputs)
         self._poison.poison(command, failure)
 
 

@@ -131,7 +131,7 @@ class ProgramRuns:
         if self.pool.any_failed:
             self.restore([data])
         if data.origin is not None:
-            data.origin.complete()
+            data.origin.wait_ignoring_failures()
         return not data.has_failed
 
     def wait_for(self, leaves: Sequence[Node]) -> None:
@@ -147,7 +147,7 @@ class ProgramRuns:
     def drain(self) -> None:
         """Wait until all started runs are done. Failures are not raised."""
         if self._last is not None and not self.pool.is_inline:
-            self._last.complete()
+            self._last.wait_ignoring_failures()
             self._last = self._last_fallible = None
 
     def wait(self) -> None:

@@ -17,12 +17,12 @@ from magmath.core.type_aliases import Number
 from magmath.kernels.thread_count import limit_to_processors, set_threads
 from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
+from magmath.runtime.bound_program import BindProgram, bind_program
 from magmath.runtime.failures import add_user_line
 from magmath.runtime.messages import Command, Hello, Interrupt, LongCommand, Progress
-from magmath.runtime.program_port import BindProgram, bind_program
 from magmath.runtime.transport_interface import (
-    Deliver,
     Expression,
+    HandleReply,
     Payload,
     Transport,
     WorkerOptions,
@@ -43,12 +43,12 @@ class InlineTransport(Transport):
         self._worker: Worker | None = None
         self._own_threads = torch.get_num_threads()
 
-    def start(self, deliver: Deliver) -> list[Hello]:
+    def start(self, handle_reply: HandleReply) -> list[Hello]:
         if self._options.threads is not None:
             set_threads(self._options.threads)
         else:
             limit_to_processors()
-        self._deliver = deliver
+        self._handle_reply = handle_reply
         self._worker = Worker(LocalGroup(1).communicator(0), self._options, self._bind)
         self._worker.poll = self._poll
         self._worker.is_abandoned = lambda: self.is_interrupted()
@@ -58,9 +58,7 @@ class InlineTransport(Transport):
         self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
     ) -> None:
         self.traffic.messages += 1
-        if self._worker is None or isinstance(
-            command, Interrupt
-        ):  # `_poll` checks for interrupts directly
+        if self._worker is None or isinstance(command, Interrupt):  # `_poll` looks at these itself
             return
         try:
             answer = self._worker.handle(command, payloads[0] if payloads else None)
@@ -68,7 +66,7 @@ class InlineTransport(Transport):
             add_user_line(error)
             raise
         if answer is not None:
-            self._deliver(0, *answer)
+            self._handle_reply(0, *answer)
 
     def compute(
         self,
@@ -130,4 +128,4 @@ class InlineTransport(Transport):
                 set_threads(self._own_threads)
 
     def _poll(self, command: LongCommand, steps: int, values: list[float]) -> bool:
-        return self._deliver(0, Progress(command.ticket, steps, values), None)
+        return self._handle_reply(0, Progress(command.ticket, steps, values), None)

@@ -15,7 +15,8 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import Final, final
 
 import zmq
@@ -33,7 +34,7 @@ from magmath.runtime.out_of_memory import OutOfMemoryWatch, is_sigkill
 from magmath.runtime.process import SECRET_VARIABLE, worker_arguments
 from magmath.runtime.transport_interface import (
     HEARTBEAT_TIMEOUT,
-    Deliver,
+    HandleReply,
     Payload,
     Transport,
     WorkerOptions,
@@ -48,8 +49,7 @@ SHARED_START_SECONDS: Final = 10.0
 """Additional seconds per further worker of a processor: loading torch and starting MPI takes three
 seconds of an otherwise idle processor."""
 FIRST_NOTICE: Final = 10.0
-"""Seconds of waiting for workers until the first notice to the user; the interval then doubles.
-"""
+"""Seconds of waiting for workers until the first notice; the interval then doubles."""
 STOP_SECONDS: Final = 5.0
 """Seconds that workers have to exit after a Stop command."""
 _CLOSED: Final = "the pool is closed, start a new one"
@@ -99,15 +99,16 @@ class ProcessTransport(Transport):
         self._hellos: dict[int, Hello] = {}
         self._processes = ProcessWatch(heartbeat_timeout)
         self._watch = OutOfMemoryWatch()
-        self._closing: list[Callable[[], object]] = []
+        self._resources = ExitStack()
+        """Releases what `start` has made, the latest first."""
         self._launch: Launch | None = None
         self.directory = ""
         """The directory of the pool; set by `start`."""
         self.address = ""
         """The address of the controller; set by `start`."""
 
-    def start(self, deliver: Deliver) -> list[Hello]:
-        self._deliver = deliver
+    def start(self, handle_reply: HandleReply) -> list[Hello]:
+        self._handle_reply = handle_reply
         with Interrupts() as interrupts:  # Ctrl-C must not leave a running launcher
             try:
                 self._wait_for_hellos(self._start_launcher(), interrupts)
@@ -123,7 +124,8 @@ class ProcessTransport(Transport):
         if self._hosts is not None:
             check_hosts(self._hosts)
         self.directory = directory = _new_directory()
-        self._closing.append(lambda: remove_pool_directory(directory))
+        self._resources.callback(self._processes.end)
+        self._resources.callback(remove_pool_directory, directory)
         self.address, keys = self._open(directory)
         environment = worker_environment(
             self._options.threads,
@@ -137,14 +139,14 @@ class ProcessTransport(Transport):
             self.address, directory, self.size, self._options, heartbeat_timeout=silence
         )
         self._launch = launch = Launch(command, environment, directory)
-        self._closing.append(launch.kill)
+        self._resources.callback(launch.kill)
         return launch
 
     def send(
         self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
     ) -> None:
-        parcels = encode_frames(command, ranks, payloads, self.traffic)
-        for rank, frames in zip(ranks, parcels, strict=True):
+        messages = encode_frames(command, ranks, payloads, self.traffic)
+        for rank, frames in zip(ranks, messages, strict=True):
             try:
                 self._router.send_multipart([self._identities[rank], *frames])
             except zmq.ZMQError as error:
@@ -154,8 +156,8 @@ class ProcessTransport(Transport):
         self._poller.poll(int(seconds * 1000))
         ended = self._connections.ended()
         gone = bool(ended) or self._launch is None or self._launch.exit_code() is not None
-        while (parcel := self._receive()) is not None:
-            self._deliver(*parcel)
+        while (received := self._receive()) is not None:
+            self._handle_reply(*received)
         if gone:
             raise self._lost(ended)
         stopped = self._processes.stopped()
@@ -173,22 +175,20 @@ class ProcessTransport(Transport):
                 self._launch.wait(STOP_SECONDS)
             except WorkerLost:
                 pass  # the pool is ending anyway
-        while self._closing:
-            self._closing.pop()()
         self._launch = None
-        self._processes.end()
+        self._resources.close()
 
     def _open(self, directory: str) -> tuple[str, list[str]]:
         """Open the socket; return the address and the keys for the workers."""
         context = zmq.Context()
-        self._closing.append(lambda: context.destroy(linger=0))
+        self._resources.callback(context.destroy, linger=0)
         self._router = context.socket(zmq.ROUTER)
         self._router.set_hwm(0)  # the pool limits pending commands
         self._router.router_mandatory = True
         # An ipc connection closes with its process; `ProcessWatch` detects stopped processes.
         silence = None if self._endpoint == "ipc" else self._heartbeat_timeout
         self._connections = ConnectionWatch(self._router, silence)
-        self._closing.append(self._router.disable_monitor)
+        self._resources.callback(self._router.disable_monitor)
         self._poller = zmq.Poller()
         self._poller.register(self._router, zmq.POLLIN)
         self._poller.register(self._connections.monitor, zmq.POLLIN)
@@ -203,7 +203,7 @@ class ProcessTransport(Transport):
         worker_public, worker_secret = zmq.curve_keypair()
         authenticator = ThreadAuthenticator(context)
         authenticator.start()
-        self._closing.append(authenticator.stop)
+        self._resources.callback(authenticator.stop)
         authenticator.configure_curve_callback("*", _SingleKeyPolicy(worker_public))
         self._router.curve_server = True
         self._router.curve_publickey = public
@@ -237,9 +237,10 @@ class ProcessTransport(Transport):
             self._poller.poll(100)
             interrupts.deliver()
             exited, waited = launch.exit_code(), time.monotonic() - begun
-            while (parcel := self._receive()) is not None:
-                if isinstance(parcel[1], Failure):
-                    raise exception_from(parcel[1])
+            while (received := self._receive()) is not None:
+                _, reply, _ = received
+                if isinstance(reply, Failure):
+                    raise exception_from(reply)
             missing = self.size - len(self._hellos)
             if missing and (exited is not None or waited > patience):
                 raise self._not_started(launch, missing, patience)

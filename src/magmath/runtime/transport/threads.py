@@ -19,14 +19,14 @@ from magmath.comm.communicator import Communicator
 from magmath.comm.local_group import LocalGroup
 from magmath.comm.local_hosts import LocalHosts
 from magmath.kernels.thread_count import set_threads
+from magmath.runtime.bound_program import BindProgram, bind_program
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST, may_be_gpu
 from magmath.runtime.failures import exception_from, failure_from
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply, encode
-from magmath.runtime.program_port import BindProgram, bind_program
-from magmath.runtime.tiles import Frame, frame_bytes
+from magmath.runtime.tiles import TileData, tile_bytes
 from magmath.runtime.transport_interface import (
-    Deliver,
+    HandleReply,
     Payload,
     Transport,
     WorkerOptions,
@@ -34,8 +34,9 @@ from magmath.runtime.transport_interface import (
 )
 from magmath.runtime.worker import Worker
 
-_JOIN_TIME = 5.0
+_JOIN_SECONDS = 5.0
 _Mail = tuple[int, list[bytes]]
+"""The rank of a worker, and the frames of its reply."""
 
 
 @final
@@ -71,8 +72,8 @@ class ThreadTransport(Transport):
         self._outbox: queue.Queue[_Mail] = queue.Queue()
         self._threads: list[threading.Thread] = []
 
-    def start(self, deliver: Deliver) -> list[Hello]:
-        self._deliver = deliver
+    def start(self, handle_reply: HandleReply) -> list[Hello]:
+        self._handle_reply = handle_reply
         own_threads = torch.get_num_threads()
         for rank in range(self.size):
             thread = threading.Thread(
@@ -94,8 +95,8 @@ class ThreadTransport(Transport):
     def send(
         self, command: Command, ranks: Sequence[int], payloads: Sequence[Payload] = ()
     ) -> None:
-        parcels = encode_frames(command, ranks, payloads, self.traffic)
-        for rank, frames in zip(ranks, parcels, strict=True):
+        messages = encode_frames(command, ranks, payloads, self.traffic)
+        for rank, frames in zip(ranks, messages, strict=True):
             self._inboxes[rank].put([bytes(frame) for frame in frames])
 
     def pump(self, seconds: float) -> None:
@@ -103,7 +104,7 @@ class ThreadTransport(Transport):
             rank, frames = self._outbox.get(timeout=seconds)
             while True:
                 reply = decode_reply(frames[0])
-                self._deliver(rank, reply, frames[1] if len(frames) > 1 else None)
+                self._handle_reply(rank, reply, frames[1] if len(frames) > 1 else None)
                 rank, frames = self._outbox.get_nowait()
         except queue.Empty:
             return
@@ -114,7 +115,7 @@ class ThreadTransport(Transport):
                 communicator.abort()
         for inbox in self._inboxes:
             inbox.put([encode(Stop())])
-        deadline = time.monotonic() + _JOIN_TIME
+        deadline = time.monotonic() + _JOIN_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         self._threads.clear()
@@ -148,8 +149,8 @@ class _QueuePort(CommandPort):
         except queue.Empty:
             return None
 
-    def send(self, reply: Reply, frame: Frame | None = None) -> None:
+    def send(self, reply: Reply, data: TileData | None = None) -> None:
         frames = [encode(reply)]
-        if frame is not None:
-            frames.append(bytes(frame_bytes(frame)))
+        if data is not None:
+            frames.append(bytes(tile_bytes(data)))
         self._outbox.put((self._rank, frames))

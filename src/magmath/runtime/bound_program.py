@@ -1,4 +1,4 @@
-"""The interface between a worker and a bound program.
+"""The interface of bound programs to their worker.
 
 The executor in `executor/` implements it; tests bind fake programs.
 """
@@ -24,7 +24,7 @@ Poll = Callable[[int, list[float]], bool]
 """Called between chunks of a run with completed steps and emitted scalars; True stops the run."""
 
 
-class ProgramPort(Protocol):
+class BoundProgram(Protocol):
     """A program that is bound to a worker."""
 
     def run(
@@ -68,7 +68,7 @@ class ProgramPort(Protocol):
         """Release the resources of the binding."""
 
 
-class ProgramOwner(Protocol):
+class ProgramWorker(Protocol):
     """The attributes of a worker that its programs use."""
 
     comm: Communicator
@@ -81,10 +81,10 @@ class ProgramOwner(Protocol):
     """Called between two instructions of a run; returns whether the run is abandoned."""
 
 
-BindProgram = Callable[[Program, ProgramOwner], ProgramPort]
+BindProgram = Callable[[Program, ProgramWorker], BoundProgram]
 
 
-def bind_program(program: Program, worker: ProgramOwner) -> ProgramPort:
+def bind_program(program: Program, worker: ProgramWorker) -> BoundProgram:
     """Bind a program to the executor."""
     from magmath.executor.context import Context
     from magmath.executor.executable import Executable  # loads the kernels: on first use
