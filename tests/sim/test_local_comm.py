@@ -22,6 +22,7 @@ from magmath.codegen.aot_cache import AotModule
 from magmath.comm import Communicator, LocalGroup, LocalHosts, futex_wait
 from magmath.comm.barrier import SpinBarrier
 from magmath.comm.barrier_memory import LINE, flags_length, prepare_flags
+from magmath.comm.progress_thread import ProgressThread
 from magmath.errors import ShapeError, WorkerLost
 
 SIZES = (1, 2, 3, 7)
@@ -192,3 +193,12 @@ def test_a_rank_leaves_the_processor_of_a_sleeping_rank() -> None:
         assert os.sched_getaffinity(0) == one
 
     on_ranks(1, body)
+
+
+def test_an_exit_within_a_task_is_raised_by_its_wait() -> None:
+    thread = ProgressThread(LocalGroup(1).communicator(0))
+    task = thread.submit(sys.exit)
+    with pytest.raises(SystemExit):
+        task.wait()
+    assert task.done
+    thread.close()

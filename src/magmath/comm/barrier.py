@@ -108,7 +108,7 @@ class SpinBarrier:
         self.rank = rank
         self.size = size
         self._own = np.array([flags.ctypes.data, rank, size])
-        self._place = self._own.ctypes.data
+        self._own_address = self._own.ctypes.data
         self._barrier, self._resume, self._largest = (
             CODE.function(name) for name in ("enter_barrier", "resume_barrier", "largest")
         )
@@ -122,7 +122,7 @@ class SpinBarrier:
 
     def wait(self) -> None:
         """Return after every rank has called it. Raises WorkerLost if a rank has aborted."""
-        status = self._barrier(self._place)
+        status = self._barrier(self._own_address)
         if status != DONE:
             self.finish(status)
 
@@ -130,14 +130,14 @@ class SpinBarrier:
         """Resume a barrier that compiled code has left with this status. Raises as `wait`."""
         while status == PENDING:
             # Returns to Python between waits, so that Ctrl-C and other signals are handled.
-            status = self._resume(self._place)
+            status = self._resume(self._own_address)
         if status == ABORTED:
             raise aborted_error()
 
     def allreduce_max(self, value: int) -> int:
         """Return the largest of the non-negative values that the ranks pass."""
-        maximum: int = self._allreduce_max(self._place, value)
+        maximum: int = self._allreduce_max(self._own_address, value)
         if maximum < 0:  # -1 - status
             self.finish(-1 - maximum)
-            maximum = self._largest(self._place)
+            maximum = self._largest(self._own_address)
         return maximum

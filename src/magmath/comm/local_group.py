@@ -110,13 +110,13 @@ class LocalGroup:
 
     def post(self, sender: int, receiver: int, tensor: Tensor) -> _Message:
         """Put a tensor into a mailbox. The caller must not change it until it has been fetched."""
-        eager = tensor.nbytes <= _EAGER_BYTES
-        parcel = _Message(tensor.clone() if eager else tensor, fetched=eager)
+        is_copied = tensor.nbytes <= _EAGER_BYTES
+        message = _Message(tensor.clone() if is_copied else tensor, fetched=is_copied)
         change = self._changes[receiver]
         with change:
-            self._mail[sender, receiver].append(parcel)
+            self._mail[sender, receiver].append(message)
             change.notify_all()
-        return parcel
+        return message
 
     def fetch(self, sender: int, receiver: int, out: Tensor) -> None:
         """Wait for a tensor in a mailbox and copy the oldest one into `out`."""
@@ -126,20 +126,20 @@ class LocalGroup:
             while not mailbox:
                 raise_if_aborted(self.flags)
                 change.wait(_POLL_SECONDS)
-            parcel = mailbox.popleft()
-        if parcel.tensor.nbytes != out.nbytes:
+            message = mailbox.popleft()
+        if message.tensor.nbytes != out.nbytes:
             raise ShapeError(
-                f"exchange: rank {sender} sends {parcel.tensor.nbytes} bytes to rank {receiver}, "
+                f"exchange: rank {sender} sends {message.tensor.nbytes} bytes to rank {receiver}, "
                 f"which expects {out.nbytes}"
             )
-        if out.dtype == parcel.tensor.dtype and out.shape == parcel.tensor.shape:
-            out.copy_(parcel.tensor)
+        if out.dtype == message.tensor.dtype and out.shape == message.tensor.shape:
+            out.copy_(message.tensor)
         elif out.nbytes:
-            _bytes(out).copy_(_bytes(parcel.tensor))
-        if not parcel.fetched:
+            _bytes(out).copy_(_bytes(message.tensor))
+        if not message.fetched:
             change = self._changes[sender]
             with change:
-                parcel.fetched = True
+                message.fetched = True
                 change.notify_all()
 
     def wait_for_sender(self, receiver: int) -> int:
@@ -153,13 +153,13 @@ class LocalGroup:
                         return sender
                 change.wait(_POLL_SECONDS)
 
-    def wait_until_fetched(self, sender: int, parcel: _Message) -> None:
+    def wait_until_fetched(self, sender: int, message: _Message) -> None:
         """Return when a message of this rank has been fetched, or copied by `post`."""
-        if parcel.fetched:
+        if message.fetched:
             return
         change = self._changes[sender]
         with change:
-            while not parcel.fetched:
+            while not message.fetched:
                 raise_if_aborted(self.flags)
                 change.wait(_POLL_SECONDS)
 
@@ -249,11 +249,11 @@ class _LocalCommunicator(Communicator):
         self, sends: Sequence[tuple[int, Tensor]], receives: Sequence[tuple[int, Tensor]]
     ) -> None:
         raise_if_aborted(self._group.flags)
-        parcels = [self._group.post(self.rank, peer, tensor) for peer, tensor in sends]
+        messages = [self._group.post(self.rank, peer, tensor) for peer, tensor in sends]
         for peer, tensor in receives:
             self._group.fetch(peer, self.rank, tensor)
-        for parcel in parcels:
-            self._group.wait_until_fetched(self.rank, parcel)
+        for message in messages:
+            self._group.wait_until_fetched(self.rank, message)
 
     def _allreduce(self, tensor: Tensor, op: str) -> None:
         self._collectives.allreduce(tensor, op)

@@ -244,7 +244,7 @@ class MPICommunicator(Communicator):
         Two pairs of words are used alternately: before a rank reuses a pair, it has passed a
         barrier that all ranks entered after they had read the pair.
         """
-        word = ADDRESSES + 2 * self._shared.next_slot_pair()
+        word = ADDRESSES + 2 * self._shared.next_word_pair()
         lines = self._flags.reshape(-1, LINE)[1:, word : word + 2]
         lines[self.rank] = handle
         self._barrier.wait()

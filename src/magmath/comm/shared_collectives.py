@@ -42,66 +42,33 @@ class SharedCollectives:
         self._window = window
         self._windows = windows
         self._fixed = np.zeros(0, np.int64)
-        self._place = 0
+        self._fixed_address = 0
         self._slots: list[Tensor] = []
-        self._piece = 0
-        self._slot_pair = 0
+        self._turn = 0
+        self._word_pair = 0
         self._advance = collective_kernels.advance_function()
 
     def allreduce(self, tensor: Tensor, op: str) -> None:
         """Replace `tensor` by its reduction over the ranks."""
-        address, count = tensor.data_ptr(), tensor.numel()
-        nbytes = tensor.itemsize
-        small = count * nbytes <= _SMALL_BYTES
+        address, count, itemsize = tensor.data_ptr(), tensor.numel(), tensor.itemsize
+        small = count * itemsize <= _SMALL_BYTES
         kind = collective_kernels.ALLREDUCE_SMALL if small else collective_kernels.ALLREDUCE
-        function = reduce_kernel_address(tensor.dtype)
-        self._run(
-            kind,
-            small,
-            address,
-            address,
-            count,
-            nbytes,
-            _SLOT_BYTES // nbytes,
-            function,
-            OP_CODES[op],
-        )
+        step, kernel = _SLOT_BYTES // itemsize, reduce_kernel_address(tensor.dtype)
+        self._run(kind, small, address, address, count, itemsize, step, kernel, OP_CODES[op])
 
     def allgather(self, out: Tensor, tensor: Tensor) -> None:
         """Fill block r of `out` with rank r's `tensor`."""
-        nbytes = tensor.nbytes
+        kind, nbytes = collective_kernels.ALLGATHER, tensor.nbytes
         small = nbytes * self._size <= _SMALL_BYTES
-        self._run(
-            collective_kernels.ALLGATHER,
-            small,
-            tensor.data_ptr(),
-            out.data_ptr(),
-            nbytes,
-            1,
-            _SLOT_BYTES,
-        )
+        self._run(kind, small, tensor.data_ptr(), out.data_ptr(), nbytes, 1, _SLOT_BYTES)
 
     def reduce_scatter(self, out: Tensor, tensor: Tensor, op: str) -> None:
         """Fill `out` with the reduction over the ranks of this rank's block of `tensor`."""
-        count, nbytes = out.numel(), out.itemsize
-        small = count * nbytes * self._size <= _SMALL_BYTES
-        source, target, function = (
-            tensor.data_ptr(),
-            out.data_ptr(),
-            reduce_kernel_address(out.dtype),
-        )
-        step = _SLOT_BYTES // (nbytes * self._size)
-        self._run(
-            collective_kernels.REDUCE_SCATTER,
-            small,
-            source,
-            target,
-            count,
-            nbytes,
-            step,
-            function,
-            OP_CODES[op],
-        )
+        kind, count, itemsize = collective_kernels.REDUCE_SCATTER, out.numel(), out.itemsize
+        small = count * itemsize * self._size <= _SMALL_BYTES
+        source, target = tensor.data_ptr(), out.data_ptr()
+        step, kernel = _SLOT_BYTES // (itemsize * self._size), reduce_kernel_address(out.dtype)
+        self._run(kind, small, source, target, count, itemsize, step, kernel, OP_CODES[op])
 
     def all_to_all(self, out: Tensor, tensor: Tensor) -> None:
         """Fill block r of `out` with this rank's block of rank r's `tensor`."""
@@ -110,15 +77,15 @@ class SharedCollectives:
         source, target, step = tensor.data_ptr(), out.data_ptr(), _SLOT_BYTES // self._size
         self._run(collective_kernels.ALL_TO_ALL, small, source, target, nbytes, 1, step)
 
-    def next_slot_pair(self) -> int:
-        """Return which pair of words to publish in, alternately
+    def next_word_pair(self) -> int:
+        """Return which pair of words to publish an address in, alternately
         (`comm.barrier_memory.ADDRESSES`)."""
-        show, self._slot_pair = self._slot_pair, self._slot_pair ^ 1
-        return show
+        pair, self._word_pair = self._word_pair, self._word_pair ^ 1
+        return pair
 
     def close(self) -> None:
         """Release the staging window."""
-        self._place = 0
+        self._fixed_address = 0
         self._slots = []
 
     def _run(
@@ -130,19 +97,21 @@ class SharedCollectives:
         count: int,
         itemsize: int,
         step: int,
-        function: int = 0,
+        kernel: int = 0,
         op: int = 0,
     ) -> None:
-        fixed, piece = self._place or self._prepare(), self._piece
+        """Run a collective; the arguments are those of `collective_kernels.advance_function`, and
+        `small`: the tensors are staged at once."""
+        fixed, turn = self._fixed_address or self._prepare(), self._turn
         windows = self._windows.handle
-        shown = -1 if small else self.next_slot_pair()
+        shown = -1 if small else self.next_word_pair()
         pieces = 1 if count <= step else -(-count // step)
-        self._piece = piece + pieces & 1  # not the slot that was used last
+        self._turn = (turn + pieces) & 1  # not the slot that was used last
         phase = 0
         while True:
             phase = self._advance(
-                fixed, *windows, kind, phase, piece, shown, source, target, count, itemsize, step,
-                function, op,
+                fixed, *windows, kind, phase, turn, shown, source, target, count, itemsize, step,
+                kernel, op,
             )  # fmt: skip
             if phase == collective_kernels.FINISHED:
                 return
@@ -166,5 +135,5 @@ class SharedCollectives:
         for number in range(4):
             first = collective_kernels.SLOTS + number * size
             fixed[first : first + size] = [start + number * _SLOT_BYTES for start in starts]
-        self._fixed, self._place = fixed, fixed.ctypes.data
-        return self._place
+        self._fixed, self._fixed_address = fixed, fixed.ctypes.data
+        return self._fixed_address

@@ -47,7 +47,7 @@ class UpdateClock:
         state = _SERVERS + LINE * servers
         words = state + COUNTERS + comm.size
         self._words = comm.window(8 * words)[0][: 8 * words].numpy().view(np.uint64)
-        self._place, self._flags = self._words.ctypes.data, comm.flags.ctypes.data
+        self._words_address, self._flags_address = self._words.ctypes.data, comm.flags.ctypes.data
         self._rules = UpdateRules(self._words[state:], staleness)
 
     def start(self) -> None:
@@ -112,7 +112,7 @@ class UpdateClock:
             try:
                 yield
             finally:  # before others may copy
-                set_counter(self._place, line + _VERSION, number + 1)
+                set_counter(self._words_address, line + _VERSION, number + 1)
 
     # memory ---------------------------------------------------------------------------------------
 
@@ -122,19 +122,19 @@ class UpdateClock:
 
     def _change(self) -> None:
         """Wake the workers that wait for a change."""
-        set_counter(self._place, _CHANGES, self._changes + 1)
+        set_counter(self._words_address, _CHANGES, self._changes + 1)
 
     @contextmanager
     def _locked(self, line: int) -> Iterator[None]:
-        number = _take_number()(self._place, line + _NUMBER)
+        number = _take_number()(self._words_address, line + _NUMBER)
         self._wait(line + _SERVED, number)
         try:
             yield
         finally:
-            set_counter(self._place, line + _SERVED, number + 1)
+            set_counter(self._words_address, line + _SERVED, number + 1)
 
     def _wait(self, word: int, count: int) -> None:
-        wait_for_counter(self._flags, self._place, word, count)
+        wait_for_counter(self._flags_address, self._words_address, word, count)
 
 
 @cache

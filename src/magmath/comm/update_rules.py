@@ -66,7 +66,7 @@ class UpdateRules:
         If the update would make another worker's copy older than the bound, return Denied."""
         number, own = int(self._counters[_BEGUN]), self._copied[worker]
         self._copied[worker] = 0
-        if any(number + 1 + i - one > self._staleness for i, one in enumerate(self.copied())):
+        if any(number + 1 + i - copied > self._staleness for i, copied in enumerate(self.copied())):
             self._copied[worker] = own
             return Denied.NOT_YET
         self._counters[_BEGUN] += 1
