@@ -41,13 +41,16 @@ def write_element(array: LazyArray, key: Any, value: Any) -> Node | None:
     if element is None:
         return None
     eager, leaf, position = element
-    arguments, numbers, kind = written_value(leaf, value)
-    call = eager.calls.get(("write", leaf.shape, leaf.dtype.name, kind, ELEMENT))
+    written = written_value(leaf, value)
+    if written is None:
+        return None
+    form, arrays, numbers = written
+    call = eager.calls.get(("write", leaf.shape, leaf.dtype.name, form, ELEMENT))
     if call is None:
         return None
     line = user_line(METHOD_FRAMES)
-    written: Node | None = call.run(eager, (leaf, *arguments), line, (*numbers, *position))
-    return written
+    result: Node | None = call.run(eager, (leaf, *arrays), line, (*numbers, *position))
+    return result
 
 
 def _element(array: LazyArray, key: Any) -> tuple[EagerArrays, Node, tuple[int, ...]] | None:

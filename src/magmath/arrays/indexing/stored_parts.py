@@ -2,9 +2,9 @@
 
 The dispatch cache for indexing: what `x[1:]` and `x[1:] = v` do is noted by the indexing key and
 the shapes and types of the arrays, which are the key of the call in `EagerArrays.calls`. Later
-lines with the same key of the call are one line of NumPy (the programs at the end of this file),
-and share the recipe, by which gradients pass through them. Small windows, as `x[i : i + 3]`, have
-one key of the call for all first positions, which are numbers of the call.
+lines with the same key of the call are one line of NumPy (`part_programs`), and share the recipe,
+by which gradients pass through them. Small windows, as `x[i : i + 3]`, have one key of the call for
+all first positions, which are numbers of the call.
 """
 
 from __future__ import annotations
@@ -15,6 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
+from magmath.arrays.indexing.part_programs import (
+    ArrayReadProgram,
+    PartReadProgram,
+    WindowReadProgram,
+    WindowWriteProgram,
+    WriteProgram,
+)
 from magmath.arrays.indexing.subscripts import Part, Window, fixed_bounds
 from magmath.arrays.indexing.window_recipes import with_starts
 from magmath.arrays.indexing.written_values import written_value
@@ -65,12 +72,12 @@ def note_part(array: LazyArray, step: ViewStep, selected: LazyArray) -> None:
         return
     known = recipe_of_call(leaf, (source,))
     recipe = None if known is None else known[0]
-    program: CallProgram = _PartReadProgram(step)
+    program: CallProgram = PartReadProgram(step)
     if recipe is not None and starts:
         assert isinstance(step, Part)
         assert step.window is not None
         recipe = with_starts(recipe, WINDOW, 1, len(starts))
-        program = _WindowReadProgram(step.window)
+        program = WindowReadProgram(step.window)
     eager.note_call(key, None if recipe is None else EagerCall(program, recipe, leaf, (0,)))
 
 
@@ -152,9 +159,9 @@ class _KeyedWrite(NamedTuple):
         count = len(self.array_positions)
         value = None if self.numbers else used.index(count + 1)
         if self.window is not None:
-            return _WindowWriteProgram(self.window, used.index(0), value)
+            return WindowWriteProgram(self.window, used.index(0), value)
         arrays = [(i, used.index(1 + k)) for k, i in enumerate(self.array_positions)]
-        return _WriteProgram(self.items, arrays, used.index(0), value)
+        return WriteProgram(self.items, arrays, used.index(0), value)
 
 
 def _write_of(
@@ -166,10 +173,11 @@ def _write_of(
     Where a mask selects elements for an array of values, the operation depends on their number in
     the part of each worker.
     """
-    arguments, numbers, kind = written_value(leaf, value)
-    if kind is None:
+    written = written_value(leaf, value)
+    if written is None:
         return None
-    call_key = "write", leaf.shape, leaf.dtype.name, kind
+    arguments, numbers = written.arrays, written.numbers
+    call_key = "write", leaf.shape, leaf.dtype.name, written.form
     if part is not None:
         selection, starts = _selection_and_starts(part)
         arguments = (leaf, *arguments)
@@ -343,7 +351,7 @@ def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
         is_alone = step.operation is COMPRESS and recipe.length == 1
         eager.note_call(call_key, step if is_alone else None)
     else:
-        program = _ArrayReadProgram(known.items, known.array_positions)
+        program = ArrayReadProgram(known.items, known.array_positions)
         eager.note_call(call_key, EagerCall(program, recipe, leaf, used))
 
 
@@ -362,111 +370,4 @@ def _masked_call(eager: EagerArrays, step: RecipeStep, leaf: Node, mask: Node) -
     read = RecipeStep(COMPRESS, attributes, shape, leaf.dtype, None, None, None, (0, 1))
     items = [slice(None)] * axis + [None]
     recipe = Recipe([None, None, read], (0, 1))
-    return EagerCall(_ArrayReadProgram(items, (axis,)), recipe, read, (0, 1))
-
-
-# programs -----------------------------------------------------------------------------------------
-
-_Arrays = Sequence["np.ndarray[Any, Any]"]
-
-
-@final
-class _PartReadProgram:
-    """The program that copies the elements which a step selects."""
-
-    __slots__ = ("_strided",)
-
-    def __init__(self, step: ViewStep) -> None:
-        self._strided = step.strided
-
-    def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
-        """Return the copy."""
-        return (np.array(self._strided(arrays[0]), order="C"),)
-
-
-@final
-class _WindowReadProgram:
-    """The program that copies a window from the first positions on that are its numbers."""
-
-    __slots__ = ("_key",)
-
-    def __init__(self, window: Window) -> None:
-        self._key = window.numpy_key
-
-    def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
-        """Return the copy."""
-        return (np.array(arrays[0][self._key(numbers)], order="C"),)
-
-
-@final
-class _ArrayReadProgram:
-    """The program that copies the elements of the first array which the others select."""
-
-    __slots__ = ("_array_positions", "_items")
-
-    def __init__(self, items: Sequence[Any], array_positions: Sequence[int]) -> None:
-        self._items, self._array_positions = [*items], array_positions
-
-    def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
-        """Return the copy."""
-        items = self._items.copy()
-        for i, values in zip(self._array_positions, arrays[1:]):  # noqa: B905  they are as many
-            items[i] = values
-        return (np.array(arrays[0][tuple(items)], order="C"),)
-
-
-@final
-class _WriteProgram:
-    """The program that copies an array and writes elements of the copy.
-
-    items   the key, with None in place of arrays
-    arrays  where arrays are among the items, each with its position among the operands
-    source  the position of the array among the operands
-    value   that of the written array; None if it is a number
-    """
-
-    __slots__ = ("_arrays", "_items", "_source", "_value")
-
-    def __init__(
-        self,
-        items: Sequence[Any],
-        arrays: Sequence[tuple[int, int]],
-        source: int,
-        value: int | None,
-    ) -> None:
-        self._items, self._arrays = [*items], arrays
-        self._source, self._value = source, value
-
-    def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
-        """Return the array with the elements replaced."""
-        values = arrays[self._source].copy()
-        items = self._items
-        if self._arrays:
-            items = items.copy()
-            for i, operand in self._arrays:
-                items[i] = arrays[operand]
-        values[tuple(items)] = numbers[0] if self._value is None else arrays[self._value]
-        return (values,)
-
-
-@final
-class _WindowWriteProgram:
-    """The program that copies an array and writes a window of the copy.
-
-    source  the position of the array among the operands
-    value   that of the written array; None if it is the first number, before those of the window
-    """
-
-    __slots__ = ("_key", "_source", "_value")
-
-    def __init__(self, window: Window, source: int, value: int | None) -> None:
-        self._key, self._source, self._value = window.numpy_key, source, value
-
-    def run(self, arrays: _Arrays, numbers: Sequence[Any]) -> _Arrays:
-        """Return the array with the window replaced."""
-        values = arrays[self._source].copy()
-        if self._value is None:
-            values[self._key(numbers[1:])] = numbers[0]
-        else:
-            values[self._key(numbers)] = arrays[self._value]
-        return (values,)
+    return EagerCall(ArrayReadProgram(items, (axis,)), recipe, read, (0, 1))

@@ -1,0 +1,118 @@
+"""The programs of calls that read and write parts of small arrays: lines of NumPy.
+
+A program gets the arrays of a call, and its numbers: first positions of windows, a written number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, final
+
+import numpy as np
+
+from magmath.arrays.indexing.subscripts import Window
+from magmath.arrays.storage.element_storage import ViewStep
+
+Arrays = Sequence["np.ndarray[Any, Any]"]
+
+
+@final
+class PartReadProgram:
+    """The program that copies the elements which a step selects."""
+
+    __slots__ = ("_strided",)
+
+    def __init__(self, step: ViewStep) -> None:
+        self._strided = step.strided
+
+    def run(self, arrays: Arrays, numbers: Sequence[Any]) -> Arrays:
+        """Return the copy."""
+        return (np.array(self._strided(arrays[0]), order="C"),)
+
+
+@final
+class WindowReadProgram:
+    """The program that copies a window from the first positions on that are its numbers."""
+
+    __slots__ = ("_key",)
+
+    def __init__(self, window: Window) -> None:
+        self._key = window.numpy_key
+
+    def run(self, arrays: Arrays, numbers: Sequence[Any]) -> Arrays:
+        """Return the copy."""
+        return (np.array(arrays[0][self._key(numbers)], order="C"),)
+
+
+@final
+class ArrayReadProgram:
+    """The program that copies the elements of the first array which the others select."""
+
+    __slots__ = ("_array_positions", "_items")
+
+    def __init__(self, items: Sequence[Any], array_positions: Sequence[int]) -> None:
+        self._items, self._array_positions = [*items], array_positions
+
+    def run(self, arrays: Arrays, numbers: Sequence[Any]) -> Arrays:
+        """Return the copy."""
+        items = self._items.copy()
+        for i, values in zip(self._array_positions, arrays[1:]):  # noqa: B905  they are as many
+            items[i] = values
+        return (np.array(arrays[0][tuple(items)], order="C"),)
+
+
+@final
+class WriteProgram:
+    """The program that copies an array and writes elements of the copy.
+
+    items   the key, with None in place of arrays
+    arrays  where arrays are among the items, each with its position among the operands
+    source  the position of the array among the operands
+    value   that of the written array; None if it is a number
+    """
+
+    __slots__ = ("_arrays", "_items", "_source", "_value")
+
+    def __init__(
+        self,
+        items: Sequence[Any],
+        arrays: Sequence[tuple[int, int]],
+        source: int,
+        value: int | None,
+    ) -> None:
+        self._items, self._arrays = [*items], arrays
+        self._source, self._value = source, value
+
+    def run(self, arrays: Arrays, numbers: Sequence[Any]) -> Arrays:
+        """Return the array with the elements replaced."""
+        values = arrays[self._source].copy()
+        items = self._items
+        if self._arrays:
+            items = items.copy()
+            for i, operand in self._arrays:
+                items[i] = arrays[operand]
+        values[tuple(items)] = numbers[0] if self._value is None else arrays[self._value]
+        return (values,)
+
+
+@final
+class WindowWriteProgram:
+    """The program that copies an array and writes a window of the copy.
+
+    source  the position of the array among the operands
+    value   that of the written array; None if it is the first number, before those of the window
+    """
+
+    __slots__ = ("_key", "_source", "_value")
+
+    def __init__(self, window: Window, source: int, value: int | None) -> None:
+        self._key, self._source, self._value = window.numpy_key, source, value
+
+    def run(self, arrays: Arrays, numbers: Sequence[Any]) -> Arrays:
+        """Return the array with the window replaced."""
+        values = arrays[self._source].copy()
+        if self._value is None:
+            values[self._key(numbers[1:])] = numbers[0]
+        else:
+            values[self._key(numbers)] = arrays[self._value]
+        return (values,)
