@@ -185,7 +185,7 @@ def _by_arguments(
 
     def transformed(*args: Any, **kwargs: Any) -> Any:
         given, leaves = list(args), []
-        chosen = [_position(operation, i, len(args)) for i in _sequence(by)]
+        chosen = argument_positions(operation, by, len(args))
         trees = []
         for i in dict.fromkeys(chosen):
             values, tree = flatten(args[i])
@@ -206,7 +206,7 @@ def _by_arguments(
         for i, tree, count in trees:
             by_position[i], derivatives = unflatten(tree, derivatives[:count]), derivatives[count:]
         gradient = tuple([by_position[i] for i in chosen])
-        return result, gradient[0] if isinstance(by, int) else gradient
+        return result, gradient if isinstance(by, Iterable) else gradient[0]
 
     return transformed
 
@@ -330,6 +330,7 @@ def argument(name: str, value: Any, position: int, *, is_real: bool = False) -> 
 
 
 def _are_positions(value: Any) -> bool:
+    """Return True for the position of an argument, and for a sequence of such."""
     if isinstance(value, Sequence) and value:
         return all(map(_is_position, value))
     return _is_position(value)
@@ -339,15 +340,17 @@ def _is_position(value: Any) -> bool:
     return hasattr(value, "__index__") and not isinstance(value, (Array, bool))
 
 
-def _sequence(argnums: Argnums) -> Sequence[int]:
-    return [argnums] if isinstance(argnums, int) else argnums
+def argument_positions(operation: str, argnums: Argnums, count: int) -> list[int]:
+    """Return the positions that `argnums` names among `count` positional arguments, from 0.
 
-
-def _position(operation: str, argnum: int, count: int) -> int:
-    position = index(argnum)
-    if not -count <= position < count:
-        raise MagmathError(
-            f"{operation}: argnums names argument {argnum}, but the function was called with "
-            f"{count} positional arguments; pass the argument by position"
-        )
-    return position % count
+    Raises MagmathError for one beyond them.
+    """
+    given = argnums if isinstance(argnums, Iterable) else [argnums]
+    positions = [index(argnum) for argnum in given]
+    for position in positions:
+        if not -count <= position < count:
+            raise MagmathError(
+                f"{operation}: argnums names argument {position}, but the function was called with "
+                f"{count} positional arguments; pass the argument by position"
+            )
+    return [position % count for position in positions]

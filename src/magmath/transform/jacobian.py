@@ -26,7 +26,7 @@ from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node
 from magmath.graph.provenance.rebuild import rebuilt
 from magmath.transform.function_argument import named, require_function
-from magmath.transform.grad import Argnums, argument, grad
+from magmath.transform.grad import Argnums, argument, argument_positions, grad
 from magmath.transform.traced_function import placeholder
 from magmath.transform.vmap import vmap
 
@@ -43,26 +43,25 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
     cotangents of another shape or nesting.
     """
     require_function("vjp: needs a function", function)
-    given, tree = flatten(args)
-    arrays = [argument("vjp", value, i, is_real=True) for i, value in enumerate(given)]
+    leaves, tree = flatten(args)
+    arrays = [argument("vjp", value, i, is_real=True) for i, value in enumerate(leaves)]
     nodes = [array.node for array in arrays]
     with keeping_expressions():
         outputs = function(*unflatten(tree, arrays))
         del arrays
         results, nesting = _results("vjp", function, outputs)
-
-    given = [placeholder(y.shape, y.dtype) for y in results]
+    placeholders = [placeholder(y.shape, y.dtype) for y in results]
 
     @cache
     def products() -> list[Node]:
-        """Return the products with the placeholders of cotangents, which are constants, also if
-        the cotangents depend on the arguments."""
-        total = _inner(results, [Array(x) for x in given])
+        """Return the products with placeholders for the cotangents, which count as constants even
+        if they depend on the arguments."""
+        total = _inner(results, [Array(x) for x in placeholders])
         return gradients(total.node, nodes, check_independence=False)
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
-        weights, own = flatten(cotangents)
-        if own != nesting or any(
+        weights, given_nesting = flatten(cotangents)
+        if given_nesting != nesting or any(
             as_array("vjp", w).shape != y.shape for w, y in zip(weights, results, strict=False)
         ):
             raise ShapeError(
@@ -71,9 +70,9 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
                 f"output"
             )
         values = [as_array("vjp", w).astype(y.dtype).node for w, y in zip(weights, results)]  # noqa: B905
-        derivatives = rebuilt(products(), dict(zip(given, values, strict=True)))
-        found: tuple[Any, ...] = unflatten(tree, [Array(node) for node in derivatives])
-        return found
+        derivatives = rebuilt(products(), dict(zip(placeholders, values, strict=True)))
+        gradients_of_arguments: tuple[Any, ...] = unflatten(tree, [Array(x) for x in derivatives])
+        return gradients_of_arguments
 
     return outputs, pullback
 
@@ -90,9 +89,9 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
     """
     require_function("jvp: needs a function", function)
     primals = tuple([_arrays("jvp", x) for x in primals])
-    directions, own = flatten(tuple(tangents))
+    directions, directions_tree = flatten(tuple(tangents))
     points, tree = flatten(primals)
-    if own != tree or any(
+    if directions_tree != tree or any(
         as_array("jvp", t).shape != as_array("jvp", x).shape
         for t, x in zip(directions, points, strict=False)
     ):
@@ -131,13 +130,8 @@ def jacobian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...
     require_function("jacobian: needs a function", function)
 
     def transformed(*args: Any, **kwargs: Any) -> Any:
-        chosen = {argnums} if isinstance(argnums, int) else {*argnums}
-        args = tuple(
-            [
-                _arrays("jacobian", x) if chosen & {i, i - len(args)} else x
-                for i, x in enumerate(args)
-            ]
-        )
+        chosen = argument_positions("jacobian", argnums, len(args))
+        args = tuple([_arrays("jacobian", x) if i in chosen else x for i, x in enumerate(args)])
         results, nesting = _results("jacobian", function, function(*args, **kwargs))
         rows = [_rows(function, argnums, args, kwargs, i, y) for i, y in enumerate(results)]
         return unflatten(nesting, rows)

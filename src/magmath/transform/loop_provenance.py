@@ -76,41 +76,52 @@ class LoopProvenance:
 
     def unrolled(self) -> tuple[Recipe, Sequence[int]]:
         """Return the recipe of the unrolled loop and the positions of its results."""
-        count = len(self._states) + len(self._read)
-        long: list[Any] = [None] * count
-        current = list(range(len(self._states)))
-        outside = dict(zip(self._read, range(len(current), count), strict=True))
-        varying, once = self._varying(), dict[int, int]()
+        operands = range(len(self._states) + len(self._read))
+        unrolled: list[Any] = [None for _ in operands]
+        states = list(operands[: len(self._states)])
+        outside = dict(zip(self._read, operands[len(states) :], strict=True))
+        varying, common = self._varying(), dict[int, int]()
         rows: list[list[int]] = [[] for _ in self._collected]
         for number in self._steps:
-            known = once | outside
-            known |= {s: at for s, at in zip(self._states, current, strict=True) if s is not None}
-            for position, step in enumerate(self._body.steps):
-                if position in known:
-                    continue
-                known[position] = len(long)
-                if position not in varying:
-                    once[position] = len(long)
-                if position == self._index:
-                    long.append(scalar(number, int64))
-                elif position in self._numbers:
-                    assert isinstance(step, (Node, NumberStep))
-                    long.append(number_node(step, self._numbers[position]))
-                elif isinstance(step, RecipeStep):
-                    long.append(replace(step, sources=tuple([known[i] for i in step.sources])))
-                else:
-                    long.append(step)
-            found = [known[position] for position in self._outputs]
-            current, found = found[: len(current)], found[len(current) :]
-            for row, position in zip(rows, found, strict=False):
+            own = {x: at for x, at in zip(self._states, states, strict=True) if x is not None}
+            positions = self._append_step(unrolled, number, common | outside | own)
+            common |= {x: at for x, at in positions.items() if x not in varying}
+            outputs = [positions[x] for x in self._outputs]
+            states, collected = outputs[: len(states)], outputs[len(states) :]
+            for row, position in zip(rows, collected, strict=False):
                 row.append(position)
-            pairs = zip(self._assigned, found[len(rows) :], strict=True)
-            outside |= {leaf: position for leaf, position in pairs if leaf is not None}
+            assigned = zip(self._assigned, collected[len(rows) :], strict=True)
+            outside |= {leaf: position for leaf, position in assigned if leaf is not None}
         stacked = [
-            _stack(long, row[::-1] if self._reverse else row, *kind)
+            _stack(unrolled, row[::-1] if self._reverse else row, *kind)
             for row, kind in zip(rows, self._collected, strict=True)
         ]
-        return Recipe(long, range(count)), [*current, *stacked]
+        return Recipe(unrolled, operands), [*states, *stacked]
+
+    def _append_step(
+        self, unrolled: list[Any], number: int, known: Mapping[int, int]
+    ) -> dict[int, int]:
+        """Append the operations of a step to the unrolled recipe.
+
+        Positions in it are returned by positions in the body; `known` are those of values that
+        exist before the step.
+        """
+        positions = dict(known)
+        for position, step in enumerate(self._body.steps):
+            if position in positions:
+                continue
+            positions[position] = len(unrolled)
+            if position == self._index:
+                unrolled.append(scalar(number, int64))
+            elif position in self._numbers:
+                assert isinstance(step, (Node, NumberStep))
+                unrolled.append(number_node(step, self._numbers[position]))
+            elif isinstance(step, RecipeStep):
+                sources = tuple([positions[i] for i in step.sources])
+                unrolled.append(replace(step, sources=sources))
+            else:
+                unrolled.append(step)
+        return positions
 
     def _varying(self) -> set[int]:
         """Return the positions in the body whose values differ between steps."""
@@ -121,15 +132,15 @@ class LoopProvenance:
         return found
 
 
-def _stack(long: list[Any], row: Sequence[int], shape: Shape, dtype: DType) -> int:
+def _stack(unrolled: list[Any], row: Sequence[int], shape: Shape, dtype: DType) -> int:
     """Append the array with these rows to a recipe; return its position."""
     one = (1, *shape)
     positions = []
     for position in row:
-        positions.append(len(long))
-        long.append(_step(RESHAPE, {"shape": one}, one, dtype, (position,)))
-    long.append(_step(CONCAT, {"axis": 0}, (len(row), *shape), dtype, tuple(positions)))
-    return len(long) - 1
+        positions.append(len(unrolled))
+        unrolled.append(_step(RESHAPE, {"shape": one}, one, dtype, (position,)))
+    unrolled.append(_step(CONCAT, {"axis": 0}, (len(row), *shape), dtype, tuple(positions)))
+    return len(unrolled) - 1
 
 
 def _step(

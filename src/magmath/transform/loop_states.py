@@ -1,10 +1,10 @@
-"""The states of loops: arrays, nested as the user's value is, whose shapes and types each step
-keeps."""
+"""The steps of loops, and their states: arrays, nested as the user's value is, whose shapes and
+types each step keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 
@@ -14,6 +14,19 @@ from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import Tree, flatten
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node
+
+StepFunction: TypeAlias = Callable[
+    [Sequence[Array], Sequence[Array], Node], tuple[Sequence[Node], Sequence[Node]]
+]
+"""States, rows and the number of the step → the next states, and values to collect."""
+
+
+@final
+class LoopResults(NamedTuple):
+    """The final states of a loop, and the values that its steps have collected, stacked."""
+
+    states: list[Array]
+    collected: list[Array]
 
 
 def state_of(value: Any) -> Array:

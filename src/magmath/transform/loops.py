@@ -59,15 +59,14 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: An
         return checked_states("fori_loop", returned, tree, states), []
 
     if tracing.current() is None:
-        finals, _ = run_loop("fori_loop", states, [], upper - lower, step)
-        return unflatten(tree, finals)
-    looped = trace_scan("fori_loop", step, states, [], upper - lower)
-    if looped is not None:
-        return unflatten(tree, looped[0])
-    value = unflatten(tree, states)
+        return unflatten(tree, run_loop("fori_loop", step, states, [], upper - lower).states)
+    results = trace_scan("fori_loop", step, states, [], upper - lower)
+    if results is not None:
+        return unflatten(tree, results.states)
     for i in range(lower, upper):
-        value = body(i, value)
-    return value
+        returned = body(i, unflatten(tree, states))
+        states = [Array(x) for x in checked_states("fori_loop", returned, tree, states)]
+    return unflatten(tree, states)
 
 
 def scan(
@@ -121,12 +120,10 @@ def scan(
         returned_trees.append(own)
         return following, collected
 
-    if tracing.current() is None:
-        finals, ys = run_loop("scan", states, rows, steps, step, reverse=reverse)
-        return unflatten(tree, finals), unflatten(returned_trees[0], ys)
-    looped = trace_scan("scan", step, states, rows, steps, reverse=reverse)
-    if looped is not None:
-        return unflatten(tree, looped[0]), unflatten(returned_trees[0], looped[1])
+    run = run_loop if tracing.current() is None else trace_scan
+    results = run("scan", step, states, rows, steps, reverse=reverse)
+    if results is not None:
+        return unflatten(tree, results.states), unflatten(returned_trees[0], results.collected)
 
     def row(i: int) -> Any:
         return unflatten(rows_tree, [x[i] for x in rows])

@@ -24,9 +24,8 @@ from magmath.ops.counted_loops import ScanBody, is_short, scan_results
 from magmath.ops.leaves import version
 from magmath.ops.while_loops import LoopBody, final_states
 from magmath.passes.subgraphs import frontier, without_versions
-from magmath.transform.loop_states import checked_states
+from magmath.transform.loop_states import LoopResults, StepFunction, checked_states
 from magmath.transform.traced_function import placeholder
-from magmath.transform.uncompiled_loops import Body
 
 MIN_STEPS: Final = 32
 """The number of steps of the shortest loop that is not unrolled without a trial."""
@@ -52,7 +51,7 @@ def trace_loop(
         del value
         next_holds = holds(unflatten(tree, [Array(x) for x in following]))
     scope.check_updates("while_loop")
-    step = _Step(scope, starts, following, [next_holds, *scope.drawn])
+    step = _StepWithEffects(scope, starts, following, [next_holds, *scope.drawn])
     captured = step.captured()
     initial = [*[x.node for x in states], *step.initial_effects()]
     finals = final_states(step.loop_body(captured), goes_on, initial, captured, user_line())
@@ -62,15 +61,14 @@ def trace_loop(
 
 def trace_scan(
     name: str,
-    body: Body,
+    step_function: StepFunction,
     states: Sequence[Array],
     rows: Sequence[Array],
     steps: int,
     *,
     reverse: bool = False,
-) -> tuple[list[Array], list[Array]] | None:
-    """Return the final states of a traced function's loop with a fixed number of steps, and the
-    stacked collected values.
+) -> LoopResults | None:
+    """Return the results of a traced function's loop with a fixed number of steps.
 
     Returns None, and changes nothing, if the loop has to be unrolled: if it is short, if its body
     needs the value of the step number or of a state, or updates arrays that exist outside of it, or
@@ -85,7 +83,7 @@ def trace_scan(
     scope = _LoopScope()
     try:
         with tracing(scope):
-            following, collected = body(
+            following, collected = step_function(
                 [Array(x) for x in starts], [Array(x) for x in read], number
             )
         scope.check_updates(name)
@@ -93,7 +91,7 @@ def trace_scan(
         with suppress(MagmathError):
             scope.check_updates(name)
         return None
-    step = _Step(scope, starts, following, [*collected, *scope.drawn])
+    step = _StepWithEffects(scope, starts, following, [*collected, *scope.drawn])
     scanned, captured = step.scan_body(read, number, len(collected))
     if not scanned.is_plain:
         return None
@@ -105,7 +103,7 @@ def trace_scan(
     count, own = len(scanned.states), len(states)
     step.continue_with(results[own:count])
     arrays = [Array(x) for x in results]
-    return arrays[:own], arrays[count:]
+    return LoopResults(arrays[:own], arrays[count:])
 
 
 @final
@@ -168,7 +166,7 @@ class _Stream:
 
 
 @final
-class _Step:
+class _StepWithEffects:
     """A traced step. Its effects are states after the user's: variables, then streams.
 
     `others` are its results that are no states.

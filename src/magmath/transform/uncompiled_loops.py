@@ -8,7 +8,7 @@ provenance of its results stores the structure of the body, and gradients unroll
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.api.creation import asarray, zeros
@@ -17,7 +17,7 @@ from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.variables.variable import overwrite
 from magmath.core.dtypes import int64
 from magmath.engine import session
-from magmath.engine.evaluation.loop_rows import next_counter, row_number, row_of, with_row
+from magmath.engine.evaluation.loop_rows import row_number, row_of, step_graph
 from magmath.engine.lifetimes.retained_expressions import keep_expression, keeps_expressions
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.traces import tracing
@@ -38,45 +38,47 @@ from magmath.ops.counted_loops import ScanBody, is_short, scan_results, unrolled
 from magmath.ops.leaves import input_leaf
 from magmath.passes.subgraphs import frontier
 from magmath.transform.loop_provenance import LoopProvenance
+from magmath.transform.loop_states import LoopResults, StepFunction
 from magmath.transform.traced_function import placeholder
 
 if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
 
-Body = Callable[[Sequence[Array], Sequence[Array], Node], tuple[Sequence[Node], Sequence[Node]]]
-"""States, rows and the number of the step → the next states, and values to collect."""
-
 
 def run_loop(
     name: str,
+    step_function: StepFunction,
     states: Sequence[Array],
     rows: Sequence[Array],
     steps: int,
-    body: Body,
     *,
     reverse: bool = False,
-) -> tuple[list[Array], list[Array]]:
-    """Run a loop; return its final states and the stacked collected values.
+) -> LoopResults:
+    """Run a loop; return its results.
 
     A step reads a row of each array in `rows`; with `reverse` the last row comes first. `name` is
     the public name of the loop, for errors.
     """
     inputs = [x.node for x in (*states, *rows)]  # as expressions, for gradients
-    step = _TracedStep(name, states, rows, body)
+    step = _TracedStep(name, step_function, states, rows)
     results = step.results(inputs, steps, reverse=reverse)
     if results is not None and keeps_expressions():
         loop = results[0].inputs[0]  # one program computes it with its gradient
-        arrays = [Array(x) for x in (unrolled(loop) if is_short(loop) else results)]
-        return arrays[: len(states)], arrays[len(states) :]
+        return _divided(unrolled(loop) if is_short(loop) else results, len(states))
     for node in inputs:
         keep_expression(node)
     evaluate(*states, *rows)
     if results is not None:
         leaves = _recorded(results)
     else:
-        leaves = _EffectfulLoop(step, inputs[: len(states)], rows, steps, reverse=reverse).run()
-    arrays = [Array(leaf) for leaf in leaves]
-    return arrays[: len(states)], arrays[len(states) :]
+        leaves = _LoopWithEffects(step, inputs[: len(states)], rows, steps, reverse=reverse).run()
+    return _divided(leaves, len(states))
+
+
+def _divided(results: Sequence[Node], states: int) -> LoopResults:
+    """Return the results of a loop with this number of states."""
+    arrays = [Array(x) for x in results]
+    return LoopResults(arrays[:states], arrays[states:])
 
 
 def _recorded(results: Sequence[Node]) -> list[Node]:
@@ -94,7 +96,11 @@ class _TracedStep:
     """The step of a loop, as expressions of placeholders."""
 
     def __init__(
-        self, name: str, states: Sequence[Array], rows: Sequence[Array], body: Body
+        self,
+        name: str,
+        step_function: StepFunction,
+        states: Sequence[Array],
+        rows: Sequence[Array],
     ) -> None:
         self.states = [placeholder(x.shape, x.dtype) for x in states]
         self.rows = [placeholder(x.shape[1:], x.dtype) for x in rows]
@@ -102,7 +108,7 @@ class _TracedStep:
         with tracing.tracing(Trace(step=self.number)) as self.trace:
             read = [Array(x) for x in self.rows]
             values = [Array(x) for x in self.states]
-            self.following, self.collected = body(values, read, self.number)
+            self.following, self.collected = step_function(values, read, self.number)
         del values, read
         self.trace.check_updates(name)
 
@@ -138,53 +144,53 @@ def _evaluate(nodes: Sequence[Node]) -> None:
 
 
 @final
-class _EffectfulLoop:
+class _LoopWithEffects:
     """The program of a loop that assigns variables or draws random numbers, for the layouts of its
     states."""
 
     def __init__(
         self,
         step: _TracedStep,
-        start: Sequence[Node],
+        initial: Sequence[Node],
         rows: Sequence[Array],
         steps: int,
         *,
         reverse: bool,
     ) -> None:
         self._engine, self._trace = session.engine(), step.trace
-        self._start, self._steps = start, steps
-        copies = [*map(Array, start), asarray(0, dtype=int64)]
-        self._data = [remote_array_of(copy_of(x).evaluated()) for x in copies]
-        self._placeholders = [input_leaf(d.shape, d.dtype, d.layout, None) for d in self._data]
-        *self._states, self._counter = self._placeholders
+        self._initial, self._steps, self._reverse = initial, steps, reverse
+        self._data: dict[Node, RemoteArray] = {}
+        """The arrays that the program updates, by its leaves."""
+        self._states = [self._new_leaf(copy_of(Array(x))) for x in initial]
+        self._counter = self._new_leaf(copy_of(asarray(0, dtype=int64)))
         number = row_number(self._counter, steps, reverse=reverse)
-        images = dict(zip((*step.states, step.number), self._placeholders, strict=True))
+        images = dict(zip((*step.states, step.number), (*self._states, self._counter), strict=True))
         images |= {x: row_of(of.node, number) for x, of in zip(step.rows, rows, strict=True)}
         assigned = self._trace.assigned
         outputs = rebuilt([*step.following, *step.collected, *assigned.values()], images)
-        self._assigned = list(assigned)
-        _evaluate_invariant(outputs, self._placeholders)
-        count, last = len(start), len(outputs) - len(assigned)
+        _evaluate_invariant(outputs, [*self._data])
+        count, last = len(initial), len(outputs) - len(assigned)
         following, collected, values = outputs[:count], outputs[count:last], outputs[last:]
-        written = [self._collector(y, number) for y in collected]
-        traced = Graph(
-            (*following, *written, next_counter(self._counter), *values),
-            (*self._states, *self._placeholders[count + 1 :], self._counter, *assigned),
+        collectors = [self._new_leaf(zeros((steps, *x.shape), dtype=x.dtype)) for x in collected]
+        self._assigned = list(assigned)
+        graph = step_graph(
+            dict(zip(self._states, following, strict=True)),
+            dict(zip(collectors, collected, strict=True)),
+            self._counter,
+            number,
+            dict(zip(assigned, values, strict=True)),
         )
-        self._graph = self._engine.cut(traced)
+        self._graph = self._engine.cut(graph)
         self._compiled = self._engine.compile(self._graph)
-        self._traced = Graph(tuple(outputs))
-        self._collected = [(y.shape, y.dtype) for y in collected]
-        self._reverse = reverse
+        self._body = Graph(tuple(outputs))
+        self._collected = [(x.shape, x.dtype) for x in collected]
 
-    def _collector(self, value: Node, number: Node) -> Node:
-        """Return the array that collects a value of each step, with this step's row written."""
-        values = zeros((self._steps, *value.shape), dtype=value.dtype)
-        data = remote_array_of(values.evaluated())
-        rows = input_leaf(data.shape, data.dtype, data.layout, None)
-        self._data.append(data)
-        self._placeholders.append(rows)
-        return with_row(rows, number, value)
+    def _new_leaf(self, array: Array) -> Node:
+        """Return a leaf for an array that the program updates, in the layout of its first value."""
+        data = remote_array_of(array.evaluated())
+        leaf = input_leaf(data.shape, data.dtype, data.layout, None)
+        self._data[leaf] = data
+        return leaf
 
     def run(self) -> list[Node]:
         """Run all steps; return the leaves of the states and of the collected values."""
@@ -192,13 +198,12 @@ class _EffectfulLoop:
         variables = [self._trace.read[leaf] for leaf in self._assigned]
         numbers = self._trace.numbers_of_run(self._steps)
         unrollable = LoopProvenance(
-            self._traced, self._states, self._counter, self._assigned, self._collected,
+            self._body, self._states, self._counter, self._assigned, self._collected,
             range(self._steps), numbers, reverse=self._reverse,
         )  # fmt: skip
-        operands = [*map(weak_operand, self._start), *unrollable.captured(self._trace.read)]
-        values: dict[Node, Any] = dict(zip(self._placeholders, self._data, strict=True))
-        self._data = []
-        values |= numbers
+        operands = [*map(weak_operand, self._initial), *unrollable.captured(self._trace.read)]
+        values: dict[Node, Any] = {**self._data, **numbers}
+        self._data = {}  # which would keep the arrays
 
         def start() -> tuple[list[RemoteArray], RunHandle]:
             inputs, scalars = self._leaves(compiled.inputs), self._leaves(compiled.scalars)
@@ -218,12 +223,12 @@ class _EffectfulLoop:
         return [self._graph.leaves[i] for i in positions]
 
 
-def _evaluate_invariant(roots: Sequence[Node], placeholders: Sequence[Node]) -> None:
+def _evaluate_invariant(roots: Sequence[Node], updated: Sequence[Node]) -> None:
     """Compute loop-invariant expressions of arrays, which may be defined outside the loop.
 
     They are computed once, and gradients with respect to them go through their values.
     """
-    varying: set[Node] = set(placeholders)
+    varying: set[Node] = set(updated)
     order = topological(roots, cut=True)
     for node in order:
         unknown = node.value is None and node.name in ("variable", "scalar")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import int64
-from magmath.engine.evaluation.loop_rows import next_counter, row_number, row_of, with_row
+from magmath.engine.evaluation.loop_rows import row_number, row_of, step_graph
 from magmath.engine.evaluation.result_records import record_provenance
 from magmath.engine.remote_array import leaf_of, remote_array_of
 from magmath.graph import Graph, Node, Shape, apply
@@ -145,11 +145,10 @@ class _LoopProgram:
         read = [row_of(x, number) for x in self._rows]
         outputs = body.applied(self._states, read, self._captured, number)
         following, values = outputs[: len(self._states)], outputs[len(self._states) :]
-        written = [with_row(x, number, y) for x, y in zip(self._collectors, values, strict=True)]
         self._updated = (*self._states, *self._collectors, counter)
-        self._graph = engine.cut(
-            Graph((*following, *written, next_counter(counter)), self._updated)
-        )
+        next_states = dict(zip(self._states, following, strict=True))
+        collected = dict(zip(self._collectors, values, strict=True))
+        self._graph = engine.cut(step_graph(next_states, collected, counter, number))
         self._compiled = engine.compile(self._graph)
 
     @property
