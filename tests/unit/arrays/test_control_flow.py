@@ -686,3 +686,44 @@ def test_updates_in_place_of_operands_stay_in_the_branch() -> None:
         a = mm.zeros(2)
         assert function(a).tolist() == [2.0, 2.0]
         assert a.tolist() == [0.0, 0.0]
+
+
+RUNS: list[Callable[[Callable[[Any], Any]], Any]] = [
+    lambda looped: looped(mm.ones(2)),
+    lambda looped: mm.compile(looped)(mm.ones(2)),
+    lambda looped: mm.vmap(looped)(mm.ones((3, 2))),
+    lambda looped: mm.grad(lambda x: mm.sum(looped(x)))(mm.ones(2)),
+]
+"""Run a loop outside of traces, and unroll it in several."""
+
+
+@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (lambda x: mm.concat([x, x]), ShapeError),
+        (lambda x: x.astype(mm.float64), DTypeError),
+        (lambda x: [x], MagmathError),
+    ],
+)
+@pytest.mark.parametrize("steps", [1, 3, 40])
+def test_each_step_of_a_loop_keeps_its_states(
+    run: Callable[[Any], Any], body: Callable[[Any], Any], kind: type[Exception], steps: int
+) -> None:
+    with current("inline"), pytest.raises(kind, match="fori_loop: the body"):
+        run(lambda x: mm.fori_loop(0, steps, lambda i, value: body(value), x))
+
+
+@pytest.mark.parametrize("run", RUNS[:2])
+@pytest.mark.parametrize("dtype", [mm.int32, mm.float16, mm.float64, mm.complex64])
+@pytest.mark.parametrize("steps", [1, 3, 40])
+def test_numbers_that_a_loop_returns_have_the_type_of_its_state(
+    run: Callable[[Any], Any], dtype: Any, steps: int
+) -> None:
+    def counted(x: Any) -> Any:
+        return mm.fori_loop(0, steps, lambda i, state: (state[0] + x, 2), (x, mm.zeros((), dtype)))
+
+    with current("inline"):
+        _, number = run(counted)
+        assert number.dtype is dtype
+        assert number.item() == 2

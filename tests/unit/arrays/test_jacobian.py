@@ -85,6 +85,32 @@ def test_jacobians(function: Function, argnums: Any) -> None:
     _check(mm.compile(mm.jacobian(ours, argnums))(*given), expected)
 
 
+@pytest.mark.parametrize(
+    ("given", "argnums"),
+    [(np.int64(1), 1), (np.uint8(0), 0), (-1, 1), ((np.int64(1), -2), (1, 0)), ([-1], (1,))],
+)
+def test_positions_of_arguments_are_integers_of_any_class(given: Any, argnums: Any) -> None:
+    def product(x: Any, w: Any) -> Any:
+        return mm.sum(x * x) * mm.sum(w)
+
+    x, w = mm.asarray(X), mm.asarray(W)
+    by_x, by_w = 2 * X * W.sum(), np.full_like(W, (X * X).sum())
+    expected = (
+        (by_x, by_w)[argnums] if isinstance(argnums, int) else [(by_x, by_w)[i] for i in argnums]
+    )
+    for found in (
+        mm.grad(product, argnums=given)(x, w),
+        mm.value_and_grad(product, argnums=given)(x, w)[1],
+        mm.jacobian(product, given)(x, w),
+    ):
+        if isinstance(argnums, int):
+            np.testing.assert_allclose(np.asarray(found), expected)
+        else:
+            assert isinstance(found, tuple)
+            for one, other in zip(found, expected, strict=True):
+                np.testing.assert_allclose(np.asarray(one), other)
+
+
 @pytest.mark.parametrize("argnums", [0, 1, (0, 1)])
 def test_hessians(argnums: Any) -> None:
     expected = torch.func.hessian(lambda x, w: _norm(torch, x, w), argnums)(*_tensors(X, W))
