@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import ref
 
 import numpy as np
 
@@ -50,6 +49,7 @@ from magmath.arrays.protocols.dispatch_cache import (
 )
 from magmath.arrays.protocols.interchange_protocols import InterchangeProtocols
 from magmath.arrays.protocols.methods import Methods
+from magmath.arrays.protocols.missing_attributes import missing_array_attribute
 from magmath.arrays.protocols.namespace import array_namespace
 from magmath.arrays.protocols.operators import Operators
 from magmath.arrays.storage.element_storage import ViewStep
@@ -70,8 +70,6 @@ from magmath.arrays.views import (
 )
 from magmath.core.calling_instruction import BINARY, ITEM_WRITES, calling_instruction
 from magmath.core.dtypes import DType, as_dtype, is_same_kind, real_dtype
-from magmath.core.foreign_names import METHODS, hint, missing_attribute
-from magmath.core.missing_numpy_names import alias_hint
 from magmath.core.promotion import floating_dtype
 from magmath.core.type_aliases import Number
 from magmath.diagnostics.explain import explain_node
@@ -117,15 +115,8 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
     if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
-            """Raise AttributeError; the message names what to use instead, except for private names
-            and those of protocols, which are looked up often."""
-            if name.startswith("_"):
-                raise AttributeError(name)
-            namespace = array_namespace()
-            known = name in dir(namespace) and callable(getattr(namespace, name))
-            here = f"; write mm.{name}(x)" if known else ""
-            where = hint(METHODS, name) or here or alias_hint(name)
-            raise missing_attribute("'Array' object", name, where)
+            """Raise AttributeError, whose message says what to write instead."""
+            raise missing_array_attribute(name)
 
     # elements -------------------------------------------------------------------------------
 
@@ -327,21 +318,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
         if session.engine().evaluator.should_evaluate_now(
             [self.node, *([value.node] if value_has_no_name else [])]
         ):
-            self._evaluate_write()
-
-    def _evaluate_write(self) -> None:
-        """Compute the array after a write. If this is interrupted before anything was written, the
-        array has its former value again."""
-        written = ref(self._node)
-        try:
-            self.evaluated()
-        except BaseException:
-            node = self.node
-            is_interrupted = node is written() and node.value is None
-            if is_interrupted and node.operation.overwrites_first:
-                former = Array(node.inputs[0])
-                self._node, self._leaf = former._node, former._leaf
-            raise
+            self.evaluate_write()
 
     def __pos__(self) -> Array:
         require_kind("positive", "numeric", self.dtype)

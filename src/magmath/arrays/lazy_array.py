@@ -175,6 +175,20 @@ class LazyArray(ArrayHandle):
         assert self._leaf is not None
         return self._leaf
 
+    def evaluate_write(self) -> None:
+        """Compute the array after a write. If this is interrupted before anything was written, the
+        array has its former value again."""
+        written = ref(self._node)
+        try:
+            self.evaluated()
+        except BaseException:
+            node = self.node
+            is_interrupted = node is written() and node.value is None
+            if is_interrupted and node.operation.overwrites_first:
+                former = LazyArray(node.inputs[0])
+                self._node, self._leaf = former._node, former._leaf
+            raise
+
     @property
     def layout(self) -> Layout:
         """The distribution of the array over the workers; evaluates the array first."""

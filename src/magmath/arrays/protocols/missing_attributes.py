@@ -1,0 +1,19 @@
+"""The error for an attribute that arrays lack, which says what to write in its place."""
+
+from __future__ import annotations
+
+from magmath.arrays.protocols.namespace import array_namespace
+from magmath.core.foreign_names import METHODS, hint, missing_attribute
+from magmath.core.missing_numpy_names import alias_hint
+
+
+def missing_array_attribute(name: str) -> AttributeError:
+    """Return the error for an attribute that `Array` lacks. Private names and those of protocols,
+    which are looked up often, have no remedy."""
+    if name.startswith("_"):
+        return AttributeError(name)
+    namespace = array_namespace()
+    is_function = name in dir(namespace) and callable(getattr(namespace, name))
+    function_hint = f"; write mm.{name}(x)" if is_function else ""
+    remedy = hint(METHODS, name) or function_hint or alias_hint(name)
+    return missing_attribute("'Array' object", name, remedy)
