@@ -425,6 +425,27 @@ def two_threads(comm: Communicator) -> None:
     progress_thread.close()
 
 
+def nested_duplicates(comm: Communicator) -> None:
+    """The duplicates of a duplicate are communicators of their own: what is sent by one arrives at
+    that one."""
+    second = comm.duplicate()
+    assert second is not None
+    levels = [comm, second]
+    for number in (0, 1, 1, 2):
+        duplicate = levels[number].duplicate()
+        assert duplicate is not None
+        levels.append(duplicate)
+    after, before = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
+    for number, level in enumerate(levels):
+        level.exchange([(after, torch.tensor([number]))], [])
+    for number, level in reversed([*enumerate(levels)]):
+        received = torch.empty(1, dtype=torch.int64)
+        level.exchange([], [(before, received)])
+        assert int(received) == number
+    for level in reversed(levels[1:]):
+        level.close()
+
+
 def requests_of_all(comm: Communicator) -> None:
     """A thread of each rank receives messages of all ranks as they come, those of a rank in the
     order in which it has sent them."""
@@ -613,6 +634,7 @@ BODIES: tuple[Body, ...] = (
     everyone_to_everyone,
     agreement,
     two_threads,
+    nested_duplicates,
     requests_of_all,
     refusals,
     counted,

@@ -318,7 +318,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
         if session.engine().evaluator.should_evaluate_now(
             [self.node, *([value.node] if value_has_no_name else [])]
         ):
-            self.evaluate_write()
+            self._evaluate_write()
 
     def __pos__(self) -> Array:
         require_kind("positive", "numeric", self.dtype)

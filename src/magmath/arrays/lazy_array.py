@@ -175,7 +175,7 @@ class LazyArray(ArrayHandle):
         assert self._leaf is not None
         return self._leaf
 
-    def evaluate_write(self) -> None:
+    def _evaluate_write(self) -> None:
         """Compute the array after a write. If this is interrupted before anything was written, the
         array has its former value again."""
         written = ref(self._node)

@@ -64,7 +64,12 @@ class LocalGroup:
         self._changes = [threading.Condition() for _ in range(size)]
         self._mail: defaultdict[tuple[int, int], deque[_Message]] = defaultdict(deque)
         self._windows: dict[int, _Window] = {}
-        self._duplicates: list[LocalGroup] = [self] if first is None else first._duplicates
+        self._duplicates: list[LocalGroup] = []
+        self._related: list[LocalGroup] = [] if first is None else first._related
+        """The groups that an abort of one of them wakes."""
+        self._related.append(self)
+        if first is not None:  # after this group is in the list of an abort in progress
+            self.flags[ABORT] = first.flags[ABORT]
         self._ranks = [_LocalCommunicator(self, rank) for rank in range(size)]
 
     def communicator(self, rank: int) -> Communicator:
@@ -72,8 +77,9 @@ class LocalGroup:
         return self._ranks[rank]
 
     def abort(self) -> None:
-        """Wake every rank with WorkerLost, in this group and its duplicates."""
-        for group in list(self._duplicates):
+        """Wake every rank with WorkerLost, in this group and those that are related by
+        duplication."""
+        for group in self._related:  # with those that are added meanwhile
             group.flags[ABORT] = 1
             for change in group._changes:
                 with change:
@@ -82,11 +88,11 @@ class LocalGroup:
     def duplicate(self, number: int) -> LocalGroup:
         """Return the `number`-th duplicate of this group, from 1."""
         with self._lock:
-            while len(self._duplicates) <= number:
-                sibling = LocalGroup(self.size, self.shares_memory, self, hosts=self.hosts)
-                sibling.flags[ABORT] = self.flags[ABORT]
-                self._duplicates.append(sibling)
-            return self._duplicates[number]
+            while len(self._duplicates) < number:
+                self._duplicates.append(
+                    LocalGroup(self.size, self.shares_memory, self, hosts=self.hosts)
+                )
+            return self._duplicates[number - 1]
 
     def window(self, call: int, nbytes: int) -> list[Tensor]:
         """Return the buffers of the `call`-th window; the first caller allocates them."""
