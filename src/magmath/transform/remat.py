@@ -38,15 +38,15 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
         remaining = iter(given)
         inputs = [next(remaining) if _is_array(leaf) else leaf for leaf in leaves]
         traced = trace_function("remat", with_keywords_last(function), tree, inputs)
-        again = [*given, *_draws(traced.results, traced.drawn)]
+        sources = [*given, *_draws(traced.results, traced.drawn)]
         if given:
-            captured = _captured(traced.results, again)
+            captured = _captured(traced.results, sources)
         else:
-            again, captured = [*again, *_read(traced.results)], []
+            sources, captured = [*sources, *_read(traced.results)], []
         nodes, assigned = traced.applied(given)
-        from_outside = [given.get(x, x) for x in again]
+        recomputed_from = tuple([given.get(x, x) for x in sources])
         arrays = [
-            Array(checkpoint(node, tuple(from_outside), tuple(captured)))
+            Array(checkpoint(node, recomputed_from, tuple(captured)))
             if node.dtype.kind in ("float", "complex")
             else Array(node)
             for node in nodes
@@ -76,15 +76,13 @@ def _read(results: Sequence[Node]) -> list[Node]:
     ]
 
 
-def _captured(results: Sequence[Node], again: Sequence[Node]) -> list[Node]:
-    """Return the nodes that a function reads that may have a gradient and do not depend on its
-    arguments."""
-    varying = set(again)
+def _captured(results: Sequence[Node], sources: Sequence[Node]) -> list[Node]:
+    """Return the nodes that a function reads that may have a gradient, and do not depend on the
+    sources from which it is recomputed."""
+    varying = set(sources)
     found: dict[Node, None] = {}
     for node in topological(results, cut=True):
-        if node in varying:
-            continue
-        if varying.isdisjoint(node.inputs):
+        if node in varying or varying.isdisjoint(node.inputs):
             continue
         varying.add(node)
         for source in node.inputs:

@@ -246,12 +246,14 @@ class _Parser:
         own = self.key.shape[self.axis : self.axis + mask.ndim]
         if mask.size == 0 and _fits_or_empty(mask.shape, own):
             mask = full(own, constant(False, bool_))  # it selects nothing
-        if mask.ndim == 0 or mask.shape != own:
+        if not mask.ndim:
+            raise IndexError(
+                "indexing: True or False must be the only array in a key; index in two steps"
+            )
+        if mask.shape != own:
             raise IndexError(
                 f"indexing: a mask of shape {mask.shape} does not fit axes {self.axis} to "
                 f"{self.axis + mask.ndim - 1} of an array of shape {self.key.shape}"
-                if mask.ndim
-                else "indexing: True or False must be the only array in a key; index in two steps"
             )
         found = MaskIndex(mask, self.layout, self.axis)
         if self.alone:

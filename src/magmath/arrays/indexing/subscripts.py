@@ -47,7 +47,7 @@ def getitem(x: Node, key: Any) -> tuple[Node, Part | None]:
     if part is not None:
         return part.read(x), part
     if _is_truth(key):
-        return getitem(reshape(x, (1, *x.shape)), _listed(key))
+        return getitem(reshape(x, (1, *x.shape)), _as_mask(key))
     parsed = parse(x, key)
     if parsed.mask is None and not parsed.indices:
         part = _part(x, parsed, key)
@@ -57,7 +57,7 @@ def getitem(x: Node, key: Any) -> tuple[Node, Part | None]:
         selected = parsed.mask.counted.compress(selected, parsed.mask.axis)
     else:
         indices = parsed.indices.values()
-        selected = apply(TAKE, selected, *indices, **_places(parsed), line=user_line())
+        selected = apply(TAKE, selected, *indices, **_index_attributes(parsed), line=user_line())
     return reshape(selected, tuple(n for _, n in parsed.result())), None
 
 
@@ -70,16 +70,16 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
     if known is not None:
         return known.write(x, values)
     if _is_truth(key):
-        return reshape(setitem(reshape(x, (1, *x.shape)), _listed(key), values), x.shape)
+        return reshape(setitem(reshape(x, (1, *x.shape)), _as_mask(key), values), x.shape)
     parsed = parse(x, key)
     region = _region(x, parsed.cuts)
     if values.ndim:
         values = _fitted(values, parsed.result())
     if parsed.mask is not None:
-        part = _masked(_read(x, region), parsed, values)
+        part = _written_by_mask(_read(x, region), parsed, values)
     elif parsed.indices:
-        place, indices = _places(parsed), parsed.indices.values()
-        part = apply(PUT, _read(x, region), values, *indices, **place, line=user_line())
+        attributes, indices = _index_attributes(parsed), parsed.indices.values()
+        part = apply(PUT, _read(x, region), values, *indices, **attributes, line=user_line())
     else:
         part = values
     if parsed.cuts or part is values:
@@ -94,13 +94,14 @@ def _is_truth(key: Any) -> bool:
     return isinstance(key, (bool, np.bool_))
 
 
-def _listed(truth: Any) -> LazyArray:
+def _as_mask(truth: Any) -> LazyArray:
     """Return a single truth value as a mask of one element."""
     node = truth.node if isinstance(truth, LazyArray) else leaf_of_values(truth)
     return LazyArray(reshape(node, (1,)))
 
 
-def _places(key: Key) -> dict[str, Any]:
+def _index_attributes(key: Key) -> dict[str, Any]:
+    """Return the attributes of the operations that read and write at positions."""
     return {"axes": tuple(key.indices), "at": key.at}
 
 
@@ -261,11 +262,11 @@ def known_part(x: Node, key: Any) -> Part | None:
             items.append(item)
         else:
             return None
-    place = (x.shape, x.dtype.itemsize, session.engine().environment.workers, *items)
-    part = _parts.get(place)
+    memo_key = (x.shape, x.dtype.itemsize, session.engine().environment.workers, *items)
+    part = _parts.get(memo_key)
     if part is None:
         part = _part(x, parse(x, key), key)
-        store_bounded(_parts, place, part, _MAX_PARTS)
+        store_bounded(_parts, memo_key, part, _MAX_PARTS)
     return part
 
 
@@ -283,7 +284,7 @@ def fixed_bounds(cut: slice) -> Hashable:
 
 def _region(x: Node, cuts: Sequence[Cut]) -> _Region:
     """Return the region that cuts of an array select."""
-    large, small = _sorted(x, cuts)
+    large, small = _large_and_small(x, cuts)
     return _Region(
         {"bounds": _bounds(x.shape, large)} if large else None,
         _window(small) if small else None,
@@ -336,7 +337,7 @@ def _written(x: Node, values: Node, region: _Region) -> Node:
     return applied(SET_SLICE, (x, values), line, region.slice)
 
 
-def _sorted(x: Node, cuts: Sequence[Cut]) -> tuple[list[Cut], list[Cut]]:
+def _large_and_small(x: Node, cuts: Sequence[Cut]) -> tuple[list[Cut], list[Cut]]:
     """Return the cuts that span more than a worker's share and half of a dimension, and the others.
 
     If there are several workers, all cuts of a small array, which is replicated, are among the
@@ -397,7 +398,7 @@ def _fitted(values: Node, result: list[tuple[str, int]]) -> Node:
     )
 
 
-def _masked(x: Node, key: Key, values: Node) -> Node:
+def _written_by_mask(x: Node, key: Key, values: Node) -> Node:
     """Return x with the elements replaced that the key's mask selects."""
     assert key.mask is not None
     mask, ndim = key.mask.node, key.mask.node.ndim
