@@ -321,14 +321,12 @@ def note_value_read(node: Node) -> None:
     trace = tracing.current()
     assert trace is not None
     for x in topological((node,)):
-        trace.note_state(x)
-        if isinstance(x.value, Node):
-            trace.note_state(x.value)
-        elif x.operation is leaves.INPUT and (provenance := provenance_of(x)) is not None:
-            for source in nodes_before(provenance):
-                trace.note_state(source)
-                if isinstance(source.value, Node):
-                    trace.note_state(source.value)
+        is_leaf = x.operation is leaves.INPUT and not isinstance(x.value, Node)
+        provenance = provenance_of(x) if is_leaf else None
+        for source in (x, *(() if provenance is None else nodes_before(provenance))):
+            trace.note_state(source)
+            if isinstance(source.value, Node):
+                trace.note_state(source.value)
 
 
 def _is_array(node: Node) -> bool:

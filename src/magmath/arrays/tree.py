@@ -66,6 +66,9 @@ def _trees(items: Iterable[Any], leaves: list[Any]) -> tuple[Tree, ...]:
 
 def unflatten(tree: Tree, leaves: Sequence[Any]) -> Any:
     """Return the value with this tree and these leaves."""
+    if tree is None:
+        (value,) = leaves
+        return value
     remaining = iter(leaves)
     value = _built(tree, remaining)
     assert next(remaining, _END) is _END, "there are more leaves than in the tree"

@@ -53,23 +53,36 @@ def transfer_tile(
         )
     if not stored.tensor.numel():
         return
-    layout, dtype = stored.layout, stored.dtype
     host = stored.tensor.cpu()  # no copy on a CPU worker
-    flat = _flat_numpy(host, dtype)
-    with file.storage.open(file.path, ArraySpec(layout.shape, dtype), writing) as elements:
-        spans = layout.tile_spans(rank)
-        for tile, (begin, shape) in zip(layout.tiles(rank), spans, strict=True):
-            local = flat[begin : begin + math.prod(shape)].reshape(shape)
+    spec = ArraySpec(stored.layout.shape, stored.dtype)
+    with file.storage.open(file.path, spec, writing) as elements:
+        for local, tile in _local_tiles(host, stored, rank):
             for here, there in _pieces(local, tile, file.storage.chunks):
                 if writing:
                     elements[there] = local[here]
                 else:
-                    with as_data_error(file.path, "what its header announced"):
-                        local[here] = elements[there]
+                    _read_piece(local, here, elements, there, file)
                 if poll(local[here].nbytes, []):
                     raise InterruptedError(f"{file.worker} was interrupted at {file.path}")
     if not writing and host is not stored.tensor:
         stored.tensor.copy_(host)
+
+
+def _local_tiles(
+    host: torch.Tensor, stored: LocalArray, rank: int
+) -> Iterator[tuple[np.ndarray[Any, Any], Tile]]:
+    """Yield the tiles of a worker: their elements in its memory, and their indices."""
+    flat, layout = _flat_numpy(host, stored.dtype), stored.layout
+    for tile, (begin, shape) in zip(layout.tiles(rank), layout.tile_spans(rank), strict=True):
+        yield flat[begin : begin + math.prod(shape)].reshape(shape), tile
+
+
+def _read_piece(
+    local: np.ndarray[Any, Any], here: Any, elements: Any, there: Any, file: ArrayFile
+) -> None:
+    """Read the elements at `there` in a file into those at `here` in memory."""
+    with as_data_error(file.path, "what its header announced"):
+        local[here] = elements[there]
 
 
 def _flat_numpy(tensor: torch.Tensor, dtype: DType) -> np.ndarray[Any, Any]:

@@ -70,46 +70,56 @@ def start_pool(options: PoolOptions) -> Pool:
     """
     workers = require_integer("init: workers", options.workers, 0)
     seed = require_integer("init: seed", options.seed, 0)
-    threads, launcher, fold_bias = options.threads, options.launcher, options.fold_bias
-    threads = None if threads is None else require_integer("init: threads", threads, 1)
-    limit = options.memory_limit
-    limit = None if limit is None else require_integer("init: memory_limit, in bytes,", limit, 1)
+    limit = _optional_integer("init: memory_limit, in bytes,", options.memory_limit)
     _check_timeout(options.heartbeat_timeout)
-    if fold_bias not in FOLD_BIAS:
-        raise OptionError(f"init: fold_bias must be one of {FOLD_BIAS}, was given {fold_bias!r}")
+    if options.fold_bias not in FOLD_BIAS:
+        raise OptionError(
+            f"init: fold_bias must be one of {FOLD_BIAS}, was given {options.fold_bias!r}"
+        )
+    launcher = options.launcher
     check_launcher(launcher)
-    listed = _parse_hosts(options.hosts, workers, launcher)
-    workers = workers if listed is None else listed.workers
+    hosts = _parse_hosts(options.hosts, workers, launcher)
+    workers = workers if hosts is None else hosts.workers
     # Other launchers may start workers on other hosts.
-    here = launcher == "threads" or (launcher == "mpiexec" and listed is None)
-    usable = processor_count()
-    if options.deterministic:
-        threads = 1
-    elif threads is None and workers and here:
-        threads = max(1, usable // workers)
+    are_here = launcher == "threads" or (launcher == "mpiexec" and hosts is None)
     worker_options = WorkerOptions(
         options.device,
-        threads,
+        _threads(options, workers if are_here else 0),
         options.deterministic,
         limit,
         options.winograd,
         options.flush_denormals,
     )
-    if here and launcher == "mpiexec" and workers > usable:
+    usable = processor_count()
+    if are_here and launcher == "mpiexec" and workers > usable:
         warnings.warn(
             f"init: {workers} workers share {usable} processors of this machine and will "
             f"be slow; workers={usable} is the most that it can run at once",
             RuntimeWarning,
             stacklevel=3,  # the line that called mm.init
         )
-    transport = _transport(workers, options, worker_options, listed)
     return Pool(
-        transport,
+        _transport(workers, options, worker_options, hosts),
         deterministic=options.deterministic,
         seed=seed,
         memory_limit=limit,
-        fold_bias=fold_bias,
+        fold_bias=options.fold_bias,
     )
+
+
+def _threads(options: PoolOptions, workers_here: int) -> int | None:
+    """Return the threads of each worker; None if workers, of which none is known to be on this
+    host, choose their number."""
+    threads = _optional_integer("init: threads", options.threads)
+    if options.deterministic:
+        return 1
+    if threads is None and workers_here:
+        return max(1, processor_count() // workers_here)
+    return threads
+
+
+def _optional_integer(name: str, value: int | None) -> int | None:
+    return None if value is None else require_integer(name, value, 1)
 
 
 def _parse_hosts(

@@ -92,22 +92,15 @@ class Worker:
         self.device = choose_device(options.device)
         if self.device.type == "cuda":  # for libraries that use the current device of a thread
             torch.cuda.set_device(self.device)
-        windows = self.device.type == "cpu" and comm.shares_memory and comm.size > 1
-        source = WindowSource(comm) if windows else PrivateSource(self.device, self.rank, comm.size)
         self.memory_bound = self._common_memory_bound()
-        limit = options.memory_limit
-        self.heap = Heap(
-            source,
-            chunk_bytes=CHUNK_BYTES if limit is None else min(CHUNK_BYTES, limit // _CHUNKS),
-            limit=self.memory_bound,
-            fills=switches.fill,
-        )
-        self.temporaries = Temporaries(self.heap, MIN_SHARED if limit is None else 1)
+        self.heap = self._new_heap(fills=switches.fill)
+        is_limited = options.memory_limit is not None
+        self.temporaries = Temporaries(self.heap, 1 if is_limited else MIN_SHARED)
         self.arrays = ArrayTable(
             comm,
             self.heap,
             transfers_async=self.device.type == "cpu",
-            frees_at_once=options.memory_limit is not None,
+            frees_at_once=is_limited,
         )
         self.poll: Callable[[messages.LongCommand, int, list[float]], bool] = _never_stop
         self.is_abandoned: Callable[[], bool] = bool
@@ -152,6 +145,18 @@ class Worker:
             limit = memory_share(self.comm.ranks_on_host) if on_cpu else _UNBOUNDED
         smallest = _UNBOUNDED - self.comm.allreduce_max(_UNBOUNDED - min(limit, _UNBOUNDED))
         return None if smallest == _UNBOUNDED else smallest
+
+    def _new_heap(self, *, fills: bool) -> Heap:
+        """Return the heap: in windows that the workers of a host share, if they can."""
+        comm, limit = self.comm, self.options.memory_limit
+        windows = self.device.type == "cpu" and comm.shares_memory and comm.size > 1
+        source = WindowSource(comm) if windows else PrivateSource(self.device, self.rank, comm.size)
+        return Heap(
+            source,
+            chunk_bytes=CHUNK_BYTES if limit is None else min(CHUNK_BYTES, limit // _CHUNKS),
+            limit=self.memory_bound,
+            fills=fills,
+        )
 
     def handle(self, command: Command, payload: Payload) -> Answer | None:
         """Execute a command; return its reply, if it has one. Raises its exceptions."""

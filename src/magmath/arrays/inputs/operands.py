@@ -101,26 +101,8 @@ def promoted_nodes(operation: str, *values: Any) -> tuple[Node, ...]:
     Numbers take the arrays' type (`promotion.common_dtype`). Raises TypeError if no operand is an
     array, DTypeError if there is no common type, RangeError for integers outside its range.
     """
-    if len(values) == 2:  # the fast path: two arrays of floats, or one and a number
-        x, y = values
-        first, second = type(x), type(y)
-        if isinstance(x, LazyArray):
-            node = x._node
-            if node.dtype.kind == "float" and not x.is_weak:
-                if second is float or second is int:
-                    return node, leaves.scalar(y, node.dtype)
-                if FLOAT_SCALARS.get(second) is node.dtype:
-                    return node, leaves.scalar(float(y), node.dtype)
-                if isinstance(y, LazyArray) and not y.is_weak:
-                    other = y._node
-                    if other.dtype is node.dtype:
-                        return node, other
-        elif isinstance(y, LazyArray) and not y.is_weak:
-            node = y._node
-            if (first is float or first is int) and node.dtype.kind == "float":
-                return leaves.scalar(x, node.dtype), node
-            if FLOAT_SCALARS.get(first) is node.dtype:
-                return leaves.scalar(float(x), node.dtype), node
+    if len(values) == 2 and (nodes := _nodes_of_floats(*values)) is not None:
+        return nodes
     operands: list[Any] = []
     kinds: list[DType | type] = []
     for value in values:
@@ -142,6 +124,31 @@ def promoted_nodes(operation: str, *values: Any) -> tuple[Node, ...]:
     if operation in _COMPARING and dtype.is_integer:
         dtype, operands = comparable_operands(operation, dtype, operands, kinds)
     return tuple([node_of(operation, value, dtype) for value in operands])
+
+
+def _nodes_of_floats(x: Any, y: Any) -> tuple[Node, Node] | None:
+    """Return the nodes of two arrays of the same type of floats, or of one and a number; None for
+    other operands. This is the fast path of `promoted_nodes`."""
+    if isinstance(x, LazyArray):
+        if x.is_weak or x._node.dtype.kind != "float":
+            return None
+        node = x._node
+        if isinstance(y, LazyArray):
+            return None if y.is_weak or y._node.dtype is not node.dtype else (node, y._node)
+        number = _float_operand(y, node.dtype)
+        return None if number is None else (node, number)
+    if not isinstance(y, LazyArray) or y.is_weak or y._node.dtype.kind != "float":
+        return None
+    number = _float_operand(x, y._node.dtype)
+    return None if number is None else (number, y._node)
+
+
+def _float_operand(number: Any, dtype: DType) -> Node | None:
+    """Return the node of a number that takes this type of floats; None for other operands."""
+    kind = type(number)
+    if kind is float or kind is int:
+        return leaves.scalar(number, dtype)
+    return leaves.scalar(float(number), dtype) if FLOAT_SCALARS.get(kind) is dtype else None
 
 
 def _with_lists(dtype: DType, operands: Sequence[Any]) -> DType:
