@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from magmath.errors import ProtocolError
 from magmath.runtime import messages
@@ -27,6 +27,15 @@ class PendingCommands(Protocol):
 
     def wait_ignoring_failures(self, pending: PendingCommand) -> None:
         """Wait as `wait` does, but drop failures."""
+
+
+@final
+class RunTiming(NamedTuple):
+    """What a worker has measured in a timed run: the seconds of each instruction, and the bytes of
+    the arrays of the run."""
+
+    seconds: list[float]
+    memory: int
 
 
 @final
@@ -66,8 +75,8 @@ class RunHandle:
         self.program = program
         self.asynchronous = asynchronous
         """True if it may overlap later runs; `values` then waits for its start only."""
-        self.timings: dict[int, tuple[list[float], int]] = {}
-        """For a timed run, by worker: the seconds of each instruction, and bytes of memory."""
+        self.timings: dict[int, RunTiming] = {}
+        """For a timed run, by worker."""
         self.recovery: Any = None
         """The engine's record that repeats the run, while it can be abandoned."""
         self._queue = queue
@@ -166,7 +175,7 @@ class PendingCommand:
         elif isinstance(reply, messages.Values) and self.run is not None:
             self.run.finish(reply.values, reply.steps)
             if reply.seconds:
-                self.run.timings[rank] = reply.seconds, reply.memory
+                self.run.timings[rank] = RunTiming(reply.seconds, reply.memory)
         elif isinstance(reply, messages.TileMessage):
             self.tiles[rank] = b"" if data is None else data
         elif isinstance(reply, messages.Counters):
