@@ -10,9 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
-from typing import Any, TypeVar, final
-
-T = TypeVar("T")
+from typing import Any, final
 
 Keys = frozenset[Hashable] | None
 """The constants at which a dictionary is read."""
@@ -62,60 +60,60 @@ class CodeReads:
 @lru_cache(maxsize=4096)
 def reads_of(code: CodeType) -> CodeReads:
     """Return what this code, and that of the functions in it, reads by name."""
-    parts = [_reads_of_one(one) for one in _codes(code)]
-    keys: dict[str, Keys] = {}
-    for part in parts:
-        _merge_keys(keys, part.keys)
+    scan, texts = _Scan(), set[str]()
+    for one in _codes(code):
+        scan.visit(one)
+        texts.update([text for text in one.co_consts if isinstance(text, str)])
+    if not _BY_TEXT.isdisjoint(scan.names | scan.attributes):
+        scan.attributes |= texts
+        _merge_keys(scan.keys, dict.fromkeys(texts, ANY_KEY))
     return CodeReads(
-        names=_union(part.names for part in parts),
-        attributes=_union(part.attributes for part in parts),
-        modules=_union(part.modules for part in parts),
-        keys=keys,
-        stored=_union(part.stored for part in parts),
-        rebound=_union(part.rebound for part in parts),
-        initialized=_union(part.initialized for part in parts),
-        used=_union(part.used for part in parts),
-        reads_all=any(part.reads_all for part in parts),
+        names=frozenset(scan.names),
+        attributes=frozenset(scan.attributes),
+        modules=frozenset(scan.modules),
+        keys=scan.keys,
+        stored=frozenset(scan.stored),
+        rebound=frozenset(scan.rebound),
+        initialized=frozenset(scan.initialized),
+        used=frozenset(scan.used),
+        reads_all=not _READ_ALL.isdisjoint(scan.names | scan.attributes),
     )
 
 
-def _reads_of_one(code: CodeType) -> CodeReads:
-    """Return what this code reads by name, without the functions in it."""
-    names, attributes, modules, stored = set[str](), set[str](), set[str](), set[str]()
-    keys: dict[str, Keys] = {}
-    order = _Order()
-    instructions = [x for x in dis.get_instructions(code) if x.opname not in _WITHOUT_EFFECT]
-    for i, x in enumerate(instructions):
-        following = instructions[i + 1 : i + 3]
-        if x.opname in _GLOBALS:
-            names.add(x.argval)
-        elif x.opname in _ATTRIBUTES:
-            attributes.add(x.argval)
-        elif x.opname == "IMPORT_NAME":
-            modules.add(x.argval)
-        if x.opname in _GLOBALS | _VARIABLES | _ATTRIBUTES:
-            order.read(x.argval)
-            _merge_keys(keys, {x.argval: _keys_in(following)})
-        elif x.opname in _STORES:
-            stored.add(x.argval)
-            order.bind(x.argval, counts=_is_update(instructions[max(i - 2, 0) : i]))
-        elif x.opname in _CONSTANTS and following:
-            order.note_item((x.argval,), following[0])
-    if names & _BY_TEXT or attributes & _BY_TEXT:
-        texts = {text for text in code.co_consts if isinstance(text, str)}
-        attributes |= texts
-        _merge_keys(keys, dict.fromkeys(texts, ANY_KEY))
-    return CodeReads(
-        names=frozenset(names),
-        attributes=frozenset(attributes),
-        modules=frozenset(modules),
-        keys=keys,
-        stored=frozenset(stored),
-        rebound=frozenset(order.rebound),
-        initialized=frozenset(order.initialized),
-        used=frozenset(order.used),
-        reads_all=not _READ_ALL.isdisjoint(names | attributes),
-    )
+@final
+class _Scan:
+    """The names in the code of a function and the functions in it; see `CodeReads`."""
+
+    def __init__(self) -> None:
+        self.names, self.attributes = set[str](), set[str]()
+        self.modules, self.stored = set[str](), set[str]()
+        self.keys: dict[str, Keys] = {}
+        self.rebound, self.initialized = set[Hashable](), set[Hashable]()
+        self.used = set[Hashable]()
+
+    def visit(self, code: CodeType) -> None:
+        """Add the names in the instructions of one function."""
+        instructions = [x for x in dis.get_instructions(code) if x.opname not in _WITHOUT_EFFECT]
+        order = _Order()
+        for i, x in enumerate(instructions):
+            following = instructions[i + 1 : i + 3]
+            if x.opname in _GLOBALS:
+                self.names.add(x.argval)
+            elif x.opname in _ATTRIBUTES:
+                self.attributes.add(x.argval)
+            elif x.opname == "IMPORT_NAME":
+                self.modules.add(x.argval)
+            if x.opname in _GLOBALS | _VARIABLES | _ATTRIBUTES:
+                order.read(x.argval)
+                _merge_keys(self.keys, {x.argval: _keys_in(following)})
+            elif x.opname in _STORES:
+                self.stored.add(x.argval)
+                order.bind(x.argval, counts=_is_update(instructions[max(i - 2, 0) : i]))
+            elif x.opname in _CONSTANTS and following:
+                order.note_item((x.argval,), following[0])
+        self.rebound |= order.rebound
+        self.initialized |= order.initialized
+        self.used |= order.used
 
 
 @final
@@ -154,10 +152,6 @@ def _merge_keys(keys: dict[str, Keys], others: Mapping[str, Keys]) -> None:
     for name, found in others.items():
         former = keys.get(name, frozenset())
         keys[name] = ANY_KEY if former is ANY_KEY or found is ANY_KEY else former | found
-
-
-def _union(sets: Iterable[frozenset[T]]) -> frozenset[T]:
-    return frozenset[T]().union(*sets)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
