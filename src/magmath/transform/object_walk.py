@@ -11,11 +11,9 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Hashable, Mapping
-from functools import cached_property, lru_cache, partial, partialmethod
-from pathlib import Path
+from functools import partial
 from types import (
     BuiltinFunctionType,
-    CellType,
     FunctionType,
     GetSetDescriptorType,
     MemberDescriptorType,
@@ -41,10 +39,19 @@ from magmath.transform.observed_entries import (
     items_of,
     slots_of,
 )
+from magmath.transform.python_objects import (
+    attributes_or_none,
+    cell_content,
+    function_of,
+    global_generators,
+    is_installed,
+    is_iterator,
+    is_library,
+    is_of_library_class,
+    own_attributes,
+    own_classes,
+)
 
-OWN = __name__.split(".", maxsplit=1)[0]
-LIBRARIES = frozenset({OWN, "builtins", "numpy", "torch", "scipy"})
-"""Packages whose objects have no attributes that a user binds anew: magmath's own note it."""
 MAX_ENTRIES = 512
 """Number of entries that are compared at each call."""
 MAX_VISITED = 20_000
@@ -138,7 +145,7 @@ class ObjectWalk:
 
     def _visit_function(self, function: FunctionType) -> None:
         module = function.__globals__.get("__name__")
-        is_library = _is_library(module) or _is_installed(module)
+        is_foreign = is_library(module) or is_installed(module)
         attributes = vars(function)
         owner = attributes.get("method_of")
         if owner is not None:  # a compiled method
@@ -146,9 +153,11 @@ class ObjectWalk:
         elif "__wrapped__" in attributes:
             self._reach(attributes["__wrapped__"], function.__name__)
         names, closure = function.__code__.co_freevars, function.__closure__ or ()
-        cells = {n: c for n, c in zip(names, closure, strict=True) if _content(c) is not MISSING}
+        cells = {
+            n: c for n, c in zip(names, closure, strict=True) if cell_content(c) is not MISSING
+        }
         for name, cell in cells.items():
-            self._reach(_content(cell), name, None if is_library else name)
+            self._reach(cell_content(cell), name, None if is_library else name)
         if is_library:
             return
         reads = reads_of(function.__code__)
@@ -157,7 +166,8 @@ class ObjectWalk:
             self._compare(cells_of(cells, function, str))
         space = function.__globals__
         for name in sorted(reads.names & space.keys()):
-            self._note(space, name, name, skip=isinstance(space[name], ModuleType))
+            is_compared = not isinstance(space[name], ModuleType)
+            self._note(space, name, name, is_compared=is_compared)
         for name in reads.modules:
             self._reach(sys.modules.get(name), name)
         for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
@@ -171,15 +181,18 @@ class ObjectWalk:
         self._reach(owner, code.co_varnames[0] if code and code.co_varnames else "self")
 
     def _note(
-        self, space: Any, name: str, label: str, *, of: Any = None, skip: bool = False
+        self,
+        space: Any,
+        name: str,
+        label: str,
+        *,
+        owner: type | None = None,
+        is_compared: bool = True,
     ) -> None:
-        """Compare the object that a namespace has under a name, and visit it.
-
-        of     the class whose namespace it is
-        skip   do not compare it
-        """
-        if not skip:
-            owner = space if of is None else of
+        """Visit the object that a namespace has under a name, and compare it unless `is_compared`
+        is false. `owner` is the class whose namespace it is, if it is that of a class."""
+        if is_compared:
+            owner = space if owner is None else owner
             _, _, labels = self._namespaces.setdefault(id(owner), (owner, space, {}))
             self._compared += name not in labels
             labels[name] = label
@@ -200,13 +213,13 @@ class ObjectWalk:
             for one in (value.func, value.args, value.keywords):
                 self._reach(one, label)
         self._visit_generator(value, label)
-        if _is_iterator(value):
+        if is_iterator(value):
             self.iterators.append(f"the iterator {label}")
-        attributes = _attributes(value)
+        attributes = own_attributes(value)
         self._reach(attributes.get("__wrapped__"), label)
         if hasattr(kind, "named_parameters"):
             self._visit_module(value, attributes, label)
-        elif _is_package(kind.__module__, LIBRARIES):
+        elif is_of_library_class(value):
             self._reach(getattr(value, "__wrapped__", None), label)
             for name, one in attributes.items():
                 if isinstance(one, FunctionType | MethodType | partial):
@@ -217,8 +230,8 @@ class ObjectWalk:
     def _visit_plain(self, value: Any, attributes: dict[str, Any], label: str) -> None:
         """Compare the attributes of an object of a user's class, and those of the class that they
         would hide."""
-        classes = _own_classes(type(value))
-        has_attributes = _attributes_or_none(value) is not None
+        classes = own_classes(type(value))
+        has_attributes = attributes_or_none(value) is not None
         inherited = {name for one in classes for name in vars(one)} if has_attributes else set()
         names = set(self._reads.attributes_among(attributes.keys() | inherited))
         if any(one.__module__ == "collections" for one in type(value).__mro__):
@@ -247,7 +260,7 @@ class ObjectWalk:
             value = attributes[name]
             changes = name in self._reads.stored and not isinstance(value, Variable)
             is_compared = changes and isinstance(value, (*_CONSTANT, np.ndarray))
-            self._note(attributes, name, f"{label}.{name}", skip=not is_compared)
+            self._note(attributes, name, f"{label}.{name}", is_compared=is_compared)
         if id(module) not in self._inner:
             for inner in module.modules():
                 self._inner.add(id(inner))
@@ -263,7 +276,7 @@ class ObjectWalk:
         self._seen.add(("class of", id(kind)))
         special = [
             name
-            for one in _own_classes(kind)
+            for one in own_classes(kind)
             for name, x in vars(one).items()
             if name.startswith("__") and isinstance(x, FunctionType) and name not in _NOT_CALLED
         ]
@@ -277,12 +290,12 @@ class ObjectWalk:
         self._visit_attributes_of_class(type(kind), label)
 
     def _add_methods(self, kind: type, names: Any) -> None:
-        for one in _own_classes(kind):
+        for one in own_classes(kind):
             for name in names:
-                self._reach(_function_of(vars(one).get(name)), f"{kind.__name__}.{name}")
+                self._reach(function_of(vars(one).get(name)), f"{kind.__name__}.{name}")
 
     def _visit_attributes_of_class(self, kind: type, label: str) -> None:
-        classes = _own_classes(kind)
+        classes = own_classes(kind)
         if ("class", id(kind)) in self._seen or not classes:
             return
         self._seen.add(("class", id(kind)))
@@ -290,8 +303,8 @@ class ObjectWalk:
             for one in classes:
                 value = vars(one).get(name, MISSING)
                 if not isinstance(value, MemberDescriptorType | GetSetDescriptorType):
-                    self._note(vars(one), name, f"{label}.{name}", of=one)
-                    self._reach(_function_of(value), f"{kind.__name__}.{name}", name)
+                    self._note(vars(one), name, f"{label}.{name}", owner=one)
+                    self._reach(function_of(value), f"{kind.__name__}.{name}", name)
                 if value is not MISSING:
                     break
 
@@ -300,10 +313,10 @@ class ObjectWalk:
         if module.__name__ == "numpy" and "random" in self._reads.attributes:
             self._visit_generator(np.random, label)
         self._visit_generator(module, label)
-        if not _is_library(module.__name__):
+        if not is_library(module.__name__):
             for name in self._reads.attributes_among(space):
-                skip = isinstance(space[name], ModuleType)
-                self._note(space, name, f"{label}.{name}", skip=skip)
+                is_compared = not isinstance(space[name], ModuleType)
+                self._note(space, name, f"{label}.{name}", is_compared=is_compared)
 
     def _visit_generator(self, value: Any, label: str) -> None:
         """Note a generator of random numbers of Python or NumPy."""
@@ -348,70 +361,3 @@ class ObjectWalk:
 
 def _label(labels: Mapping[str, str], name: str) -> str:
     return labels.get(name, "a name")
-
-
-def global_generators() -> dict[str, Any]:
-    """Return the generators behind the functions of `random` and `numpy.random`, by label."""
-    generators: dict[str, Any] = {"np.random": np.random.mtrand._rand}
-    if "random" in sys.modules:
-        generators["random"] = sys.modules["random"]._inst
-    return generators
-
-
-def _function_of(value: Any) -> Any:
-    """Return the function that an attribute of a class calls."""
-    if isinstance(value, staticmethod | classmethod):
-        return value.__func__
-    if isinstance(value, property):
-        return value.fget
-    return value.func if isinstance(value, cached_property | partialmethod) else value
-
-
-def _own_classes(kind: type) -> list[type]:
-    """Return a class and its bases, as far as users have written them, in the order of look-up."""
-    return [one for one in kind.__mro__ if not _is_library(one.__module__)]
-
-
-def _attributes_or_none(value: Any) -> dict[str, Any] | None:
-    """Return the dictionary of an object's own attributes; runs no code of its class."""
-    try:
-        attributes = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return None
-    return attributes if isinstance(attributes, dict) else None
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    attributes = _attributes_or_none(value)
-    return {} if attributes is None else attributes
-
-
-def _is_iterator(value: Any) -> bool:
-    """Return True for Python's iterators, which each use moves."""
-    kind = type(value)
-    return kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__")
-
-
-def _content(cell: CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not assigned yet
-        return MISSING
-
-
-@lru_cache(maxsize=4096)
-def _is_library(module: str | None) -> bool:
-    """Return True for modules whose functions read nothing that a user binds anew."""
-    return _is_package(module, LIBRARIES | sys.stdlib_module_names)
-
-
-@lru_cache(maxsize=1024)
-def _is_installed(module: str | None) -> bool:
-    """Return True for a module of an installed package, whose functions are not examined."""
-    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
-    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
-
-
-def _is_package(module: str | None, packages: frozenset[str]) -> bool:
-    name = (module or "").split(".", maxsplit=1)[0]
-    return name in packages and name != "__main__"

@@ -16,9 +16,9 @@ from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
 from magmath.errors import TracingError
 from magmath.graph import Node, topological
-from magmath.transform.object_walk import global_generators
 from magmath.transform.observed_entries import COMPARED, MISSING, ObservedEntries, is_same
 from magmath.transform.observed_names import ObservedNames
+from magmath.transform.python_objects import global_generators
 
 
 @final
