@@ -153,12 +153,11 @@ class ObjectWalk:
         elif "__wrapped__" in attributes:
             self._reach(attributes["__wrapped__"], function.__name__)
         names, closure = function.__code__.co_freevars, function.__closure__ or ()
-        cells = {
-            n: c for n, c in zip(names, closure, strict=True) if cell_content(c) is not MISSING
-        }
+        pairs = zip(names, closure, strict=True)
+        cells = {name: cell for name, cell in pairs if cell_content(cell) is not MISSING}
         for name, cell in cells.items():
-            self._reach(cell_content(cell), name, None if is_library else name)
-        if is_library:
+            self._reach(cell_content(cell), name, None if is_foreign else name)
+        if is_foreign:
             return
         reads = reads_of(function.__code__)
         self.found_reads.add(reads)
