@@ -17,12 +17,10 @@ from magmath.engine.traces.tracing import Scope, tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, apply, recording_nodes
-from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops import elementwise as e
 from magmath.ops.custom_gradients import GradientRule, custom_call, custom_result
-from magmath.passes.subgraphs import frontier
 from magmath.transform.function_argument import named, require_function
-from magmath.transform.traced_function import placeholder, result_nodes
+from magmath.transform.traced_function import closure_converted, placeholder, result_nodes
 
 Pullback = Callable[[Any], Any]
 _NAME = "custom_gradient"
@@ -87,10 +85,9 @@ def _marked(
     with recording_nodes() as made:
         outputs = _traced(pullback, nesting, given, positional)
     rule = GradientRule(given, (), outputs)
-    read = frontier(rule.computed, given, made)
-    new = {x: placeholder(x.shape, x.dtype) for x in read}
-    rule = rule.with_computed(rebuilt(rule.computed, new), given, list(new.values()))
-    call = custom_call(arguments, rule, read, values).at_line(user_line())
+    converted = closure_converted(rule.computed, given, made)
+    rule = rule.with_computed(converted.outputs, given, converted.placeholders)
+    call = custom_call(arguments, rule, converted.captured, values).at_line(user_line())
     return [custom_result(call, i) if _has_gradient(x.dtype) else x for i, x in enumerate(values)]
 
 

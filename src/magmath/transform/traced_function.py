@@ -7,9 +7,9 @@ variables are part of the result; the caller applies them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar, final
+from typing import Any, NamedTuple, TypeVar, final
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
@@ -24,7 +24,7 @@ from magmath.engine.traces.tracing import Scope, tracing
 from magmath.graph import Node, Shape
 from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.leaves import input_leaf
-from magmath.passes.subgraphs import with_shared_loops
+from magmath.passes.subgraphs import frontier, with_shared_loops
 
 Result = TypeVar("Result", Node, BatchOperand)
 
@@ -32,6 +32,32 @@ Result = TypeVar("Result", Node, BatchOperand)
 def placeholder(shape: Shape, dtype: DType) -> Node:
     """Return a leaf without a value, for an argument of a traced function."""
     return input_leaf(shape, dtype, session.engine().environment.whole(shape), None)
+
+
+@final
+class ClosureConversion(NamedTuple):
+    """The outputs of a function as expressions of its arguments alone: what it captures is an
+    argument too.
+
+    captured      what it reads that does not depend on its own arguments
+    placeholders  the arguments that stand for these
+    outputs       the outputs, in which they do
+    """
+
+    captured: list[Node]
+    placeholders: list[Node]
+    outputs: list[Node]
+
+
+def closure_converted(
+    outputs: Sequence[Node], arguments: Collection[Node], made: Container[Node] | None = None
+) -> ClosureConversion:
+    """Return outputs that capture nothing, as JAX's `closure_convert` makes them; `made`, if given,
+    contains all nodes that depend on the arguments."""
+    captured = frontier(outputs, arguments, made)
+    placeholders = [placeholder(x.shape, x.dtype) for x in captured]
+    images = rebuilt(outputs, dict(zip(captured, placeholders, strict=True)))
+    return ClosureConversion(captured, placeholders, images)
 
 
 @final

@@ -19,13 +19,12 @@ from magmath.engine.traces.tracing import Scope, VariableState, current, tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import MagmathError
 from magmath.graph import Node
-from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.counted_loops import ScanBody, is_short, scan_results
 from magmath.ops.leaves import version
 from magmath.ops.while_loops import LoopBody, final_states
-from magmath.passes.subgraphs import frontier, without_versions
+from magmath.passes.subgraphs import without_versions
 from magmath.transform.loop_states import LoopResults, StepFunction, checked_states
-from magmath.transform.traced_function import placeholder
+from magmath.transform.traced_function import closure_converted, placeholder
 
 MIN_STEPS: Final = 32
 """The number of steps of the shortest loop that is not unrolled without a trial."""
@@ -52,9 +51,9 @@ def trace_loop(
         next_holds = holds(unflatten(tree, [Array(x) for x in following]))
     scope.check_updates("while_loop")
     step = _StepWithEffects(scope, starts, following, [next_holds, *scope.drawn])
-    captured = step.captured()
+    loop_body, captured = step.loop_body()
     initial = [*[x.node for x in states], *step.initial_effects()]
-    finals = final_states(step.loop_body(captured), goes_on, initial, captured, user_line())
+    finals = final_states(loop_body, goes_on, initial, captured, user_line())
     step.continue_with(finals[len(states) :])
     return unflatten(tree, [Array(x) for x in finals[: len(states)]])
 
@@ -194,33 +193,26 @@ class _StepWithEffects:
         outputs = [*following, *after, *numbers, *others]
         self._outputs = without_versions(outputs, fixed)
 
-    def captured(self, read: Sequence[Node] = ()) -> list[Node]:
-        """Return what the step reads from outside of the loop, other than rows and its number."""
-        return frontier(self._outputs, [*self._starts, *read])
-
-    def loop_body(self, captured: Sequence[Node]) -> LoopBody:
-        """Return the step as the body of a `while_loop`."""
-        inner, following, (holds, *drawn) = self._with_placeholders(captured)
-        return LoopBody(self._starts, inner, following, holds, len(self._streams), drawn)
+    def loop_body(self) -> tuple[LoopBody, list[Node]]:
+        """Return the step as the body of a `while_loop`, and what it reads from outside."""
+        step, count = closure_converted(self._outputs, self._starts), len(self._starts)
+        following, (holds, *drawn) = step.outputs[:count], step.outputs[count:]
+        streams = len(self._streams)
+        body = LoopBody(self._starts, step.placeholders, following, holds, streams, drawn)
+        return body, step.captured
 
     def scan_body(
-        self, rows: Sequence[Node], number: Node, count: int
+        self, rows: Sequence[Node], number: Node, collects: int
     ) -> tuple[ScanBody, list[Node]]:
-        """Return the step as the body of a loop with a fixed number of steps, which collects the
-        first `count` of the other results, and what it reads from outside."""
-        captured = self.captured([*rows, number])
-        inner, following, others = self._with_placeholders(captured)
-        collected, drawn = others[:count], others[count:]
+        """Return the step as the body of a loop with a fixed number of steps, and what it reads
+        from outside; the first of the other results are values to collect, so many."""
+        step = closure_converted(self._outputs, [*self._starts, *rows, number])
+        count = len(self._starts)
+        following, others = step.outputs[:count], step.outputs[count:]
+        collected, drawn = others[:collects], others[collects:]
+        inner = step.placeholders
         body = ScanBody(self._starts, rows, inner, number, following, collected, drawn)
-        return body, captured
-
-    def _with_placeholders(
-        self, captured: Sequence[Node]
-    ) -> tuple[list[Node], list[Node], list[Node]]:
-        """Return placeholders for the captured arrays, the next states and the other results."""
-        inner = [placeholder(x.shape, x.dtype) for x in captured]
-        found = rebuilt(self._outputs, dict(zip(captured, inner, strict=True)))
-        return inner, found[: len(self._starts)], found[len(self._starts) :]
+        return body, step.captured
 
     def initial_effects(self) -> list[Node]:
         """Return the values of the assigned variables, and the numbers of the streams, before the

@@ -36,10 +36,9 @@ from magmath.graph import (
 from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.counted_loops import ScanBody, is_short, scan_results, unrolled
 from magmath.ops.leaves import input_leaf
-from magmath.passes.subgraphs import frontier
 from magmath.transform.loop_provenance import LoopProvenance
 from magmath.transform.loop_states import LoopResults, StepFunction
-from magmath.transform.traced_function import placeholder
+from magmath.transform.traced_function import closure_converted, placeholder
 
 if TYPE_CHECKING:
     from magmath.runtime.run_handle import RunHandle
@@ -122,16 +121,15 @@ class _TracedStep:
         outputs = [*self.following, *self.collected]
         if trace.assigned or not (outputs and trace.is_same_in_each_run):
             return None
-        starts = [*self.states, *self.rows, self.number]
-        read = frontier(outputs, starts)
-        inner = [placeholder(x.shape, x.dtype) for x in read]
-        images = rebuilt(outputs, dict(zip(read, inner, strict=True)))
-        following, collected = images[: len(self.states)], images[len(self.states) :]
-        body = ScanBody(self.states, self.rows, inner, self.number, following, collected)
+        step = closure_converted(outputs, [*self.states, *self.rows, self.number])
+        following, collected = step.outputs[: len(self.states)], step.outputs[len(self.states) :]
+        body = ScanBody(
+            self.states, self.rows, step.placeholders, self.number, following, collected
+        )
         if not body.is_plain:
             return None
         values = {leaf: variable.current_version for leaf, variable in trace.read.items()}
-        captured = rebuilt(read, values)
+        captured = rebuilt(step.captured, values)
         return scan_results(body, steps, [*inputs, *captured], user_line(), reverse=reverse)
 
 
