@@ -65,7 +65,12 @@ class PythonEffects:
         self._operation, self._function = operation, function
         self._functions, self._arguments = functions, arguments
         names = ObservedNames(*functions, arguments=arguments)
-        self._former = {entries.owner: (entries, [*entries.read()]) for entries in names.entries}
+        self._former: dict[tuple[int, bool], dict[Hashable, Any]] = {}
+        """The values of entries, by the identity of their owner and by whether they are all of a
+        container: a dictionary may be read whole and by key."""
+        for entries in names.entries:
+            former = self._former.setdefault((entries.owner, entries.is_whole), {})
+            former.update(_present_values(entries))
         self._generators = {**global_generators(), **names.generators}
         self._states = {label: _state(one) for label, one in self._generators.items()}
 
@@ -100,11 +105,11 @@ class PythonEffects:
         """Return the entries that differ from those before the trace."""
         changes: list[_Change] = []
         for entries in names.entries:
-            known = self._former.get(entries.owner)
-            if known is None:
-                continue
-            former, now = _by_key(*known), _by_key(entries, [*entries.read()])
-            keys = former.keys() | now.keys() if entries.is_whole else former.keys() & now.keys()
+            now, is_whole = _present_values(entries), entries.is_whole
+            former = self._former.get((entries.owner, is_whole))
+            if former is None:  # before, it was read in the other way, or not at all
+                former, is_whole = self._former.get((entries.owner, not is_whole), {}), False
+            keys = former.keys() | now.keys() if is_whole else former.keys() & now.keys()
             for key in keys:
                 before, after = former.get(key, MISSING), now.get(key, MISSING)
                 if not is_same(before, after):
@@ -156,8 +161,9 @@ def uncompared_warning(function: str, label: str) -> str:
     )
 
 
-def _by_key(entries: ObservedEntries, values: list[Any]) -> dict[Hashable, Any]:
-    return dict(zip(entries.keys, values, strict=False))
+def _present_values(entries: ObservedEntries) -> dict[Hashable, Any]:
+    """Return the present values of entries by their keys."""
+    return dict(zip(entries.keys, entries.read(), strict=False))
 
 
 def _is_array(value: Any) -> bool:

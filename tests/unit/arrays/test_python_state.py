@@ -306,6 +306,25 @@ def test_items_that_are_read_in_two_ways(other: Any) -> None:
         assert compiled(x).tolist() == f(x).tolist()
 
 
+@pytest.mark.parametrize("is_whole_first", [False, True])
+def test_a_dictionary_that_is_read_whole_and_by_key(is_whole_first: bool) -> None:
+    settings = {"a": 1.0, "b": 1.0}
+    first = second = settings
+    if is_whole_first:  # variables of enclosing functions are in the order of their names
+
+        def f(x: Any) -> Any:
+            return x * sum(first.values()) * second["a"]
+    else:
+
+        def f(x: Any) -> Any:
+            return x * sum(second.values()) * first["a"]
+
+    compiled, x = mm.compile(f), mm.ones(1)
+    for name, value in (("a", 2.0), ("b", 3.0), ("c", 5.0), ("b", 7.0), ("a", 1.0)):
+        settings[name] = value
+        assert compiled(x).tolist() == f(x).tolist()
+
+
 def test_objects_among_the_arguments() -> None:
     settings = Plain(1.0)
     f = mm.compile(lambda settings, x: x * settings.z)
