@@ -90,7 +90,7 @@ def argument_signature(value: Any) -> Hashable:
     if isinstance(value, _NUMBERS):
         return "number", type(value).__name__
     if isinstance(value, Variable):
-        return "variable", id(value)
+        return "variable", value.leaf  # which stays, so that no other variable is taken for it
     hashable: Hashable = value
     try:
         hash(hashable)

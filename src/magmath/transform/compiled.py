@@ -150,7 +150,7 @@ class _CompiledFunction:
         while True:
             given = with_known_numbers(values, self._needed_numbers.get(tree, ()))
             signatures = tuple([argument_signature(value) for value in given])
-            key = id(engine), DEFAULT.floating, PRECISION.key, tree, same, signatures
+            key = engine, DEFAULT.floating, PRECISION.key, tree, same, signatures
             known = self._specializations.find(key)
             if known is not None:
                 if known.captured.is_current:

@@ -65,6 +65,7 @@ class PythonEffects:
         self._operation, self._function = operation, function
         self._functions, self._arguments = functions, arguments
         names = ObservedNames(*functions, arguments=arguments)
+        self._names = names  # keeps the owners alive, so that no identity is used again
         self._former: dict[tuple[int, bool], dict[Hashable, Any]] = {}
         """The values of entries, by the identity of their owner and by whether they are all of a
         container: a dictionary may be read whole and by key."""
