@@ -22,6 +22,7 @@ from magmath.arrays.indexing.part_programs import (
     WindowWriteProgram,
     WriteProgram,
 )
+from magmath.arrays.indexing.single_elements import METHOD_FRAMES
 from magmath.arrays.indexing.subscripts import Part, Window, fixed_bounds
 from magmath.arrays.indexing.window_recipes import with_starts
 from magmath.arrays.indexing.written_values import written_value
@@ -40,10 +41,8 @@ from magmath.ops.masking import COMPRESS
 if TYPE_CHECKING:
     from magmath.engine.eager.eager_arrays import EagerArrays
 
-METHOD_FRAMES = 2
-"""Frames from `user_line` to the caller of functions here, which is a method of the array."""
-PART_FRAMES = 3
-"""The same if a function of `arrays/array.py` is between them."""
+PART_FRAMES = METHOD_FRAMES + 1
+"""Frames from `user_line` to a method of the array that calls a function of `arrays/array.py`."""
 
 
 # parts without arrays of positions ----------------------------------------------------------------
