@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from typing import NamedTuple, final
 
 import torch
 
@@ -15,17 +16,25 @@ _BANDWIDTH_ROUNDS = 1
 _BYTES = 4 << 20
 
 
-def measure_network(comm: Communicator) -> tuple[float, float]:
-    """Return the seconds of a message between hosts, and the bytes per second out of one host.
+@final
+class NetworkSpeed(NamedTuple):
+    """The seconds of a message between hosts, and the bytes per second out of one host."""
+
+    latency: float
+    bandwidth: float
+
+
+def measure_network(comm: Communicator) -> NetworkSpeed:
+    """Return the speed of the network between the hosts of the ranks.
 
     The first rank of each host sends to that of the next host, all concurrently. The results are
-    rounded to powers of √2, so that plans do not depend on small variations; they are (0, 0) on
-    ranks that do not take part, and on one host. Every rank must call it.
+    rounded to powers of √2, so that plans do not depend on small variations; they are 0 on ranks
+    that do not take part, and on one host. Every rank must call it.
     """
     count = max(comm.hosts) + 1
     firsts = [comm.hosts.index(number) for number in range(count)]
     if count == 1 or comm.rank not in firsts:
-        return 0.0, 0.0
+        return NetworkSpeed(0.0, 0.0)
     own = comm.hosts[comm.rank]
     following, previous = firsts[(own + 1) % count], firsts[own - 1]
 
@@ -36,7 +45,7 @@ def measure_network(comm: Communicator) -> tuple[float, float]:
 
     latency = _fastest(send(1), _LATENCY_ROUNDS)
     seconds = _fastest(send(_BYTES), _BANDWIDTH_ROUNDS)
-    return _rounded(latency), _rounded(_BYTES / max(seconds - latency, 1e-9))
+    return NetworkSpeed(_rounded(latency), _rounded(_BYTES / max(seconds - latency, 1e-9)))
 
 
 def _fastest(call: Callable[[], None], rounds: int) -> float:

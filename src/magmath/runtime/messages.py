@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, TypeVar, final
 import msgspec
 from msgspec import Meta, Struct
 
+from magmath.comm.network_speed import NetworkSpeed
 from magmath.core.type_aliases import Number as Number
 from magmath.errors import ProtocolError
 from magmath.files.formats import StorageSpec
@@ -148,8 +149,7 @@ class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
     """A worker is ready.
 
     `host`: the name of its host, and `host_number` the host's number in the pool. `memory_bound`:
-    bytes that its arrays may use; 0 is no limit. `network`: the seconds of a message between hosts
-    and the bytes per second out of one, where measured.
+    bytes that its arrays may use; 0 is no limit. `network`: where measured.
     """
 
     rank: Natural
@@ -160,7 +160,7 @@ class Hello(Struct, frozen=True, tag="hello", forbid_unknown_fields=True):
     shares_memory: bool
     memory_bound: Natural = 0
     host_number: Natural = 0
-    network: tuple[float, float] | None = None
+    network: NetworkSpeed | None = None
 
 
 @final

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
+from magmath.comm.network_speed import NetworkSpeed
 from magmath.runtime import messages
 
 
@@ -14,15 +15,15 @@ from magmath.runtime import messages
 class Topology:
     """The hosts of the workers, by number, and the resources of each worker.
 
-    `network`: the seconds of a message between hosts and the bytes per second out of one; None if
-    all workers are on one host, or the pool is simulated.
+    `network`: the speed between hosts; None if all workers are on one host, or the pool is
+    simulated.
     """
 
     hosts: tuple[int, ...]
     shares_memory: bool
     threads: int
     device: str
-    network: tuple[float, float] | None = None
+    network: NetworkSpeed | None = None
 
     @staticmethod
     def of(hellos: Sequence[messages.Hello]) -> Topology:

@@ -229,7 +229,7 @@ class Variable(Array):
         return [self._value]
 
     @property
-    def is_observed(self) -> bool:
+    def has_other_references(self) -> bool:
         """True if the value has references other than the variable."""
         return is_referenced(self.release())
 
@@ -250,7 +250,7 @@ def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
         else:
             v._move_to_current_pool(node)
     with rollback_on_failure():
-        _forget_former([v for v, _ in placed])
+        _release_former_values([v for v, _ in placed])
         try:
             session.engine().evaluator.assign(placed)
         except Exception as error:
@@ -306,7 +306,7 @@ def _converted(variable: Variable, node: Node) -> Node:
     return e.astype(node, own)
 
 
-def _forget_former(variables: Sequence[Variable]) -> None:
+def _release_former_values(variables: Sequence[Variable]) -> None:
     """Release former values of variables that expressions keep.
 
     Pending expressions are computed first, unless they can fail, read results of failed runs or
@@ -344,9 +344,9 @@ def overwrite(
     """
     with rollback_on_failure():
         session.engine().runs.wait_for_fallible_run()
-        _forget_former(variables)
+        _release_former_values(variables)
         if not is_fallible:
-            return _overwrite([v for v in variables if v.is_observed], variables, start)
+            return _overwrite([v for v in variables if v.has_other_references], variables, start)
         with restored_on_failure(variables):
             outputs, run = _overwrite(variables, variables, start)
             run.wait()
