@@ -29,16 +29,16 @@ from magmath.runtime.bound_program import BindProgram, bind_program
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.device import HOST, may_be_gpu
 from magmath.runtime.failures import failure_from
-from magmath.runtime.health import (
-    CONTROLLER_PATIENCE,
-    exit_when_stuck,
-    exit_with_controller,
-    expect_heartbeats,
-)
+from magmath.runtime.health import expect_heartbeats
 from magmath.runtime.messages import Reply, encode
 from magmath.runtime.tiles import TileData, tile_bytes
 from magmath.runtime.transport_interface import WorkerOptions
 from magmath.runtime.worker import Worker
+from magmath.runtime.worker_exit import (
+    CONTROLLER_PATIENCE,
+    exit_when_stuck,
+    exit_with_controller,
+)
 
 SECRET_VARIABLE: Final = "MAGMATH_POOL_SECRET"
 """Passes the pool's keys to the workers; the launcher must forward the environment."""
