@@ -115,8 +115,8 @@ class LazyArray(ArrayHandle):
                 return False
             interprets = session.engine().interpreter.computes
             return all(map(interprets, topological((node,), cut=True)))
-        held = bytes_held_alone(topological((node,), cut=True))
-        return held > MAX_HELD * node.nbytes
+        held_bytes = bytes_held_alone(topological((node,), cut=True))
+        return held_bytes > MAX_HELD * node.nbytes
 
     def _evaluate_early(self) -> None:
         """Compute the value of a long pending expression. This bounds the memory of a loop that

@@ -115,8 +115,10 @@ class ArrayTable:
         donated = program.donated
         try:
             for position, result in enumerate(results):
-                taken = position in donated
-                arrays.append(read[donated[position]] if taken else result.allocate(self._heap))
+                is_donated = position in donated
+                arrays.append(
+                    read[donated[position]] if is_donated else result.allocate(self._heap)
+                )
         except Exception as error:
             from magmath.executor.user_line import attach_user_line
 

@@ -66,13 +66,13 @@ def parse_hosts(hosts: Sequence[str] | str, workers: int = 0) -> HostList:
     repeated = [name for name, count in Counter(names).items() if count > 1]
     if repeated:
         raise OptionError(f"init: hosts names {', '.join(repeated)} more than once; add the counts")
-    given = sum(count or 0 for count in counts)
+    counted = sum(count or 0 for count in counts)
     open_ended = counts.count(None)
-    total = workers or given + open_ended
-    rest = total - given
+    total = workers or counted + open_ended
+    rest = total - counted
     if rest < open_ended or (rest and not open_ended):
         raise OptionError(
-            f"init: hosts {','.join(words)} have room for {given + open_ended} workers"
+            f"init: hosts {','.join(words)} have room for {counted + open_ended} workers"
             f"{' or more' * bool(open_ended)}, workers={workers}; make the numbers equal"
         )
     shares = [rest // open_ended + (i < rest % open_ended) for i in range(open_ended)]

@@ -127,8 +127,8 @@ def traced_arguments(
     placeholders: Sequence[Node | None], values: Sequence[Any], same: Sequence[int]
 ) -> list[Any]:
     """Return the arguments of a function for its trace."""
-    given = [_traced_argument(p, v) for p, v in zip(placeholders, values, strict=True)]
-    return [given[i] for i in same] if same else given
+    arguments = [_traced_argument(p, v) for p, v in zip(placeholders, values, strict=True)]
+    return [arguments[i] for i in same] if same else arguments
 
 
 def _traced_argument(placeholder: Node | None, value: Any) -> Any:

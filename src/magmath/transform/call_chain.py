@@ -64,15 +64,15 @@ class CallChain:
             if leaf is None:
                 values.append(argument)
                 continue
-            found = argument._leaf
-            if found is not argument._node:  # an expression
+            own_leaf = argument._leaf
+            if own_leaf is not argument._node:  # an expression
                 return False
             if fed is not None:
-                if found.provenance is not latest[fed]:
+                if own_leaf.provenance is not latest[fed]:
                     return False
-            elif found.provenance is not provenance or found is not leaf():
+            elif own_leaf.provenance is not provenance or own_leaf is not leaf():
                 return False
-            values.append(found.value)
+            values.append(own_leaf.value)
         if self._calls.room < 0:
             self._calls.shorten()
             return False

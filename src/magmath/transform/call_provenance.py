@@ -50,9 +50,9 @@ class ProvenanceTemplate:
             position.get(node, node if node.name == "variable" else known)
             for node, known in zip([order[i] for i in self._recipe.operands], captured, strict=True)
         ]  # the position of an argument, a variable, or a captured array
-        given = [n for n in order if n.name == "scalar" and n.value is None]
-        self._recipe.numbers = [positions[node] for node in given]
-        self._numbers = [position.get(node, node) for node in given]
+        numbers = [n for n in order if n.name == "scalar" and n.value is None]
+        self._recipe.numbers = [positions[node] for node in numbers]
+        self._numbers = [position.get(node, node) for node in numbers]
         used = {x for x in (*self._operands, *self._numbers) if isinstance(x, int)}
         varies = any(isinstance(x, Node) for x in (*self._operands, *self._numbers))
         can_continue = kinds is not None and len(used) == len(kinds) and not varies

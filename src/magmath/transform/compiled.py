@@ -148,15 +148,15 @@ class _CompiledFunction:
         more if it needs the values of numbers among its arguments.
         """
         while True:
-            given = with_known_numbers(values, self._needed_numbers.get(tree, ()))
-            signatures = tuple([argument_signature(value) for value in given])
+            known_values = with_known_numbers(values, self._needed_numbers.get(tree, ()))
+            signatures = tuple([argument_signature(value) for value in known_values])
             key = engine, DEFAULT.floating, PRECISION.key, tree, same, signatures
             known = self._specializations.find(key)
             if known is not None:
                 if known.captured.is_current:
-                    return known, given
+                    return known, known_values
                 self._note_change(known.captured)
-            call = TracedCall(self._function, tree, same, given)
+            call = TracedCall(self._function, tree, same, known_values)
             if call.needed:
                 self._needed_numbers.setdefault(tree, set()).update(call.needed)
                 continue
@@ -167,9 +167,9 @@ class _CompiledFunction:
             if contains_loop(call.outputs):
                 new = DividedSpecialization(call, compile)
             else:
-                new = Specialization(engine, call, tree, same, given)
+                new = Specialization(engine, call, tree, same, known_values)
             self._specializations.store(key, new)
-            return new, given
+            return new, known_values
 
     def _note_known_number(self) -> None:
         """Count a trace for values of numbers; warn if there are many."""

@@ -87,17 +87,17 @@ def _chosen(choice: bool, functions: Sequence[Callable[..., Any]], operands: Seq
     In this order, as in a compiled function: the random numbers of the false branch follow those of
     the true one.
     """
-    found: list[tuple[list[Node], Tree] | None] = []
+    outcomes: list[tuple[list[Node], Tree] | None] = []
     result: Any = None
     for taken, function in zip((True, False), functions, strict=True):
         if taken is choice:
             nodes, tree = result_nodes("cond", function, function(*_copies(operands)))
             result = unflatten(tree, [Array(node) for node in nodes])
-            found.append((nodes, tree))
+            outcomes.append((nodes, tree))
         else:
-            found.append(_shapes_only(function, operands))
-    if found[0] is not None and found[1] is not None:
-        _check_alike(*found[0], *found[1])
+            outcomes.append(_shapes_only(function, operands))
+    if outcomes[0] is not None and outcomes[1] is not None:
+        _check_alike(*outcomes[0], *outcomes[1])
     return result
 
 

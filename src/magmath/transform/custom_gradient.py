@@ -81,12 +81,12 @@ def _marked(
     pullback: Pullback,
 ) -> list[Node]:
     """Return the values of a function as results of a call with the gradient rule `pullback`."""
-    given = [placeholder(x.shape, x.dtype) for x in values]
+    cotangents = [placeholder(x.shape, x.dtype) for x in values]
     with recording_nodes() as made:
-        outputs = _traced(pullback, nesting, given, positional)
-    rule = GradientRule(given, (), outputs)
-    converted = closure_converted(rule.computed, given, made)
-    rule = rule.with_computed(converted.outputs, given, converted.placeholders)
+        outputs = _traced(pullback, nesting, cotangents, positional)
+    rule = GradientRule(cotangents, (), outputs)
+    converted = closure_converted(rule.computed, cotangents, made)
+    rule = rule.with_computed(converted.outputs, cotangents, converted.placeholders)
     call = custom_call(arguments, rule, converted.captured, values).at_line(user_line())
     return [custom_result(call, i) if _has_gradient(x.dtype) else x for i, x in enumerate(values)]
 

@@ -51,16 +51,16 @@ class DividedSpecialization:
         """Run the programs; return the function's result."""
         traced, trace = self._traced, self._traced.trace
         check_limits(self._limits, values)
-        given: dict[Node, Array] = {}
+        leaf_values: dict[Node, Array] = {}
         for leaf, i in traced.position.items():
             is_array = isinstance(values[i], RemoteArray)
-            given[leaf] = arguments[i] if is_array else asarray(values[i], dtype=leaf.dtype)
+            leaf_values[leaf] = arguments[i] if is_array else asarray(values[i], dtype=leaf.dtype)
         with rollback_on_failure():
             numbers = trace.numbers_of_run()
-            given |= {leaf: asarray(x, dtype=leaf.dtype) for leaf, x in numbers.items()}
-            found = self._programs.run(given)
-            del given
-            results, numbers_after = found[: len(traced.nodes)], found[len(traced.nodes) :]
+            leaf_values |= {leaf: asarray(x, dtype=leaf.dtype) for leaf, x in numbers.items()}
+            outputs = self._programs.run(leaf_values)
+            del leaf_values
+            results, numbers_after = outputs[: len(traced.nodes)], outputs[len(traced.nodes) :]
         for draws, number in zip(self._draws, numbers_after, strict=True):
             draws.generator.skip_for_run(int(number) - draws.generator.next)
         return self._returned(results, arguments)

@@ -65,14 +65,14 @@ class LoopProvenance:
 
     def captured(self, variables: Mapping[Node, Any]) -> list[RecordedOperand]:
         """Return the captured operands of the body, before the loop assigns variables."""
-        found = [
+        operands = [
             weak_operand(variables[self._variables[operand]].current_version)
             if operand in self._variables
             else read
             for operand, read in self._captured.items()
         ]
         self._read, self._captured, self._variables = tuple(self._captured), {}, {}
-        return found
+        return operands
 
     def unrolled(self) -> tuple[Recipe, Sequence[int]]:
         """Return the recipe of the unrolled loop and the positions of its results."""
@@ -125,20 +125,20 @@ class LoopProvenance:
 
     def _varying(self) -> set[int]:
         """Return the positions in the body whose values differ between steps."""
-        found = {x for x in (*self._states, self._index, *self._assigned) if x is not None}
+        varying = {x for x in (*self._states, self._index, *self._assigned) if x is not None}
         for position, step in enumerate(self._body.steps):
-            if isinstance(step, RecipeStep) and not found.isdisjoint(step.sources):
-                found.add(position)
-        return found
+            if isinstance(step, RecipeStep) and not varying.isdisjoint(step.sources):
+                varying.add(position)
+        return varying
 
 
 def _stack(unrolled: list[Any], row: Sequence[int], shape: Shape, dtype: DType) -> int:
     """Append the array with these rows to a recipe; return its position."""
-    one = (1, *shape)
+    row_shape = (1, *shape)
     positions = []
     for position in row:
         positions.append(len(unrolled))
-        unrolled.append(_step(RESHAPE, {"shape": one}, one, dtype, (position,)))
+        unrolled.append(_step(RESHAPE, {"shape": row_shape}, row_shape, dtype, (position,)))
     unrolled.append(_step(CONCAT, {"axis": 0}, (len(row), *shape), dtype, tuple(positions)))
     return len(unrolled) - 1
 

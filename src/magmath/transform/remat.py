@@ -32,19 +32,19 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def recomputed(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten((*args, kwargs))
-        given = {
+        arguments = {
             placeholder(leaf.shape, leaf.dtype): leaf.node for leaf in leaves if _is_array(leaf)
         }
-        remaining = iter(given)
+        remaining = iter(arguments)
         inputs = [next(remaining) if _is_array(leaf) else leaf for leaf in leaves]
         traced = trace_function("remat", with_keywords_last(function), tree, inputs)
-        sources = [*given, *_draws(traced.results, traced.drawn)]
-        if given:
+        sources = [*arguments, *_draws(traced.results, traced.drawn)]
+        if arguments:
             captured = _captured(traced.results, sources)
         else:
             sources, captured = [*sources, *_read(traced.results)], []
-        nodes, assigned = traced.applied(given)
-        recomputed_from = tuple([given.get(x, x) for x in sources])
+        nodes, assigned = traced.applied(arguments)
+        recomputed_from = tuple([arguments.get(x, x) for x in sources])
         arrays = [
             Array(checkpoint(node, recomputed_from, tuple(captured)))
             if node.dtype.kind in ("float", "complex")
@@ -80,7 +80,7 @@ def _captured(results: Sequence[Node], sources: Sequence[Node]) -> list[Node]:
     """Return the nodes that a function reads that may have a gradient, and do not depend on the
     sources from which it is recomputed."""
     varying = set(sources)
-    found: dict[Node, None] = {}
+    captured: dict[Node, None] = {}
     for node in topological(results, cut=True):
         if node in varying or varying.isdisjoint(node.inputs):
             continue
@@ -88,5 +88,5 @@ def _captured(results: Sequence[Node], sources: Sequence[Node]) -> list[Node]:
         for source in node.inputs:
             numbers = source.name in ("scalar", "constant")
             if source not in varying and source.dtype.kind in ("float", "complex") and not numbers:
-                found[source] = None
-    return list(found)
+                captured[source] = None
+    return list(captured)

@@ -160,14 +160,14 @@ class Specialization:
 
     def run_again(self, chain: CallChain, arguments: Sequence[Any]) -> Any:
         """Run the program for a call that continues a chain; return the function's result."""
-        given: Sequence[RemoteArray] = chain.values
+        inputs: Sequence[RemoteArray] = chain.values
         chain.values = []  # which would keep the arrays
         numbers: Sequence[Any] = self._fixed
         if not self._takes_arrays:
-            check_limits(self._limits, given)
-            numbers, hoisted = self._numbers_of(given, NO_NUMBERS)
-            given = self._given(given, hoisted)
-        results = self.replays.run(given, numbers)
+            check_limits(self._limits, inputs)
+            numbers, hoisted = self._numbers_of(inputs, NO_NUMBERS)
+            inputs = self._given(inputs, hoisted)
+        results = self.replays.run(inputs, numbers)
         self.provenance.note_continued(results.leaves, chain, arguments)
         returned = (
             Array(results.leaves[0])
@@ -197,8 +197,8 @@ class Specialization:
             return self._deliver(leaves, arguments)
         if self.updated:
             self.engine.runs.wait_for_fallible_run()
-        given = values if self._in_order else self._given(values, hoisted)
-        results = self.replays.run(given, numbers)
+        inputs = values if self._in_order else self._given(values, hoisted)
+        results = self.replays.run(inputs, numbers)
         if self.updated:
             self.engine.runs.wait_for_fallible_run()
         self.provenance.note(results.leaves, operands, arguments, drawn)

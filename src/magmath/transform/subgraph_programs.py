@@ -227,8 +227,8 @@ def _results_of_all_steps(loop: Node, read: Sequence[Array]) -> list[Array]:
 
 def _value(node: Node, *known: Mapping[Node, Array]) -> Array:
     """Return the value of a node; one from outside of the function refers to it itself."""
-    found = [values[node] for values in known if node in values]
-    return found[0] if found else Array(node)
+    candidates = [values[node] for values in known if node in values]
+    return candidates[0] if candidates else Array(node)
 
 
 def _function(
@@ -241,12 +241,12 @@ def _function(
     their leaves, and assigns new values to variables."""
 
     def function(*arrays: Array) -> list[Array]:
-        given = dict(zip(inputs, [x.node for x in arrays], strict=True))
-        given |= {leaf: v.node for leaf, v in variables.items()}
-        found = rebuilt([*outputs, *assigned.values()], given)
+        images = dict(zip(inputs, [x.node for x in arrays], strict=True))
+        images |= {leaf: v.node for leaf, v in variables.items()}
+        results = rebuilt([*outputs, *assigned.values()], images)
         count = len(outputs)
         if assigned:
-            assign(list(zip(assigned, found[count:], strict=True)))
-        return [Array(node) for node in found[:count]]
+            assign(list(zip(assigned, results[count:], strict=True)))
+        return [Array(node) for node in results[:count]]
 
     return function

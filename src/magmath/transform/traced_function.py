@@ -95,8 +95,8 @@ class TracedFunction:
         maps nodes of one example to those of the batch."""
         roots = with_shared_loops([*self._outputs, *self.drawn])
         count = len(self._outputs)
-        found = batched(roots[:count], given, roots[count:], size)
-        return self._divided(found, [x.node for x in found])
+        outputs = batched(roots[:count], given, roots[count:], size)
+        return self._divided(outputs, [x.node for x in outputs])
 
     @property
     def _outputs(self) -> list[Node]:
@@ -130,9 +130,9 @@ def trace_function(
     updates in place an array that exists outside of it.
     """
     with tracing(Scope(can_loop=can_loop)) as scope:
-        given = [Array(leaf) if isinstance(leaf, Node) else leaf for leaf in leaves]
-        nodes, returned = result_nodes(name, function, function(*unflatten(tree, given)))
-    del given
+        arguments = [Array(leaf) if isinstance(leaf, Node) else leaf for leaf in leaves]
+        nodes, returned = result_nodes(name, function, function(*unflatten(tree, arguments)))
+    del arguments
     scope.check_updates(name)
     assigned = {scope.read[leaf]: value.inputs[1] for leaf, value in scope.assigned.items()}
     return TracedFunction(returned, nodes, assigned, scope.drawn, list(scope.moved))

@@ -50,8 +50,8 @@ class vectorize:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the results of the function for all elements of the arguments, which broadcast."""
         plain = args and not (kwargs or self._excluded or self.signature)
-        found = self._traced(args) if plain else None
-        return self._called(args, kwargs) if found is None else found
+        traced = self._traced(args) if plain else None
+        return self._called(args, kwargs) if traced is None else traced
 
     def _traced(self, args: tuple[Any, ...]) -> Any:
         """Return the results computed by the workers, None if the function has to be called with
@@ -78,9 +78,9 @@ class vectorize:
         return unflatten(tree, shaped)
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = [x.numpy() if isinstance(x, Array) else x for x in args]
-        named = {name: x.numpy() if isinstance(x, Array) else x for name, x in kwargs.items()}
-        results = self._of_numpy(*given, **named)
+        values = [x.numpy() if isinstance(x, Array) else x for x in args]
+        keywords = {name: x.numpy() if isinstance(x, Array) else x for name, x in kwargs.items()}
+        results = self._of_numpy(*values, **keywords)
         return tuple(map(asarray, results)) if isinstance(results, tuple) else asarray(results)
 
 

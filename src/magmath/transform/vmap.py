@@ -78,26 +78,26 @@ def _axes_of_arguments(
             f"positional arguments; give one axis, or None, for each"
         )
     entries = in_axes if isinstance(in_axes, (list, tuple)) else [in_axes] * len(args)
-    found = []
+    leaf_axes = []
     for axes, value in zip(entries, args, strict=True):
-        found += _axes_of("vmap: in_axes", axes, value)
-    return [*found, *_axes_of("vmap: in_axes", 0, kwargs)]
+        leaf_axes += _axes_of("vmap: in_axes", axes, value)
+    return [*leaf_axes, *_axes_of("vmap: in_axes", 0, kwargs)]
 
 
 def _axes_of(name: str, axes: Any, value: Any) -> list[int | None]:
     """Return an axis for each leaf of a tree, given one axis for all or a tree of axes."""
     if axes is None or hasattr(axes, "__index__"):
         return [None if axes is None else index(axes)] * len(flatten(value)[0])
-    found: list[int | None] = []
+    leaf_axes: list[int | None] = []
     if isinstance(axes, dict) and isinstance(value, dict) and axes.keys() == value.keys():
         for key, part in value.items():
-            found += _axes_of(name, axes[key], part)
-        return found
+            leaf_axes += _axes_of(name, axes[key], part)
+        return leaf_axes
     both = isinstance(axes, (list, tuple)) and isinstance(value, (list, tuple))
     if both and len(axes) == len(value):
         for own, part in zip(axes, value, strict=True):
-            found += _axes_of(name, own, part)
-        return found
+            leaf_axes += _axes_of(name, own, part)
+        return leaf_axes
     raise OptionError(
         f"{name} must be an axis, None, or nested like the arrays that it is for; was given "
         f"{axes!r} for a value of type {type(value).__name__}"
@@ -106,12 +106,12 @@ def _axes_of(name: str, axes: Any, value: Any) -> list[int | None]:
 
 def _names(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
     """Return the name of each leaf of the arguments, for errors."""
-    found = []
+    paths = []
     for i, value in enumerate(args):
-        found += _paths(f"argument {i}", value)
+        paths += _paths(f"argument {i}", value)
     for name, value in kwargs.items():
-        found += _paths(f"argument {name}", value)
-    return found
+        paths += _paths(f"argument {name}", value)
+    return paths
 
 
 def _paths(name: str, value: Any) -> list[str]:
@@ -129,7 +129,7 @@ def _examples(
 ) -> tuple[dict[Node, Node], list[Any], int]:
     """Return the batches by the placeholders of one example, the leaves of the arguments for the
     trace, and the number of examples."""
-    given: dict[Node, Node] = {}
+    batches: dict[Node, Node] = {}
     examples: list[Any] = []
     sizes: dict[int, str] = {}
     for leaf, axis, name in zip(leaves, axes, names, strict=True):
@@ -141,7 +141,7 @@ def _examples(
         sizes.setdefault(node.shape[dim], f"{node.shape} along axis {dim} ({name})")
         order = (dim, *[d for d in range(node.ndim) if d != dim])
         example = placeholder(tuple(node.shape[d] for d in order[1:]), node.dtype)
-        given[example] = permute(node, order)
+        batches[example] = permute(node, order)
         examples.append(example)
     if not sizes:
         raise MagmathError(
@@ -154,7 +154,7 @@ def _examples(
             f"vmap: the arguments must have as many examples each, was given {shapes}; "
             f"in_axes=None is for arguments that all examples share"
         )
-    return given, examples, next(iter(sizes))
+    return batches, examples, next(iter(sizes))
 
 
 def _mapped_argument(name: str, leaf: Any, axis: int) -> Node:

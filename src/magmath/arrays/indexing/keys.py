@@ -127,19 +127,19 @@ def _item(item: Any) -> Any:
     if item is None or item is Ellipsis or isinstance(item, slice):
         return item
     if isinstance(item, (LazyArray, np.ndarray)):
-        found = item
+        array = item
     elif isinstance(item, (list, tuple)):
-        found = np.asarray(item, dtype=None if item else np.int64)
+        array = np.asarray(item, dtype=None if item else np.int64)
     elif isinstance(item, (bool, np.bool_)):
-        found = np.asarray(item)
+        array = np.asarray(item)
     elif hasattr(item, "__index__"):
         return index(item)
     else:
         raise _unfit(type(item).__name__)
-    kind = found.dtype.kind
+    kind = array.dtype.kind
     if kind not in ("bool", "int", "uint", "b", "i", "u"):
-        raise _unfit(f"an array of {found.dtype}")
-    return found
+        raise _unfit(f"an array of {array.dtype}")
+    return array
 
 
 def _unfit(given: str) -> IndexError:
@@ -192,12 +192,12 @@ def _with_picked_together(order: list[str]) -> list[str]:
     It replaces the arrays if these are adjacent, otherwise it comes first.
     """
     positions = [i for i, part in enumerate(order) if part is PICKED]
-    found = [part for part in order if part in (NEW, KEPT)]
+    others = [part for part in order if part in (NEW, KEPT)]
     if not positions:
-        return found
+        return others
     adjacent = positions[-1] - positions[0] == len(positions) - 1
     before = [part for part in order[: positions[0]] if part in (NEW, KEPT)] if adjacent else []
-    return [*before, PICKED, *found[len(before) :]]
+    return [*before, PICKED, *others[len(before) :]]
 
 
 @final
@@ -255,13 +255,13 @@ class _Parser:
                 f"indexing: a mask of shape {mask.shape} does not fit axes {self.axis} to "
                 f"{self.axis + mask.ndim - 1} of an array of shape {self.key.shape}"
             )
-        found = MaskIndex(mask, self.layout, self.axis)
+        mask_index = MaskIndex(mask, self.layout, self.axis)
         if self.alone:
-            self.key.mask = found
+            self.key.mask = mask_index
             self.key.order.append(PICKED)
             self.axis += mask.ndim
         else:
-            for node in found.counted.positions():
+            for node in mask_index.counted.positions():
                 self._pick(node)
 
     def _pick(self, node: Node) -> None:

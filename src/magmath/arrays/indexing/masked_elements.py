@@ -116,8 +116,8 @@ class MaskedElements(Operators["MaskedElements"]):
     def replaced(self, x: Array, position: MaskPosition, value: Any) -> Node:
         """Return the node of x with a value at these positions: a number, or an array that
         broadcasts to the dimensions behind those of the mask."""
-        given = written_operand(x.dtype, self._operand("writing", value))
-        return position.written(x.node, self._selected(given, position.part))
+        operand = written_operand(x.dtype, self._operand("writing", value))
+        return position.written(x.node, self._selected(operand, position.part))
 
     def _selected(self, values: Node, others: Node) -> Node:
         """Return the node of values where the mask is true, and of others elsewhere."""

@@ -216,8 +216,8 @@ class Part:
 
     def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return this part of a NumPy array."""
-        found: np.ndarray[Any, Any] = x[self.key]
-        return found
+        part: np.ndarray[Any, Any] = x[self.key]
+        return part
 
 
 _MAX_PARTS = 4096

@@ -72,9 +72,9 @@ def as_node(operation: str, value: Any) -> Node:
         return leaf_of_values(value)
     if hasattr(type(value), "refuse"):  # elements that a mask selects, a variable not yet made
         raise value.refuse(operation)
-    given = "None" if value is None else type(value).__name__
+    name = "None" if value is None else type(value).__name__
     raise TypeError(
-        f"{operation}: needs magmath or NumPy arrays, or lists, was given {given}; "
+        f"{operation}: needs magmath or NumPy arrays, or lists, was given {name}; "
         f"{_remedy_for(value)}"
     )
 

@@ -171,9 +171,9 @@ def _restore(array: RecordedArray, check: _Check) -> None:
     if view is not None and view.path:
         base = view.storage.base_of(view.storage.arrays())
         if base is not None and base is not array:
-            found = read(base.node, view.path_from(base))
-            if check.can_be_computed(found):
-                array.replace_node(found)
+            read_again = read(base.node, view.path_from(base))
+            if check.can_be_computed(read_again):
+                array.replace_node(read_again)
                 return
     restored = _restored(node, replaced, check)
     if restored is not None:
@@ -193,18 +193,18 @@ def _restored(node: Node, replaced: Replaced | None, check: _Check) -> Node | No
         replaced = replaced.before
     newest = _newest(versions, check)
     if newest is not None:
-        found = versions[newest]
+        restored = versions[newest]
         records = records[:newest]
     else:
-        found = _read_again(records[-1].source, check) if records else None
-    if found is None:
+        restored = _read_again(records[-1].source, check) if records else None
+    if restored is None:
         return None
     for record in reversed(records):
         if record.write is not None:
             values = record.write.values()
             if values is not None and check.can_be_computed(values):
-                found = record.write.rewrite(found, values)
-    return found
+                restored = record.write.rewrite(restored, values)
+    return restored
 
 
 def _read_again(source: ReadBase | None, check: _Check) -> Node | None:

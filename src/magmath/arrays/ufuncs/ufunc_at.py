@@ -47,8 +47,8 @@ def update_at(
     flat = Array(reshape(x.node, (x.size,)))
     numbers = Array(reshape(iota((x.size,), 0), x.shape))[indices]
     places = reshape(numbers.node, (numbers.size,))
-    given = [broadcast_to(written_operand(x.dtype, one), numbers.shape) for one in values]
-    whole = [reshape(one, (numbers.size,)) for one in given]
+    operands = [broadcast_to(written_operand(x.dtype, one), numbers.shape) for one in values]
+    whole = [reshape(one, (numbers.size,)) for one in operands]
     if name in SCATTERED:
         flat = Array(_added(name, flat.node, (Array(places),), *whole))
     elif numbers.size:
@@ -71,9 +71,9 @@ def _apply_at(
     (starts,) = space.nonzero(is_first)
     if combine is not None and values:
         (one,) = sorted_values
-        together = combined_segments(combine, one.node, starts.node, 0)
+        combined = combined_segments(combine, one.node, starts.node, 0)
         target = ordered[starts]
-        flat[target] = function(flat[target], Array(together))
+        flat[target] = function(flat[target], Array(combined))
         return
     ends = space.concat([starts[1:], space.full((1,), ordered.size, dtype=starts.dtype)])
     for number in range(int(space.max(ends - starts))):

@@ -239,10 +239,10 @@ class _Methods:
 
     def _stepwise(self, x: Node, d: int) -> list[Node]:
         """Return the running results along an axis, one step for each."""
-        found = [slice_along(x, d, 0, 1)]
+        results = [slice_along(x, d, 0, 1)]
         for i in range(1, x.shape[d]):
-            found.append(self._combine(found[-1], slice_along(x, d, i, i + 1)))
-        return found
+            results.append(self._combine(results[-1], slice_along(x, d, i, i + 1)))
+        return results
 
     def reduce_some(self, x: Node, axis: Axis, keepdims: bool, initial: Any, where: Any) -> Array:
         """Return the reduction of the elements for which `where` is true, and of an initial value.
