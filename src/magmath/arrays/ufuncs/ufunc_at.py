@@ -46,27 +46,27 @@ def update_at(
         return
     flat = Array(reshape(x.node, (x.size,)))
     numbers = Array(reshape(iota((x.size,), 0), x.shape))[indices]
-    places = reshape(numbers.node, (numbers.size,))
+    positions = reshape(numbers.node, (numbers.size,))
     operands = [broadcast_to(written_operand(x.dtype, one), numbers.shape) for one in values]
     whole = [reshape(one, (numbers.size,)) for one in operands]
     if name in SCATTERED:
-        flat = Array(_added(name, flat.node, (Array(places),), *whole))
+        flat = Array(_added(name, flat.node, (Array(positions),), *whole))
     elif numbers.size:
-        _apply_at(function, flat, Array(places), [Array(one) for one in whole], combine)
+        _apply_at(function, flat, Array(positions), [Array(one) for one in whole], combine)
     x.replace_value(reshape(flat.node, x.shape))
 
 
 def _apply_at(
     function: Callable[..., Any],
     flat: Array,
-    places: Array,
+    positions: Array,
     values: Sequence[Array],
     combine: Combine | None,
 ) -> None:
-    """Update a 1-D array at places, in the order of the values."""
+    """Update a 1-D array at positions, in the order of the values."""
     space = array_namespace()
-    order = space.argsort(places, stable=True)
-    ordered, sorted_values = places[order], [one[order] for one in values]
+    order = space.argsort(positions, stable=True)
+    ordered, sorted_values = positions[order], [one[order] for one in values]
     is_first = space.concat([space.ones((1,), dtype=bool_), ordered[1:] != ordered[:-1]])
     (starts,) = space.nonzero(is_first)
     if combine is not None and values:
