@@ -1,9 +1,10 @@
 """Loops outside of compiled functions: the body is traced once, and its steps run at once, on the
 workers.
 
-A step that assigns no variables and draws no random numbers is the body of a node of the graph,
-through which gradients pass. The program of another loop has the variables among its targets; the
-provenance of its results stores the structure of the body, and gradients unroll it.
+A loop is a node of the graph, through which gradients pass, unless a step assigns variables, draws
+random numbers, or contains marks whose gradients depend on the surrounding expression
+(`ScanBody.is_plain`), such as a gradient. The program of such a loop has the variables among its
+targets; the provenance of its results stores the structure of the body, and gradients unroll it.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def run_loop(
     if results is not None:
         leaves = _recorded(results)
     else:
-        leaves = _LoopWithEffects(step, inputs[: len(states)], rows, steps, reverse=reverse).run()
+        leaves = _LoopOutsideGraph(step, inputs[: len(states)], rows, steps, reverse=reverse).run()
     return _divided(leaves, len(states))
 
 
@@ -112,8 +113,7 @@ class _TracedStep:
         self.trace.check_updates(name)
 
     def results(self, inputs: Sequence[Node], steps: int, *, reverse: bool) -> list[Node] | None:
-        """Return the results of the loop as nodes of the graph; None if the step assigns variables
-        or draws random numbers.
+        """Return the results of the loop as nodes of the graph; None if it cannot be one.
 
         `inputs` are the initial states and the arrays of rows.
         """
@@ -142,9 +142,8 @@ def _evaluate(nodes: Sequence[Node]) -> None:
 
 
 @final
-class _LoopWithEffects:
-    """The program of a loop that assigns variables or draws random numbers, for the layouts of its
-    states."""
+class _LoopOutsideGraph:
+    """A loop that is no node of the graph, and its program, for the layouts of its states."""
 
     def __init__(
         self,
