@@ -12,10 +12,10 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any, final
 
-Keys = frozenset[Hashable] | None
+ReadKeys = frozenset[Hashable] | None
 """The constants at which a dictionary is read."""
 ANY_KEY = None
-"""The `Keys` of a dictionary that is read in another way too."""
+"""The `ReadKeys` of a dictionary that is read in another way too."""
 _GLOBALS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _VARIABLES = {"LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF"}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM"}
@@ -49,7 +49,7 @@ class CodeReads:
     names: frozenset[str]
     attributes: frozenset[str]
     modules: frozenset[str]
-    keys: Mapping[str, Keys]
+    keys: Mapping[str, ReadKeys]
     stored: frozenset[str]
     rebound: frozenset[Hashable]
     initialized: frozenset[Hashable]
@@ -87,7 +87,7 @@ class _Scan:
     def __init__(self) -> None:
         self.names, self.attributes = set[str](), set[str]()
         self.modules, self.stored = set[str](), set[str]()
-        self.keys: dict[str, Keys] = {}
+        self.keys: dict[str, ReadKeys] = {}
         self.rebound, self.initialized = set[Hashable](), set[Hashable]()
         self.used = set[Hashable]()
 
@@ -124,7 +124,7 @@ class MergedReads:
         self.attributes, self.stored = set[str](), set[str]()
         self.rebound, self.initialized = set[Hashable](), set[Hashable]()
         self.used = set[Hashable]()
-        self.keys: dict[str, Keys] = {}
+        self.keys: dict[str, ReadKeys] = {}
         self.reads_all = False
 
     def __eq__(self, other: object) -> bool:
@@ -147,7 +147,7 @@ class MergedReads:
         return sorted(self.attributes.intersection(names))
 
 
-def _merge_keys(keys: dict[str, Keys], others: Mapping[str, Keys]) -> None:
+def _merge_keys(keys: dict[str, ReadKeys], others: Mapping[str, ReadKeys]) -> None:
     """Add the keys at which another function reads dictionaries."""
     for name, found in others.items():
         former = keys.get(name, frozenset())
@@ -162,7 +162,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _keys_in(following: list[dis.Instruction]) -> Keys:
+def _keys_in(following: list[dis.Instruction]) -> ReadKeys:
     """Return the constant at which the object before these instructions is read; ANY_KEY for other
     uses."""
     is_item = len(following) == 2 and following[0].opname in _CONSTANTS

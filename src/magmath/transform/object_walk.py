@@ -26,7 +26,7 @@ import numpy as np
 
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
-from magmath.transform.code_reads import ANY_KEY, Keys, MergedReads, reads_of
+from magmath.transform.code_reads import ANY_KEY, MergedReads, ReadKeys, reads_of
 from magmath.transform.observed_entries import (
     COMPARED,
     CONTAINERS,
@@ -90,7 +90,7 @@ class ObjectWalk:
         self._namespaces: dict[int, tuple[Any, Any, dict[str, str]]] = {}
         self._seen: set[Hashable] = set()
         self._reached: list[object] = []  # so that no identity is used again
-        self._waiting: deque[tuple[Any, str, Keys]] = deque()
+        self._waiting: deque[tuple[Any, str, ReadKeys]] = deque()
         self._compared = 0
 
     def follow(self, functions: tuple[Any, ...], arguments: tuple[Any, ...]) -> None:
@@ -123,7 +123,7 @@ class ObjectWalk:
             self._reached.append(value)
             self._waiting.append((value, label, keys))
 
-    def _visit(self, value: Any, label: str, keys: Keys) -> None:
+    def _visit(self, value: Any, label: str, keys: ReadKeys) -> None:
         if isinstance(value, FunctionType):
             self._visit_function(value)
         elif isinstance(value, MethodType):
@@ -331,7 +331,7 @@ class ObjectWalk:
 
     # containers ---------------------------------------------------------------------------------
 
-    def _visit_items(self, value: Any, label: str, keys: Keys) -> None:
+    def _visit_items(self, value: Any, label: str, keys: ReadKeys) -> None:
         def labelled(key: Any) -> str:
             return label if key is MISSING else f"{label}[{key!r}]"
 
