@@ -13,7 +13,7 @@ import numpy as np
 from magmath.arrays.indexing.subscripts import Window
 from magmath.arrays.storage.element_storage import ViewStep
 
-Operands = Sequence["np.ndarray[Any, Any]"]
+CallArrays = Sequence["np.ndarray[Any, Any]"]
 
 
 @final
@@ -25,7 +25,7 @@ class PartReadProgram:
     def __init__(self, step: ViewStep) -> None:
         self._strided = step.strided
 
-    def run(self, arrays: Operands, numbers: Sequence[Any]) -> Operands:
+    def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
         """Return the copy."""
         return (np.array(self._strided(arrays[0]), order="C"),)
 
@@ -39,7 +39,7 @@ class WindowReadProgram:
     def __init__(self, window: Window) -> None:
         self._key = window.numpy_key
 
-    def run(self, arrays: Operands, numbers: Sequence[Any]) -> Operands:
+    def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
         """Return the copy."""
         return (np.array(arrays[0][self._key(numbers)], order="C"),)
 
@@ -53,7 +53,7 @@ class ArrayReadProgram:
     def __init__(self, items: Sequence[Any], array_positions: Sequence[int]) -> None:
         self._items, self._array_positions = [*items], array_positions
 
-    def run(self, arrays: Operands, numbers: Sequence[Any]) -> Operands:
+    def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
         """Return the copy."""
         items = self._items.copy()
         for i, values in zip(self._array_positions, arrays[1:]):  # noqa: B905  they are as many
@@ -83,7 +83,7 @@ class WriteProgram:
         self._items, self._arrays = [*items], arrays
         self._source, self._value = source, value
 
-    def run(self, arrays: Operands, numbers: Sequence[Any]) -> Operands:
+    def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
         """Return the array with the elements replaced."""
         values = arrays[self._source].copy()
         items = self._items
@@ -108,7 +108,7 @@ class WindowWriteProgram:
     def __init__(self, window: Window, source: int, value: int | None) -> None:
         self._key, self._source, self._value = window.numpy_key, source, value
 
-    def run(self, arrays: Operands, numbers: Sequence[Any]) -> Operands:
+    def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
         """Return the array with the window replaced."""
         values = arrays[self._source].copy()
         if self._value is None:
