@@ -407,7 +407,7 @@ def test_workers_that_were_stopped_with_the_controller_may_fail_later(
     transport, clock = threads._transport, [0.0]
     assert isinstance(transport, ThreadTransport)
     monkeypatch.setattr("magmath.runtime.command_queue.time.monotonic", lambda: clock[0])
-    deliver, late = transport._deliver, list[tuple[Any, ...]]()
+    deliver, late = transport._handle_reply, list[tuple[Any, ...]]()
 
     def pump(seconds: float) -> None:
         if late:
