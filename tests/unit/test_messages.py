@@ -25,7 +25,7 @@ from magmath.runtime import messages
 from magmath.runtime.command_loop import CommandLoop, CommandPort
 from magmath.runtime.failures import exception_from, failure_from
 from magmath.runtime.messages import decode_command, decode_reply, encode
-from magmath.runtime.tiles import Frame
+from magmath.runtime.tiles import TileData
 from magmath.runtime.transport_interface import WorkerOptions
 from magmath.runtime.worker import Worker
 from pool_fakes import FakeExecutable
@@ -194,7 +194,7 @@ class ScriptedPort(CommandPort):
     def frames(self, wait: bool) -> list[bytes | memoryview] | None:
         return list(self.incoming.popleft()) if self.incoming else None
 
-    def send(self, reply: messages.Reply, frame: Frame | None = None) -> None:
+    def send(self, reply: messages.Reply, frame: TileData | None = None) -> None:
         self.outgoing.append(reply)
 
 
