@@ -433,10 +433,10 @@ def test_a_dead_worker_thread_is_a_lost_worker(
 ) -> None:
     answer = Worker.answer
 
-    def vanish(worker: Worker, *parcel: Any) -> Any:
+    def vanish(worker: Worker, *message: Any) -> Any:
         if threading.current_thread() in threads._transport._threads:  # not of other tests' pools
             raise SystemError("gone")
-        return answer(worker, *parcel)
+        return answer(worker, *message)
 
     monkeypatch.setattr(Worker, "answer", vanish)
     with pytest.raises(WorkerLost, match=r"worker \d failed: gone"):
