@@ -213,7 +213,7 @@ class TapeNodes(NamedTuple):
 
 def _is_parameter(step: object) -> bool:
     """Return True for a number of user code, and False for one that belongs to a function."""
-    return isinstance(step, NumberStep) and step.operation is SCALAR
+    return isinstance(step, (Node, NumberStep)) and step.operation is SCALAR
 
 
 def _built(entry: _Result, nodes: Sequence[Node], numbers: list[Node]) -> Node:
@@ -224,7 +224,7 @@ def _built(entry: _Result, nodes: Sequence[Node], numbers: list[Node]) -> Node:
     built: dict[int, Node | None] = {}
     for i, value in record.numbers().items():
         step = recipe.steps[i]
-        assert isinstance(step, NumberStep)
+        assert isinstance(step, (Node, NumberStep))  # a node: an argument of a compiled function
         built[i] = node = number_node(step, value)
         if _is_parameter(step):
             numbers.append(node)
