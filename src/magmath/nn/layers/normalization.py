@@ -12,7 +12,8 @@ from magmath.core.dtypes import int64
 from magmath.core.integers import require_integer
 from magmath.errors import OptionError, ShapeError
 from magmath.nn.abstract import is_abstract_call
-from magmath.nn.functional import (
+from magmath.nn.module import Module
+from magmath.nn.normalization import (
     batch_moments,
     batch_norm,
     group_norm,
@@ -21,7 +22,6 @@ from magmath.nn.functional import (
     local_response_norm,
     rms_norm,
 )
-from magmath.nn.module import Module
 from magmath.nn.variables import Buffer, Parameter, deferred, ones, zeros
 
 
