@@ -25,6 +25,7 @@ from magmath.api.random import Distributions
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core import foreign_names
+from magmath.core.dtypes import compute_dtype
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import normalize_axes, size_of
 from magmath.errors import DTypeError, OptionError, ShapeError
@@ -59,6 +60,7 @@ from magmath.nn.convolution import conv as conv
 from magmath.nn.convolution import conv_transpose as conv_transpose
 from magmath.nn.grid_sampling import affine_grid as affine_grid
 from magmath.nn.grid_sampling import grid_sample as grid_sample
+from magmath.nn.layer_input import layer_input
 from magmath.nn.losses import with_numbers_to
 from magmath.nn.normalization import batch_moments as batch_moments
 from magmath.nn.normalization import batch_norm as batch_norm
@@ -91,21 +93,21 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
     Integers are converted to the weight's type.
     """
-    x = as_array("linear", x)
-    if not x.dtype.is_floating:
-        x = astype(x, weight.dtype)
-    y = x @ weight
+    y = layer_input("linear", x, weight) @ weight
     return y if bias is None else y + bias
 
 
 def bilinear(x1: Array, x2: Array, weight: Array, bias: Array | None = None) -> Array:
-    """Return y[…,k] = bias[k] + Σ_i,j x1[…,i] · weight[k,i,j] · x2[…,j]."""
-    x1, x2 = as_array("bilinear", x1), as_array("bilinear", x2)
+    """Return y[…,k] = bias[k] + Σ_i,j x1[…,i] · weight[k,i,j] · x2[…,j].
+
+    Integers are converted to the weight's type.
+    """
+    x1, x2 = layer_input("bilinear", x1, weight), layer_input("bilinear", x2, weight)
     first, second = weight.shape[1:]
     if x1.shape[-1:] != (first,) or x2.shape[-1:] != (second,) or x1.shape[:-1] != x2.shape[:-1]:
         raise ShapeError(
             f"bilinear: a weight of {weight.shape} takes (…, {first}) and (…, {second}), was given "
-            f"{x1.shape} and {x2.shape}"
+            f"{x1.shape} and {x2.shape}; give inputs with these last axes and equal other axes"
         )
     y = einsum("...i,kij,...j->...k", x1, weight, x2)
     return y if bias is None else y + bias
@@ -169,8 +171,9 @@ def dropout(
         return x
     draw = random.uniform if rng is None else rng.uniform
     shape = (*x.shape[:2], *[1] * len(x.shape[2:])) if per_channel else x.shape
-    kept = draw(shape=shape, dtype=x.dtype) >= rate
-    return where(kept, x * (1.0 / (1.0 - rate)), 0.0)
+    # Half types have too few numbers in [0, 1) for a small rate.
+    is_kept = draw(shape=shape, dtype=compute_dtype(x.dtype)) >= rate
+    return where(is_kept, x * (1.0 / (1.0 - rate)), 0.0)
 
 
 def one_hot(labels: Array, classes: int, *, dtype: Any = None) -> Array:
@@ -207,12 +210,11 @@ def embedding(indices: Array, weight: Array, padding_idx: int | None = None) -> 
         )
     positions = Array(not_from_the_end(indices.node))
     rows = take(weight, reshape(positions, (indices.size,)), axis=0)
-    found = reshape(rows, (*indices.shape, *weight.shape[1:]))
+    features = reshape(rows, (*indices.shape, *weight.shape[1:]))
     if padding_idx is None:
-        return found
-    padded = expand_dims(indices == padding_idx % weight.shape[0], axis=-1)
-    constant_rows: Array = where(padded, stop_gradient(found), found)
-    return constant_rows
+        return features
+    is_padding = expand_dims(indices == padding_idx % weight.shape[0], axis=-1)
+    return where(is_padding, stop_gradient(features), features)
 
 
 # images -------------------------------------------------------------------------------------------
