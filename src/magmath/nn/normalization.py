@@ -61,14 +61,12 @@ def rms_norm(
     return astype(_scaled(wide, squares, weight, None, epsilon), x.dtype, copy=False)
 
 
-def _last_axes(name: str, x: Array, normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+def _last_axes(name: str, x: Array, normalized_shape: Any) -> tuple[int, ...]:
     """Return the last axes of x, which have this shape. Raises ShapeError if they do not."""
-    shape: Shape
-    given: Any = normalized_shape
-    if isinstance(given, Array):
+    if isinstance(normalized_shape, Array):
         raise TypeError(
             f"{name}: the second argument is the shape of the last axes, was given an array of "
-            f"shape {given.shape}; write {name}(x, weight.shape, weight)"
+            f"shape {normalized_shape.shape}; write {name}(x, weight.shape, weight)"
         )
     shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
@@ -80,7 +78,7 @@ def _last_axes(name: str, x: Array, normalized_shape: int | Sequence[int]) -> tu
 
 
 def batch_moments(x: Array, axis: int = 1) -> tuple[Array, Array]:
-    """Mean and (biased) variance of each channel over all other axes, in float32 at least."""
+    """Return mean and (biased) variance of each channel over all other axes, in float32 at least."""
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     others = tuple([a for a in range(x.ndim) if a != axis % x.ndim])
     mean = statistics.mean(wide, axis=others, keepdims=True)
@@ -109,8 +107,10 @@ def batch_norm(
     factor = (1.0 if weight is None else weight) / elementwise.sqrt(variance + epsilon)
     vectors = [v for v in (mean, factor, bias) if v is not None]
     common = result_type(wide, *vectors)
-    m, a, *b = [astype(_along(v, axis, x.ndim), common, copy=False).node for v in vectors]
-    y = affine(astype(wide, common, copy=False).node, m, a, b[0] if b else None)
+    centre, scale, *offset = [
+        astype(_along(v, axis, x.ndim), common, copy=False).node for v in vectors
+    ]
+    y = affine(astype(wide, common, copy=False).node, centre, scale, *offset)
     return astype(Array(y.at_line(user_line())), x.dtype, copy=False)
 
 
@@ -149,9 +149,9 @@ def group_norm(
             "; choose groups that divide the channels"
         )
     wide = astype(x, compute_dtype(x.dtype), copy=False)
-    parts = reshape(wide, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
-    axes = tuple(range(2, parts.ndim))
-    centred = parts - statistics.mean(parts, axis=axes, keepdims=True)
+    grouped = reshape(wide, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
+    axes = tuple(range(2, grouped.ndim))
+    centred = grouped - statistics.mean(grouped, axis=axes, keepdims=True)
     variance = statistics.mean(elementwise.square(centred), axis=axes, keepdims=True)
     y = reshape(_scaled(centred, variance, None, None, epsilon), x.shape)
     y = y if weight is None else y * _along(weight, 1, x.ndim)
