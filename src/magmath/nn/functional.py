@@ -61,7 +61,7 @@ from magmath.nn.convolution import conv_transpose as conv_transpose
 from magmath.nn.grid_sampling import affine_grid as affine_grid
 from magmath.nn.grid_sampling import grid_sample as grid_sample
 from magmath.nn.layer_input import layer_input
-from magmath.nn.losses import with_numbers_to
+from magmath.nn.losses import labels_for_classes
 from magmath.nn.normalization import batch_moments as batch_moments
 from magmath.nn.normalization import batch_norm as batch_norm
 from magmath.nn.normalization import group_norm as group_norm
@@ -188,7 +188,7 @@ def one_hot(labels: Array, classes: int, *, dtype: Any = None) -> Array:
             f"one_hot: needs integer labels, was given {labels.dtype}"
             "; convert them with mm.astype(x, mm.int64)"
         )
-    labels = with_numbers_to(labels, classes)
+    labels = labels_for_classes(labels, classes)
     shape = (*labels.shape, classes)
     numbers = Array(apply(creation.IOTA, shape=shape, dtype=labels.dtype, axis=labels.ndim))
     element = get_default_dtype() if dtype is None else dtype

@@ -15,7 +15,7 @@ from magmath.arrays.array import Array, floating
 from magmath.core.dtypes import compute_dtype
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
-from magmath.graph import Shape, apply
+from magmath.graph import apply
 from magmath.ops.conv.pooling import SUM_POOL
 from magmath.ops.normalization import affine, centred_squares
 
@@ -78,7 +78,7 @@ def _last_axes(name: str, x: Array, normalized_shape: Any) -> tuple[int, ...]:
 
 
 def batch_moments(x: Array, axis: int = 1) -> tuple[Array, Array]:
-    """Return mean and (biased) variance of each channel over all other axes, in float32 at least."""
+    """Return mean and biased variance of each channel over all other axes, in float32 at least."""
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     others = tuple([a for a in range(x.ndim) if a != axis % x.ndim])
     mean = statistics.mean(wide, axis=others, keepdims=True)
@@ -110,7 +110,7 @@ def batch_norm(
     centre, scale, *offset = [
         astype(_along(v, axis, x.ndim), common, copy=False).node for v in vectors
     ]
-    y = affine(astype(wide, common, copy=False).node, centre, scale, *offset)
+    y = affine(astype(wide, common, copy=False).node, centre, scale, offset[0] if offset else None)
     return astype(Array(y.at_line(user_line())), x.dtype, copy=False)
 
 
