@@ -88,10 +88,10 @@ def wrong_parameter(operation: str, name: str, path: str, dtype: DType) -> DType
     )
 
 
-def called(
+def call_in_half_type(
     call: Callable[..., Any], keeps_float32: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Call a module in mixed precision."""
+    """Call a module in mixed precision, within `precision`; return its outputs."""
     compute, former, depth = PRECISION.compute, PRECISION.read, PRECISION.depth
     assert compute is not None
     if not depth:

@@ -71,7 +71,9 @@ def interpolate(
             continue
         if kind in ("linear", "cubic"):
             x = floating("interpolate", x)
-            x = _blended(x, d, extent, step, kind == "cubic", bool(align_corners), antialias)
+            x = _interpolated_along(
+                x, d, extent, step, kind == "cubic", bool(align_corners), antialias
+            )
         elif extent != x.shape[d] or step != 1.0:
             x = take(x, asarray(_nearest(x.shape[d], extent, step, kind)), axis=d)
     return x
@@ -121,7 +123,7 @@ def _new_space(
     return new
 
 
-def _blended(
+def _interpolated_along(
     x: Array, axis: int, new: int, step: float, cubic: bool, align_corners: bool, antialias: bool
 ) -> Array:
     """Return x with interpolated elements along one axis."""
@@ -131,11 +133,11 @@ def _blended(
     positions = np.arange(new) * step
     if antialias or not align_corners:
         positions += 0.5 * step - 0.5
-    constant_of = CATMULL_ROM if antialias else CUBIC
+    cubic_constant = CATMULL_ROM if antialias else CUBIC
     weights = interpolation_weights(
         tuple(positions),
         extent,
-        cubic=constant_of if cubic else None,
+        cubic=cubic_constant if cubic else None,
         scale=max(step, 1.0) if antialias else 1.0,
         only_inside=antialias,
     )
@@ -227,7 +229,7 @@ def pixel_shuffle(x: Array, factor: int) -> Array:
     x = as_array("pixel_shuffle", x)
     check_images("pixel_shuffle", x.shape, 2)
     n, _, h, w = x.shape
-    channels = _check_channels("pixel_shuffle", x, factor * abs(factor))
+    channels = _check_channels("pixel_shuffle", x, factor**2 if factor > 0 else factor)
     parts = reshape(x, (n, channels, factor, factor, h, w))
     moved = permute_dims(parts, (0, 1, 4, 2, 5, 3))
     return reshape(moved, (n, channels, h * factor, w * factor))

@@ -10,7 +10,7 @@ from magmath.api.manipulation import concat
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.core.shapes import size_of
-from magmath.nn.abstract import call
+from magmath.nn.abstract import call_module
 from magmath.nn.mixed_precision import in_compute_type, precision
 from magmath.nn.module import Module
 from magmath.ops.indexing import dynamic_slice
@@ -84,7 +84,7 @@ class Inference:
 def _outputs(module: Module, name: str | None, inputs: Any) -> Any:
     """Return the outputs of a module in evaluation mode and in a precision."""
     with module.mode(False), precision(name):
-        return call(module, inputs)
+        return call_module(module, inputs)
 
 
 def _outputs_of_part(module: Module, name: str | None, count: int, inputs: Any, first: Any) -> Any:

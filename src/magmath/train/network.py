@@ -17,8 +17,9 @@ from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.errors import MagmathError, OptionError, ShapeError, WeightsError
 from magmath.graph import Shape
+from magmath.nn.abstract import abstract_inputs
 from magmath.nn.layers import Sequential
-from magmath.nn.module import Module, abstract_inputs, check_module
+from magmath.nn.module import Module, check_module, first_called
 from magmath.nn.state_file import load_arrays, read, write
 from magmath.nn.variables import Parameter
 from magmath.optim import Optimizer
@@ -134,7 +135,7 @@ class NeuralNetwork:
         the layer that does not fit, or if it was built for samples of another shape.
         """
         kind = self.dtype if dtype is None else dtype
-        inputs = abstract_inputs("build", self.module, shapes, kind)
+        inputs = abstract_inputs("build", first_called(self.module), shapes, kind)
         sample = inputs[0].shape[1:] if len(inputs) == 1 else None
         if self.input_shape is None:
             self.trainer.trace(inputs, training=True)

@@ -37,7 +37,7 @@ from magmath.engine.traces.stream_state import StreamState
 from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
 from magmath.graph import Graph, Node
-from magmath.nn.abstract import call
+from magmath.nn.abstract import call_module
 from magmath.nn.mixed_precision import in_compute_type, precision
 from magmath.nn.module import Module
 from magmath.ops import elementwise as e
@@ -264,7 +264,7 @@ class TrainingStep:
         """Return the loss and the outputs of a batch."""
         inputs, targets, weights = samples
         with precision(self.settings.precision), keeping_expressions():  # gradients in a loss count
-            outputs = call(self._module, inputs)
+            outputs = call_module(self._module, inputs)
             operands = (in_compute_type(outputs), targets)
             loss = self._loss(*operands) if weights is None else self._loss(*operands, weights)
         return scalar_loss("fit", loss), outputs

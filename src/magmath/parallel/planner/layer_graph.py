@@ -19,7 +19,7 @@ from typing import Any, Final, final
 from magmath.errors import MagmathError
 from magmath.graph import Node
 from magmath.graph.graph import topological
-from magmath.nn.abstract import inputs_of, trace_nodes
+from magmath.nn.abstract import abstract_arrays, trace_nodes
 from magmath.nn.module import Module, deferred_variables
 from magmath.nn.variables import zeros
 
@@ -121,7 +121,7 @@ def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> Laye
     MagmathError if the output does not depend on the input.
     """
     module = _without_values(module)  # the nodes refer to its variables weakly
-    (given,), outputs = trace_nodes(module, inputs_of("plan", [shape], dtype))
+    (given,), outputs = trace_nodes(module, abstract_arrays("plan", [shape], dtype))
     grouping = _Grouping(given)
     module.named_parameters()  # names the parameters by their paths
     for node in topological(outputs):
