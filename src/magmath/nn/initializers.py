@@ -262,8 +262,8 @@ def _polynomial(coefficients: Sequence[float], x: Array) -> Array:
     return total + coefficients[0]
 
 
-# Wichura (1988), algorithm AS 241, PPND7: rational functions for probabilities near 1/2, and for the
-# tails.
+# Wichura (1988), algorithm AS 241, PPND7: ratios of polynomials for probabilities near 1/2, and for
+# the tails.
 _CENTRAL_NUMERATOR = (3.3871327179, 50.434271938, 159.29113202, 59.109374720)
 _CENTRAL_DENOMINATOR = (1.0, 17.895169469, 78.757757664, 67.187563600)
 _TAIL_NUMERATOR = (1.4234372777, 2.7568153900, 1.3067284816, 0.17023821103)

@@ -29,9 +29,10 @@ from magmath.train.feeds import EXAMPLE_ROWS
 from magmath.train.fit_request import FitOptions, FitRequest
 from magmath.train.history import History
 from magmath.train.listeners import Reporting
+from magmath.train.metric_choice import Metrics
 from magmath.train.reporter import Reporter
 from magmath.train.resident_data import check_no_batches
-from magmath.train.trainer import Loss, Metrics, Trainer
+from magmath.train.trainer import Loss, Trainer
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
