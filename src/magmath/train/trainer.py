@@ -98,9 +98,7 @@ class Trainer(metaclass=KeywordHints):
     ) -> None:
         self._module = check_module("Trainer", module)
         self._loss = loss_function(loss)
-        self.optimizer = (
-            optimizer if isinstance(optimizer, Optimizer) else _optimizer_of_name(optimizer)
-        )
+        self.optimizer = _as_optimizer(optimizer)
         self.metrics = metrics
         self.callbacks = list(callbacks)
         self.strategy = strategy
@@ -243,7 +241,7 @@ class Trainer(metaclass=KeywordHints):
 
         def step_now() -> TrainingStep:
             step = self._step(feed, request.class_weights)
-            history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
+            history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.layers.items())
             return step
 
         self.history, self._last_feed = history, feed
@@ -399,10 +397,15 @@ def _rows_of_call(operation: str, x: Any, batch_size: int | None) -> int | None:
     return require_integer(f"{operation}: batch_size", batch_size, 1)
 
 
-def _optimizer_of_name(name: object) -> Optimizer:
-    """Return a new optimizer with its default settings. Raises OptionError for unknown names."""
-    if isinstance(name, type) and issubclass(name, Optimizer):
-        raise MagmathError(f"optimizer: needs an object; write mm.optim.{name.__name__}(…)")
-    if not isinstance(name, str) or name not in OPTIMIZERS:
-        raise OptionError(f"optimizer {name!r} is not known; there are {', '.join(OPTIMIZERS)}")
-    return OPTIMIZERS[name]()
+def _as_optimizer(given: object) -> Optimizer:
+    """Return the given optimizer, or a new one of this name with its default settings.
+
+    Raises OptionError, listing the names, for an unknown one.
+    """
+    if isinstance(given, Optimizer):
+        return given
+    if isinstance(given, type) and issubclass(given, Optimizer):
+        raise MagmathError(f"optimizer: needs an object; write mm.optim.{given.__name__}(…)")
+    if not isinstance(given, str) or given not in OPTIMIZERS:
+        raise OptionError(f"optimizer {given!r} is not known; there are {', '.join(OPTIMIZERS)}")
+    return OPTIMIZERS[given]()
