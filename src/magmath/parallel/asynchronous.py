@@ -78,8 +78,9 @@ class Asynchronous(Averaging):
     ) -> None:
         super().__init__()
         self.staleness = require_integer("Asynchronous: staleness", staleness, 0)
-        given = "Asynchronous: servers"
-        self.servers = None if servers is None else require_integer(given, servers, 1)
+        self.servers = (
+            None if servers is None else require_integer("Asynchronous: servers", servers, 1)
+        )
         self.schedule = None if schedule is None else _delays(schedule, self.staleness)
         self.is_asynchronous = schedule is None
         self._past: VariableMap[_Past] = VariableMap()
@@ -117,7 +118,8 @@ class Asynchronous(Averaging):
         for v in training.parameters:
             past, shape = self._past.find(v), (self.staleness + 1, *v.shape)
             current = broadcast_to(Array(v.node), shape)
-            if past is None or past.values.stored.pool is not pool:
+            is_on_pool = past is not None and past.values.stored.pool is pool
+            if past is None or not is_on_pool or past.values.dtype is not v.dtype:
                 values = variable(f"{v.name}.past", current, dtype=v.dtype)
                 self._past[v] = _Past(values, values.number - v.number)
             elif past.values.number - v.number != past.ahead:
@@ -207,12 +209,12 @@ def _loss_scale(training: Training) -> Iterable[Variable]:
 def _balanced(groups: Sequence[Sequence[Node]], count: int) -> list[list[Node]]:
     """Divide groups of arrays into `count` parts of about equal bytes, the largest group first."""
     parts: list[list[Node]] = [[] for _ in range(count)]
-    taken = [0] * count
+    part_sizes = [0] * count
     sizes = [sum(x.nbytes for x in group) for group in groups]
     for size, i in sorted(zip(sizes, range(len(groups)), strict=True), reverse=True):
-        least = taken.index(min(taken))
+        least = part_sizes.index(min(part_sizes))
         parts[least] += groups[i]
-        taken[least] += size
+        part_sizes[least] += size
     return parts
 
 

@@ -57,10 +57,11 @@ class BestWeights(Callback):
         self._note(trainer, record)
 
     def _note(self, trainer: Trainer, record: EpochRecord) -> bool:
-        """Keep the state if it is the best one; return True if it is."""
+        """Keep the state if it is the best one; return True if it is. A value that is nan is worse
+        than all others."""
         name, value = self._monitored(record)
-        better = self._sign(name) * (self.best_value - value)
-        if better > self._margin or math.isnan(better):
+        is_first = self.best is None or (math.isnan(self.best_value) and not math.isnan(value))
+        if is_first or self._sign(name) * (self.best_value - value) > self._margin:
             self.best = trainer.module.state_dict()
             self.best_epoch, self.best_value = record.epoch, value
             return True
