@@ -118,7 +118,9 @@ def search(
             storage=folder / "search.sqlite",
             seed=seed,
             device=device,
-            on_progress=lambda found, trial: live.update(_table(found, trial, live.console.height)),
+            on_progress=lambda partial, trial: live.update(
+                _table(partial, trial, live.console.height)
+            ),
         )
     _report(results, folder, console, as_json=json)
 

@@ -205,12 +205,12 @@ def check_replacement(owner: str, name: str, former: ModulePart, value: ModulePa
             return
         variable = variables[0]
     kind = variable.kind.__name__ if isinstance(variable, Deferred) else type(variable).__name__
-    made = f"mm.nn.{kind}(x)" if kind != "Variable" else "mm.variable(name, x)"
-    built = "after module.build(shape) " if isinstance(variable, Deferred) else ""
+    replacement = f"mm.nn.{kind}(x)" if kind != "Variable" else "mm.variable(name, x)"
+    condition = "after module.build(shape) " if isinstance(variable, Deferred) else ""
     raise TypeError(
         f"{owner}: {name} is a {kind.lower()}, was given {type(value).__name__}, which training "
-        f"and checkpoints would not include; {built}assign its value with "
-        f"module.{name}.assign(x), or replace it by {made}"
+        f"and checkpoints would not include; {condition}assign its value with "
+        f"module.{name}.assign(x), or replace it by {replacement}"
     )
 
 

@@ -73,11 +73,11 @@ def same_pads(extent: int, reach: int, stride: int) -> tuple[int, int]:
 
 def check_images(operation: str, shape: Shape, space: int | None) -> None:
     """Raise ShapeError unless a shape is (N, channels, *space), of `space` dimensions if given."""
-    found = len(shape) - 2
-    if found < 1 or (space is not None and found != space):
+    dimensions = len(shape) - 2
+    if dimensions < 1 or (space is not None and dimensions != space):
         axes = ("L", "H, W", "D, H, W")[space - 1] if space in (1, 2, 3) else "*space"
         hint = "; reshape the input"
-        if found == (space or 1) - 1:
+        if dimensions == (space or 1) - 1:
             hint = "; x[None] is a batch of one image, x[:, None] one channel"
         raise ShapeError(f"{operation}: takes (N, channels, {axes}), was given {shape}{hint}")
 

@@ -174,21 +174,22 @@ class Optimizer(metaclass=KeywordHints):
         counted: dict[Node, Node] = {}
         pairs: dict[Node, Node] = {}
         gradients = clipped(gradients, self.clip_value, self.clip_norm)
-        for one, gradient in zip(parameters, gradients, strict=True):
-            if one.count is not None and one.count not in counted:
-                counted[one.count] = one.count + 1
-            count = None if one.count is None else counted[one.count]
-            member = self._groups.members[one.group]
-            rate = rates[self._groups.rate_index[one.group]]
-            following = member._next(one, gradient, rate, count)
-            pairs |= zip(one.nodes(), following.nodes(), strict=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if parameter.count is not None and parameter.count not in counted:
+                counted[parameter.count] = parameter.count + 1
+            count = None if parameter.count is None else counted[parameter.count]
+            member = self._groups.members[parameter.group]
+            rate = rates[self._groups.rate_index[parameter.group]]
+            following = member._next_nodes(parameter, gradient, rate, count)
+            pairs |= zip(parameter.nodes(), following.nodes(), strict=True)
         return list(pairs.items())
 
-    def _next(
-        self, one: ParameterNodes, gradient: Node, rate: Node, count: Node | None
+    def _next_nodes(
+        self, parameter: ParameterNodes, gradient: Node, rate: Node, count: Node | None
     ) -> ParameterNodes:
-        dtype, state = compute_dtype(one.value.dtype), dict(one.states)
-        value, master = one.value, state.pop(MASTER, None)
+        """Return the nodes of a parameter and its states after a step."""
+        dtype, state = compute_dtype(parameter.value.dtype), dict(parameter.states)
+        value, master = parameter.value, state.pop(MASTER, None)
         if master is not None:  # used unless the variable was assigned since the last update
             same = e.call("equal", e.astype(master, value.dtype), value)
             value = e.where(same, master, e.astype(value, dtype))
@@ -199,8 +200,10 @@ class Optimizer(metaclass=KeywordHints):
         value, state = self.rule(value, descent, state, rate, number)
         if master is not None:
             state[MASTER] = value
-        states = {name: state[name] for name in one.states}
-        return ParameterNodes(e.astype(value, one.value.dtype), states, count, one.group)
+        states = {name: state[name] for name in parameter.states}
+        return ParameterNodes(
+            e.astype(value, parameter.value.dtype), states, count, parameter.group
+        )
 
     def _required_states(self, v: Variable) -> RequiredStates:
         group = self._groups.index(v.name)
@@ -212,10 +215,6 @@ class Optimizer(metaclass=KeywordHints):
         self._groups.check(names)
 
     # learning rates ---------------------------------------------------------------------------
-
-    def rate(self, step: int) -> float:
-        """Return the learning rate at a step (or epoch)."""
-        return rate_at(self.learning_rate, step)
 
     def rates(self, step: int, epoch: int | None = None) -> list[float]:
         """Return the learning rate at a step, and those of groups with their own rates.

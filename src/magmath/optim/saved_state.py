@@ -21,8 +21,8 @@ def encoded_state(
 ) -> dict[str, Array]:
     """Return the states of variables and learning rates, and the number of steps."""
     state = dict(arrays)
-    for i, found in schedules.items():
-        state |= {f"{_RATE}.{i}.{name}": _as_array(x) for name, x in found.items()}
+    for i, numbers in schedules.items():
+        state |= {f"{_RATE}.{i}.{name}": _as_array(x) for name, x in numbers.items()}
     return {**state, "steps": constant(steps, dtype=int64)}
 
 

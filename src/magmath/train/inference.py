@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, final
 
@@ -54,10 +54,9 @@ class Inference:
 
     def joined(self, parts: Iterable[ResidentData], rows: int | None) -> tuple[Any, Any]:
         """Return the outputs and the targets of the samples of all parts; `rows`: see `outputs`."""
-        found = [(self.outputs(part, rows), part.targets) for part in parts]
-        return _concatenated([outputs for outputs, _ in found]), _concatenated(
-            [targets for _, targets in found]
-        )
+        pairs = [(self.outputs(part, rows), part.targets) for part in parts]
+        outputs, targets = zip(*pairs, strict=True)
+        return _concatenated(outputs), _concatenated(targets)
 
     def score(
         self, outputs: Any, targets: Any, metrics: Mapping[str, MetricFunction]
@@ -111,7 +110,7 @@ def _rows(data: ResidentData) -> int:
     return max(1, min(SCORING_ROWS, SCORING_ELEMENTS // max(elements, 1)))
 
 
-def _concatenated(parts: list[Any]) -> Any:
+def _concatenated(parts: Sequence[Any]) -> Any:
     """Return arrays, nested as in each part, whose first axis has the samples of all parts."""
     if len(parts) == 1:
         return parts[0]

@@ -107,8 +107,8 @@ class ResidentData:
 
     def batch(self, arrays: list[Array]) -> Batch:
         """Return other arrays, given in the order of `leaves`, nested as those of the data set."""
-        found = iter(arrays)
-        leaves = [None if x is None else next(found) for x in self._leaves]
+        remaining = iter(arrays)
+        leaves = [None if x is None else next(remaining) for x in self._leaves]
         return unflatten(self._tree, leaves)  # type: ignore[no-any-return]
 
     def abstract(self, count: int) -> Any:

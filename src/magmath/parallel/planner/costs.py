@@ -165,8 +165,8 @@ class CostTables:
         key = exchange.kind, exchange.axes
         if key not in self._algorithms:
             model, group = self.model, self.mesh.group(exchange.axes)
-            found = algorithms(model.machine.levels, exchange.kind, group, model.algorithm)
-            self._algorithms[key] = [(fixed, each) for _, fixed, each in found]
+            costs = algorithms(model.machine.levels, exchange.kind, group, model.algorithm)
+            self._algorithms[key] = [(fixed, each) for _, fixed, each in costs]
         return self._algorithms[key]
 
     # one layer ------------------------------------------------------------------------------------
@@ -280,25 +280,31 @@ def _transfer_counts(
     They do not depend on the number of bytes, so the edges of a network share them.
     """
     needed = [transfer(mesh, x, y) if x != y else () for x, y in product(have, want)]
-    found = tuple(dict.fromkeys(one for several in needed for one in several))
-    columns = {one: i for i, one in enumerate(found)}
-    counts = np.zeros((len(needed), len(found)))
-    for row, several in enumerate(needed):
-        for one in several:
-            counts[row, columns[one]] += 1.0
-    return found, counts
+    different = tuple(
+        dict.fromkeys(exchange for exchanges_of_pair in needed for exchange in exchanges_of_pair)
+    )
+    columns = {exchange: i for i, exchange in enumerate(different)}
+    counts = np.zeros((len(needed), len(different)))
+    for row, exchanges_of_pair in enumerate(needed):
+        for exchange in exchanges_of_pair:
+            counts[row, columns[exchange]] += 1.0
+    return different, counts
 
 
 def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[tuple[Exchange, float, str]]:
     """Return the collectives within a layer, each with the bytes of the value that it exchanges and
     "forward" or "backward"."""
-    found = []
+    collectives = []
     result = result_state(option)
     if INPUT in option:
         pending = _replaced(option, result, PARTIAL)
         whole = _replaced(option, result, REPLICATED)
-        found += [(one, float(layer.result), "forward") for one in transfer(mesh, pending, result)]
-        found += [(one, float(layer.result), "backward") for one in transfer(mesh, result, whole)]
+        collectives += [
+            (one, float(layer.result), "forward") for one in transfer(mesh, pending, result)
+        ]
+        collectives += [
+            (one, float(layer.result), "backward") for one in transfer(mesh, result, whole)
+        ]
     for axis, choice in enumerate(option):
         if mesh.shape[axis] == 1:
             continue
@@ -306,13 +312,13 @@ def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[tuple[Exc
         for summed, nbytes in layer.reductions:
             if summed == role:
                 one = Exchange("allreduce", (axis,), 1.0)
-                found += [(one, float(nbytes), "forward"), (one, float(nbytes), "backward")]
+                collectives += [(one, float(nbytes), "forward"), (one, float(nbytes), "backward")]
         if choice == SPACE and layer.halo:
             samples = mesh.count(option, BATCH)
             one = Exchange("halo", (axis,), 1.0)
             border = 2.0 * layer.halo / samples
-            found += [(one, border, "forward"), (one, border, "backward")]
-    return found
+            collectives += [(one, border, "forward"), (one, border, "backward")]
+    return collectives
 
 
 def _replaced(option: Option, state: LayerState, by: str) -> LayerState:
@@ -320,7 +326,7 @@ def _replaced(option: Option, state: LayerState, by: str) -> LayerState:
 
 
 def _held(mesh: PlannerMesh, state: LayerState) -> float:
-    held = 1.0
+    share = 1.0
     for role in ALL_ROLES:
-        held /= mesh.count(state, role)
-    return held
+        share /= mesh.count(state, role)
+    return share

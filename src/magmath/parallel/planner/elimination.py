@@ -87,17 +87,17 @@ class _Eliminated:
         left   (neighbour, layer), right   (neighbour, layer)
         """
         key = (_key(own), _key(left), None if right is None else _key(right))
-        found = self.known.get(key)
-        if found is None:
+        result = self.known.get(key)
+        if result is None:
             count("eliminations")
             sums = left + own
             if right is not None:
                 sums = sums[:, None, :] + right[None, :, :]
             best = np.argmin(sums, axis=-1)
-            found = np.take_along_axis(sums, best[..., None], axis=-1)[..., 0], best
-            self.known[key] = found
+            result = np.take_along_axis(sums, best[..., None], axis=-1)[..., 0], best
+            self.known[key] = result
             self.kept += [own, left] if right is None else [own, left, right]
-        return found
+        return result
 
 
 def _key(table: Table) -> Hashable:

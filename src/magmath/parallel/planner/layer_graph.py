@@ -233,17 +233,17 @@ class _Grouping:
             self._parameters[node] = tuple(dict.fromkeys([*below, *own]))
             return
         owners = list(dict.fromkeys(self._layer[x] for x in sources))
-        found = _divisions(node, sources, self.roles)
-        self.roles[node] = found.roles
+        divisions = _divisions(node, sources, self.roles)
+        self.roles[node] = divisions.roles
         product = self._is_product(node, sources)
-        if product or len(owners) > 1 or found.lost:
+        if product or len(owners) > 1 or divisions.lost:
             draft = self._open(node, product=product)
         else:
             draft = owners[0]
             draft.members.append(node)
-        draft.excluded |= found.excluded
+        draft.excluded |= divisions.excluded
         if not product:
-            draft.reductions += [(role, node.nbytes) for role in found.summed]
+            draft.reductions += [(role, node.nbytes) for role in divisions.summed]
         self._layer[node] = draft
         self._read(draft, node, sources)
 

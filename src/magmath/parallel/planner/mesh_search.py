@@ -77,11 +77,11 @@ def assignment_problem(
     known: dict[int, np.ndarray] = {}
     own = []
     for i in range(len(tables.graph.layers)):
-        found = tables.layer_tables(i)
-        if id(found) not in known:
-            seconds = found.seconds + (1.0 - hidden) * found.gradient
-            known[id(found)] = seconds + price * found.memory if price else seconds
-        own.append(known[id(found)])
+        costs = tables.layer_tables(i)
+        if id(costs) not in known:
+            seconds = costs.seconds + (1.0 - hidden) * costs.gradient
+            known[id(costs)] = seconds + price * costs.memory if price else seconds
+        own.append(known[id(costs)])
     edges = [(u, v, tables.edge_seconds(u, v, edge)) for u, v, edge in tables.graph.edges()]
     return AssignmentProblem(own, edges)
 
@@ -98,13 +98,13 @@ def best_candidate(tables: CostTables, limit: float, hidden: float = 0.0) -> Mes
     as necessary; the relaxed optimum is a lower bound.
     """
     problem = assignment_problem(tables, hidden)
-    found = best_assignment(problem)
-    if assignment_memory(tables, found.options) <= limit:
-        return _candidate(tables, found.options, problem, found.bound, hidden)
+    unlimited = best_assignment(problem)
+    if assignment_memory(tables, unlimited.options) <= limit:
+        return _candidate(tables, unlimited.options, problem, unlimited.bound, hidden)
     price, best = _price_that_fits(tables, limit, hidden)
     if best is None:
         return None
-    bound, low = found.bound, 0.0
+    bound, low = unlimited.bound, 0.0
     for _ in range(_ROUNDS):
         middle = (low + price) / 2
         tried = best_assignment(assignment_problem(tables, hidden, middle))
@@ -218,8 +218,10 @@ def search_meshes(graph: LayerGraph, model: CostModel, workers: int, limit: floa
     }
     gap = 0.0
     for hidden in HIDDEN:
-        found = [best_candidate(tables, limit, hidden) for tables in all_tables]
-        fitting = sorted([one for one in found if one is not None], key=lambda one: one.seconds)
+        candidates = [best_candidate(tables, limit, hidden) for tables in all_tables]
+        fitting = sorted(
+            [one for one in candidates if one is not None], key=lambda one: one.seconds
+        )
         chosen |= {(one.mesh, one.options): one for one in fitting[:SIMULATED]}
         gap = max([gap, *[one.gap for one in fitting]])
     if not chosen:

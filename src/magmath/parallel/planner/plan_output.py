@@ -151,23 +151,23 @@ def plan_svg(plan: Shown) -> str:
 
 
 def _bars(one: LayerRow, start: int, top: int, scale: float) -> list[str]:
-    found, x = [], float(start)
+    boxes, x = [], float(start)
     for name, colour in _PARTS:
         width = getattr(one, name) * scale
         if width >= 0.5:
-            found.append(_box(x, top + 4, width, colour, f"{name} {duration(getattr(one, name))}"))
+            boxes.append(_box(x, top + 4, width, colour, f"{name} {duration(getattr(one, name))}"))
         x += width
-    return [*found, f'<text x="{x + 4:.1f}" y="{top + 15}">{duration(_total(one))}</text>']
+    return [*boxes, f'<text x="{x + 4:.1f}" y="{top + 15}">{duration(_total(one))}</text>']
 
 
 def _legend(top: int, left: int) -> list[str]:
-    found = []
+    lines = []
     for y, table in ((top, tuple(COLOURS.items())), (top + 20, _PARTS)):
         for i, (name, colour) in enumerate(table):
             x = 4 + i * 110
-            found.append(_box(x, y, 14, colour, name))
-            found.append(f'<text x="{x + 18}" y="{y + 12}">{name}</text>')
-    return found
+            lines.append(_box(x, y, 14, colour, name))
+            lines.append(f'<text x="{x + 18}" y="{y + 12}">{name}</text>')
+    return lines
 
 
 def _box(x: float, y: float, width: float, colour: str, title: str) -> str:

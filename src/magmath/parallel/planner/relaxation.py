@@ -22,8 +22,8 @@ def relaxed_assignment(layers: Sequence[Table], edges: Edges) -> tuple[list[int]
     """Return an option for each layer, and a lower bound of the cost of all assignments."""
     weights, bound = _solved(layers, edges)
     starts = [[int(np.argmax(w)) for w in weights], [int(np.argmin(own)) for own in layers]]
-    found = [_improved(start, layers, edges) for start in starts]
-    best = min(found, key=lambda options: _cost(options, layers, edges))
+    assignments = [_improved(start, layers, edges) for start in starts]
+    best = min(assignments, key=lambda options: _cost(options, layers, edges))
     return best, bound
 
 
