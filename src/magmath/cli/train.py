@@ -140,13 +140,13 @@ def train(
 def resolved_options(network: str, options: TrainOptions) -> dict[str, Any]:
     """Return the options as plain values, with the network's defaults."""
     default = TRAIN_DEFAULTS[network]
-    given = asdict(options)
+    values = asdict(options)
     for name in (*_RESOLVED, "checkpoint"):
-        if given[name] is None:
-            given[name] = getattr(default, name)
-    given["checkpoint"] |= given["resume"]
-    given["data_path"] = None if given["data_path"] is None else str(given["data_path"])
-    return {"network": network} | {k: v for k, v in given.items() if k not in ("output", "json")}
+        if values[name] is None:
+            values[name] = getattr(default, name)
+    values["checkpoint"] |= values["resume"]
+    values["data_path"] = None if values["data_path"] is None else str(values["data_path"])
+    return {"network": network} | {k: v for k, v in values.items() if k not in ("output", "json")}
 
 
 def _widths(width: tuple[int, ...], layers: int) -> list[int]:

@@ -55,15 +55,15 @@ def assign_state(
             f"load_state_dict: needs a dictionary of arrays by path, was given a "
             f"{type(state).__name__}; {remedy}"
         )
-    given = {aliases.get(path, path): value for path, value in state.items()}
-    given |= {path: value for path, value in state.items() if path in own}
-    missing = [path for path in own if path not in given]
-    unexpected = [path for path in given if path not in own]
+    values_by_path = {aliases.get(path, path): value for path, value in state.items()}
+    values_by_path |= {path: value for path, value in state.items() if path in own}
+    missing = [path for path in own if path not in values_by_path]
+    unexpected = [path for path in values_by_path if path not in own]
     values, problems = {}, []
     for path, variable in own.items():
-        if path in given:
+        if path in values_by_path:
             try:
-                values[path] = _value(given[path], variable)
+                values[path] = _value(values_by_path[path], variable)
             except (MagmathError, TypeError) as error:
                 problems.append(f"{path} {error}")
     if strict and missing:

@@ -22,12 +22,17 @@ Pads: TypeAlias = tuple[tuple[int, int], ...]
 
 def sizes(name: str, value: Size, count: int, min_size: int = 1) -> Shape:
     """Return one number for each of `count` dimensions. Raises OptionError for other values."""
-    given = (value,) * count if not isinstance(value, Sequence) else tuple(value)
-    if len(given) != count:
+    values = (value,) * count if not isinstance(value, Sequence) else tuple(value)
+    if len(values) != count:
         raise OptionError(
             f"{name} needs one number, or one for each of {count} dimensions; was given {value!r}"
         )
-    return tuple([require_integer(name, n, min_size) for n in given])
+    return tuple([require_integer(name, n, min_size) for n in values])
+
+
+def immutable_padding(padding: Padding) -> Padding:
+    """Return padding as layers store it: a tuple in place of a list."""
+    return tuple(padding) if isinstance(padding, list) else padding
 
 
 def pads(
@@ -52,13 +57,13 @@ def pads(
         parts = zip(space, kernel, stride, dilation, strict=True)
         return tuple([same_pads(n, d * (k - 1) + 1, s) for n, k, s, d in parts])
     name, count = f"{operation}: padding", len(space)
-    given = (padding,) * count if isinstance(padding, int) else tuple(padding)
-    if len(given) != count:
+    values = tuple(padding) if isinstance(padding, Sequence) else (padding,) * count
+    if len(values) != count:
         raise OptionError(
             f"{name} needs one number, or one for each of {count} dimensions; was given {padding!r}"
         )
     pairs = []
-    for pad in given:
+    for pad in values:
         low, high = sizes(name, pad, 2, 0)
         pairs.append((low, high))
     return tuple(pairs)

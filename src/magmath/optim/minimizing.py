@@ -284,20 +284,22 @@ class _Program:
         drawn   use the random numbers that the expression has drawn
         first   a list that receives the first computed value, unless it has one
         """
-        given: dict[Node, Any] = dict(zip(self._rates, rates, strict=True))
+        operands: dict[Node, Any] = dict(zip(self._rates, rates, strict=True))
         numbers = _streams(function, steps, drawn)
         for placeholder, leaf in zip(self._placeholders, function.leaves, strict=True):
             if leaf in numbers:
-                given[placeholder] = numbers[leaf] - self._steps * function.draws_of(leaf)
+                operands[placeholder] = numbers[leaf] - self._steps * function.draws_of(leaf)
             elif leaf.name == "scalar":
-                given[placeholder] = leaf.value
+                operands[placeholder] = leaf.value
             elif placeholder is not leaf:
-                given[placeholder] = remote_array_of(leaf)
+                operands[placeholder] = remote_array_of(leaf)
         leaves, compiled = self.graph.leaves, self.compiled
 
         def start() -> tuple[list[RemoteArray], RunHandle]:
-            inputs = [given.get(leaves[i]) or remote_array_of(leaves[i]) for i in compiled.inputs]
-            parameters = [given[leaves[i]] for i in compiled.scalars]
+            inputs = [
+                operands.get(leaves[i]) or remote_array_of(leaves[i]) for i in compiled.inputs
+            ]
+            parameters = [operands[leaves[i]] for i in compiled.scalars]
             return self.engine.runs.start(compiled, inputs, parameters, steps=steps, progress=note)
 
         def note(done: int, values: list[float]) -> None:

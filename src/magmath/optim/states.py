@@ -212,9 +212,9 @@ class States:
     def _check_loaded(self, v: Variable, label: str, names: Sequence[str]) -> None:
         """Raise OptionError if the loaded states of a variable are those of another optimizer."""
         prefix = f"{label}."
-        given = [key.removeprefix(prefix) for key in self._loaded if key.startswith(prefix)]
+        loaded = [key.removeprefix(prefix) for key in self._loaded if key.startswith(prefix)]
         known = {*names, MASTER, "count"}
-        other = [name for name in given if "." not in name and name not in known]
+        other = [name for name in loaded if "." not in name and name not in known]
         if other:
             raise OptionError(
                 f"load_state_dict: the states of variable {v.name} are {', '.join(other)}, this "

@@ -89,10 +89,10 @@ class Asynchronous(Averaging):
         self._delay: Node | None = None
 
     def __repr__(self) -> str:
-        given = [f"staleness={self.staleness}"]
-        given += [] if self.servers is None else [f"servers={self.servers}"]
-        given += [] if self.schedule is None else [f"schedule={self.schedule}"]
-        return f"Asynchronous({', '.join(given)})"
+        settings = [f"staleness={self.staleness}"]
+        settings += [] if self.servers is None else [f"servers={self.servers}"]
+        settings += [] if self.schedule is None else [f"schedule={self.schedule}"]
+        return f"Asynchronous({', '.join(settings)})"
 
     @property
     def label(self) -> str:
@@ -176,12 +176,12 @@ class Asynchronous(Averaging):
     def note_update(self, training: Training) -> None:
         if self._counts is None:
             return
-        done = self._counts[0]
-        number = e.add(done.node, constant(1, int64))
+        updates = self._counts[0]
+        number = e.add(updates.node, constant(1, int64))
         pairs = [(self._past[v].values, v.node) for v in training.parameters]
         row = self._row(number)
         assign(
-            [(past, with_row(past.node, row, value)) for past, value in pairs] + [(done, number)]
+            [(past, with_row(past.node, row, value)) for past, value in pairs] + [(updates, number)]
         )
 
     def reported(self) -> Mapping[str, Array]:

@@ -92,10 +92,10 @@ class DataParallel(Averaging):
         return repr(self)
 
     def __repr__(self) -> str:
-        given = [repr(self.exchange_name)]
-        given += [f"accumulate={self.accumulate}"] if self.accumulate > 1 else []
-        given += [f"messages={self.messages!r}"] if self.messages != "float32" else []
-        return f"DataParallel({', '.join(given)})"
+        settings = [repr(self.exchange_name)]
+        settings += [f"accumulate={self.accumulate}"] if self.accumulate > 1 else []
+        settings += [f"messages={self.messages!r}"] if self.messages != "float32" else []
+        return f"DataParallel({', '.join(settings)})"
 
     @property
     def _is_planned(self) -> bool:

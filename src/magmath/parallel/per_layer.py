@@ -84,8 +84,8 @@ class PerLayer(Averaging):
         return hash(repr(self))
 
     def __repr__(self) -> str:
-        given = [f"{name}={value!r}" for name, value in self.settings.items()]
-        return f"{type(self).__name__}({', '.join(given)})"
+        settings = [f"{name}={value!r}" for name, value in self.settings.items()]
+        return f"{type(self).__name__}({', '.join(settings)})"
 
     @property
     @final

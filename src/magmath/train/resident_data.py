@@ -90,9 +90,9 @@ class ResidentData:
     def is_of(self, inputs: Any, targets: Any, weights: Any = None) -> bool:
         """Return True if the data set was made from these array objects and they have not been
         updated in place."""
-        given = _values_of(inputs, targets, weights)
-        mine = self._given
-        return given is not None and mine is not None and are_identical(given, mine)
+        leaves = _values_of(inputs, targets, weights)
+        own = self._given
+        return leaves is not None and own is not None and are_identical(leaves, own)
 
     @property
     def leaves(self) -> list[Node]:

@@ -121,8 +121,8 @@ def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> Laye
     MagmathError if the output does not depend on the input.
     """
     module = _without_values(module)  # the nodes refer to its variables weakly
-    (given,), outputs = trace_nodes(module, abstract_arrays("plan", [shape], dtype))
-    grouping = _Grouping(given)
+    (network_input,), outputs = trace_nodes(module, abstract_arrays("plan", [shape], dtype))
+    grouping = _Grouping(network_input)
     module.named_parameters()  # names the parameters by their paths
     for node in topological(outputs):
         grouping.add(node)
@@ -133,7 +133,7 @@ def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> Laye
         )
     grouping.finish([node for node in outputs if grouping.depends(node)])
     layers = tuple(draft.layer(grouping) for draft in grouping.drafts)
-    return LayerGraph(layers, given.shape[0], given.dtype.itemsize)
+    return LayerGraph(layers, network_input.shape[0], network_input.dtype.itemsize)
 
 
 def _without_values(module: Module) -> Module:
@@ -207,12 +207,12 @@ class _Draft:
 class _Grouping:
     """Assigns nodes to layers, in topological order."""
 
-    def __init__(self, given: Node) -> None:
+    def __init__(self, network_input: Node) -> None:
         self.drafts: list[_Draft] = []
         self.roles: dict[Node, Roles] = {}
         self._layer: dict[Node, _Draft] = {}
         self._parameters: dict[Node, tuple[Node, ...]] = {}
-        self._given = given
+        self._input = network_input
         self._seen: set[Node] = set()
         self._passes_back: dict[_Draft, bool] = {}
 
@@ -222,7 +222,7 @@ class _Grouping:
 
     def add(self, node: Node) -> None:
         """Assign the next node."""
-        if node is self._given:
+        if node is self._input:
             self.roles[node] = _input_roles(node.ndim)
             self._layer[node] = self._open(node, product=False)
             return

@@ -87,6 +87,8 @@ def step_program(
 
 @final
 class _Writer:
+    """Appends steps to a program. Its methods take and return the instructions to wait for."""
+
     def __init__(self, tables: CostTables, options: Sequence[Option], sharded: bool) -> None:
         self._tables = tables
         self._graph = tables.graph
@@ -114,8 +116,8 @@ class _Writer:
             after = list(self._fresh.get(number, ()))
             for edge in layer.inputs:
                 after += self._moved(number, edge, ready[edge.source])
-            done = self._compute(number, "forward", self._costs[number].forward, after)
-            ready[number] = self._within(number, "forward", done)
+            last = self._compute(number, "forward", self._costs[number].forward, after)
+            ready[number] = self._within(number, "forward", last)
         return ready
 
     def _backward(self, ready: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
@@ -130,11 +132,11 @@ class _Writer:
                 continue
             after = (*cotangents[number], *ready[number])
             after = self._within(number, "backward", after)
-            done = self._compute(number, "backward", self._costs[number].backward, after)
+            last = self._compute(number, "backward", self._costs[number].backward, after)
             for edge in layer.inputs:
                 if layers[edge.source].trainable:
-                    cotangents[edge.source] += self._returned(number, edge, done)
-            gradients[number] = self._exchanged(number, done)
+                    cotangents[edge.source] += self._returned(number, edge, last)
+            gradients[number] = self._exchanged(number, last)
         return gradients
 
     def _update(self, gradients: dict[int, tuple[int, ...]]) -> None:
@@ -145,12 +147,12 @@ class _Writer:
             share = 1.0
             if self._sharded and exchanges_of_layer:
                 share = 1.0 / self._tables.mesh.group(exchanges_of_layer[0][0].axes).size
-            done = self._compute(number, "update", cost.update * share, gradients[number])
+            last = self._compute(number, "update", cost.update * share, gradients[number])
             if self._sharded:
                 for one, nbytes in exchanges_of_layer:
                     gather = Exchange("allgather", one.axes, one.share)
-                    done = (self._collective(number, "replicate", gather, nbytes, done),)
-            self._fresh[number] = done
+                    last = (self._collective(number, "replicate", gather, nbytes, last),)
+            self._fresh[number] = last
 
     # instructions ---------------------------------------------------------------------------------
 
@@ -179,11 +181,11 @@ class _Writer:
         nbytes: int,
         after: Sequence[int],
     ) -> tuple[int, ...]:
-        done = tuple(after)
+        last = tuple(after)
         if have != want:
             for one in transfer(self._tables.mesh, have, want):
-                done = (self._collective(number, phase, one, nbytes, done),)
-        return done
+                last = (self._collective(number, phase, one, nbytes, last),)
+        return last
 
     def _moved(self, number: int, edge: Edge, after: Sequence[int]) -> tuple[int, ...]:
         """Append the redistribution of an operand."""
@@ -202,20 +204,20 @@ class _Writer:
     def _within(self, number: int, phase: str, after: Sequence[int]) -> tuple[int, ...]:
         """Append the exchanges within a layer."""
         layer, option = self._graph.layers[number], self._options[number]
-        done = tuple(after)
+        last = tuple(after)
         for one, nbytes, when in exchanges(layer, option, self._tables.mesh):
             if when == phase:
-                done = (self._collective(number, phase, one, nbytes, done),)
-        return done
+                last = (self._collective(number, phase, one, nbytes, last),)
+        return last
 
     def _exchanged(self, number: int, after: Sequence[int]) -> tuple[int, ...]:
         """Append the exchange of a layer's gradients."""
         layer, option = self._graph.layers[number], self._options[number]
-        done = tuple(after)
+        last = tuple(after)
         for one, nbytes in self._tables.gradient_exchanges(layer, option):
             reduced = Exchange("reduce_scatter", one.axes, one.share) if self._sharded else one
-            done = (self._collective(number, "gradient", reduced, nbytes, done),)
-        return done
+            last = (self._collective(number, "gradient", reduced, nbytes, last),)
+        return last
 
 
 # tasks --------------------------------------------------------------------------------------------

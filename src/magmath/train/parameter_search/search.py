@@ -223,13 +223,13 @@ class _Search:
 
     def successive_halving(self, order: Proposals, factor: int) -> SearchResults:
         """Train the trials of each number of workers in rounds, of which only the best continue."""
-        done = {repr(trial.settings) for trial in self._trials}
+        completed = {repr(trial.settings) for trial in self._trials}
         numbered = enumerate(order.remaining())
         groups: dict[Any, list[tuple[int, Settings]]] = {}
         for number, settings in numbered:
             groups.setdefault(settings.get("workers"), []).append((number, settings))
         for group in groups.values():
-            if all(repr(settings) in done for _, settings in group):
+            if all(repr(settings) in completed for _, settings in group):
                 continue
             self._forget(settings for _, settings in group)
             self._halve([self._started(settings, number) for number, settings in group], factor)
