@@ -21,6 +21,7 @@ from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import Trace
 from magmath.errors import ShapeError
 from magmath.graph import topological
+from magmath.nn.call_state import CALLS
 from magmath.ops.leaves import input_leaf
 
 if TYPE_CHECKING:
@@ -40,13 +41,9 @@ class AbstractArray:
         return f"{self.dtype}{list(self.shape)}"
 
 
-_depth = 0
-"""The number of abstract calls in progress."""
-
-
 def is_abstract_call() -> bool:
     """Return True within `trace_call`, where inputs have a shape but no values."""
-    return _depth > 0
+    return CALLS.abstract_calls > 0
 
 
 def abstract_arrays(
@@ -126,18 +123,17 @@ class _TracedCall(NamedTuple):
 
 def _traced_call(module: Callable[..., Any], inputs: Any) -> _TracedCall:
     """Call a module with arrays that have no values."""
-    global _depth
     environment = session.engine().environment
     leaves, tree = flatten(inputs)
     with tracing.tracing(Trace()), _attributes_restored(module):
         arrays = [
             Array(input_leaf(x.shape, x.dtype, environment.whole(x.shape), None)) for x in leaves
         ]
-        _depth += 1
+        CALLS.abstract_calls += 1
         try:
             outputs, nesting = flatten(call_module(module, unflatten(tree, arrays)))
         finally:
-            _depth -= 1
+            CALLS.abstract_calls -= 1
     return _TracedCall(arrays, outputs, nesting)
 
 

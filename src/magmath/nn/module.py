@@ -35,8 +35,9 @@ from magmath.engine.traces.captured_arrays import note_update
 from magmath.engine.traces.tracing import Scope, Trace
 from magmath.errors import DTypeError, MagmathError
 from magmath.nn.abstract import abstract_inputs, trace_call
+from magmath.nn.call_state import CALLS
 from magmath.nn.describe import representation, summary
-from magmath.nn.forward_hooks import active_hooks, forward_hook
+from magmath.nn.forward_hooks import forward_hook
 from magmath.nn.freezing import TRAINABLE_FLAGS, Filter, set_trainable
 from magmath.nn.inventory import (
     Inventory,
@@ -60,13 +61,6 @@ _HIDDEN = ("_inventory", "_mode")
 """Attributes that are not parts: the cached walk, and the object that represents the mode in
 traces."""
 
-_forced_modes = 0
-"""Number of active `Module.mode` blocks; in these the mode does not depend on modules' state."""
-
-_active_calls: list[object] = []
-"""The modules whose calls are active: what these store in attributes, such as their last output, is
-no setting of the user."""
-
 
 def _wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
     """Return a module's `__call__`, wrapped so that arguments are converted, traces note its state,
@@ -86,15 +80,16 @@ def _wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
         )
         if kwargs:
             kwargs = {name: _converted_argument(x) for name, x in kwargs.items()}
-        _active_calls.append(self)
+        active = CALLS.modules
+        active.append(self)
         try:
             if PRECISION.compute is None:
                 outputs = call(self, *args, **kwargs)
             else:
                 outputs = call_in_half_type(partial(call, self), self.keeps_float32, args, kwargs)
         finally:
-            _active_calls.pop()
-        for hook in active_hooks:
+            active.pop()
+        for hook in CALLS.hooks:
             hook(self, outputs)
         return outputs
 
@@ -103,14 +98,14 @@ def _wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
 
 def _note_module(trace: Trace | Scope, module: Module) -> None:
     """Note that a traced function depends on the state of a module that it calls."""
-    if _active_calls:
+    if CALLS.modules:
         trace.note_state(module)
     else:
         inventory = module._current_inventory()
         trace.note_observed_state(inventory.structure)
         for part in inventory.modules.values():
             trace.note_state(part)  # it may read attributes of parts that it does not call
-    if not _forced_modes:
+    if not CALLS.forced_modes:
         trace.note_state(vars(module).setdefault("_mode", object()))
 
 
@@ -178,7 +173,7 @@ class Module(metaclass=KeywordHints):
             note_update(self)
         elif name == "training":
             note_update(vars(self).get("_mode"))
-        elif not (_active_calls or tracing.current() is not None or _is_equal(former, value)):
+        elif not (CALLS.modules or tracing.current() is not None or _is_equal(former, value)):
             note_update(self)  # compiled functions have read the former value
 
     if not TYPE_CHECKING:  # otherwise type checkers would accept any name
@@ -307,15 +302,14 @@ class Module(metaclass=KeywordHints):
     @contextmanager
     def mode(self, training: bool) -> Iterator[None]:
         """Set training or evaluation mode in all modules within this block."""
-        global _forced_modes
         former = [(module, module.training) for module in self.modules()]
         for module, _ in former:  # temporary, so no compiled function is traced again
             object.__setattr__(module, "training", training)
-        _forced_modes += 1
+        CALLS.forced_modes += 1
         try:
             yield
         finally:
-            _forced_modes -= 1
+            CALLS.forced_modes -= 1
             for module, own in former:
                 object.__setattr__(module, "training", own)
 

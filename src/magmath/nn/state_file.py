@@ -122,7 +122,7 @@ def load_arrays(
 
     If only the file's module shares a variable, each of this module's variables gets its value.
     """
-    check_finite_state(path, state)
+    _check_finite(module, path, state)
     if aliases := json.loads(metadata.get("aliases", "{}")):
         own = {path for path, _ in [*module.named_parameters(), *module.named_buffers()]}
         for alias, first in aliases.items():
@@ -163,10 +163,19 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[st
         ) from error
 
 
-def check_finite_state(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Raise WeightsError if a value is nan or infinite."""
+def _check_finite(
+    module: Stateful, path: str | os.PathLike[str], state: Mapping[str, torch.Tensor]
+) -> None:
+    """Raise WeightsError if the value of a parameter is nan or infinite. Buffers may have such
+    values, as masks that are added to scores do."""
     import torch
 
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+    not_finite = [
+        name
+        for name, tensor in state.items()
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
+    ]
+    if not_finite:
+        parameters = {name for name, _ in module.named_parameters()}
+        for name in filter(parameters.__contains__, not_finite):
             raise WeightsError(f"load: {path}: parameter {name} holds nan or infinite values")
