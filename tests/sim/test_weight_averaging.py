@@ -230,3 +230,20 @@ def test_names_with_other_numbers_are_refused(name: str) -> None:
         as_strategy(name)
     with pytest.raises(OptionError, match="replicas must be an integer of at least 1"):
         as_strategy("weight-averaging:0")
+
+
+def test_a_layer_that_replaces_another_has_its_own_replicas() -> None:
+    """A new parameter may have the identity of one that was deleted."""
+    with current("inline", 1):
+        module = nn.Sequential(nn.Dense(4), nn.Dense(3)).build((1, 5))
+        strategy = WeightAveraging(2)
+        for _ in range(6):
+            module[1] = nn.Dense(3)
+            module.build((1, 5))
+            optimizer = mm.optim.GradientDescent(0.0)
+            before = module[1].weight.numpy()
+            step = CompiledStep("cross_entropy", module, optimizer, strategy)
+            step(X[:8], Y[:8])
+            step.collect()
+            np.testing.assert_array_equal(module[1].weight.numpy(), before)
+            del step, optimizer

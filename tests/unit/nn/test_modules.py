@@ -528,3 +528,21 @@ def test_layers_of_a_sequence_are_replaced_inserted_and_removed() -> None:
     assert [path for path, _ in net.named_parameters()][:3] == ["0.weight", "0.bias", "1.weight"]
     with pytest.raises(IndexError):
         net[7] = nn.ReLU()
+
+
+def test_buffers_of_a_file_may_be_infinite(tmp_path: Path) -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            self.mask = nn.Buffer(np.array([0.0, -np.inf], np.float32))
+            self.scale = nn.Parameter(np.ones(2, np.float32))
+
+    module, path = Masked(), tmp_path / "masked.safetensors"
+    module.save(path)
+    other = Masked()
+    other.mask.assign(np.zeros(2, np.float32))
+    other.load(path)
+    assert other.mask.tolist() == [0.0, -np.inf]
+    module.scale.assign([1.0, np.inf])
+    module.save(path)
+    with pytest.raises(WeightsError, match="parameter scale holds nan or infinite values"):
+        other.load(path)
