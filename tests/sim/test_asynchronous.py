@@ -530,7 +530,7 @@ def test_parameters_may_be_converted_between_steps() -> None:
         step(X[:10], Y[:10])
         module.astype("float32")
         w = module.weight.numpy().astype(np.float64)
-        for i in range(3):
+        for _ in range(3):
             step(X[:10].astype(np.float32), Y[:10].astype(np.float32))
             assert module.weight.dtype == mm.float32
         assert np.all(module.weight.numpy() != w)

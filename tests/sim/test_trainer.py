@@ -14,7 +14,7 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import MagmathError, ShapeError, WeightsError
+from magmath.errors import DataError, MagmathError, ShapeError, WeightsError
 from magmath.passes import pipeline
 from magmath.train import BestWeights, Callback, EarlyStopping, LearningRateSchedule, Trainer
 

@@ -51,7 +51,7 @@ class ModuleStructure:
 
     def is_unchanged(self) -> bool:
         """Return True if they have the same modules and variables."""
-        return all(self._has_same(*one) for one in self._contents)
+        return all(self._has_same(container, items) for container, items in self._contents)
 
     def changed_name(self) -> None:
         """Return None: a module's contents are no names."""

@@ -222,7 +222,7 @@ class Optimizer(metaclass=KeywordHints):
         `epoch` is the epoch number in `fit`, where schedules and functions count epochs unless they
         are schedules per step.
         """
-        return [rate_at(one, step, epoch) for one in self.learning_rates]
+        return [rate_at(rate, step, epoch) for rate in self.learning_rates]
 
     @property
     def learning_rates(self) -> list[LearningRate]:

@@ -66,7 +66,7 @@ class Groups(Generic[GroupRule]):
     @property
     def learning_rates(self) -> list[LearningRate]:
         """The optimizer's learning rate, and those of groups with their own rates."""
-        return [one.learning_rate for one in (self.members[0], *self._own_rates)]
+        return [member.learning_rate for member in (self.members[0], *self._own_rates)]
 
     def check(self, names: Sequence[str]) -> None:
         """Raise OptionError unless each pattern matches one of these names."""

@@ -97,7 +97,7 @@ class Checkpoint:
         schedules = self._encoded(
             _SCHEDULE, schedule_states(trainer.optimizer.learning_rates), arrays
         )
-        states = {name: one.state_dict() for name, one in self._listeners.items()}
+        states = {name: x.state_dict() for name, x in self._listeners.items()}
         callbacks = self._encoded(_CALLBACK, states, arrays)
         stream = trainer.stream()
         rate = trainer.optimizer.learning_rate

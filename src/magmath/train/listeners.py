@@ -78,8 +78,8 @@ class Reporting(Listener[object]):
 def reports_each_step(listeners: Sequence[Listener[Any]]) -> bool:
     """Return True if a callback has its own `on_step_end`. A reporter needs some of the steps
     only."""
-    callbacks = [one for one in listeners if not isinstance(one, Reporting)]
-    return any(type(one).on_step_end is not Listener.on_step_end for one in callbacks)
+    callbacks = [listener for listener in listeners if not isinstance(listener, Reporting)]
+    return any(type(listener).on_step_end is not Listener.on_step_end for listener in callbacks)
 
 
 @final
@@ -109,4 +109,4 @@ def as_listener(given: Any) -> Listener[Any]:
 def listener_names(listeners: Sequence[Listener[Any]]) -> list[str]:
     """Return a name for each listener, by which a checkpoint identifies its state: the class, and
     a number for further listeners of a class."""
-    return numbered([type(one).__name__ for one in listeners])
+    return numbered([type(listener).__name__ for listener in listeners])

@@ -179,9 +179,11 @@ def best_assignment(problem: AssignmentProblem) -> Assignment:
         options, below = relaxed_assignment(rest.layers, rest.edges)
         chosen.update(zip(network.own, options, strict=True))
         bound = below
-    base = sum(one.min_cost for one in removed)
-    for one in reversed(removed):
-        chosen[one.layer] = int(one.best[tuple(chosen[n] for n in one.neighbours)])
+    base = sum(elimination.min_cost for elimination in removed)
+    for elimination in reversed(removed):
+        chosen[elimination.layer] = int(
+            elimination.best[tuple(chosen[n] for n in elimination.neighbours)]
+        )
     options = [chosen[i] for i in range(len(problem.layers))]
     cost = problem.cost(options)
     return Assignment(tuple(options), cost, cost if bound is None else bound + base, relaxed)

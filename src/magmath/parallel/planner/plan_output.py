@@ -77,37 +77,38 @@ _PARTS: Final = (("compute", "#4e79a7"), ("exchange", "#e15759"), ("gradient", "
 
 def plan_text(plan: Shown) -> str:
     """Return the plan as a table with bars: computation █, exchanges ▓, gradients ░."""
-    names = max(len(_label(one)) for one in plan.layers)
-    divisions = max(len(_division(one)) for one in plan.layers)
-    longest = max(_total(one) for one in plan.layers) or 1.0
+    names = max(len(_label(layer)) for layer in plan.layers)
+    divisions = max(len(_division(layer)) for layer in plan.layers)
+    longest = max(_total(layer) for layer in plan.layers) or 1.0
     rows = [
         f"{'layer':{names}}  {'divides':{divisions}}  {'compute':>9} {'exchange':>9} "
         f"{'gradient':>9} {'received':>9} {'memory':>9}"
     ]
     rows += [
-        f"{_label(one):{names}}  {_division(one):{divisions}}  {duration(one.compute):>9} "
-        f"{duration(one.exchange):>9} {duration(one.gradient):>9} {size_text(one.received):>9} "
-        f"{size_text(one.memory):>9}  {_bar(one, longest)}".rstrip()
-        for one in plan.layers
+        f"{_label(layer):{names}}  {_division(layer):{divisions}}  {duration(layer.compute):>9} "
+        f"{duration(layer.exchange):>9} {duration(layer.gradient):>9} "
+        f"{size_text(layer.received):>9} {size_text(layer.memory):>9}  "
+        f"{_bar(layer, longest)}".rstrip()
+        for layer in plan.layers
     ]
     legend = "█ computation  ▓ exchange of activations  ░ exchange of gradients"
     return "\n".join([*plan.heading, "", *rows, "", legend])
 
 
-def _label(one: LayerRow) -> str:
-    return one.name if one.name.startswith(one.kind) else f"{one.name} ({one.kind})"
+def _label(layer: LayerRow) -> str:
+    return layer.name if layer.name.startswith(layer.kind) else f"{layer.name} ({layer.kind})"
 
 
-def _division(one: LayerRow) -> str:
-    return " × ".join(one.option)
+def _division(layer: LayerRow) -> str:
+    return " × ".join(layer.option)
 
 
-def _total(one: LayerRow) -> float:
-    return one.compute + one.exchange + one.gradient
+def _total(layer: LayerRow) -> float:
+    return layer.compute + layer.exchange + layer.gradient
 
 
-def _bar(one: LayerRow, longest: float) -> str:
-    parts = zip("█▓░", (one.compute, one.exchange, one.gradient), strict=True)
+def _bar(layer: LayerRow, longest: float) -> str:
+    parts = zip("█▓░", (layer.compute, layer.exchange, layer.gradient), strict=True)
     return "".join(sign * round(BAR * seconds / longest) for sign, seconds in parts)
 
 
@@ -133,31 +134,33 @@ def plan_svg(plan: Shown) -> str:
     height, left, bars = 22, 240, 420
     axes = len(plan.mesh.shape)
     start = left + axes * height + 12
-    longest = max(_total(one) for one in plan.layers) or 1.0
+    longest = max(_total(layer) for layer in plan.layers) or 1.0
     total = height * (len(plan.layers) + 4)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{start + bars + 90}" height="{total}" '
         f'font-family="sans-serif" font-size="12">',
         f'<text x="4" y="15">{escape(plan.heading[0])}; {escape(plan.heading[1])}</text>',
     ]
-    for row, one in enumerate(plan.layers, start=1):
+    for row, layer in enumerate(plan.layers, start=1):
         top = row * height
-        lines.append(f'<text x="4" y="{top + 15}">{escape(_label(one))}</text>')
-        for axis, choice in enumerate(one.option):
+        lines.append(f'<text x="4" y="{top + 15}">{escape(_label(layer))}</text>')
+        for axis, choice in enumerate(layer.option):
             lines.append(_box(left + axis * height, top + 2, 18, COLOURS[choice], choice))
-        lines += _bars(one, start, top, bars / longest)
+        lines += _bars(layer, start, top, bars / longest)
     lines += _legend(height * (len(plan.layers) + 2), left)
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _bars(one: LayerRow, start: int, top: int, scale: float) -> list[str]:
+def _bars(layer: LayerRow, start: int, top: int, scale: float) -> list[str]:
     boxes, x = [], float(start)
     for name, colour in _PARTS:
-        width = getattr(one, name) * scale
+        width = getattr(layer, name) * scale
         if width >= 0.5:
-            boxes.append(_box(x, top + 4, width, colour, f"{name} {duration(getattr(one, name))}"))
+            boxes.append(
+                _box(x, top + 4, width, colour, f"{name} {duration(getattr(layer, name))}")
+            )
         x += width
-    return [*boxes, f'<text x="{x + 4:.1f}" y="{top + 15}">{duration(_total(one))}</text>']
+    return [*boxes, f'<text x="{x + 4:.1f}" y="{top + 15}">{duration(_total(layer))}</text>']
 
 
 def _legend(top: int, left: int) -> list[str]:

@@ -143,15 +143,15 @@ class _Writer:
         """Append the updates, in the order in which the next forward pass needs them."""
         for number in sorted(gradients):
             cost, option = self._costs[number], self._options[number]
-            exchanges_of_layer = self._tables.gradient_exchanges(self._graph.layers[number], option)
+            reductions = self._tables.gradient_exchanges(self._graph.layers[number], option)
             share = 1.0
-            if self._sharded and exchanges_of_layer:
-                share = 1.0 / self._tables.mesh.group(exchanges_of_layer[0][0].axes).size
+            if self._sharded and reductions:
+                share = 1.0 / self._tables.mesh.group(reductions[0].exchange.axes).size
             last = self._compute(number, "update", cost.update * share, gradients[number])
             if self._sharded:
-                for one, nbytes in exchanges_of_layer:
-                    gather = Exchange("allgather", one.axes, one.share)
-                    last = (self._collective(number, "replicate", gather, nbytes, last),)
+                for reduction in reductions:
+                    gather = reduction.exchange._replace(kind="allgather")
+                    last = (self._collective(number, "replicate", gather, reduction.nbytes, last),)
             self._fresh[number] = last
 
     # instructions ---------------------------------------------------------------------------------
@@ -166,10 +166,10 @@ class _Writer:
         return (self.program.add(instruction),)
 
     def _collective(
-        self, number: int, phase: str, one: Exchange, nbytes: float, after: Sequence[int]
+        self, number: int, phase: str, exchange: Exchange, nbytes: float, after: Sequence[int]
     ) -> int:
-        name = f"{self._graph.layers[number].name}: {one.kind}"
-        instruction = SimulatedInstruction(name, number, phase, 0.0, one, nbytes, tuple(after))
+        name = f"{self._graph.layers[number].name}: {exchange.kind}"
+        instruction = SimulatedInstruction(name, number, phase, 0.0, exchange, nbytes, tuple(after))
         return self.program.add(instruction)
 
     def _transfer(
@@ -183,8 +183,8 @@ class _Writer:
     ) -> tuple[int, ...]:
         last = tuple(after)
         if have != want:
-            for one in transfer(self._tables.mesh, have, want):
-                last = (self._collective(number, phase, one, nbytes, last),)
+            for exchange in transfer(self._tables.mesh, have, want):
+                last = (self._collective(number, phase, exchange, nbytes, last),)
         return last
 
     def _moved(self, number: int, edge: Edge, after: Sequence[int]) -> tuple[int, ...]:
@@ -205,18 +205,18 @@ class _Writer:
         """Append the exchanges within a layer."""
         layer, option = self._graph.layers[number], self._options[number]
         last = tuple(after)
-        for one, nbytes, when in exchanges(layer, option, self._tables.mesh):
-            if when == phase:
-                last = (self._collective(number, phase, one, nbytes, last),)
+        for exchange, nbytes, own_phase in exchanges(layer, option, self._tables.mesh):
+            if own_phase == phase:
+                last = (self._collective(number, phase, exchange, nbytes, last),)
         return last
 
     def _exchanged(self, number: int, after: Sequence[int]) -> tuple[int, ...]:
         """Append the exchange of a layer's gradients."""
         layer, option = self._graph.layers[number], self._options[number]
         last = tuple(after)
-        for one, nbytes in self._tables.gradient_exchanges(layer, option):
-            reduced = Exchange("reduce_scatter", one.axes, one.share) if self._sharded else one
-            last = (self._collective(number, "gradient", reduced, nbytes, last),)
+        for exchange, nbytes, phase in self._tables.gradient_exchanges(layer, option):
+            reduction = exchange._replace(kind="reduce_scatter") if self._sharded else exchange
+            last = (self._collective(number, phase, reduction, nbytes, last),)
         return last
 
 
@@ -236,23 +236,23 @@ def tasks(
     numbers_of: list[dict[int, int]] = []
     known: dict[Hashable, tuple[PortStage, ...]] = {}
     workers = range(tables.mesh.workers) if every_worker else range(1)
-    for one in program.instructions:
+    for instruction in program.instructions:
         members: list[tuple[int, ...]] = [(worker,) for worker in workers]
-        if one.exchange is not None:
-            members = _groups(tables.mesh, one.exchange.axes) if every_worker else [(0,)]
+        if instruction.exchange is not None:
+            members = _groups(tables.mesh, instruction.exchange.axes) if every_worker else [(0,)]
         numbers: dict[int, int] = {}
         for group in members:
-            after = tuple({numbers_of[i][worker] for i in one.after for worker in group})
+            after = tuple({numbers_of[i][worker] for i in instruction.after for worker in group})
             numbers.update(dict.fromkeys(group, len(simulated_tasks)))
-            name = f"{one.name} ({one.phase})"
-            if one.exchange is None:
+            name = f"{instruction.name} ({instruction.phase})"
+            if instruction.exchange is None:
                 simulated_tasks.append(
-                    SimulatedTask(name, group, (COMPUTE,), one.seconds, (), after)
+                    SimulatedTask(name, group, (COMPUTE,), instruction.seconds, (), after)
                 )
             else:
-                key = (one.exchange, one.nbytes, group)
+                key = (instruction.exchange, instruction.nbytes, group)
                 if key not in known:
-                    known[key] = _stages(tables, one, group, every_worker)
+                    known[key] = _stages(tables, instruction, group, every_worker)
                 stages = known[key]
                 simulated_tasks.append(SimulatedTask(name, group, streams, 0.0, stages, after))
         numbers_of.append(numbers)
@@ -271,13 +271,16 @@ def _groups(mesh: PlannerMesh, axes: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _stages(
-    tables: CostTables, one: SimulatedInstruction, workers: tuple[int, ...], every_worker: bool
+    tables: CostTables,
+    instruction: SimulatedInstruction,
+    workers: tuple[int, ...],
+    every_worker: bool,
 ) -> tuple[PortStage, ...]:
-    assert one.exchange is not None
+    assert instruction.exchange is not None
     levels = tables.model.machine.levels
-    group: Group = tables.mesh.group(one.exchange.axes)
-    size = one.exchange.share * one.nbytes
-    algorithm, _ = fastest(levels, one.exchange.kind, size, group, tables.model.algorithm)
+    group: Group = tables.mesh.group(instruction.exchange.axes)
+    size = instruction.exchange.share * instruction.nbytes
+    algorithm, _ = fastest(levels, instruction.exchange.kind, size, group, tables.model.algorithm)
     parts = spans(levels, group)
     ports: dict[int, list[int]] = {}
     child = 1

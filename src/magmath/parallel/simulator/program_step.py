@@ -114,7 +114,7 @@ def simulate_program(
     candidates = _forms(program, environment, times, slower, count)
     if program.team is not None:
         candidates += _team_forms(program.team, environment, times, slower, count)
-    return min(candidates, key=lambda one: one.seconds)
+    return min(candidates, key=lambda step: step.seconds)
 
 
 def _team_forms(
@@ -128,7 +128,7 @@ def _team_forms(
     threads = replace(environment, threads=1, link=environment.machine.team, shares_memory=True)
     slower = dict.fromkeys(range(team.workers), slowdown.get(0, 1.0))
     forms = _forms(team, threads, times, slower, count)
-    return [replace(one, form=f"{THREADS}, {one.form}") for one in forms]
+    return [replace(step, form=f"{THREADS}, {step.form}") for step in forms]
 
 
 def _forms(

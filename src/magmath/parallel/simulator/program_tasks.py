@@ -92,11 +92,12 @@ class _Writer:
 
     def step(self, tiers: Sequence[CallTimes]) -> None:
         """Append one step."""
-        begins: list[dict[int, CallTime]] = [{one.positions[-1]: one for one in t} for t in tiers]
+        by_end: list[dict[int, CallTime]]
+        by_end = [{call.positions[-1]: call for call in calls} for calls in tiers]
         first = self.program.prologue
         for position in range(first, len(self.program.instructions)):
-            self._instruction(position, [found.get(position) for found in begins])
-            for end, number in [one for one in self.due if one[0] <= position]:
+            self._instruction(position, [calls.get(position) for calls in by_end])
+            for end, number in [x for x in self.due if x[0] <= position]:
                 self._compute_wait(number)
                 self.due.remove((end, number))
         for _, number in self.due:
@@ -122,12 +123,12 @@ class _Writer:
                 pass
 
     def _computations(self, position: int, times: Sequence[CallTime | None]) -> None:
-        for worker, one in enumerate(times):
-            if one is None or not one.seconds:
+        for worker, call in enumerate(times):
+            if call is None or not call.seconds:
                 continue
-            members = [self.program.instructions[i] for i in one.positions]
+            members = [self.program.instructions[i] for i in call.positions]
             nbytes = sum(self._bytes(worker, member) for member in members)
-            seconds = max(one.seconds, self._read_seconds(worker, members))
+            seconds = max(call.seconds, self._read_seconds(worker, members))
             name = _name(members[0]) if len(members) == 1 else f"{len(members)} calls ({KERNEL})"
             task = SimulatedTask(name, (worker,), (COMPUTE,), seconds, nbytes=nbytes)
             self.last[worker] = self._add(task)
@@ -136,14 +137,16 @@ class _Writer:
         """Return the least seconds of reading what other workers have written."""
         if not self.network.shares_memory:
             return 0.0
-        moves = [one for one in members if isinstance(one, Redistribute)]
-        return sum([self._received(worker, one) for one in moves]) / self.network.bandwidth
+        moves = [member for member in members if isinstance(member, Redistribute)]
+        return sum([self._received(worker, member) for member in moves]) / self.network.bandwidth
 
     def _received(self, worker: int, move: Redistribute) -> float:
         """Return the bytes that a worker reads of other workers' tiles."""
         itemsize = self.program.slots[move.source].dtype.itemsize
         traffics = [stage.traffic.get(worker) for stage in self._stages(move)]
-        return float(sum([one.received * itemsize for one in traffics if one is not None]))
+        return float(
+            sum([traffic.received * itemsize for traffic in traffics if traffic is not None])
+        )
 
     def _bytes(self, worker: int, instruction: Instruction) -> float:
         """Return the bytes that a worker reads and writes and that no cache holds."""
