@@ -163,10 +163,7 @@ def _attributes_restored(module: Any) -> Iterator[None]:
         for part in _parts(module):
             former = saved.get(id(part), _SavedAttributes(part, {}, []))
             _restore_attributes(part, former.attributes)
-            for container, items in former.containers:
-                if _has_traced(container):
-                    container.clear()
-                    (container.update if isinstance(container, dict) else container.extend)(items)
+            _restore_containers(former.containers)
 
 
 def _restore_attributes(module: Any, former: Mapping[str, Any]) -> None:
@@ -180,6 +177,14 @@ def _restore_attributes(module: Any, former: Mapping[str, Any]) -> None:
             del vars(module)[name]
             if name in former:
                 vars(module)[name] = former[name]
+
+
+def _restore_containers(containers: Sequence[tuple[Any, Any]]) -> None:
+    """Give lists and dictionaries in which a traced call has stored arrays their former items."""
+    for container, items in containers:
+        if _has_traced(container):
+            container.clear()
+            (container.update if isinstance(container, dict) else container.extend)(items)
 
 
 def _parts(module: Any) -> list[Any]:

@@ -98,13 +98,8 @@ class Minimizer:
         first: list[float] = []
         try:
             with program.undone_on_failure(first):
-                for rate in rates:
-                    left = steps
-                    if drawn:  # the first step uses the random numbers of the expression
-                        values += program.run(function, rate, 1, first, drawn=True)
-                        left, drawn = left - 1, False
-                    if left:
-                        values += program.run(function, rate, left, first, drawn=False)
+                for rate, count, uses_drawn in _step_runs(rates, steps, drawn):
+                    values += program.run(function, rate, count, first, drawn=uses_drawn)
         finally:
             if released is not None:
                 released.end(first)
@@ -152,6 +147,20 @@ class Minimizer:
     def last(self) -> _Program | None:
         """The most recently used program."""
         return self._programs.newest
+
+
+def _step_runs(
+    rates: Sequence[Sequence[float]], steps: int, drawn: bool
+) -> Iterator[tuple[Sequence[float], int, bool]]:
+    """Yield the rates and the number of steps of each run, and whether it uses the random numbers
+    that the expression has drawn: the first step does if `drawn`, in a run of its own."""
+    for rate in rates:
+        remaining = steps
+        if drawn:
+            yield rate, 1, True
+            remaining, drawn = steps - 1, False
+        if remaining:
+            yield rate, remaining, False
 
 
 @final
