@@ -47,7 +47,7 @@ from magmath.nn.inventory import (
     note_change,
 )
 from magmath.nn.mixed_precision import call_in_half_type
-from magmath.nn.state_file import assign_state, load, save
+from magmath.nn.state_file import IncompatibleKeys, assign_state, load, save
 from magmath.nn.variables import Buffer, Deferred, Parameter, RngState, is_layer
 
 if TYPE_CHECKING:
@@ -396,13 +396,12 @@ class Module(metaclass=KeywordHints):
         """Return the other paths of shared variables, each with the path used by `state_dict`."""
         return dict(self._built_inventory("aliases").aliases)
 
-    def load_state_dict(
-        self, state: Mapping[str, Any], strict: bool = True
-    ) -> tuple[list[str], list[str]]:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Assign values by path: arrays of magmath, NumPy or torch. The module must be built.
 
-        Returns the paths that are missing in `state` and those that the module lacks; with `strict`
-        both are errors. Raises WeightsError, which lists all problems, before any value changes.
+        Returns the paths that are missing in `state` (`missing_keys`) and those that the module
+        lacks (`unexpected_keys`); with `strict` both are errors. Raises WeightsError, which lists
+        all problems, before any value changes.
         """
         inventory = self._built_inventory("load_state_dict")
         return assign_state(inventory.variables, inventory.aliases, state, strict)

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from magmath.api.creation import asarray
 from magmath.api.input_output import save_on_controller
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 FORMAT = "magmath-2"
 
 
+@final
+class IncompatibleKeys(NamedTuple):
+    """The paths that a state and a module do not have in common; see `Module.load_state_dict`.
+
+    missing_keys      paths of the module that the state lacks
+    unexpected_keys   paths of the state that the module lacks
+    """
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
 class Stateful(Protocol):
     """The methods of a module that a state file needs."""
 
@@ -29,9 +41,7 @@ class Stateful(Protocol):
     def aliases(self) -> dict[str, str]:
         """Return the further paths of shared variables, each with its path in `state_dict`."""
 
-    def load_state_dict(
-        self, state: Mapping[str, Any], strict: bool
-    ) -> tuple[list[str], list[str]]:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool) -> IncompatibleKeys:
         """Assign values by path; return the missing paths and the unknown ones."""
 
     def named_parameters(self) -> Sequence[tuple[str, Variable]]:
@@ -43,7 +53,7 @@ class Stateful(Protocol):
 
 def assign_state(
     own: Mapping[str, Variable], aliases: Mapping[str, str], state: Any, strict: bool
-) -> tuple[list[str], list[str]]:
+) -> IncompatibleKeys:
     """Assign values to variables by path; see `Module.load_state_dict`."""
     if not isinstance(state, Mapping):
         remedy = "give the result of state_dict()"
@@ -76,7 +86,7 @@ def assign_state(
         remedy = remedy or "; load the state of a module of the same layers and sizes"
         raise WeightsError(f"load_state_dict: {'; '.join(problems)}{remedy}")
     assign([(own[path], value.node) for path, value in values.items()])
-    return missing, unexpected
+    return IncompatibleKeys(missing, unexpected)
 
 
 def _value(given: Any, variable: Variable) -> Array:

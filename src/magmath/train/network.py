@@ -20,7 +20,7 @@ from magmath.graph import Shape
 from magmath.nn.abstract import abstract_inputs
 from magmath.nn.layers import Sequential
 from magmath.nn.module import Module, check_module, first_called
-from magmath.nn.state_file import load_arrays, read, write
+from magmath.nn.state_file import IncompatibleKeys, load_arrays, read, write
 from magmath.nn.variables import Parameter
 from magmath.optim import Optimizer
 from magmath.parallel.simulator.program_step import SimulatedStep, Times
@@ -251,9 +251,7 @@ class NeuralNetwork:
         `Module.state_dict`."""
         return self.module.state_dict()
 
-    def load_state_dict(
-        self, state: Mapping[str, Any], strict: bool = True
-    ) -> tuple[list[str], list[str]]:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Assign values by path; see `Module.load_state_dict`."""
         return self.module.load_state_dict(state, strict)
 

@@ -180,9 +180,9 @@ def test_what_does_not_fit_is_listed() -> None:
         assert text in str(error.value)
     np.testing.assert_array_equal(module.blocks[0].scale.numpy(), before)
     del state["head.0.bias"]
-    missing, unexpected = module.load_state_dict(state, strict=False)
-    assert missing == ["head.0.bias", "head.1.weight", "head.1.bias"]
-    assert unexpected == ["tail.weight"]
+    missing, unexpected = keys = module.load_state_dict(state, strict=False)
+    assert missing == keys.missing_keys == ["head.0.bias", "head.1.weight", "head.1.bias"]
+    assert unexpected == keys.unexpected_keys == ["tail.weight"]
     np.testing.assert_array_equal(module.blocks[0].scale.numpy(), before + 1)
 
 
