@@ -47,7 +47,7 @@ def check_precision(operation: str, name: object) -> str | None:
 
 @contextmanager
 def precision(name: str | None) -> Iterator[None]:
-    """Make modules compute in this precision within the block.
+    """Make modules compute in this precision within the block, in the current thread.
 
     name   "mixed-bfloat16", "mixed-float16", or "float32" and None, the type of the parameters
 

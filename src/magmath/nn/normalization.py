@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from magmath.api import elementwise, statistics
+from magmath.api.creation import normal_shape
 from magmath.api.data_types import astype, finfo, result_type
 from magmath.api.manipulation import reshape
 from magmath.arrays.array import Array, floating
@@ -68,7 +69,7 @@ def _last_axes(name: str, x: Array, normalized_shape: Any) -> tuple[int, ...]:
             f"{name}: the second argument is the shape of the last axes, was given an array of "
             f"shape {normalized_shape.shape}; write {name}(x, weight.shape, weight)"
         )
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    shape = normal_shape(name, normalized_shape)
     if not shape or x.shape[-len(shape) :] != shape:
         raise ShapeError(
             f"{name}: normalizes last axes of shape {shape}, was given {x.shape}"

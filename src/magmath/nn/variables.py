@@ -157,7 +157,7 @@ def _first_value(
             f"given None; if the shape follows from the input, write "
             f"mm.nn.deferred(function{'' if kind == 'Parameter' else ', mm.nn.' + kind})"
         )
-    extents = None if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+    extents = None if shape is None else creation.normal_shape(kind, shape)
     with tracing.suspended():
         if callable(value):
             if extents is None:
