@@ -193,7 +193,7 @@ class _Released:
         self._provenance: Provenance | None = None
         if not expression.is_known():
             self._provenance = provenance_of_pending(expression.node)
-            self.end([math.nan])
+            self.end([math.nan])  # a number in place of the node that refers to the values
 
     def end(self, values: Sequence[float]) -> None:
         """Give the expression the first of the values.

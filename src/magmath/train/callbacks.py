@@ -33,6 +33,9 @@ class BestWeights(Callback):
     restore   if False, the module keeps its state after the last epoch; `best` has the best state
     """
 
+    _margin = 0.0
+    """The least improvement that counts."""
+
     def __init__(
         self, monitor: str | None = None, *, mode: str | None = None, restore: bool = True
     ) -> None:
@@ -66,8 +69,6 @@ class BestWeights(Callback):
             self.best_epoch, self.best_value = record.epoch, value
             return True
         return False
-
-    _margin = 0.0
 
     def _monitored(self, record: EpochRecord) -> tuple[str, float]:
         figures = record.figures()

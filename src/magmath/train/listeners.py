@@ -30,13 +30,12 @@ class Listener(Generic[TrainerType]):
         It is called after each step, when the variables of the module have their new values. If no
         callback has this method, the workers run the steps of an epoch without the controller;
         otherwise each step is a message of its own, and a learning rate that it assigns is that of
-        the next step. Asynchronous training always runs without it,
-        and calls the method after some steps each.
+        the next step. Asynchronous training always runs without the controller, and calls the
+        method after several steps each.
         """
 
     def on_epoch_end(self, trainer: TrainerType, record: EpochRecord) -> None:
-        """An epoch has ended, validation included. `trainer.stop()` makes it the last
-        one."""
+        """An epoch has ended, validation included. `trainer.stop()` makes it the last one."""
 
     def on_train_end(self, trainer: TrainerType, finished: bool) -> None:
         """`fit` ends; `finished` is False if an exception, such as Ctrl-C, ended it."""
