@@ -354,7 +354,7 @@ class Module(metaclass=KeywordHints):
         """Return a table of the layers with their output shapes and numbers of parameters, for
         inputs of these shapes (see `build`)."""
         inputs = abstract_inputs("summary", first_called(self), shapes, dtype)
-        return summary(self, Module, inputs, partial(self._built, "summary"))
+        return summary(self, Module, inputs, partial(self._built_inventory, "summary"))
 
     def astype(self, dtype: DTypeLike) -> Module:
         """Convert floating point parameters and buffers to another type; return the module.
