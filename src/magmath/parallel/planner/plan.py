@@ -33,7 +33,7 @@ from magmath.parallel.planner.mesh_search import (
     uniform_candidate,
     uniform_choice,
 )
-from magmath.parallel.planner.plan_output import duration, plan_svg, plan_text, size_text
+from magmath.parallel.planner.plan_output import plan_svg, plan_text, seconds_text, size_text
 from magmath.parallel.planner.step_program import SimulatedInstruction, step_program
 from magmath.parallel.simulator.events import Timeline
 from magmath.parallel.simulator.slowdown import checked_slowdown
@@ -138,14 +138,14 @@ class Plan:
     def heading(self) -> list[str]:
         """The plan as a whole, in a few lines."""
         compared = [
-            f"{name} {'needs more memory' if step is None else duration(step.seconds)}"
+            f"{name} {'needs more memory' if step is None else seconds_text(step.seconds)}"
             for name, step in self.search.strategies.items()
         ]
         gap = "fixed strategy" if self.gap is None else f"optimality gap {self.gap:.1%}"
         return [
             f"{self.machine.source}: {self.mesh.workers} workers, mesh {self.mesh}, batch "
             f"{self.graph.batch}",
-            f"{duration(self.seconds)} a step, {self.samples_per_second:,.0f} samples/s, "
+            f"{seconds_text(self.seconds)} a step, {self.samples_per_second:,.0f} samples/s, "
             f"{size_text(self.received)} received and {size_text(self.memory)} of memory a worker",
             f"{gap}, {self.search.meshes} meshes, {self.search.simulated} plans simulated",
             f"for comparison: {', '.join(compared)}",

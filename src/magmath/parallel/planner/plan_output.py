@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any, Final, Protocol
 
+from magmath.diagnostics.explanation import duration
 from magmath.parallel.planner.layer_graph import BATCH, SPACE
 from magmath.parallel.planner.layer_options import INPUT, OUTPUT, REPLICATED
 
@@ -85,8 +86,8 @@ def plan_text(plan: Shown) -> str:
         f"{'gradient':>9} {'received':>9} {'memory':>9}"
     ]
     rows += [
-        f"{_label(layer):{names}}  {_division(layer):{divisions}}  {duration(layer.compute):>9} "
-        f"{duration(layer.exchange):>9} {duration(layer.gradient):>9} "
+        f"{_label(layer):{names}}  {_division(layer):{divisions}}  {seconds_text(layer.compute):>9} "
+        f"{seconds_text(layer.exchange):>9} {seconds_text(layer.gradient):>9} "
         f"{size_text(layer.received):>9} {size_text(layer.memory):>9}  "
         f"{_bar(layer, longest)}".rstrip()
         for layer in plan.layers
@@ -112,12 +113,9 @@ def _bar(layer: LayerRow, longest: float) -> str:
     return "".join(sign * round(BAR * seconds / longest) for sign, seconds in parts)
 
 
-def duration(seconds: float) -> str:
-    """Return a time with its unit."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} µs" if seconds else "0"
+def seconds_text(seconds: float) -> str:
+    """Return a time with its unit; 0 without one."""
+    return duration(seconds) if seconds else "0"
 
 
 def size_text(nbytes: float) -> str:
@@ -157,10 +155,10 @@ def _bars(layer: LayerRow, start: int, top: int, scale: float) -> list[str]:
         width = getattr(layer, name) * scale
         if width >= 0.5:
             boxes.append(
-                _box(x, top + 4, width, colour, f"{name} {duration(getattr(layer, name))}")
+                _box(x, top + 4, width, colour, f"{name} {seconds_text(getattr(layer, name))}")
             )
         x += width
-    return [*boxes, f'<text x="{x + 4:.1f}" y="{top + 15}">{duration(_total(layer))}</text>']
+    return [*boxes, f'<text x="{x + 4:.1f}" y="{top + 15}">{seconds_text(_total(layer))}</text>']
 
 
 def _legend(top: int, left: int) -> list[str]:

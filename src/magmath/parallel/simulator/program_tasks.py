@@ -7,10 +7,11 @@ exchange messages, which pass the ports of the network and may run concurrently 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
+from magmath.core.shapes import size_of
 from magmath.cost import Level, Link, Machine
 from magmath.executor.call_times import CallTime, CallTimes
 from magmath.layout import Layout, plan
@@ -271,7 +272,7 @@ def _port_stage(stage: Stage, itemsize: int, levels: tuple[Level, ...]) -> PortS
         for move in stage.moves:
             units = move.source // child, move.target // child
             if units[0] != units[1]:
-                nbytes = _elements(move.shape) * itemsize
+                nbytes = size_of(move.shape) * itemsize
                 sent[number, units[0]] = sent.get((number, units[0]), 0.0) + nbytes
                 received[number, units[1]] = received.get((number, units[1]), 0.0) + nbytes
                 slowest = max(slowest, level.latency)
@@ -280,10 +281,3 @@ def _port_stage(stage: Stage, itemsize: int, levels: tuple[Level, ...]) -> PortS
     ports = dict.fromkeys([*sent, *received])
     loads = [(port, max(sent.get(port, 0.0), received.get(port, 0.0))) for port in ports]
     return PortStage(count * slowest, tuple(loads))
-
-
-def _elements(shape: Iterable[int]) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count
