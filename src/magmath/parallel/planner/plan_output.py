@@ -78,22 +78,24 @@ _PARTS: Final = (("compute", "#4e79a7"), ("exchange", "#e15759"), ("gradient", "
 
 def plan_text(plan: Shown) -> str:
     """Return the plan as a table with bars: computation █, exchanges ▓, gradients ░."""
-    names = max(len(_label(layer)) for layer in plan.layers)
-    divisions = max(len(_division(layer)) for layer in plan.layers)
+    header = ("layer", "divides", "compute", "exchange", "gradient", "received", "memory")
+    cells = [header, *[_cells(layer) for layer in plan.layers]]
+    names, divisions = (max(len(row[i]) for row in cells) for i in (0, 1))
     longest = max(_total(layer) for layer in plan.layers) or 1.0
+    bars = ["", *[_bar(layer, longest) for layer in plan.layers]]
     rows = [
-        f"{'layer':{names}}  {'divides':{divisions}}  {'compute':>9} {'exchange':>9} "
-        f"{'gradient':>9} {'received':>9} {'memory':>9}"
-    ]
-    rows += [
-        f"{_label(layer):{names}}  {_division(layer):{divisions}}  {seconds_text(layer.compute):>9} "
-        f"{seconds_text(layer.exchange):>9} {seconds_text(layer.gradient):>9} "
-        f"{size_text(layer.received):>9} {size_text(layer.memory):>9}  "
-        f"{_bar(layer, longest)}".rstrip()
-        for layer in plan.layers
+        f"{name:{names}}  {division:{divisions}}  {' '.join([f'{x:>9}' for x in numbers])}  {bar}"
+        for (name, division, *numbers), bar in zip(cells, bars, strict=True)
     ]
     legend = "█ computation  ▓ exchange of activations  ░ exchange of gradients"
-    return "\n".join([*plan.heading, "", *rows, "", legend])
+    return "\n".join([*plan.heading, "", *[row.rstrip() for row in rows], "", legend])
+
+
+def _cells(layer: LayerRow) -> tuple[str, ...]:
+    """Return the texts of a row of the table, without its bar."""
+    times = [seconds_text(x) for x in (layer.compute, layer.exchange, layer.gradient)]
+    sizes = [size_text(x) for x in (layer.received, layer.memory)]
+    return (_label(layer), _division(layer), *times, *sizes)
 
 
 def _label(layer: LayerRow) -> str:
