@@ -79,7 +79,7 @@ def load_schedule_states(
             rate.load_state_dict(states[str(i)])
 
 
-class Rated(Protocol):
+class RatedOptimizer(Protocol):
     """The methods of an optimizer that the rates of an epoch use."""
 
     @property
@@ -102,7 +102,7 @@ class EpochRates:
     per step are rows of a table, which the controller sends at the start of each epoch.
     """
 
-    def __init__(self, optimizer: Rated, dtype: DType, steps: int) -> None:
+    def __init__(self, optimizer: RatedOptimizer, dtype: DType, steps: int) -> None:
         self._optimizer = optimizer
         self._steps = steps
         rates = optimizer.rates(optimizer.steps, 0)
