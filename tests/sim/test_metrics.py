@@ -146,7 +146,7 @@ def test_mistakes_are_named(call: Metric, error: type[Exception], message: str) 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_hits_have_a_label_in_range_and_an_output(k: int) -> None:
-    """Outputs that are nan are the largest, as for `argmax` and `torch.topk`, except of the label."""
+    """Outputs that are nan are the largest, as in `torch.topk`, except that of the label."""
     outputs = np.array([[-3.0, -2.0, -1.0, -4.0]] * 6)
     outputs[4, 1], outputs[5, 2] = np.nan, np.nan
     labels = np.array([2, -1, 4, 0, 1, 1])

@@ -63,8 +63,8 @@ def accuracy(outputs: Array, targets: Array) -> Array:
 def top_k_accuracy(outputs: Array, targets: Array, k: int = 5) -> Array:
     """Return the share of samples whose label is among the k largest outputs (N, classes).
 
-    Of equal outputs those of larger classes count as larger, as in scikit-learn. Samples whose
-    label is out of range, or whose label has the output nan, do not count as hits.
+    Of equal outputs those of larger classes count as larger, as in scikit-learn; nan is larger than
+    all numbers. Samples whose label is out of range, or has the output nan, are no hits.
     """
     return top_k(k)(outputs, targets)
 
@@ -140,9 +140,10 @@ def _top_hits(k: int, outputs: Array, targets: Array) -> Counts:
     mask = class_mask(truth, outputs.shape[1])
     columns = _columns(outputs)
     own = statistics.sum(where(mask, outputs, 0.0), axis=1, keepdims=True)
-    later = columns > reshape(truth, (truth.shape[0], 1))
-    ahead = elementwise.logical_or(outputs > own, elementwise.logical_and(outputs == own, later))
-    is_top = statistics.sum(astype(ahead, int64), axis=1) < k
+    not_later = columns <= reshape(truth, (truth.shape[0], 1))
+    tied = elementwise.logical_and(outputs == own, not_later)  # the label's output among them
+    not_ahead = elementwise.logical_or(outputs < own, tied)
+    is_top = statistics.sum(astype(not_ahead, int64), axis=1) > outputs.shape[1] - k
     has_output = statistics.any(elementwise.logical_and(mask, outputs == own), axis=1)
     return _sum_and_size(elementwise.logical_and(is_top, has_output))
 

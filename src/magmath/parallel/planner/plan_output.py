@@ -57,7 +57,7 @@ class LayerRow(Protocol):
         """Bytes that a worker needs."""
 
 
-class Shown(Protocol):
+class ShownPlan(Protocol):
     """The values of a plan that the output shows. See `Plan`."""
 
     @property
@@ -76,7 +76,7 @@ class Shown(Protocol):
 _PARTS: Final = (("compute", "#4e79a7"), ("exchange", "#e15759"), ("gradient", "#edc948"))
 
 
-def plan_text(plan: Shown) -> str:
+def plan_text(plan: ShownPlan) -> str:
     """Return the plan as a table with bars: computation █, exchanges ▓, gradients ░."""
     header = ("layer", "divides", "compute", "exchange", "gradient", "received", "memory")
     cells = [header, *[_cells(layer) for layer in plan.layers]]
@@ -128,7 +128,7 @@ def size_text(nbytes: float) -> str:
     return f"{nbytes:.0f} B"
 
 
-def plan_svg(plan: Shown) -> str:
+def plan_svg(plan: ShownPlan) -> str:
     """Return the plan as SVG: for each layer one square for each mesh axis, coloured by what it
     divides, and a bar of its times."""
     height, left, bars = 22, 240, 420
