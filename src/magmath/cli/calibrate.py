@@ -68,6 +68,7 @@ def _measured() -> Machine:
 
 
 def _print(machine: Machine, console: Console) -> None:
+    """Print the constants, a line for each."""
     console.print(f"machine          {machine.source}", markup=False)
     from magmath.cost.operation_rate import COUNTED_IN_FLOPS
 

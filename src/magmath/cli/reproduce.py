@@ -142,6 +142,7 @@ def _print_results(report: Report, console: Console) -> None:
 
 
 def _write(report: Report, folder: Path) -> None:
+    """Write the page and the numbers of a report, each complete or not at all."""
     from magmath.core.atomic_replace import atomic_replace
     from magmath.reproduce.page import page
 

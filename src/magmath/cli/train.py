@@ -186,6 +186,7 @@ def _run(
 
 
 def _build(options: dict[str, Any], settings: dict[str, Any], data: TrainData) -> NeuralNetwork:
+    """Return the network of the resolved options."""
     import magmath as mm
 
     architecture = mm.nn.zoo.NETWORKS[options["network"]]
@@ -223,6 +224,7 @@ def _fit(
     folder: Path,
     reporter: ProgressReporter,
 ) -> History:
+    """Train the network on the data as the options say."""
     from magmath.train import TensorBoard
 
     resident = isinstance(data.train, tuple)
@@ -282,6 +284,7 @@ def _save_interrupted(
 def _result(
     options: dict[str, Any], data: TrainData, history: History, files: list[Path]
 ) -> dict[str, Any]:
+    """Return the results of a run as plain data."""
     seconds = sum(history.seconds)
     return {
         "options": options,
@@ -298,6 +301,7 @@ def _result(
 
 
 def _print_result(result: dict[str, Any], output: Path | None, console: Console) -> None:
+    """Print the accuracy, the saved files, and what to try next."""
     console.print(
         f"\n[bold]Test accuracy {result['test_accuracy']:.2%}[/] on {result['test_images']} images "
         f"that the network has not seen, after {result['seconds']:.1f} s of training "

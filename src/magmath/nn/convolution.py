@@ -117,6 +117,8 @@ def conv_transpose(
 def _transposed_space(
     name: str, parts: Sequence[tuple[int, int, int, int]], padded: Pads, added: Shape
 ) -> Shape:
+    """Return the extents of a transposed convolution; `parts` has the extent, kernel, stride and
+    dilation of each dimension. Raises ShapeError if nothing remains."""
     extents = []
     for (n, k, s, d), (low, high), more in zip(parts, padded, added, strict=True):
         extents.append((n - 1) * s + d * (k - 1) + 1 - low - high + more)
@@ -129,6 +131,7 @@ def _transposed_space(
 
 
 def _operands(name: str, x: Any, weight: Any, space: int | None) -> tuple[Array, Array]:
+    """Return images and weight in one type. Raises ShapeError if their dimensions do not fit."""
     weight = as_array(name, weight)
     x = layer_input(name, x, weight)
     check_images(name, x.shape, space)
@@ -143,6 +146,7 @@ def _operands(name: str, x: Any, weight: Any, space: int | None) -> tuple[Array,
 
 
 def _check_groups(name: str, x: Shape, weight: Shape, groups: int) -> None:
+    """Raise ShapeError unless the channels of images and weight form this many groups."""
     if groups < 1 or x[1] % groups or weight[0] % groups:
         raise ShapeError(
             f"{name}: groups must divide {x[1]} channels and {weight[0]} outputs, was given "

@@ -108,6 +108,7 @@ def _weighted_corner(
 
 
 def _check(x: Array, grid: Array, d: int, mode: str, padding_mode: str) -> None:
+    """Raise ShapeError for images and grids that do not fit, OptionError for unknown modes."""
     if d not in (2, 3) or grid.ndim != d + 2 or grid.shape[-1] != d or grid.shape[0] != x.shape[0]:
         raise ShapeError(
             f"grid_sample: takes images (N, channels, H, W) and a grid (N, H', W', 2), or with "

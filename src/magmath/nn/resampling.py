@@ -106,6 +106,8 @@ _KINDS: dict[str, str] = {
 def _new_space(
     space: Shape, size: Size | None, scale_factor: float | Sequence[float] | None
 ) -> Shape:
+    """Return the extents of space after interpolation. Raises OptionError unless one of size and
+    scale factor is given, and leaves elements."""
     if (size is None) == (scale_factor is None):
         raise OptionError(
             "interpolate: needs either size or scale_factor"
@@ -197,6 +199,7 @@ def _cropped(x: Array, pairs: list[tuple[int, int]]) -> tuple[Array, list[tuple[
 
 
 def _check_reflection(shape: Shape, pairs: Sequence[tuple[int, int]], mode: str) -> None:
+    """Raise ShapeError for more elements than the mode can take from a dimension."""
     max_added: Callable[[int], int] | None
     max_added = {"reflect": lambda n: n - 1, "circular": lambda n: n}.get(mode)
     for n, pair in zip(shape, pairs, strict=True):

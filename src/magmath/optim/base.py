@@ -96,6 +96,7 @@ class Optimizer(metaclass=KeywordHints):
         self._start()
 
     def _start(self) -> None:
+        """Begin without states, groups of variables, and compiled updates."""
         self._steps = 0
         self._groups: Groups[Optimizer] = Groups(self)
         self.variable_states = States(self._required_states)
@@ -431,6 +432,7 @@ class Optimizer(metaclass=KeywordHints):
 
 
 def _check_expression(expression: Array) -> None:
+    """Raise an error unless an expression to be minimized is a real 0-d array."""
     if not isinstance(expression, Array):
         raise TypeError(f"minimize: needs a 0-d array, was given {type(expression).__name__}")
     if expression.shape != ():

@@ -85,6 +85,7 @@ class Groups(Generic[GroupRule]):
 
 
 def _member(optimizer: GroupRule, pattern: str, settings: Mapping[str, Any]) -> GroupRule:
+    """Return the optimizer of a group. Raises OptionError for settings that a group cannot have."""
     allowed = [f.name for f in fields(optimizer) if f.name not in OF_ALL]
     if unknown := sorted(set(settings) - set(allowed)):
         raise OptionError(

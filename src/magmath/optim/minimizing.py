@@ -108,6 +108,8 @@ class Minimizer:
         return values
 
     def _program(self, function: FunctionOfVariables, variables: Sequence[Variable]) -> _Program:
+        """Return the program of a function for the states of its variables, a cached one if there
+        is one."""
         engine, recent = session.engine(), self._recent
         if recent is None or recent.function is not function:
             used = self._positions_of_used(function, variables)

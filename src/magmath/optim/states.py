@@ -223,6 +223,7 @@ class States:
             )
 
     def _first_value(self, v: Variable, key: str) -> Variable:
+        """Return a state with its loaded value, or zeros, like the variable in shape and layout."""
         dtype = compute_dtype(v.dtype)
         loaded = self._loaded.pop(key, None)
         if loaded is None:

@@ -184,6 +184,7 @@ class DataParallel(Averaging):
         return sums if scale is None else scale.unscaled(sums)
 
     def _exchanged(self, v: Variable, parts: Array, environment: Environment) -> Array:
+        """Return the sum of the parts of a gradient, exchanged as the settings say."""
         if self.messages == ONE_BIT:
             return self._by_bits(v, parts)
         dtype = _message_type(self.messages, parts.dtype)

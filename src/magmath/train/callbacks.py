@@ -71,6 +71,8 @@ class BestWeights(Callback):
         return False
 
     def _monitored(self, record: EpochRecord) -> tuple[str, float]:
+        """Return the name and the value that is monitored. Raises MagmathError if it is not
+        recorded."""
         figures = record.figures()
         name = self.monitor
         if name is None:

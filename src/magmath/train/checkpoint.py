@@ -226,6 +226,7 @@ class Checkpoint:
         }
 
     def _content(self, metadata: dict[str, str]) -> dict[str, Any]:
+        """Return the metadata of a checkpoint. Raises WeightsError for other files."""
         try:
             content: dict[str, Any] = json.loads(metadata["training"])
         except (KeyError, ValueError):

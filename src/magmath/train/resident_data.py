@@ -131,6 +131,7 @@ def _is_number_row(values: tuple[Any, ...]) -> bool:
 
 
 def _on_workers(values: Any, dtype: DType) -> Array:
+    """Return an array that all workers can read, floating point numbers in this type."""
     whole = session.engine().environment.whole
     if isinstance(values, np.ndarray):  # without a copy in another layout
         array = asarray(values, layout=whole(values.shape, shared=True))
@@ -175,6 +176,7 @@ def check_classes(operation: str, outputs: Any, data: ResidentData) -> None:
 
 
 def _check_probabilities(operation: str, targets: Array) -> None:
+    """Raise DataError unless the targets of each sample are probabilities with sum 1."""
     low, totals = statistics.min(targets), statistics.sum(targets, axis=1)
     far = statistics.max(elementwise.abs(totals - 1))
     evaluate(low, far)

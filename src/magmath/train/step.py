@@ -200,6 +200,7 @@ class TrainingStep:
             self._share_assigned()
 
     def _compile_steps(self) -> None:
+        """Compile each traced step, one that contains loops as several programs."""
         for traced in self._traced_steps.values():
             if contains_loop(traced.graph.roots):
                 traced.divided = DividedStep(traced.trace, traced.graph)

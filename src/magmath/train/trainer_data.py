@@ -126,6 +126,7 @@ class TrainerData:
         return data
 
     def _stream_feed(self, operation: str, loader: Loader, y: Any, weights: Any) -> StreamFeed:
+        """Return the feed of a loader. Raises DataError if targets or weights are given too."""
         if y is not None:
             raise DataError(f"{operation}: a Loader contains the targets; leave out y")
         if weights is not None:

@@ -147,6 +147,7 @@ class CostTables:
         return self._edges[key]
 
     def _edge_table(self, source: int, target: int, edge: Edge, has_gradient: bool) -> Table:
+        """Return the seconds of moving a value forward, and its gradient backward if it has one."""
         is_product = self.graph.layers[target].rows > 0
         results = [result_state(o, edge.roles) for o in self.options[source]]
         reads = [operand_state(o, edge.roles, is_product=is_product) for o in self.options[target]]

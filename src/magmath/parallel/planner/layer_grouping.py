@@ -173,6 +173,7 @@ class _Grouping:
         return draft
 
     def _read(self, draft: _Draft, node: Node, sources: Sequence[Node]) -> None:
+        """Note the values and the parameters that a node of a layer reads."""
         for x in sources:
             if self._layer[x] is not draft:
                 draft.tensors[x] = self._layer[x].number
@@ -265,6 +266,7 @@ class _Divisions:
 
 
 def _divisions(node: Node, sources: Sequence[Node], roles: Mapping[Node, Roles]) -> _Divisions:
+    """Return how divisions of the operands pass through a node, by its index notation."""
     notation = node.index_notation
     by_letter: dict[str, str] = {}
     excluded: set[str] = set()

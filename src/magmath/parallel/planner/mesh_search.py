@@ -138,6 +138,7 @@ def _candidate(
     bound: float,
     hidden: float,
 ) -> MeshCandidate:
+    """Return the candidate with these numbers of options."""
     options = tuple(tables.options[i][o] for i, o in enumerate(numbers))
     memory = assignment_memory(tables, numbers)
     return MeshCandidate(tables, options, hidden, problem.cost(numbers), bound, memory)

@@ -152,6 +152,7 @@ def plan_svg(plan: ShownPlan) -> str:
 
 
 def _bars(layer: LayerRow, start: int, top: int, scale: float) -> list[str]:
+    """Return the bar of a layer: a box for each kind of time, and the total."""
     boxes, x = [], float(start)
     for name, colour in _PARTS:
         width = getattr(layer, name) * scale
@@ -164,6 +165,7 @@ def _bars(layer: LayerRow, start: int, top: int, scale: float) -> list[str]:
 
 
 def _legend(top: int, left: int) -> list[str]:
+    """Return the colours of divisions and of times, with their names."""
     lines = []
     for y, table in ((top, tuple(COLOURS.items())), (top + 20, _PARTS)):
         for i, (name, colour) in enumerate(table):

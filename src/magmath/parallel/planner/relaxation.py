@@ -124,6 +124,7 @@ def _conditional(
 def _improve_pair(
     options: list[int], u: int, v: int, layers: Sequence[Table], edges: Edges
 ) -> None:
+    """Change the options of two neighbours to the best pair, given all others."""
     joint = (
         _conditional(options, u, layers, edges, without=v)[:, None]
         + _conditional(options, v, layers, edges, without=u)[None, :]

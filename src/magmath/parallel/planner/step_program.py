@@ -159,6 +159,7 @@ class _Writer:
     def _compute(
         self, number: int, phase: str, seconds: float, after: Sequence[int]
     ) -> tuple[int, ...]:
+        """Append a computation, unless it takes no time; return what to wait for."""
         if not seconds:
             return tuple(after)
         name = self._graph.layers[number].name
@@ -181,6 +182,7 @@ class _Writer:
         nbytes: int,
         after: Sequence[int],
     ) -> tuple[int, ...]:
+        """Append the collectives that change the state of a value."""
         last = tuple(after)
         if have != want:
             for exchange in transfer(self._tables.mesh, have, want):
@@ -276,6 +278,7 @@ def _stages(
     workers: tuple[int, ...],
     every_worker: bool,
 ) -> tuple[PortStage, ...]:
+    """Return the stages of a collective on the ports that its workers pass."""
     assert instruction.exchange is not None
     levels = tables.model.machine.levels
     group: Group = tables.mesh.group(instruction.exchange.axes)

@@ -233,6 +233,7 @@ class _Simulation:
         self._start_if_ready(number)
 
     def _start_if_ready(self, number: int) -> None:
+        """Start a task if all tasks before it have ended and its streams are free."""
         task = self._tasks[number]
         waits = self._pending[number] or self._heads[number] < len(self._streams(task))
         if waits or number in self._starts:
@@ -314,6 +315,7 @@ class _Simulation:
                 flow.rate = rate
 
     def _end(self, number: int) -> None:
+        """End a task, and start those that wait for it or for its streams."""
         task = self._tasks[number]
         self._ends[number] = self._now
         for user in self._users[number]:

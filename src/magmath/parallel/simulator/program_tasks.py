@@ -106,6 +106,8 @@ class _Writer:
         self.due.clear()
 
     def _instruction(self, position: int, times: Sequence[CallTime | None]) -> None:
+        """Append the tasks of an instruction; `times` are those of the calls that end there, by
+        worker."""
         instruction = self.program.instructions[position]
         match instruction:
             case Barrier():
@@ -124,6 +126,7 @@ class _Writer:
                 pass
 
     def _computations(self, position: int, times: Sequence[CallTime | None]) -> None:
+        """Append the computation of each worker that has a call."""
         for worker, call in enumerate(times):
             if call is None or not call.seconds:
                 continue
@@ -161,6 +164,7 @@ class _Writer:
         return nbytes if nbytes > self.network.cache else 0.0
 
     def _bytes_of_call(self, worker: int, call: Call) -> float:
+        """Return the bytes that a kernel reads and writes on a worker; none for a view."""
         slots, operation = self.program.slots, OPERATIONS[call.operation]
         if operation.is_view and root_of(slots, call.out) in {
             root_of(slots, i) for i in call.inputs

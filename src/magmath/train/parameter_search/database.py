@@ -48,6 +48,7 @@ class Database:
         self._open(Path(path))
 
     def _open(self, path: Path) -> None:
+        """Open the file; create the tables in a new one, and check an existing one."""
         if not path.parent.is_dir():
             raise DataError(f"search: the folder {path.parent} of the results does not exist")
         if path.is_dir():
@@ -72,6 +73,7 @@ class Database:
             connection.executemany("INSERT INTO search VALUES (?, ?)", self._known.items())
 
     def _check(self, path: Path) -> None:
+        """Raise DataError if the file is no database or has the trials of another search."""
         try:
             described = dict(self._connection.execute("SELECT name, value FROM search"))
             query = "SELECT number, settings, state, curve FROM trials LIMIT 1"
