@@ -535,3 +535,21 @@ def test_parameters_may_be_converted_between_steps() -> None:
             assert module.weight.dtype == mm.float32
         assert np.all(module.weight.numpy() != w)
         assert not np.isnan(module.weight.numpy()).any()
+
+
+def test_delays_of_a_module_are_not_those_of_another() -> None:
+    with current("inline", 1):
+        strategy = Asynchronous(2, schedule=[2])
+        modules = [nn.Dense(2, bias=False).build((1, 6), dtype="float64") for _ in range(2)]
+        steps = [
+            CompiledStep("mean_squared_error", module, mm.optim.GradientDescent(RATE), strategy)
+            for module in modules
+        ]
+        x, y = X[:10], Y[:10]
+        for _ in range(4):
+            steps[0](x, y)
+        steps[1](x, y)
+        w = modules[0].weight.numpy()
+        steps[0](x, y)
+        expected = w - RATE * gradient(w, 0, 10)
+        np.testing.assert_allclose(modules[0].weight.numpy(), expected, rtol=1e-12)

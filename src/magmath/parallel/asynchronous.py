@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
+from weakref import ref
 
 from magmath.api.creation import variable
 from magmath.api.manipulation import broadcast_to
@@ -24,6 +25,7 @@ from magmath.engine.programs.asynchronous_build import AsynchronousDivision
 from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
+from magmath.nn.module import Module
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf
 from magmath.parallel.averaging import Averaging
@@ -84,6 +86,7 @@ class Asynchronous(Averaging):
         self.schedule = None if schedule is None else _delays(schedule, self.staleness)
         self.is_asynchronous = schedule is None
         self._past: VariableMap[_Past] = VariableMap()
+        self._module: ref[Module] | None = None  # whose updates are counted
         self._counts: tuple[Variable, Variable] | None = None  # of updates; the schedule
         self._copies: Mapping[Node, Node] = {}
         self._delay: Node | None = None
@@ -114,6 +117,8 @@ class Asynchronous(Averaging):
         if self._counts is None or self._counts[0].stored.pool is not pool:
             schedule = variable("delays", self.schedule, dtype=int64)
             self._counts = variable("updates", 0, dtype=int64), schedule
+        is_other_module = (self._module and self._module()) is not training.module
+        self._module = ref(training.module)
         changed = False
         for v in training.parameters:
             past, shape = self._past.find(v), (self.staleness + 1, *v.shape)
@@ -122,7 +127,7 @@ class Asynchronous(Averaging):
             if past is None or not is_on_pool or past.values.dtype is not v.dtype:
                 values = variable(f"{v.name}.past", current, dtype=v.dtype)
                 self._past[v] = _Past(values, values.number - v.number)
-            elif past.values.number - v.number != past.ahead:
+            elif is_other_module or past.values.number - v.number != past.ahead:
                 past.values.assign(current)
             else:
                 continue

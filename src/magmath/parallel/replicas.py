@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
-from weakref import ref
 
 from magmath.api.creation import variable
 from magmath.api.manipulation import broadcast_to, reshape
@@ -28,7 +27,6 @@ from magmath.engine import session
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh
-from magmath.nn.module import Module
 from magmath.optim.loss_scale import is_finite
 from magmath.parallel.strategy import Forward, LayoutChoice, Strategy, Training
 from magmath.passes.environment import Environment
@@ -61,7 +59,6 @@ class Replicas(Strategy):
         self.replicas = require_integer(f"{name}: replicas", replicas, 1)
         self.every = require_integer(f"{name}: every", every, 1)
         self._copies: VariableMap[_Copies] = VariableMap()
-        self._module: ref[Module] | None = None
 
     @abstractmethod
     def exchange(self, weights: Array) -> Array:
@@ -94,9 +91,6 @@ class Replicas(Strategy):
     @final
     def prepare(self, training: Training, environment: Environment) -> None:
         """Copy the module's values to all replicas, except values that were collected from them."""
-        module = self._module and self._module()
-        if module is not training.module:
-            self._copies, self._module = VariableMap(), ref(training.module)
         pool = session.engine().pool
         for v in _owned(training):
             copies = self._copies.find(v)
