@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 from weakref import ref
 
 from magmath.api.creation import variable
@@ -96,6 +96,10 @@ class Asynchronous(Averaging):
         settings += [] if self.servers is None else [f"servers={self.servers}"]
         settings += [] if self.schedule is None else [f"schedule={self.schedule}"]
         return f"Asynchronous({', '.join(settings)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes without the reference to a module, for pickle and copy."""
+        return {**vars(self), "_module": None}
 
     @property
     def label(self) -> str:
