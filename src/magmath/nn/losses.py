@@ -18,7 +18,7 @@ from magmath.api.data_types import astype, finfo
 from magmath.api.manipulation import reshape
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, as_arrays
-from magmath.core.dtypes import int64, integer_bounds
+from magmath.core.dtypes import compute_dtype, int64, integer_bounds
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import creation, manipulation
@@ -111,7 +111,8 @@ def _cross_entropy_of_labels(
         weights = statistics.sum(_selected(mask, factors), axis=1)
     if counted is not None:
         weights = where(counted, weights, 0.0)
-    return statistics.sum(losses) / statistics.sum(weights)
+    mean = _wide_sum(losses) / _wide_sum(weights)
+    return astype(mean, losses.dtype, copy=False)
 
 
 def binary_cross_entropy(
@@ -249,7 +250,7 @@ def kl_divergence(
         logarithm = elementwise.log(where(positive, targets, 1.0))
         losses = where(positive, targets * logarithm, 0.0) - targets * outputs
     if reduction == "batchmean":
-        return statistics.sum(losses) / outputs.shape[0]
+        return astype(_wide_sum(losses) / outputs.shape[0], losses.dtype, copy=False)
     return _reduced(losses, reduction)
 
 
@@ -308,6 +309,11 @@ def _reduced(losses: Array, reduction: str) -> Array:
     if reduction == "none":
         return losses
     raise OptionError(f'loss: reduction must be "mean", "sum" or "none", was given {reduction!r}')
+
+
+def _wide_sum(values: Array) -> Array:
+    """Return the sum of all values, in float32 for half types, which it may exceed."""
+    return statistics.sum(astype(values, compute_dtype(values.dtype), copy=False))
 
 
 def _in_one_type(name: str, outputs: Any, targets: Any) -> tuple[Array, Array]:

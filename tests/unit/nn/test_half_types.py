@@ -63,3 +63,22 @@ def test_the_share_of_dropped_elements_is_the_rate(dtype: str, rate: float) -> N
         assert str(found.dtype) == dtype
         dropped = float((found.astype("float32").numpy() == 0).mean())
     assert abs(dropped - rate) < 5 * np.sqrt(rate * (1 - rate) / count)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize(
+    "options", [{"ignore_index": 1}, {"weight": [0.5, 1.0, 2.0]}, {"label_smoothing": 0.1}, {}]
+)
+def test_means_of_many_losses_are_those_of_float32(dtype: str, options: dict[str, Any]) -> None:
+    draw = np.random.default_rng(0)
+    scores = rounded(draw.normal(size=(90_000, 3)), dtype)
+    labels = draw.integers(0, 3, 90_000)
+    with current("inline", 1):
+        found = nn.cross_entropy(mm.asarray(scores, dtype=dtype), mm.asarray(labels), **options)
+        expected = float(nn.cross_entropy(mm.asarray(scores), mm.asarray(labels), **options))
+        assert str(found.dtype) == dtype
+        assert float(found) == pytest.approx(expected, rel=1e-2)
+        shares = np.full((90_000, 2), 0.5, np.float32)
+        logs = mm.asarray(shares * -8, dtype=dtype)
+        divergence = nn.kl_divergence(logs, mm.asarray(shares, dtype=dtype), reduction="batchmean")
+        assert float(divergence) == pytest.approx(4 + np.log(0.5), rel=1e-2)
