@@ -596,3 +596,18 @@ def test_labels_are_checked_for_the_loss_that_is_assigned() -> None:
         trainer.loss = "cross_entropy"
         with pytest.raises(DataError, match="labels must be in 0 … 2"):
             trainer.fit(x, targets)
+
+
+def test_labels_are_checked_for_the_parts_of_the_module() -> None:
+    with current("inline", 1):
+        module = nn.Sequential(nn.Dense(3))
+        x, y = mm.asarray(np.ones((4, 2), np.float32)), mm.asarray(np.array([0, 1, 2, 2]))
+        trainer = Trainer(module)
+        trainer.fit(x, y)
+        module.append(lambda outputs: outputs[:, :2])
+        with pytest.raises(DataError, match="labels must be in 0 … 1"):
+            trainer.fit(x, y)
+        with pytest.raises(DataError, match="labels must be in 0 … 1"):
+            trainer.evaluate(x, y)
+        del module[1]
+        trainer.fit(x, y)

@@ -42,8 +42,8 @@ class ResidentData:
         self, operation: str, inputs: Any, targets: Any, dtype: DType, weights: Any = None
     ) -> None:
         self._given = _values_of(inputs, targets, weights)
-        self.checked: tuple[str, Callable[..., Any]] | None = None
-        """The operation and the loss for which the data were checked; None before."""
+        self.checked: tuple[str, Callable[..., Any], Any] | None = None
+        """The operation, the loss and the abstract outputs for which the data were checked."""
         self.dtype = dtype
         self.inputs = mapped(inputs, lambda x: _on_workers(x, dtype))
         self.targets_dtype: DType | None = None

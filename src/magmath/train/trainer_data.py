@@ -7,6 +7,7 @@ from typing import Any, Protocol, final
 from weakref import ref
 
 from magmath.core.dtypes import DType
+from magmath.core.identity import are_identical
 from magmath.data.loader import Loader
 from magmath.errors import DataError
 from magmath.nn.losses import cross_entropy
@@ -51,6 +52,8 @@ class TrainerData:
         self._owner = ref(trainer)
         self._data_sets: list[ResidentData] = []
         self._outputs: dict[Hashable, Any] = {}
+        """Abstract outputs of the module whose parts are `_modules`."""
+        self._modules: list[ref[Module]] = []
 
     @property
     def _trainer(self) -> DataOwner:
@@ -139,17 +142,21 @@ class TrainerData:
     def _checked(self, operation: str, feed: Feed, rows: int, *, training: bool) -> Feed:
         """Return the feed, after checking that inputs and targets fit module and loss."""
         data, loss = feed.example, self._trainer.loss
-        if data.checked != (operation, loss):
-            outputs = self._abstract_outputs(data, rows, training)
+        outputs = self._abstract_outputs(data, rows, training)
+        if data.checked != (operation, loss, outputs):
             if loss is cross_entropy:
                 feed.check_classes(operation, outputs)
-            data.checked = operation, loss
+            data.checked = operation, loss, outputs
         return feed
 
     def _abstract_outputs(self, data: ResidentData, rows: int, training: bool) -> Any:
         """Return abstract outputs for a batch of at most `rows` samples of a data set; caches
-        them."""
+        them until the module has other parts."""
         trainer, count = self._trainer, min(rows, data.count)
+        modules = trainer.module.modules()
+        if not are_identical([module() for module in self._modules], modules):
+            self._outputs.clear()
+            self._modules = list(map(ref, modules))
         key = data.signature, count, training
         if key not in self._outputs or not trainer.module.is_built:
             self._outputs[key] = trainer.trace(data.abstract(count), training)
