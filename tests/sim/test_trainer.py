@@ -574,7 +574,7 @@ def test_a_monitored_value_that_is_nan_is_never_the_best(
                 record.metrics["given"] = next(remaining)
 
         stopping = EarlyStopping(3, "given", mode="min")
-        module = nn.Sequential(nn.Dense(3))
+        module = nn.Sequential(nn.Dense(4))
         trainer = Trainer(module, optimizer=mm.optim.GradientDescent(0.1))
         states: list[Any] = []
         history = trainer.fit(
