@@ -58,19 +58,19 @@ def attention_weights(
 def _checked_mask(mask: Any, shape: Shape) -> Array:
     """Return a mask as an array. Raises DTypeError for other types than bool and floating point,
     ShapeError unless it broadcasts to scores of this shape."""
-    mask = as_array("attention", mask)
-    if mask.dtype is not bool_ and not mask.dtype.is_floating:
+    array = as_array("attention", mask)
+    if array.dtype is not bool_ and not array.dtype.is_floating:
         raise DTypeError(
             f"attention: a mask must be bool (True for keys that take part) or floating point "
-            f"(added to the scores), was given {mask.dtype}; convert it with mm.astype(mask, bool)"
+            f"(added to the scores), was given {array.dtype}; convert it with mm.astype(mask, bool)"
         )
-    if not can_broadcast_to(mask.shape, shape):
+    if not can_broadcast_to(array.shape, shape):
         raise ShapeError(
-            f"attention: a mask of shape {mask.shape} does not broadcast to the scores "
+            f"attention: a mask of shape {array.shape} does not broadcast to the scores "
             f"{shape}, which end with (queries, keys); nn.MultiheadAttention takes one of "
             f"(N, keys) as key_mask="
         )
-    return mask
+    return array
 
 
 @keyword_hints

@@ -4,7 +4,7 @@ one, and padding by number, by pair or by name."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from magmath.core.integers import require_integer
 from magmath.errors import OptionError, ShapeError
@@ -57,6 +57,7 @@ def pads(
         parts = zip(space, kernel, stride, dilation, strict=True)
         return tuple([same_pads(n, d * (k - 1) + 1, s) for n, k, s, d in parts])
     name, count = f"{operation}: padding", len(space)
+    values: tuple[Any, ...]
     values = tuple(padding) if isinstance(padding, Sequence) else (padding,) * count
     if len(values) != count:
         raise OptionError(
