@@ -98,8 +98,9 @@ class Asynchronous(Averaging):
         return f"Asynchronous({', '.join(settings)})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes without the reference to a module, for pickle and copy."""
-        return {**vars(self), "_module": None}
+        """Return the attributes without those of a module and its trace, for pickle and copy."""
+        own: dict[str, Any] = {"_module": None, "_counts": None, "_copies": {}, "_delay": None}
+        return {**vars(self), **own}
 
     @property
     def label(self) -> str:
