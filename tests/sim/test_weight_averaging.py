@@ -232,21 +232,6 @@ def test_names_with_other_numbers_are_refused(name: str) -> None:
         as_strategy("weight-averaging:0")
 
 
-def test_a_layer_that_replaces_another_has_its_own_replicas() -> None:
-    """A new parameter may have the identity of one that was deleted."""
-    with current("inline", 1):
-        module = nn.Sequential(nn.Dense(4), nn.Dense(3)).build((1, 5))
-        strategy = WeightAveraging(2)
-        for _ in range(8):
-            module[1] = nn.Dense(3)
-            module.build((1, 5))
-            before = module[1].weight.numpy()
-            optimizer = mm.optim.GradientDescent(0.0)
-            CompiledStep("cross_entropy", module, optimizer, strategy)(X[:8], Y[:8])
-            for replica in strategy.weights(module[1].weight).numpy():
-                np.testing.assert_array_equal(replica, before)
-
-
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
 def test_trainers_share_a_strategy_and_not_its_replicas(kind: str, workers: int) -> None:
     with current(kind, workers):

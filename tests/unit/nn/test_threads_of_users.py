@@ -38,16 +38,6 @@ def while_another_thread_is_in(block: Callable[[threading.Event, threading.Event
         thread.join()
 
 
-class Blocks(nn.Module):
-    def __init__(self) -> None:
-        self.blocks = [nn.Dense(8)]
-
-    def __call__(self, x: mm.Array) -> mm.Array:
-        for block in self.blocks:
-            x = block(x)
-        return x
-
-
 def test_the_precision_of_a_thread_is_its_own() -> None:
     module = nn.Sequential(nn.Dense(16, "relu"), nn.Dense(3)).build((1, 8))
     exact = module(X).numpy()
@@ -61,21 +51,6 @@ def test_the_precision_of_a_thread_is_its_own() -> None:
         np.testing.assert_array_equal(module(X).numpy(), exact)
     with nn.precision("mixed-bfloat16"):
         assert np.any(module(X).numpy() != exact)
-
-
-def test_compiled_functions_see_changes_while_another_thread_calls_a_module() -> None:
-    class Waiting(nn.Module):
-        def __call__(self, entered: threading.Event, leave: threading.Event) -> None:
-            entered.set()
-            leave.wait()
-
-    module = Blocks()
-    module.build((1, 8))
-    compiled = mm.compile(lambda x: module(x))
-    with while_another_thread_is_in(Waiting()):
-        compiled(X)
-    module.blocks.append(nn.Lambda(lambda x: x * 0.0))
-    assert not compiled(X).numpy().any()
 
 
 def test_compiled_functions_see_the_mode_while_another_thread_has_set_one() -> None:
