@@ -520,3 +520,36 @@ def test_mistakes() -> None:
         net.fit(X, Y, strategy=Asynchronous())
     with current("inline"), pytest.raises(MagmathError, match="CompiledStep: a call is one step"):
         CompiledStep(lambda x: mm.sum(x), net.module, mm.optim.Adam(), Asynchronous())
+
+
+def test_parameters_may_be_converted_between_steps() -> None:
+    with current("inline", 1):
+        module = nn.Dense(2, bias=False).build((1, 6), dtype="float64")
+        strategy = Asynchronous(2, schedule=[0, 1, 2])
+        step = CompiledStep("mean_squared_error", module, mm.optim.GradientDescent(RATE), strategy)
+        step(X[:10], Y[:10])
+        module.astype("float32")
+        w = module.weight.numpy().astype(np.float64)
+        for _ in range(3):
+            step(X[:10].astype(np.float32), Y[:10].astype(np.float32))
+            assert module.weight.dtype == mm.float32
+        assert np.all(module.weight.numpy() != w)
+        assert not np.isnan(module.weight.numpy()).any()
+
+
+def test_delays_of_a_module_are_not_those_of_another() -> None:
+    with current("inline", 1):
+        strategy = Asynchronous(2, schedule=[2])
+        modules = [nn.Dense(2, bias=False).build((1, 6), dtype="float64") for _ in range(2)]
+        steps = [
+            CompiledStep("mean_squared_error", module, mm.optim.GradientDescent(RATE), strategy)
+            for module in modules
+        ]
+        x, y = X[:10], Y[:10]
+        for _ in range(4):
+            steps[0](x, y)
+        steps[1](x, y)
+        w = modules[0].weight.numpy()
+        steps[0](x, y)
+        expected = w - RATE * gradient(w, 0, 10)
+        np.testing.assert_allclose(modules[0].weight.numpy(), expected, rtol=1e-12)

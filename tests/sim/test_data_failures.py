@@ -252,7 +252,7 @@ def test_fit_waits_only_for_indices_in_the_data(shuffle: bool) -> None:
             module = mm.nn.Sequential(first, mm.nn.Dense(2))
             trainer = mm.train.Trainer(module, "cross_entropy", mm.optim.Adam(0.1))
             trainer.fit(x, np.arange(12) % 2, epochs=2, batch_size=5, shuffle=shuffle)
-            programs = trainer.step._programs.values()
+            programs = trainer.step._traced_steps.values()
             assert {x.compiled.is_fallible for x in programs} == {type(first) is mm.nn.Embedding}
 
 

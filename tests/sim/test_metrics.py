@@ -142,3 +142,15 @@ def test_predicted_labels_are_outputs_too() -> None:
 def test_mistakes_are_named(call: Metric, error: type[Exception], message: str) -> None:
     with current("inline"), pytest.raises(error, match=message):
         call(mm.asarray(np.eye(4, 3)), mm.asarray([0, 1, 2, 0]))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_hits_have_a_label_in_range_and_an_output(k: int) -> None:
+    """Outputs that are nan are the largest, as in `torch.topk`, except that of the label."""
+    outputs = np.array([[-3.0, -2.0, -1.0, -4.0]] * 6)
+    outputs[4, 1], outputs[5, 2] = np.nan, np.nan
+    labels = np.array([2, -1, 4, 0, 1, 1])
+    with current("inline", 1):
+        found = float(mm.nn.metrics.top_k_accuracy(mm.asarray(outputs), mm.asarray(labels), k))
+    hits = [True, False, False, k >= 3, False, k >= 2]
+    assert found == pytest.approx(sum(hits) / 6)

@@ -261,3 +261,26 @@ def test_one_bit_training_goes_on_with_other_numbers_of_workers(before: int, aft
     assert max(abs(value).max() for value in expected.values()) > 0
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_a_constant_learning_rate_is_that_of_the_checkpoint() -> None:
+    with current("inline", 1), tempfile.TemporaryDirectory() as folder:
+
+        def trainer(rate: Any) -> Trainer:
+            return Trainer(nn.Dense(3), optimizer=mm.optim.GradientDescent(rate), seed=0)
+
+        trainer(0.25).fit(X, Y, epochs=1, checkpoint=folder)
+        resumed = trainer(0.5)
+        resumed.fit(X, Y, epochs=2, checkpoint=folder, resume=True)
+        assert resumed.optimizer.learning_rate == 0.25
+
+        class Assigned(Callback):
+            def on_train_begin(self, trainer: Any, epochs: int, steps: int) -> None:
+                trainer.optimizer.learning_rate = 0.75
+
+        resumed.fit(X, Y, epochs=3, checkpoint=folder, resume=True, callbacks=[Assigned()])
+        assert resumed.optimizer.learning_rate == 0.75
+        schedule = s.Constant(0.125)
+        with_schedule = trainer(schedule)
+        with_schedule.fit(X, Y, epochs=4, checkpoint=folder, resume=True)
+        assert with_schedule.optimizer.learning_rate is schedule

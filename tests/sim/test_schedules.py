@@ -308,3 +308,11 @@ def test_a_plateau_takes_the_value_of_each_epoch() -> None:
         assert other.learning_rate.state_dict() == descent.learning_rate.state_dict()
         with pytest.raises(MagmathError, match="monitors 'validation_loss'"):
             fitted(s.Plateau(0.4, monitor="validation_loss"), [1], 8)
+
+
+def test_a_warm_up_precedes_any_learning_rate() -> None:
+    for after in (0.8, s.Constant(0.8), lambda step: 0.8):
+        found = [s.WarmUp(after, 4, 0.5)(step) for step in range(6)]
+        assert found == pytest.approx([0.4, 0.5, 0.6, 0.7, 0.8, 0.8])
+    falling = s.WarmUp(lambda step: 0.5**step, 2)
+    assert [falling(step) for step in (2, 3, 4)] == [1.0, 0.5, 0.25]

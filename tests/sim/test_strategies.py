@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +21,14 @@ from magmath import nn
 from magmath.graph import KernelCall
 from magmath.kernels import allreduce
 from magmath.ops import OPERATIONS
-from magmath.parallel import STRATEGIES, Asynchronous, DataParallel, Hybrid, WeightAveraging
+from magmath.parallel import (
+    STRATEGIES,
+    Asynchronous,
+    Auto,
+    DataParallel,
+    Hybrid,
+    WeightAveraging,
+)
 
 DRAW = np.random.default_rng(5)
 X = DRAW.normal(size=(64, 7))
@@ -211,3 +220,32 @@ def test_every_strategy_is_explained_by_layer() -> None:
                 pulled[step.layer] += step.nbytes
         assert pulled == {name: 8 * size for name, size in sizes.items()}
         assert "each of 2 workers takes steps on its own" in str(found)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        WeightAveraging(2, every=3),
+        Asynchronous(1, schedule=[0, 1]),
+        DataParallel("sharded", messages="1-bit"),
+        Auto(accumulate=2),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize(
+    "way", [copy.copy, copy.deepcopy, lambda strategy: pickle.loads(pickle.dumps(strategy))]
+)
+def test_a_strategy_that_was_used_is_copied(strategy: Any, way: Any) -> None:
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(16, 5)).astype(np.float32), draw.integers(0, 3, 16)
+
+    def weights(of: Any) -> Any:
+        trainer = mm.train.Trainer(nn.Dense(3), optimizer="sgd", strategy=of, seed=1)
+        trainer.fit(x, y, epochs=2, batch_size=4)
+        return trainer.module.weight.numpy()
+
+    with current("inline", 1):
+        expected = weights(strategy)
+        other = way(strategy)
+        assert repr(other) == repr(strategy)
+        np.testing.assert_array_equal(weights(other), expected)

@@ -14,7 +14,7 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import MagmathError, ShapeError, WeightsError
+from magmath.errors import DataError, MagmathError, ShapeError, WeightsError
 from magmath.passes import pipeline
 from magmath.train import BestWeights, Callback, EarlyStopping, LearningRateSchedule, Trainer
 
@@ -553,3 +553,61 @@ def test_another_loss_may_be_assigned() -> None:
     assert trainer.evaluate(x, y)["loss"] == pytest.approx(squared**0.5)
     trainer.loss = "mean_squared_error"
     assert trainer.evaluate(x, y)["loss"] == pytest.approx(squared)
+
+
+@pytest.mark.parametrize(
+    ("values", "best", "stops_after"),
+    [
+        ([3.0, np.nan, 2.0, 2.5, np.nan, 4.0], 3, 6),
+        ([np.nan, np.nan, 5.0, 6.0, np.nan, 7.0], 3, 6),
+        ([3.0, np.nan, np.nan, np.nan, np.nan, 1.0], 1, 4),
+    ],
+)
+def test_a_monitored_value_that_is_nan_is_never_the_best(
+    values: list[float], best: int, stops_after: int
+) -> None:
+    with current("inline", 1):
+        remaining = iter(values)
+
+        class Given(Callback):
+            def on_epoch_end(self, trainer: Any, record: Any) -> None:
+                record.metrics["given"] = next(remaining)
+
+        stopping = EarlyStopping(3, "given", mode="min")
+        module = nn.Sequential(nn.Dense(4))
+        trainer = Trainer(module, optimizer=mm.optim.GradientDescent(0.1))
+        states: list[Any] = []
+        history = trainer.fit(
+            X, Y, epochs=6,
+            callbacks=[Given(), lambda _: states.append(module.state_dict()), stopping],
+        )  # fmt: skip
+        assert (stopping.best_epoch, len(history.records)) == (best, stops_after)
+        for name, value in states[best - 1].items():
+            np.testing.assert_array_equal(module.state_dict()[name].numpy(), value.numpy())
+
+
+def test_labels_are_checked_for_the_loss_that_is_assigned() -> None:
+    with current("inline", 1):
+        module, labels = nn.Sequential(nn.Dense(3)), np.array([0, 1, 5, 2])
+        x = mm.asarray(np.ones((4, 2), np.float32))
+        trainer = Trainer(module, lambda outputs, targets: mm.mean(outputs * targets[:, None]))
+        targets = mm.asarray(labels)
+        trainer.fit(x, targets)
+        trainer.loss = "cross_entropy"
+        with pytest.raises(DataError, match="labels must be in 0 … 2"):
+            trainer.fit(x, targets)
+
+
+def test_labels_are_checked_for_the_parts_of_the_module() -> None:
+    with current("inline", 1):
+        module = nn.Sequential(nn.Dense(3))
+        x, y = mm.asarray(np.ones((4, 2), np.float32)), mm.asarray(np.array([0, 1, 2, 2]))
+        trainer = Trainer(module)
+        trainer.fit(x, y)
+        module.append(lambda outputs: outputs[:, :2])
+        with pytest.raises(DataError, match="labels must be in 0 … 1"):
+            trainer.fit(x, y)
+        with pytest.raises(DataError, match="labels must be in 0 … 1"):
+            trainer.evaluate(x, y)
+        del module[1]
+        trainer.fit(x, y)

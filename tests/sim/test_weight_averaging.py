@@ -230,3 +230,32 @@ def test_names_with_other_numbers_are_refused(name: str) -> None:
         as_strategy(name)
     with pytest.raises(OptionError, match="replicas must be an integer of at least 1"):
         as_strategy("weight-averaging:0")
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_trainers_share_a_strategy_and_not_its_replicas(kind: str, workers: int) -> None:
+    with current(kind, workers):
+
+        def trainer(seed: int) -> mm.train.Trainer:
+            optimizer = mm.optim.Momentum(0.1)
+            strategy = (
+                "weight-averaging:2:5"  # epochs have 12 steps, so replicas differ at their ends
+            )
+            return mm.train.Trainer(nn.Dense(3), optimizer=optimizer, strategy=strategy, seed=seed)
+
+        def epoch(one: mm.train.Trainer) -> None:
+            one.fit(X, Y, batch_size=8)
+
+        alone = [trainer(seed) for seed in (1, 2)]
+        for one in alone:
+            for _ in range(3):
+                epoch(one)
+        alternating = [trainer(seed) for seed in (1, 2)]
+        for _ in range(3):
+            for one in alternating:
+                epoch(one)
+        for one, other in zip(alone, alternating, strict=True):
+            for name, value in one.module.state_dict().items():
+                np.testing.assert_array_equal(
+                    value.numpy(), other.module.state_dict()[name].numpy(), err_msg=name
+                )

@@ -41,33 +41,33 @@ def cache(
         Print one JSON object.
     """
     deleted = _clear() if clear else 0
-    found = describe_cache() | ({"deleted": deleted} if clear else {})
+    described = describe_cache() | ({"deleted": deleted} if clear else {})
     if json:
-        print(jsonlib.dumps(found, indent=2))
+        print(jsonlib.dumps(described, indent=2))
         return
     console = Console(soft_wrap=True, highlight=False)
     if clear:
         console.print(f"deleted {deleted} entries")
-    console.print(f"folder   {found['folder']}", markup=False)
-    console.print(f"entries  {found['entries']}")
-    for kind, part in found["kinds"].items():
+    console.print(f"folder   {described['folder']}", markup=False)
+    console.print(f"entries  {described['entries']}")
+    for kind, part in described["kinds"].items():
         console.print(f"  {kind:6} {part['entries']} ({part['bytes'] / 1e6:.1f} MB)")
     console.print(
-        f"size     {found['bytes'] / 1e6:.1f} MB of at most {found['limit'] / 1e6:.0f} MB"
+        f"size     {described['bytes'] / 1e6:.1f} MB of at most {described['limit'] / 1e6:.0f} MB"
     )
-    if found["problem"]:
-        console.print(f"problem  {found['problem']}", markup=False)
+    if described["problem"]:
+        console.print(f"problem  {described['problem']}", markup=False)
 
 
 def describe_cache() -> dict[str, Any]:
     """Return the output of the command as plain data; sizes in bytes."""
     configured = cache_dir.configured_folder()
-    found = [] if configured.path is None else store.list_entries(configured.path)
-    kinds = {kind: [e for e in found if e.path.parent.name == kind] for kind in store.KINDS}
+    entries = [] if configured.path is None else store.list_entries(configured.path)
+    kinds = {kind: [e for e in entries if e.path.parent.name == kind] for kind in store.KINDS}
     return {
         "folder": None if configured.path is None else str(configured.path),
-        "entries": len(found),
-        "bytes": sum(entry.nbytes for entry in found),
+        "entries": len(entries),
+        "bytes": sum(entry.nbytes for entry in entries),
         "limit": store.limit_bytes(),
         "kinds": {
             kind: {"entries": len(part), "bytes": sum(entry.nbytes for entry in part)}
@@ -93,7 +93,7 @@ def _clear() -> int:
         raise MagmathError(
             f"cache: there is no folder to clear: {configured.problem}; set {CACHE} to the folder"
         )
-    found = store.list_entries(configured.path)
+    entries = store.list_entries(configured.path)
     try:
         store.clear(configured.path)
     except OSError as error:
@@ -101,4 +101,4 @@ def _clear() -> int:
             f"cache: an entry cannot be deleted: {error}; run the command as the user that owns "
             f"the folder"
         ) from error
-    return len(found)
+    return len(entries)

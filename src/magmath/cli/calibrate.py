@@ -59,8 +59,8 @@ def _measured() -> Machine:
         task = progress.add_task("calibrating", total=len(STEPS))
 
         def report(name: str) -> None:
-            done = list(STEPS).index(name)
-            progress.update(task, completed=done, description=f"measuring {name}")
+            completed = list(STEPS).index(name)
+            progress.update(task, completed=completed, description=f"measuring {name}")
 
         machine = calibrate(report)
     keep_machine(machine)
@@ -68,6 +68,7 @@ def _measured() -> Machine:
 
 
 def _print(machine: Machine, console: Console) -> None:
+    """Print the constants, a line for each."""
     console.print(f"machine          {machine.source}", markup=False)
     from magmath.cost.operation_rate import COUNTED_IN_FLOPS
 
@@ -78,12 +79,14 @@ def _print(machine: Machine, console: Console) -> None:
     console.print(f"memory           {machine.host_bandwidth / 1e9:8.1f} GB/s     all threads")
     for name in ("arithmetic", "division", "transcendental"):
         console.print(f"{name:16} {getattr(machine, name) / 1e9:8.2f} G elements/s")
-    for one in machine.operations:
-        unit = "flop" if one.name in COUNTED_IN_FLOPS else "byte"
-        speeds = ", ".join(f"{each * 1e12:.3g} at {size / 1e6:.3g} MB" for size, each in one.speeds)
+    for operation in machine.operations:
+        unit = "flop" if operation.name in COUNTED_IN_FLOPS else "byte"
+        speeds = ", ".join(
+            f"{each * 1e12:.3g} at {size / 1e6:.3g} MB" for size, each in operation.speeds
+        )
         console.print(
-            f"{one.name:22} {one.fixed * 1e6:8.2f} µs a call, ps a {unit}: {speeds or 0}; "
-            f"{one.threads} thread{'s' if one.threads > 1 else ''}"
+            f"{operation.name:22} {operation.fixed * 1e6:8.2f} µs a call, ps a {unit}: "
+            f"{speeds or 0}; {operation.threads} thread{'s' if operation.threads > 1 else ''}"
         )
     console.print(f"all processors   {machine.crowding:8.2f} × the time of a product")
     console.print(f"crowded barrier  {machine.crowded_barrier * 1e6:8.1f} µs")

@@ -139,6 +139,7 @@ def _bytes(limit: int | None) -> Bytes | str:
 
 
 def _devices() -> Section:
+    """Return the processor and the GPUs."""
     import torch
 
     devices: Section = {"cpu": f"{cpu_name()}, {torch.backends.cpu.get_cpu_capability()}"}
@@ -155,6 +156,7 @@ def _devices() -> Section:
 
 
 def _threads() -> Section:
+    """Return the libraries of linear algebra with their versions and threads."""
     import numpy  # noqa: F401  (its BLAS is reported)
     import scipy.linalg.blas  # noqa: F401  (likewise)
     import torch
@@ -184,6 +186,7 @@ def _threads() -> Section:
 
 
 def _mpi() -> Section:
+    """Return the MPI library, which another process loads, and its launcher."""
     neighbour = Path(sys.executable).with_name("mpiexec")
     launcher = str(neighbour) if neighbour.is_file() else shutil.which("mpiexec")
     try:
@@ -207,6 +210,7 @@ def _caches() -> Section:
 
 
 def _text(value: Any) -> str:
+    """Return a value for a table."""
     if isinstance(value, dict):
         shown = {name: part for name, part in value.items() if part is not None and name != "file"}
         return ", ".join(f"{name} {_text(part)}" for name, part in shown.items())

@@ -134,13 +134,15 @@ def _print_results(report: Report, console: Console) -> None:
             for row in table.rows:
                 shown.add_row(*[escape(cell_text(cell)) for cell in row])
             console.print(shown)
-        for found in section.of_kind(Finding):
-            reason = f" ({found.reason})" if found.reason else ""
-            text = f"{found.verdict}: {found.statement}. Paper: {found.paper}; here: {found.ours}"
-            console.print(text + reason, markup=False, soft_wrap=True)
+        for finding in section.of_kind(Finding):
+            reason = f" ({finding.reason})" if finding.reason else ""
+            compared = f"Paper: {finding.paper}; here: {finding.ours}{reason}"
+            text = f"{finding.verdict}: {finding.statement}. {compared}"
+            console.print(text, markup=False, soft_wrap=True)
 
 
 def _write(report: Report, folder: Path) -> None:
+    """Write the page and the numbers of a report, each complete or not at all."""
     from magmath.core.atomic_replace import atomic_replace
     from magmath.reproduce.page import page
 

@@ -118,7 +118,9 @@ def search(
             storage=folder / "search.sqlite",
             seed=seed,
             device=device,
-            on_progress=lambda found, trial: live.update(_table(found, trial, live.console.height)),
+            on_progress=lambda partial, trial: live.update(
+                _table(partial, trial, live.console.height)
+            ),
         )
     _report(results, folder, console, as_json=json)
 
@@ -140,6 +142,7 @@ def _report(results: SearchResults, folder: Path, console: Console, *, as_json: 
 
 
 def _numbers(option: str, text: str, kind: type[int] | type[float]) -> list[Any]:
+    """Return the numbers of an option. Raises OptionError for other text."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     try:
         return [kind(part) for part in parts]
@@ -176,6 +179,7 @@ def _builder(network: str, optimizer: str, rates: list[float]) -> Any:
 
 
 def _save(results: SearchResults, folder: Path) -> list[Path]:
+    """Write the results as tables and pictures; return the files."""
     from magmath.train.parameter_search import histograms, matrices
 
     files = [folder / "results.csv", folder / "results.json"]

@@ -140,13 +140,13 @@ def train(
 def resolved_options(network: str, options: TrainOptions) -> dict[str, Any]:
     """Return the options as plain values, with the network's defaults."""
     default = TRAIN_DEFAULTS[network]
-    given = asdict(options)
+    values = asdict(options)
     for name in (*_RESOLVED, "checkpoint"):
-        if given[name] is None:
-            given[name] = getattr(default, name)
-    given["checkpoint"] |= given["resume"]
-    given["data_path"] = None if given["data_path"] is None else str(given["data_path"])
-    return {"network": network} | {k: v for k, v in given.items() if k not in ("output", "json")}
+        if values[name] is None:
+            values[name] = getattr(default, name)
+    values["checkpoint"] |= values["resume"]
+    values["data_path"] = None if values["data_path"] is None else str(values["data_path"])
+    return {"network": network} | {k: v for k, v in values.items() if k not in ("output", "json")}
 
 
 def _widths(width: tuple[int, ...], layers: int) -> list[int]:
@@ -186,6 +186,7 @@ def _run(
 
 
 def _build(options: dict[str, Any], settings: dict[str, Any], data: TrainData) -> NeuralNetwork:
+    """Return the network of the resolved options."""
     import magmath as mm
 
     architecture = mm.nn.zoo.NETWORKS[options["network"]]
@@ -223,6 +224,7 @@ def _fit(
     folder: Path,
     reporter: ProgressReporter,
 ) -> History:
+    """Train the network on the data as the options say."""
     from magmath.train import TensorBoard
 
     resident = isinstance(data.train, tuple)
@@ -282,6 +284,7 @@ def _save_interrupted(
 def _result(
     options: dict[str, Any], data: TrainData, history: History, files: list[Path]
 ) -> dict[str, Any]:
+    """Return the results of a run as plain data."""
     seconds = sum(history.seconds)
     return {
         "options": options,
@@ -298,6 +301,7 @@ def _result(
 
 
 def _print_result(result: dict[str, Any], output: Path | None, console: Console) -> None:
+    """Print the accuracy, the saved files, and what to try next."""
     console.print(
         f"\n[bold]Test accuracy {result['test_accuracy']:.2%}[/] on {result['test_images']} images "
         f"that the network has not seen, after {result['seconds']:.1f} s of training "

@@ -84,7 +84,8 @@ class TrainOptions:
     checkpoint
         Write the complete state of training after each epoch; by default for all networks but mlp.
     resume
-        Resume from the checkpoint in the output folder, if there is one.
+        Resume from the checkpoint in the output folder, if there is one. A constant learning rate
+        is that of the checkpoint.
     restarts
         How often training goes on from the checkpoint, in a new pool, after a worker was lost.
     tensorboard

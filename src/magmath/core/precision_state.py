@@ -7,14 +7,16 @@ another type. It is in this package because arrays and transformations read it t
 from __future__ import annotations
 
 from collections.abc import Hashable
+from threading import local
 from typing import final
 
 from magmath.core.dtypes import DType
 
 
 @final
-class PrecisionState:
-    """The half types of mixed precision; all are None outside of `nn.precision`.
+class PrecisionState(local):
+    """The half types of mixed precision in the current thread; all are None outside of
+    `nn.precision`.
 
     compute   the type in which modules compute
     read      the type in which parameters are read at this line: that of `compute` within calls of

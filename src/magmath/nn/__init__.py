@@ -1,5 +1,16 @@
 """Modules, layers, their functions, losses, metrics and initializers.
 
+| in PyTorch | here |
+|---|---|
+| `nn.Module` | `module.py`; its parts by path are in `inventory.py`, its files in `state_file.py` |
+| `nn.Parameter`, buffers | `variables.py` |
+| `nn.Linear`, `nn.Conv2d`, … | `layers/`, one file for each family |
+| `nn.functional` | `functional.py`, which collects those of `convolution.py`, `pooling.py`, … |
+| losses | `losses.py` |
+| `nn.init` | `initializers.py` |
+| `torch.autocast` | `mixed_precision.py` |
+| `torchvision.models` | `zoo/` |
+
 This package also exports `NeuralNetwork`, which is defined in `train/`, above this package, and is
 loaded on first access.
 """

@@ -6,9 +6,10 @@ Such a call makes the parameters of a module and determines the shapes of its ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, final
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
@@ -20,6 +21,7 @@ from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import Trace
 from magmath.errors import ShapeError
 from magmath.graph import topological
+from magmath.nn.call_state import CALLS
 from magmath.ops.leaves import input_leaf
 
 if TYPE_CHECKING:
@@ -39,21 +41,19 @@ class AbstractArray:
         return f"{self.dtype}{list(self.shape)}"
 
 
-_depth = 0
-"""The number of abstract calls in progress."""
-
-
 def is_abstract_call() -> bool:
     """Return True within `trace_call`, where inputs have a shape but no values."""
-    return _depth > 0
+    return CALLS.abstract_calls > 0
 
 
-def inputs_of(operation: str, shapes: Sequence[Any], dtype: DTypeLike) -> tuple[Any, ...]:
+def abstract_arrays(
+    operation: str, shapes: Sequence[Any], dtype: DTypeLike
+) -> tuple[AbstractArray, ...]:
     """Return abstract arrays of these shapes. Raises ShapeError for other objects."""
     element = get_default_dtype() if dtype is None else as_dtype(dtype)
     for shape in shapes:
-        sizes = isinstance(shape, (tuple, list)) and all(hasattr(n, "__index__") for n in shape)
-        if not sizes:
+        is_shape = isinstance(shape, (tuple, list)) and all(hasattr(n, "__index__") for n in shape)
+        if not is_shape:
             raise ShapeError(
                 f"{operation}: needs the shape of each input, batch included, such as (1, 784); "
                 f"was given {shape!r}"
@@ -62,7 +62,34 @@ def inputs_of(operation: str, shapes: Sequence[Any], dtype: DTypeLike) -> tuple[
     return tuple([AbstractArray(tuple(map(int, shape)), element) for shape in shapes])
 
 
-def call(module: Callable[..., Any], inputs: Any) -> Any:
+def abstract_inputs(
+    operation: str, module: Callable[..., Any], shapes: Sequence[Any], dtype: DTypeLike
+) -> tuple[AbstractArray, ...]:
+    """Return abstract arrays of these shapes, the inputs of a module.
+
+    Raises ShapeError, which names the operation, if the module takes another number of inputs.
+    """
+    parameters = [p.replace(annotation=p.empty) for p in _parameters_of(module)]
+    try:
+        Signature(parameters).bind(*shapes)
+        fits = bool(shapes) or all(p.kind != p.VAR_POSITIONAL for p in parameters)
+    except TypeError:
+        fits = False
+    if not fits:
+        raise ShapeError(
+            f"{operation}: {type(module).__name__} takes the inputs "
+            f"({', '.join(map(str, parameters))}), was given {len(shapes)} shapes; give the "
+            f"shape of each input, batch included, such as module.{operation}((1, 784))"
+        )
+    return abstract_arrays(operation, shapes, dtype)
+
+
+def _parameters_of(module: Callable[..., Any]) -> list[Parameter]:
+    """Return the parameters of the `__call__` of a module, without `self`."""
+    return list(signature(type(module).__call__).parameters.values())[1:]
+
+
+def call_module(module: Callable[..., Any], inputs: Any) -> Any:
     """Call a module with one input, a tuple of arguments, or a dictionary of keyword arguments."""
     if isinstance(inputs, dict):
         return module(**inputs)
@@ -74,53 +101,90 @@ def trace_call(module: Callable[..., Any], inputs: Any) -> Any:
 
     Computes and draws only the initial values of parameters; assigns no variables.
     """
-    _, outputs, nested = _traced(module, inputs)
-    return unflatten(nested, [AbstractArray(x.shape, x.dtype) for x in outputs])
+    traced = _traced_call(module, inputs)
+    return unflatten(traced.nesting, [AbstractArray(x.shape, x.dtype) for x in traced.outputs])
 
 
 def trace_nodes(module: Callable[..., Any], inputs: Any) -> tuple[list[Node], list[Node]]:
     """Return the leaves of the inputs, and the nodes of the outputs, of a call with abstract
     arrays. See `trace_call`."""
-    given, outputs, _ = _traced(module, inputs)
-    return [x.node for x in given], [x.node for x in outputs]
+    traced = _traced_call(module, inputs)
+    return [x.node for x in traced.inputs], [x.node for x in traced.outputs]
 
 
-def _traced(module: Callable[..., Any], inputs: Any) -> tuple[list[Array], list[Any], Any]:
-    global _depth
+@final
+class _TracedCall(NamedTuple):
+    """The inputs and outputs of a traced call, flat, and the nesting of the outputs."""
+
+    inputs: list[Array]
+    outputs: list[Any]
+    nesting: Any
+
+
+def _traced_call(module: Callable[..., Any], inputs: Any) -> _TracedCall:
+    """Call a module with arrays that have no values."""
     environment = session.engine().environment
     leaves, tree = flatten(inputs)
     with tracing.tracing(Trace()), _attributes_restored(module):
-        given = [
+        arrays = [
             Array(input_leaf(x.shape, x.dtype, environment.whole(x.shape), None)) for x in leaves
         ]
-        _depth += 1
+        CALLS.abstract_calls += 1
         try:
-            outputs, nested = flatten(call(module, unflatten(tree, given)))
+            outputs, nesting = flatten(call_module(module, unflatten(tree, arrays)))
         finally:
-            _depth -= 1
-    return given, outputs, nested
+            CALLS.abstract_calls -= 1
+    return _TracedCall(arrays, outputs, nesting)
+
+
+@final
+class _SavedAttributes(NamedTuple):
+    """The attributes of a module, and the lists and dictionaries among them with copies of these.
+
+    `module` is a reference, so that its identity stays unique.
+    """
+
+    module: Any
+    attributes: dict[str, Any]
+    containers: list[tuple[Any, Any]]
 
 
 @contextmanager
 def _attributes_restored(module: Any) -> Iterator[None]:
     """Restore after this block the attributes, and the lists and dictionaries in attributes, in
-    which the module and its parts have kept arrays: states, and what has no value, such as their
-    last output."""
-    former = {id(one): (one, dict(vars(one)), _contents(one)) for one in _parts(module)}
+    which the module and its parts have stored arrays without values, such as their last output."""
+    saved = {
+        id(part): _SavedAttributes(part, dict(vars(part)), _containers(part))
+        for part in _parts(module)
+    }
     try:
         yield
     finally:
         for part in _parts(module):
-            _, before, contents = former.get(id(part), (part, {}, []))
-            for name, value in [*vars(part).items()]:
-                was_array = _is_array(value) and _is_array(before.get(name))
-                if value is not before.get(name) and (was_array or _has_traced(value)):
-                    vars(part).pop(name)
-                    vars(part).update({name: before[name]} if name in before else {})
-            for container, items in contents:
-                if _has_traced(container):
-                    container.clear()
-                    (container.update if isinstance(container, dict) else container.extend)(items)
+            former = saved.get(id(part), _SavedAttributes(part, {}, []))
+            _restore_attributes(part, former.attributes)
+            _restore_containers(former.containers)
+
+
+def _restore_attributes(module: Any, former: Mapping[str, Any]) -> None:
+    """Give the attributes of a module in which a traced call has stored arrays their former values;
+    delete them if they had none."""
+    for name, value in [*vars(module).items()]:
+        if value is former.get(name):
+            continue
+        was_array = _is_array(value) and _is_array(former.get(name))
+        if was_array or _has_traced(value):
+            del vars(module)[name]
+            if name in former:
+                vars(module)[name] = former[name]
+
+
+def _restore_containers(containers: Sequence[tuple[Any, Any]]) -> None:
+    """Give lists and dictionaries in which a traced call has stored arrays their former items."""
+    for container, items in containers:
+        if _has_traced(container):
+            container.clear()
+            (container.update if isinstance(container, dict) else container.extend)(items)
 
 
 def _parts(module: Any) -> list[Any]:
@@ -128,19 +192,19 @@ def _parts(module: Any) -> list[Any]:
     return module.modules() if hasattr(type(module), "named_parameters") else []
 
 
-def _contents(module: Any) -> list[tuple[Any, Any]]:
+def _containers(module: Any) -> list[tuple[Any, Any]]:
     """Return the lists and dictionaries in a module's attributes, with copies of them."""
-    found = [value for value in vars(module).values() if type(value) in (list, dict)]
-    return [(value, value.copy()) for value in found]
+    containers = [value for value in vars(module).values() if type(value) in (list, dict)]
+    return [(container, container.copy()) for container in containers]
 
 
 def _has_traced(value: Any) -> bool:
     """Return True for an array that is no variable and was made while a function was traced, and
-    for lists, tuples and dictionaries that have such ones."""
+    for lists, tuples and dictionaries that contain such an array."""
     return any(
-        _is_array(one)
-        and any(x.is_leaf and x.value is None for x in topological((one.node,), cut=True))
-        for one in flatten(value)[0]
+        _is_array(part)
+        and any(x.is_leaf and x.value is None for x in topological((part.node,), cut=True))
+        for part in flatten(value)[0]
     )
 
 

@@ -49,18 +49,18 @@ def prelu(x: Array, weight: Array) -> Array:
 
 @takes_selected
 def relu6(x: Array) -> Array:
-    """min(max(x, 0), 6)."""
+    """Return min(max(x, 0), 6)."""
     return hardtanh(x, 0.0, 6.0)
 
 
 @takes_selected
 def hardtanh(x: Array, minimum: float = -1.0, maximum: float = 1.0) -> Array:
-    """Return x, limited to [minimum, maximum]; its gradient at both limits is 0."""
+    """Return x limited to [minimum, maximum]; its gradient at both limits is 0."""
     x = floating("hardtanh", x)
     return where(x <= minimum, minimum, where(x >= maximum, maximum, x))
 
 
-def _without_positive(x: Array) -> Array:
+def _negative_part(x: Array) -> Array:
     """Return x with 0 for positive elements; the slope at 0 is 1, where `minimum` has 1/2."""
     return where(x > 0, 0.0, x)
 
@@ -69,20 +69,20 @@ def _without_positive(x: Array) -> Array:
 def elu(x: Array, alpha: float = 1.0) -> Array:
     """Return x where x > 0, otherwise alpha · (exp(x) - 1)."""
     x = floating("elu", x)
-    return where(x > 0, x, alpha * elementwise.expm1(_without_positive(x)))
+    return where(x > 0, x, alpha * elementwise.expm1(_negative_part(x)))
 
 
 @takes_selected
 def celu(x: Array, alpha: float = 1.0) -> Array:
     """Return x where x > 0, otherwise alpha · (exp(x / alpha) - 1)."""
     x = floating("celu", x)
-    return where(x > 0, x, alpha * elementwise.expm1(_without_positive(x) / alpha))
+    return where(x > 0, x, alpha * elementwise.expm1(_negative_part(x) / alpha))
 
 
 @takes_selected
 def selu(x: Array) -> Array:
-    """scale · elu(x, alpha) with the constants of Klambauer et al. (2017), which keep mean and
-    variance."""
+    """Return scale · elu(x, alpha) with the constants of Klambauer et al. (2017), which keep mean
+    and variance."""
     return 1.0507009873554804934193349852946 * elu(x, 1.6732632423543772848170429916717)
 
 
@@ -95,7 +95,7 @@ def silu(x: Array) -> Array:
 
 @takes_selected
 def log_sigmoid(x: Array) -> Array:
-    """log(sigmoid(x)), which does not overflow."""
+    """Return log(sigmoid(x)), without overflow."""
     return -elementwise.logaddexp(0.0, -floating("log_sigmoid", x))
 
 
@@ -118,15 +118,15 @@ def gelu(x: Array, approximate: str = "none") -> Array:
         raise OptionError(f"gelu: approximate must be 'none' or 'tanh', was given {approximate!r}")
     wide = astype(x, compute_dtype(x.dtype), copy=False)  # 1 + erf(x) cancels where x is negative
     if approximate == "none":
-        share = elementwise.erf(0.7071067811865476 * wide)
+        sigmoidal = elementwise.erf(0.7071067811865476 * wide)
     else:
-        share = elementwise.tanh(0.7978845608028654 * (wide + 0.044715 * (wide * wide * wide)))
-    return astype(0.5 * wide * (1.0 + share), x.dtype, copy=False)
+        sigmoidal = elementwise.tanh(0.7978845608028654 * (wide + 0.044715 * (wide * wide * wide)))
+    return astype(0.5 * wide * (1.0 + sigmoidal), x.dtype, copy=False)
 
 
 @takes_selected
 def hard_sigmoid(x: Array) -> Array:
-    """min(max(x / 6 + 1/2, 0), 1); its gradient at -3 and 3 is 0."""
+    """Return min(max(x / 6 + 1/2, 0), 1); its gradient at -3 and 3 is 0."""
     x = floating("hard_sigmoid", x)
     wide = astype(x, compute_dtype(x.dtype), copy=False)  # the sum cancels near -3
     return astype(hardtanh(wide / 6.0 + 0.5, 0.0, 1.0), x.dtype, copy=False)
@@ -192,8 +192,8 @@ def glu(x: Array, axis: int = -1) -> Array:
             f"glu: divides axis {axis} into two halves, was given shape {x.shape}; give an even "
             f"number of elements along it"
         )
-    before = (slice(None),) * dim
-    return x[(*before, slice(0, half))] * sigmoid(x[(*before, slice(half, None))])
+    leading = (slice(None),) * dim
+    return x[(*leading, slice(0, half))] * sigmoid(x[(*leading, slice(half, None))])
 
 
 ACTIVATIONS: dict[str, Callable[..., Array]] = {

@@ -46,29 +46,31 @@ def attention_weights(
         query * (query.shape[-1] ** -0.5 if scale is None else scale), swapaxes(key, -1, -2)
     )
     if causal:
-        before = tril(ones(scores.shape[-2:], dtype=bool_))
-        scores = where(before, scores, -float("inf"))
+        is_not_later = tril(ones(scores.shape[-2:], dtype=bool_))
+        scores = where(is_not_later, scores, -float("inf"))
     if mask is None:  # each query has a key
         return softmax(scores, axis=-1)
-    taken = _checked_mask(mask, scores.shape)
-    scores = where(taken, scores, -float("inf")) if taken.dtype is bool_ else scores + taken
+    mask = _checked_mask(mask, scores.shape)
+    scores = where(mask, scores, -float("inf")) if mask.dtype is bool_ else scores + mask
     return softmax_or_zero(scores, axis=-1)
 
 
 def _checked_mask(mask: Any, shape: Shape) -> Array:
-    taken = as_array("attention", mask)
-    if taken.dtype is not bool_ and not taken.dtype.is_floating:
+    """Return a mask as an array. Raises DTypeError for other types than bool and floating point,
+    ShapeError unless it broadcasts to scores of this shape."""
+    array = as_array("attention", mask)
+    if array.dtype is not bool_ and not array.dtype.is_floating:
         raise DTypeError(
             f"attention: a mask must be bool (True for keys that take part) or floating point "
-            f"(added to the scores), was given {taken.dtype}; convert it with mm.astype(mask, bool)"
+            f"(added to the scores), was given {array.dtype}; convert it with mm.astype(mask, bool)"
         )
-    if not can_broadcast_to(taken.shape, shape):
+    if not can_broadcast_to(array.shape, shape):
         raise ShapeError(
-            f"attention: a mask of shape {taken.shape} does not broadcast to the scores "
+            f"attention: a mask of shape {array.shape} does not broadcast to the scores "
             f"{shape}, which end with (queries, keys); nn.MultiheadAttention takes one of "
             f"(N, keys) as key_mask="
         )
-    return taken
+    return array
 
 
 @keyword_hints

@@ -16,6 +16,7 @@ from magmath.arrays.array import Array, as_array
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
+from magmath.nn.layer_input import layer_input
 from magmath.nn.windows import Padding, Pads, Size, check_covered, check_images, pads, sizes
 from magmath.ops.conv.convolution import CORRELATION_INPUT, correlation
 
@@ -85,7 +86,7 @@ def conv_transpose(
     """
     x, weight = _operands(name, x, weight, space)
     kernel, image = weight.shape[2:], x.shape[2:]
-    if x.shape[1] != weight.shape[0] or x.shape[1] % groups:
+    if groups < 1 or x.shape[1] != weight.shape[0] or x.shape[1] % groups:
         raise ShapeError(
             f"{name}: a weight of {weight.shape} takes {weight.shape[0]} channels, in {groups} "
             f"groups, was given {x.shape}"
@@ -116,6 +117,8 @@ def conv_transpose(
 def _transposed_space(
     name: str, parts: Sequence[tuple[int, int, int, int]], padded: Pads, added: Shape
 ) -> Shape:
+    """Return the extents of a transposed convolution; `parts` has the extent, kernel, stride and
+    dilation of each dimension. Raises ShapeError if nothing remains."""
     extents = []
     for (n, k, s, d), (low, high), more in zip(parts, padded, added, strict=True):
         extents.append((n - 1) * s + d * (k - 1) + 1 - low - high + more)
@@ -128,7 +131,9 @@ def _transposed_space(
 
 
 def _operands(name: str, x: Any, weight: Any, space: int | None) -> tuple[Array, Array]:
-    x, weight = as_array(name, x), as_array(name, weight)
+    """Return images and weight in one type. Raises ShapeError if their dimensions do not fit."""
+    weight = as_array(name, weight)
+    x = layer_input(name, x, weight)
     check_images(name, x.shape, space)
     if weight.ndim != x.ndim:
         raise ShapeError(
@@ -136,14 +141,13 @@ def _operands(name: str, x: Any, weight: Any, space: int | None) -> tuple[Array,
             f"{weight.shape}"
             "; give images (N, channels, *space) and a weight with as many dimensions"
         )
-    if not x.dtype.is_floating and x.dtype.kind != "complex":
-        x = astype(x, weight.dtype)
     common = result_type(x, weight)
     return astype(x, common, copy=False), astype(weight, common, copy=False)
 
 
 def _check_groups(name: str, x: Shape, weight: Shape, groups: int) -> None:
-    if x[1] % groups or weight[0] % groups:
+    """Raise ShapeError unless the channels of images and weight form this many groups."""
+    if groups < 1 or x[1] % groups or weight[0] % groups:
         raise ShapeError(
             f"{name}: groups must divide {x[1]} channels and {weight[0]} outputs, was given "
             f"{groups}"

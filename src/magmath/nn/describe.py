@@ -9,25 +9,25 @@ from magmath.arrays.tree import flatten
 from magmath.arrays.variables.variable import Variable
 from magmath.nn.abstract import AbstractArray, trace_call
 from magmath.nn.forward_hooks import forward_hook
-from magmath.nn.inventory import joined
+from magmath.nn.inventory import joined_path
 from magmath.nn.variables import Deferred
 
 _PLAIN = (bool, int, float, complex, str, type(None))
 
 
-class Walked(Protocol):
-    """The parts of a module that the table uses."""
+class ModuleParts(Protocol):
+    """The parts of a module by path, as the table uses them (see `Inventory`)."""
 
     @property
     def variables(self) -> Mapping[str, Variable]:
         """By path."""
 
     @property
-    def modules(self) -> Mapping[str, Described]:
+    def modules(self) -> Mapping[str, DescribedModule]:
         """The modules by path; the module itself under ""."""
 
 
-class Described(Protocol):
+class DescribedModule(Protocol):
     """The methods of a module from which its text is made."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -46,54 +46,56 @@ class Described(Protocol):
         """Return the parameters that are not frozen."""
 
 
-def representation(module: Described, kind: type[Described]) -> str:
-    """Return the class with its settings and, one per line, the modules in it; `kind` is the class
-    of all modules."""
-    children = list(_children(module, kind))
-    head = f"{type(module).__name__}({', '.join(_settings(module, kind))}"
+def representation(module: DescribedModule, module_class: type[DescribedModule]) -> str:
+    """Return the class with its settings and, one per line, the modules in it; `module_class` is
+    the class of all modules."""
+    children = list(_children(module, module_class))
+    head = f"{type(module).__name__}({', '.join(_settings(module, module_class))}"
     if not children:
         return head + ")"
     lines = [
-        f"  ({name}): " + representation(child, kind).replace("\n", "\n  ")
+        f"  ({name}): " + representation(child, module_class).replace("\n", "\n  ")
         for name, child in children
     ]
     return "\n".join([head, *lines, ")"])
 
 
-def _children(module: Described, kind: type[Described]) -> list[tuple[str, Described]]:
+def _children(
+    module: DescribedModule, module_class: type[DescribedModule]
+) -> list[tuple[str, DescribedModule]]:
     """Return the modules in the attributes, including nested lists, tuples and dictionaries."""
-    found: list[tuple[str, Described]] = []
+    children: list[tuple[str, DescribedModule]] = []
     stack = list(reversed(list(module.parts())))
     while stack:
         path, part = stack.pop()
-        if isinstance(part, kind):
-            found.append((path, part))
+        if isinstance(part, module_class):
+            children.append((path, part))
         elif isinstance(part, (list, tuple, dict)):
             items = list(part.items() if isinstance(part, dict) else enumerate(part))
-            stack += [(joined(path, str(key)), item) for key, item in reversed(items)]
-    return found
+            stack += [(joined_path(path, str(key)), item) for key, item in reversed(items)]
+    return children
 
 
-def _settings(module: Described, kind: type[Described]) -> list[str]:
+def _settings(module: DescribedModule, module_class: type[DescribedModule]) -> list[str]:
     """Return the attributes that are numbers, strings or functions, as arguments."""
-    found = []
+    settings = []
     for name, value in module.parts():
         hidden = name.startswith("_") or name == "training"
         items = value if isinstance(value, tuple) else (value,)
-        if hidden or isinstance(value, (kind, Variable, Deferred)):
+        if hidden or isinstance(value, (module_class, Variable, Deferred)):
             continue
         if all(isinstance(item, _PLAIN) for item in items):
-            found.append(f"{name}={value!r}")
+            settings.append(f"{name}={value!r}")
         elif callable(value):
-            found.append(f"{name}={getattr(value, '__name__', value)}")
-    return found
+            settings.append(f"{name}={getattr(value, '__name__', value)}")
+    return settings
 
 
 def summary(
-    module: Described,
-    kind: type[Described],
+    module: DescribedModule,
+    module_class: type[DescribedModule],
     inputs: Sequence[AbstractArray],
-    parts_of_built: Callable[[Collection[int]], Walked],
+    parts_of_built: Callable[[Collection[int]], ModuleParts],
 ) -> str:
     """Return a table with one row per module: the shape of its output and the number of its own
     parameters.
@@ -101,31 +103,33 @@ def summary(
     parts_of_built   returns the parts, given the ids of the modules that were called; raises
                      MagmathError if a parameter has no shape
     """
-    shown: dict[int, Any] = {}
+    outputs_of: dict[int, Any] = {}
 
     def record(called: object, outputs: Any) -> None:
-        shown[id(called)] = outputs
+        outputs_of[id(called)] = outputs
 
     with forward_hook(record):
         trace_call(module, tuple(inputs))
-    inventory = parts_of_built(shown.keys())
+    parts = parts_of_built(outputs_of.keys())
     rows = [("layer", "output", "parameters")]
     rows += [("input", str(x.shape), "0") for x in inputs]
     rows += [
         (
-            _name(path, one, kind),
-            _shapes(shown.get(id(one))),
-            f"{_own_size(inventory, path, one):,}",
+            _name(path, submodule, module_class),
+            _shapes(outputs_of.get(id(submodule))),
+            f"{_own_size(parts, path, submodule):,}",
         )
-        for path, one in inventory.modules.items()
+        for path, submodule in parts.modules.items()
         if path
     ]
     total = sum(p.size for p in module.parameters())
     frozen = total - sum(p.size for p in module.trainable())
-    if len(inventory.modules) == 1:
-        rows.append((_name("", module, kind), _shapes(shown.get(id(module))), f"{total:,}"))
-    last = f"{total:,} parameters" + (f", {frozen:,} of them frozen" if frozen else "")
-    return "\n".join([*table(rows), last])
+    if len(parts.modules) == 1:
+        rows.append(
+            (_name("", module, module_class), _shapes(outputs_of.get(id(module))), f"{total:,}")
+        )
+    totals = f"{total:,} parameters" + (f", {frozen:,} of them frozen" if frozen else "")
+    return "\n".join([*table(rows), totals])
 
 
 def table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
@@ -134,8 +138,8 @@ def table(rows: Sequence[tuple[str, str, str]]) -> list[str]:
     return [f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}" for a, b, c in rows]
 
 
-def _name(path: str, module: Described, kind: type[Described]) -> str:
-    text = representation(module, kind)
+def _name(path: str, module: DescribedModule, module_class: type[DescribedModule]) -> str:
+    text = representation(module, module_class)
     short = text if "\n" not in text else f"{type(module).__name__}"
     return f"{path}: {short}" if path else short
 
@@ -147,13 +151,13 @@ def _shapes(outputs: Any) -> str:
     return ", ".join(shapes)
 
 
-def _own_size(inventory: Walked, path: str, module: Described) -> int:
+def _own_size(parts: ModuleParts, path: str, module: DescribedModule) -> int:
     """Return the number of elements of the parameters in the attributes of this module itself."""
     parameters = {id(p) for _, p in module.named_parameters()}
-    inner = [f"{other}." for other in inventory.modules if other.startswith(f"{path}.")]
+    inner = [f"{other}." for other in parts.modules if other.startswith(f"{path}.")]
     return sum(
         v.size
-        for name, v in inventory.variables.items()
+        for name, v in parts.variables.items()
         if id(v) in parameters
         and name.startswith(f"{path}.")
         and not any(name.startswith(prefix) for prefix in inner)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-ForwardHook = Callable[[object, Any], None]
-"""A function of the called module and its outputs."""
-
-active_hooks: list[ForwardHook] = []
-"""The hooks of the contexts that are open."""
+from magmath.nn.call_state import CALLS, ForwardHook
 
 
 @contextmanager
 def forward_hook(hook: ForwardHook) -> Iterator[None]:
-    """Call `hook(module, outputs)` after each call of a module within the context."""
-    active_hooks.append(hook)
+    """Call `hook(module, outputs)` after each call of a module in this thread within the
+    context."""
+    CALLS.hooks.append(hook)
     try:
         yield
     finally:
-        active_hooks.remove(hook)
+        CALLS.hooks.remove(hook)

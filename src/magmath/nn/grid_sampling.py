@@ -6,7 +6,9 @@ Source: Jaderberg et al. (2015), equations 1 and 5.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from itertools import product
+from operator import add, mul
 from typing import Any
 
 import numpy as np
@@ -42,15 +44,18 @@ def affine_grid(theta: Array, size: Sequence[int], align_corners: bool = False) 
             f"given {theta.shape}"
             "; give one matrix (d, d + 1) for each image of d dimensions"
         )
-    lines = [
-        np.linspace(-1.0, 1.0, n) if align_corners and n > 1 else (2 * np.arange(n) + 1) / n - 1
-        for n in space
-    ]
-    lines = [np.zeros(1) if n == 1 else line for n, line in zip(space, lines, strict=True)]
-    columns = np.meshgrid(*lines, indexing="ij")[::-1]
-    places = np.stack([*columns, np.ones(space)], -1).reshape(-1, d + 1)
-    positions = asarray(places, dtype=theta.dtype) @ theta.mT
+    centres = [_centres(n, align_corners) for n in space]
+    coordinates = np.meshgrid(*centres, indexing="ij")[::-1]
+    homogeneous = np.stack([*coordinates, np.ones(space)], -1).reshape(-1, d + 1)
+    positions = asarray(homogeneous, dtype=theta.dtype) @ theta.mT
     return reshape(positions, (size[0], *space, d))
+
+
+def _centres(extent: int, align_corners: bool) -> Any:
+    """Return the coordinates, from -1 to 1, of the centres of the elements of a dimension."""
+    if align_corners and extent > 1:
+        return np.linspace(-1.0, 1.0, extent)
+    return (2 * np.arange(extent) + 1) / extent - 1
 
 
 def grid_sample(
@@ -82,21 +87,28 @@ def grid_sample(
         _position(grid[..., d - 1 - i], n, padding_mode, align_corners) for i, n in enumerate(space)
     ]
     if mode == "nearest":
-        return _chosen(x, [round(p) for p in positions])
+        return _elements_at(x, [round(p) for p in positions])
     lows = [floor(p) for p in positions]
-    shares = [p - low for p, low in zip(positions, lows, strict=True)]
-    total: Any = None
-    for corner in product((0, 1), repeat=d):
-        weight: Any = 1.0
-        for up, share in zip(corner, shares, strict=True):
-            weight = weight * (share if up else 1.0 - share)
-        value = _chosen(x, [low + up for low, up in zip(lows, corner, strict=True)])
-        part = value * weight[:, None]
-        total = part if total is None else total + part
-    return astype(total, x.dtype, copy=False)
+    distances = [p - low for p, low in zip(positions, lows, strict=True)]
+    corners = [_weighted_corner(x, lows, distances, corner) for corner in product((0, 1), repeat=d)]
+    return astype(reduce(add, corners), x.dtype, copy=False)
+
+
+def _weighted_corner(
+    x: Array, lows: Sequence[Array], distances: Sequence[Array], corner: Sequence[int]
+) -> Array:
+    """Return the elements at one corner of the cells that contain the positions, times the weights
+    of linear interpolation. `corner` has 0 or 1 for each dimension: its lower or upper end."""
+    weights = [
+        distance if upper else 1.0 - distance
+        for upper, distance in zip(corner, distances, strict=True)
+    ]
+    elements = _elements_at(x, [low + upper for low, upper in zip(lows, corner, strict=True)])
+    return elements * reduce(mul, weights)[:, None]
 
 
 def _check(x: Array, grid: Array, d: int, mode: str, padding_mode: str) -> None:
+    """Raise ShapeError for images and grids that do not fit, OptionError for unknown modes."""
     if d not in (2, 3) or grid.ndim != d + 2 or grid.shape[-1] != d or grid.shape[0] != x.shape[0]:
         raise ShapeError(
             f"grid_sample: takes images (N, channels, H, W) and a grid (N, H', W', 2), or with "
@@ -115,32 +127,31 @@ def _check(x: Array, grid: Array, d: int, mode: str, padding_mode: str) -> None:
 def _position(coordinate: Array, extent: int, padding_mode: str, align_corners: bool) -> Array:
     """Return a coordinate from -1 to 1 as a position among the elements of a dimension."""
     if align_corners:
-        place = (coordinate + 1.0) * ((extent - 1) / 2)
+        position = (coordinate + 1.0) * ((extent - 1) / 2)
     else:
-        place = ((coordinate + 1.0) * extent - 1.0) * 0.5
+        position = ((coordinate + 1.0) * extent - 1.0) * 0.5
     if padding_mode == "reflection":
         low, high = (0.0, extent - 1.0) if align_corners else (-0.5, extent - 0.5)
-        place = _reflected(place, low, high - low)
-    return place if padding_mode == "zeros" else clip(place, 0.0, extent - 1.0)
+        position = _reflected(position, low, high - low)
+    return position if padding_mode == "zeros" else clip(position, 0.0, extent - 1.0)
 
 
-def _reflected(place: Array, low: float, span: float) -> Array:
-    """Return positions reflected at the borders of a dimension until they lie within it."""
+def _reflected(position: Array, low: float, span: float) -> Array:
+    """Return positions reflected at the borders of a dimension until they are within it."""
     if span <= 0:
-        return place * 0.0
-    distance = remainder(absolute(place - low), 2 * span)
+        return position * 0.0
+    distance = remainder(absolute(position - low), 2 * span)
     return where(distance > span, 2 * span - distance, distance) + low
 
 
-def _chosen(x: Array, positions: Sequence[Array]) -> Array:
-    """Return the elements (N, channels, *outputs) at whole positions, 0 outside."""
-    extents = x.shape[2:]
+def _elements_at(x: Array, positions: Sequence[Array]) -> Array:
+    """Return the elements (N, channels, *outputs) at integral positions, 0 outside."""
     inside: Any = True
     indices = []
-    for position, extent in zip(positions, extents, strict=True):
-        within = (position >= 0) & (position <= extent - 1)  # False for nan
-        inside = inside & within
-        indices.append(astype(where(within, position, 0.0), int64))
+    for position, extent in zip(positions, x.shape[2:], strict=True):
+        in_dimension = (position >= 0) & (position <= extent - 1)  # False for nan
+        inside = inside & in_dimension
+        indices.append(astype(where(in_dimension, position, 0.0), int64))
     images = reshape(arange(x.shape[0]), (-1, *[1] * (positions[0].ndim - 1)))
     values = moveaxis(as_array("grid_sample", x), 1, -1)[(images, *indices)]
     return moveaxis(where(inside[..., None], values, 0.0), -1, 1)

@@ -193,8 +193,8 @@ class Orthogonal(Initializer):
                 "; use another initializer for vectors, such as zeros"
             )
         rows, columns = shape[0], size_of(shape[1:])
-        high, wide = max(rows, columns), min(rows, columns)
-        q, r = linalg.qr(rng.normal(0.0, 1.0, (high, wide), dtype=compute_dtype(dtype)))
+        longer, shorter = max(rows, columns), min(rows, columns)
+        q, r = linalg.qr(rng.normal(0.0, 1.0, (longer, shorter), dtype=compute_dtype(dtype)))
         q = q * where(linalg.diagonal(r) < 0, -self.gain, self.gain)
         matrix = q if rows >= columns else matrix_transpose(q)
         return astype(reshape(matrix, shape), dtype, copy=False)
@@ -255,17 +255,19 @@ def _fans(shape: Shape) -> tuple[int, int]:
 
 
 def _polynomial(coefficients: Sequence[float], x: Array) -> Array:
+    """Return the polynomial with these coefficients, that of the power 0 first."""
     total = x * coefficients[-1]
     for c in coefficients[-2:0:-1]:
         total = (total + c) * x
     return total + coefficients[0]
 
 
-# Wichura (1988), algorithm AS 241, PPND7: for probabilities near 1/2, and for the others.
-_MIDDLE = (3.3871327179, 50.434271938, 159.29113202, 59.109374720)
-_MIDDLE_BELOW = (1.0, 17.895169469, 78.757757664, 67.187563600)
-_OUTSIDE = (1.4234372777, 2.7568153900, 1.3067284816, 0.17023821103)
-_OUTSIDE_BELOW = (1.0, 0.73700164250, 0.12021132975)
+# Wichura (1988), algorithm AS 241, PPND7: ratios of polynomials for probabilities near 1/2, and for
+# the tails.
+_CENTRAL_NUMERATOR = (3.3871327179, 50.434271938, 159.29113202, 59.109374720)
+_CENTRAL_DENOMINATOR = (1.0, 17.895169469, 78.757757664, 67.187563600)
+_TAIL_NUMERATOR = (1.4234372777, 2.7568153900, 1.3067284816, 0.17023821103)
+_TAIL_DENOMINATOR = (1.0, 0.73700164250, 0.12021132975)
 STD_OF_TRUNCATED = 0.87962566103423978
 """The standard deviation of a standard normal distribution that is truncated at 2."""
 
@@ -274,10 +276,10 @@ def _normal_quantile(p: Array) -> Array:
     """Return quantiles of the standard normal distribution for p in 0.02 … 0.98, to 3e-7."""
     q = p - 0.5
     r = 0.180625 - q * q
-    middle = q * _polynomial(_MIDDLE, r) / _polynomial(_MIDDLE_BELOW, r)
+    central = q * _polynomial(_CENTRAL_NUMERATOR, r) / _polynomial(_CENTRAL_DENOMINATOR, r)
     t = elementwise.sqrt(-elementwise.log(elementwise.minimum(p, 1.0 - p))) - 1.6
-    outside = elementwise.sign(q) * _polynomial(_OUTSIDE, t) / _polynomial(_OUTSIDE_BELOW, t)
-    return where(elementwise.abs(q) <= 0.425, middle, outside)
+    tail = elementwise.sign(q) * _polynomial(_TAIL_NUMERATOR, t) / _polynomial(_TAIL_DENOMINATOR, t)
+    return where(elementwise.abs(q) <= 0.425, central, tail)
 
 
 zeros = Constant(0.0)

@@ -51,7 +51,7 @@ class ModuleStructure:
 
     def is_unchanged(self) -> bool:
         """Return True if they have the same modules and variables."""
-        return all(self._has_same(*one) for one in self._contents)
+        return all(self._has_same(container, items) for container, items in self._contents)
 
     def changed_name(self) -> None:
         """Return None: a module's contents are no names."""
@@ -67,20 +67,20 @@ class ModuleStructure:
 class Inventory(Generic[CompositeType]):
     """The parts of a module, each under the first path at which it was found.
 
-    kind        the class of all modules
-    variables   by path; `modules` likewise, the module itself under ""
-    aliases     further paths of variables, and the path under which `variables` has them
-    deferred    the variables without a shape so far
-    former      the inventory of an earlier walk
+    module_class  the class of all modules
+    variables     by path; `modules` likewise, the module itself under ""
+    aliases       further paths of variables, and the path under which `variables` has them
+    deferred      the variables without a shape so far
+    former        the inventory of an earlier walk
     """
 
     def __init__(
         self,
         root: CompositeType,
-        kind: type[CompositeType],
+        module_class: type[CompositeType],
         former: Inventory[CompositeType] | None = None,
     ) -> None:
-        self._kind = kind
+        self._module_class = module_class
         self.variables: dict[str, Variable] = {}
         self._root = ref(root)
         self._inner: dict[str, CompositeType] = {}
@@ -115,7 +115,7 @@ class Inventory(Generic[CompositeType]):
     @cached_property
     def structure(self) -> ModuleStructure:
         """The contents of lists and dictionaries that have modules or variables."""
-        kinds = (self._kind, *_VARIABLES)
+        kinds = (self._module_class, *_VARIABLES)
         return ModuleStructure(
             [
                 (container, items)
@@ -135,7 +135,7 @@ class Inventory(Generic[CompositeType]):
                 check_replacement(type(self._root()).__name__, f"{path}[{key!r}]", former, item)
 
     def _visit(self, part: ModulePart, path: str) -> None:
-        if isinstance(part, self._kind):
+        if isinstance(part, self._module_class):
             self._visit_module(part, path)
         elif isinstance(part, (Variable, Deferred)):
             self._visit_variable(part, path)
@@ -145,7 +145,7 @@ class Inventory(Generic[CompositeType]):
                 self._containers.append((part, _items(part)))
             entries = part.items() if isinstance(part, dict) else enumerate(part)
             for key, item in entries:
-                self._visit(item, joined(path, str(key)))
+                self._visit(item, joined_path(path, str(key)))
 
     def _visit_module(self, module: CompositeType, path: str) -> None:
         if id(module) in self._paths:
@@ -154,10 +154,10 @@ class Inventory(Generic[CompositeType]):
             return
         self._paths[id(module)] = path
         if path:
-            _put(self._inner, path, module)
+            _add_part(self._inner, path, module)
         self._open.add(id(module))
         for name, part in module.parts():
-            self._visit(part, joined(path, name))
+            self._visit(part, joined_path(path, name))
         self._open.remove(id(module))
 
     def _visit_variable(self, variable: Variable | Deferred, path: str) -> None:
@@ -166,9 +166,9 @@ class Inventory(Generic[CompositeType]):
             return
         self._paths[id(variable)] = path
         if isinstance(variable, Deferred):
-            _put(self.deferred, path, variable)
+            _add_part(self.deferred, path, variable)
         else:
-            _put(self.variables, path, variable)
+            _add_part(self.variables, path, variable)
 
     def _add_aliases(self) -> None:
         """Add the paths of the variables of modules that were found repeatedly."""
@@ -176,12 +176,12 @@ class Inventory(Generic[CompositeType]):
             known = {path: path for path in self.variables} | self.aliases
             for path, owner in known.items():
                 if path.startswith(f"{first}."):
-                    self.aliases[joined(repeated, path[len(first) + 1 :])] = owner
+                    self.aliases[joined_path(repeated, path[len(first) + 1 :])] = owner
 
     def _check_names(self) -> None:
         for alias in self.aliases:
             if alias in self.variables:
-                raise _twice(alias)
+                raise _duplicate_path_error(alias)
 
 
 _VARIABLES = (Variable, Deferred)
@@ -205,12 +205,12 @@ def check_replacement(owner: str, name: str, former: ModulePart, value: ModulePa
             return
         variable = variables[0]
     kind = variable.kind.__name__ if isinstance(variable, Deferred) else type(variable).__name__
-    made = f"mm.nn.{kind}(x)" if kind != "Variable" else "mm.variable(name, x)"
-    built = "after module.build(shape) " if isinstance(variable, Deferred) else ""
+    replacement = f"mm.nn.{kind}(x)" if kind != "Variable" else "mm.variable(name, x)"
+    condition = "after module.build(shape) " if isinstance(variable, Deferred) else ""
     raise TypeError(
         f"{owner}: {name} is a {kind.lower()}, was given {type(value).__name__}, which training "
-        f"and checkpoints would not include; {built}assign its value with "
-        f"module.{name}.assign(x), or replace it by {made}"
+        f"and checkpoints would not include; {condition}assign its value with "
+        f"module.{name}.assign(x), or replace it by {replacement}"
     )
 
 
@@ -228,30 +228,29 @@ def _leaves(part: ModulePart) -> Iterator[ModulePart]:
         yield part
 
 
-def named(variables: Mapping[str, Variable]) -> Iterator[tuple[str, Variable]]:
+def name_by_path(variables: Mapping[str, Variable]) -> None:
     """Name each variable by its path, the longest one if several modules contain it."""
     for path, variable in variables.items():
         own = f".{variable.name}"
         if variable.name in _UNNAMED or f".{path}".endswith(own):
             variable.name = path
-        yield path, variable
 
 
 _UNNAMED = ("parameter", "buffer", "rng_state")
 
 
-def joined(path: str, name: str) -> str:
+def joined_path(path: str, name: str) -> str:
     """Return the path of an attribute or item."""
     return f"{path}.{name}" if path else name
 
 
-def _put(table: dict[str, Any], path: str, part: ModulePart) -> None:
+def _add_part(table: dict[str, Any], path: str, part: ModulePart) -> None:
     if path in table:
-        raise _twice(path)
+        raise _duplicate_path_error(path)
     table[path] = part
 
 
-def _twice(path: str) -> MagmathError:
+def _duplicate_path_error(path: str) -> MagmathError:
     return MagmathError(
         f"Module: two different parts have the path {path!r}, so their names in checkpoints would "
         f"be the same; rename an attribute, or a key of a dictionary (keys with dots, and keys 1 "
@@ -266,7 +265,10 @@ def _items(container: Any) -> list[Any]:
 def missing_variable_error(
     operation: str, inventory: Inventory[Any], called: Collection[int] | None
 ) -> MagmathError:
-    """Return the error about the first variable that has no shape; see `Module._built`."""
+    """Return the error about the first variable that has no shape.
+
+    `called` are the ids of the modules that a call has called, if there was one just now.
+    """
     modules = inventory.modules
     owner, _, name = next(iter(inventory.deferred)).rpartition(".")
     layer = modules.get(owner, modules[""])

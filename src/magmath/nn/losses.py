@@ -18,7 +18,7 @@ from magmath.api.data_types import astype, finfo
 from magmath.api.manipulation import reshape
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, as_arrays
-from magmath.core.dtypes import int64, integer_bounds
+from magmath.core.dtypes import compute_dtype, int64, integer_bounds
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import creation, manipulation
@@ -68,15 +68,19 @@ def cross_entropy(
     factors = None if weight is None else _class_factors(weight, outputs)
     if targets.ndim == outputs.ndim and not _is_column_of_labels(outputs, targets):
         _check_shapes("cross_entropy", outputs, targets)
-        share = astype(targets, outputs.dtype, copy=False)
+        probabilities = astype(targets, outputs.dtype, copy=False)
         if label_smoothing:
-            share = share * (1 - label_smoothing) + label_smoothing / outputs.shape[1]
+            even = label_smoothing / outputs.shape[1]
+            probabilities = probabilities * (1 - label_smoothing) + even
         weighted = log_probability if factors is None else log_probability * factors
-        return _reduced(elementwise.negative(statistics.sum(share * weighted, axis=1)), reduction)
-    return _of_labels(log_probability, targets, factors, label_smoothing, ignore_index, reduction)
+        losses = elementwise.negative(statistics.sum(probabilities * weighted, axis=1))
+        return _reduced(losses, reduction)
+    return _cross_entropy_of_labels(
+        log_probability, targets, factors, label_smoothing, ignore_index, reduction
+    )
 
 
-def _of_labels(
+def _cross_entropy_of_labels(
     log_probability: Array,
     labels: Array,
     factors: Array | None,
@@ -84,6 +88,8 @@ def _of_labels(
     ignored: int | None,
     reduction: Reduction,
 ) -> Array:
+    """Return the cross-entropy for integer targets; `factors` are those of the classes, and samples
+    with the label `ignored` do not count."""
     _check_labels("cross_entropy", log_probability, labels)
     classes = log_probability.shape[1]
     valid, mask = _valid_mask(labels, classes)
@@ -94,18 +100,19 @@ def _of_labels(
         losses = losses * (1 - smoothing) + spread
     counted = None if ignored is None else labels != ignored
     if counted is None:
-        losses = _checked(losses, valid)
+        losses = _nan_unless(valid, losses)
     else:
         allowed = e.call("logical_or", valid, e.call("logical_not", counted.node))
-        losses = where(counted, _checked(losses, allowed), 0.0)
+        losses = where(counted, _nan_unless(allowed, losses), 0.0)
     if reduction != "mean" or (factors is None and counted is None):
         return _reduced(losses, reduction)
-    share = ones(labels.shape, dtype=losses.dtype)
+    weights = ones(labels.shape, dtype=losses.dtype)
     if factors is not None:
-        share = statistics.sum(_selected(mask, factors), axis=1)
+        weights = statistics.sum(_selected(mask, factors), axis=1)
     if counted is not None:
-        share = where(counted, share, 0.0)
-    return statistics.sum(losses) / statistics.sum(share)
+        weights = where(counted, weights, 0.0)
+    mean = _wide_sum(losses) / _wide_sum(weights)
+    return astype(mean, losses.dtype, copy=False)
 
 
 def binary_cross_entropy(
@@ -119,7 +126,7 @@ def binary_cross_entropy(
     """
     outputs, targets = _in_one_type("binary_cross_entropy", outputs, targets)
     least = max(MIN_PRODUCT, finfo(outputs.dtype).smallest_normal)
-    is_end = outputs * (1.0 - outputs) < least
+    is_end = outputs * (1.0 - outputs) < least  # close to 0 or 1
     inner, end = where(is_end, 0.5, outputs), stop_gradient(outputs)
     slope = stop_gradient(outputs - targets) * (1.0 / least)  # (outputs - end) is 0
     at_end = _cross_entropy_of_bits(_log(end), _log(1.0 - end), targets) + (outputs - end) * slope
@@ -129,6 +136,7 @@ def binary_cross_entropy(
 
 
 def _cross_entropy_of_bits(log_one: Array, log_zero: Array, targets: Array) -> Array:
+    """Return the binary cross-entropy from the logarithms of the probabilities of 1 and of 0."""
     return elementwise.negative(targets * log_one + (1.0 - targets) * log_zero)
 
 
@@ -168,7 +176,7 @@ def mean_absolute_error(outputs: Array, targets: Array, *, reduction: Reduction 
 def huber(
     outputs: Array, targets: Array, *, delta: float = 1.0, reduction: Reduction = "mean"
 ) -> Array:
-    """Return ½ d² if |d| ≤ delta, else delta · (|d| - ½ delta), for d = outputs - targets.
+    """Return ½ d² if |d| ≤ delta, otherwise delta · (|d| - ½ delta), for d = outputs - targets.
 
     Divided by delta it is the smooth L1 loss. Source: Huber (1964).
     """
@@ -214,7 +222,7 @@ def hinge(
     excess = _to_power(relu(margin - own + outputs), power)
     others = _selected(e.call("logical_not", mask), excess)
     losses = statistics.sum(others, axis=1) / outputs.shape[1]
-    losses = _checked(losses, valid)
+    losses = _nan_unless(valid, losses)
     if weight is not None:
         factors = _class_factors(weight, outputs)
         losses = losses * statistics.sum(_selected(mask, factors), axis=1)
@@ -242,7 +250,7 @@ def kl_divergence(
         logarithm = elementwise.log(where(positive, targets, 1.0))
         losses = where(positive, targets * logarithm, 0.0) - targets * outputs
     if reduction == "batchmean":
-        return statistics.sum(losses) / outputs.shape[0]
+        return astype(_wide_sum(losses) / outputs.shape[0], losses.dtype, copy=False)
     return _reduced(losses, reduction)
 
 
@@ -254,7 +262,7 @@ def kl_divergence(
 
 def _valid_mask(labels: Array, classes: int) -> tuple[Node, Node]:
     """Return which labels are in range, and the class mask, with class 0 for all others."""
-    node = with_numbers_to(labels, classes + 1).node
+    node = labels_for_classes(labels, classes + 1).node
     first, end = constant(0, node.dtype), constant(classes, node.dtype)
     valid = e.call("logical_and", e.call("greater_equal", node, first), e.call("less", node, end))
     return valid, _class_mask(e.where(valid, node, first), classes)
@@ -265,7 +273,7 @@ def _selected(mask: Node, values: Array) -> Array:
     return Array(e.where(mask, values.node, constant(0, values.dtype)))
 
 
-def _checked(losses: Array, valid: Node) -> Array:
+def _nan_unless(valid: Node, losses: Array) -> Array:
     """Return the losses of samples, nan for those that are not valid. A factor makes their
     gradients nan too, so that a step of the user's own shows the mistake."""
     one, nan = constant(1, losses.dtype), constant(math.nan, losses.dtype)
@@ -274,7 +282,7 @@ def _checked(losses: Array, valid: Node) -> Array:
 
 def class_mask(labels: Array, classes: int) -> Array:
     """Return (N, classes, …) booleans, true at the label of each of the (N, …) samples."""
-    return Array(_class_mask(with_numbers_to(labels, classes).node, classes))
+    return Array(_class_mask(labels_for_classes(labels, classes).node, classes))
 
 
 def _class_mask(labels: Node, classes: int) -> Node:
@@ -285,13 +293,15 @@ def _class_mask(labels: Node, classes: int) -> Node:
     return e.call("equal", numbers, column)
 
 
-def with_numbers_to(labels: Array, classes: int) -> Array:
-    """Return labels in a type that has the number of every class."""
+def labels_for_classes(labels: Array, classes: int) -> Array:
+    """Return labels in an integer type that has the number of each class."""
     _, largest = integer_bounds(labels.dtype)
     return labels if classes - 1 <= largest else astype(labels, int64)
 
 
 def _reduced(losses: Array, reduction: str) -> Array:
+    """Return the mean or the sum of the losses, or the losses. Raises OptionError for an unknown
+    reduction."""
     if reduction == "mean":
         return statistics.mean(losses)
     if reduction == "sum":
@@ -299,6 +309,11 @@ def _reduced(losses: Array, reduction: str) -> Array:
     if reduction == "none":
         return losses
     raise OptionError(f'loss: reduction must be "mean", "sum" or "none", was given {reduction!r}')
+
+
+def _wide_sum(values: Array) -> Array:
+    """Return the sum of all values, in float32 for half types, which it may exceed."""
+    return statistics.sum(astype(values, compute_dtype(values.dtype), copy=False))
 
 
 def _in_one_type(name: str, outputs: Any, targets: Any) -> tuple[Array, Array]:
@@ -334,6 +349,7 @@ def _shape_remedy(outputs: Shape, targets: Array) -> str:
 
 
 def _check_labels(name: str, outputs: Array, labels: Array) -> None:
+    """Raise DTypeError or ShapeError unless there is an integer label for each of the outputs."""
     fitting = (outputs.shape[0], *outputs.shape[2:])
     if not labels.dtype.is_integer:
         raise DTypeError(
@@ -385,6 +401,7 @@ def _log(x: Array) -> Array:
 
 
 def _to_power(x: Array, power: int) -> Array:
+    """Return x or its square. Raises OptionError for other powers."""
     if power not in (1, 2):
         raise OptionError(f"hinge: power must be 1 or 2, was given {power}")
     return x if power == 1 else elementwise.square(x)

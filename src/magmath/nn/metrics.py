@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, final
+from typing import Literal, NamedTuple, final
 
 from magmath.api import elementwise, statistics
 from magmath.api.creation import full
@@ -44,8 +44,8 @@ class Metric:
 
     def __call__(self, outputs: Array, targets: Array) -> Array:
         """Return the value for one batch."""
-        given = as_array("metric: outputs", outputs), as_array("metric: targets", targets)
-        return self.result(*self.counts(*given))
+        outputs = as_array("metric: outputs", outputs)
+        return self.result(*self.counts(outputs, as_array("metric: targets", targets)))
 
 
 # classes --------------------------------------------------------------------------------------
@@ -63,7 +63,8 @@ def accuracy(outputs: Array, targets: Array) -> Array:
 def top_k_accuracy(outputs: Array, targets: Array, k: int = 5) -> Array:
     """Return the share of samples whose label is among the k largest outputs (N, classes).
 
-    Of equal outputs those of larger classes count as larger, as in scikit-learn.
+    Of equal outputs those of larger classes count as larger, as in scikit-learn; nan is larger than
+    all numbers. Samples whose label is out of range, or has the output nan, are no hits.
     """
     return top_k(k)(outputs, targets)
 
@@ -121,13 +122,15 @@ def class_ratio(
 
 
 def _hits(outputs: Array, targets: Array) -> Counts:
+    """Return the number of samples whose predicted label is the true one, and of all samples."""
     truth, predicted = _class_of(targets), _class_of(outputs)
     _check_equal_shapes("accuracy", predicted, truth)
-    return _total(predicted == truth)
+    return _sum_and_size(predicted == truth)
 
 
 def _top_hits(k: int, outputs: Array, targets: Array) -> Counts:
-    """Count the samples for which fewer than k other outputs rank before the label's output."""
+    """Return the number of samples for which fewer than k other outputs rank before the label's
+    output, and of all samples."""
     if outputs.ndim != 2:
         raise ShapeError(
             f"top_k_accuracy: outputs must be (N, classes), was given {outputs.shape}"
@@ -137,12 +140,15 @@ def _top_hits(k: int, outputs: Array, targets: Array) -> Counts:
     mask = class_mask(truth, outputs.shape[1])
     columns = _columns(outputs)
     own = statistics.sum(where(mask, outputs, 0.0), axis=1, keepdims=True)
-    later = columns > reshape(truth, (truth.shape[0], 1))
-    ahead = elementwise.logical_or(outputs > own, elementwise.logical_and(outputs == own, later))
-    return _total(statistics.sum(astype(ahead, int64), axis=1) < k)
+    not_later = columns <= reshape(truth, (truth.shape[0], 1))
+    tied = elementwise.logical_and(outputs == own, not_later)  # the label's output among them
+    not_ahead = elementwise.logical_or(outputs < own, tied)
+    is_top = statistics.sum(astype(not_ahead, int64), axis=1) > outputs.shape[1] - k
+    has_output = statistics.any(elementwise.logical_and(mask, outputs == own), axis=1)
+    return _sum_and_size(elementwise.logical_and(is_top, has_output))
 
 
-def _total(values: Array) -> Counts:
+def _sum_and_size(values: Array) -> Counts:
     """Return the sum and the number of the values."""
     return statistics.sum(astype(values, float64)), full((), values.size, dtype=float64)
 
@@ -153,32 +159,41 @@ def _mean(total: Array, count: Array) -> Array:
 
 def _one_hot(outputs: Array, targets: Array, classes: int | None) -> tuple[Array, Array]:
     """Return two arrays (N, classes) with 1 at the true and at the predicted label, otherwise 0."""
-    predicted, truth, count = _labels(outputs, targets, classes)
-    there, called = (astype(class_mask(x, count), float64) for x in (truth, predicted))
-    return there, called
+    labels = _labels(outputs, targets, classes)
+    truth, predicted = (
+        astype(class_mask(x, labels.classes), float64) for x in (labels.truth, labels.predicted)
+    )
+    return truth, predicted
 
 
 def _pair_counts(classes: int | None, outputs: Array, targets: Array) -> Counts:
-    there, called = _one_hot(outputs, targets, classes)
-    return (astype(matrix_transpose(there) @ called, int64),)
+    """Return the number of samples for each pair of a true and a predicted class."""
+    truth, predicted = _one_hot(outputs, targets, classes)
+    return (astype(matrix_transpose(truth) @ predicted, int64),)
 
 
 def _class_counts(classes: int | None, outputs: Array, targets: Array) -> Counts:
     """Return for each class the numbers of correct predictions, predictions, and samples."""
-    there, called = _one_hot(outputs, targets, classes)
-    return tuple([statistics.sum(x, axis=0) for x in (there * called, called, there)])
+    truth, predicted = _one_hot(outputs, targets, classes)
+    return tuple([statistics.sum(x, axis=0) for x in (truth * predicted, predicted, truth)])
 
 
-def _class_ratio(name: str, average: Average, found: Array, called: Array, there: Array) -> Array:
+def _class_ratio(
+    name: str, average: Average, correct: Array, predicted: Array, samples: Array
+) -> Array:
+    """Return precision, recall or f1 from the numbers of `_class_counts`."""
     if average == "micro":
-        found, called, there = [statistics.sum(x) for x in (found, called, there)]
-    top, bottom = {
-        "precision": (found, called), "recall": (found, there), "f1": (2.0 * found, called + there)
-    }[name]  # fmt: skip
-    ratios = where(bottom > 0, top / where(bottom > 0, bottom, 1.0), 0.0)
+        correct, predicted, samples = [statistics.sum(x) for x in (correct, predicted, samples)]
+    numerator, denominator = {
+        "precision": (correct, predicted),
+        "recall": (correct, samples),
+        "f1": (2.0 * correct, predicted + samples),
+    }[name]
+    has_any = denominator > 0
+    ratios = where(has_any, numerator / where(has_any, denominator, 1.0), 0.0)
     if average != "macro":
         return ratios
-    occurs = astype(called + there > 0, float64)
+    occurs = astype(predicted + samples > 0, float64)
     return statistics.sum(ratios * occurs) / statistics.sum(occurs)
 
 
@@ -195,16 +210,26 @@ def mean_squared_error(outputs: Array, targets: Array) -> Array:
     return METRICS["mean_squared_error"](outputs, targets)
 
 
-def _errors(name: str, of: Callable[[Array], Array], outputs: Array, targets: Array) -> Counts:
+def _errors(name: str, size: Callable[[Array], Array], outputs: Array, targets: Array) -> Counts:
+    """Return the sum of the sizes of all differences, and their number."""
     _check_equal_shapes(name, outputs, targets)
-    return _total(of(astype(outputs, float64) - astype(targets, float64)))
+    return _sum_and_size(size(astype(outputs, float64) - astype(targets, float64)))
 
 
 # parts ----------------------------------------------------------------------------------------
 
 
-def _labels(outputs: Array, targets: Array, classes: int | None) -> tuple[Array, Array, int]:
-    """Return predicted labels, true labels and the number of classes."""
+@final
+class _Labels(NamedTuple):
+    """Predicted and true labels (N,), and the number of classes."""
+
+    predicted: Array
+    truth: Array
+    classes: int
+
+
+def _labels(outputs: Array, targets: Array, classes: int | None) -> _Labels:
+    """Return the labels; `classes` is their number if the shapes do not tell it."""
     if outputs.ndim == 2:
         classes = outputs.shape[1]
     elif targets.ndim == 2:
@@ -216,7 +241,7 @@ def _labels(outputs: Array, targets: Array, classes: int | None) -> tuple[Array,
         )
     predicted, truth = _class_of(outputs), _class_of(targets)
     _check_equal_shapes("metric", predicted, truth)
-    return predicted, truth, classes
+    return _Labels(predicted, truth, classes)
 
 
 def _class_of(x: Array) -> Array:

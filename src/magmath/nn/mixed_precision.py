@@ -47,7 +47,7 @@ def check_precision(operation: str, name: object) -> str | None:
 
 @contextmanager
 def precision(name: str | None) -> Iterator[None]:
-    """Make modules compute in this precision within the block.
+    """Make modules compute in this precision within the block, in the current thread.
 
     name   "mixed-bfloat16", "mixed-float16", or "float32" and None, the type of the parameters
 
@@ -88,10 +88,10 @@ def wrong_parameter(operation: str, name: str, path: str, dtype: DType) -> DType
     )
 
 
-def called(
+def call_in_half_type(
     call: Callable[..., Any], keeps_float32: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Call a module in mixed precision."""
+    """Call a module in mixed precision, within `precision`; return its outputs."""
     compute, former, depth = PRECISION.compute, PRECISION.read, PRECISION.depth
     assert compute is not None
     if not depth:

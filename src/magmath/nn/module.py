@@ -10,13 +10,11 @@ step.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from fnmatch import fnmatchcase
 from functools import partial, wraps
-from inspect import Parameter as InspectedParameter
-from inspect import Signature, isfunction, signature
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from inspect import isfunction
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
@@ -34,45 +32,37 @@ from magmath.core.keyword_hints import KeywordHints
 from magmath.core.precision_state import PRECISION
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_update
-from magmath.errors import DTypeError, MagmathError, ShapeError
-from magmath.nn.abstract import AbstractArray, inputs_of, trace_call
+from magmath.engine.traces.tracing import Scope, Trace
+from magmath.errors import DTypeError, MagmathError
+from magmath.nn.abstract import abstract_inputs, trace_call
+from magmath.nn.call_state import CALLS
 from magmath.nn.describe import representation, summary
-from magmath.nn.forward_hooks import active_hooks, forward_hook
+from magmath.nn.forward_hooks import forward_hook
+from magmath.nn.freezing import TRAINABLE_FLAGS, Filter, set_trainable
 from magmath.nn.inventory import (
     Inventory,
     check_replacement,
     missing_variable_error,
-    named,
+    name_by_path,
     note_change,
 )
-from magmath.nn.mixed_precision import called
-from magmath.nn.state_file import assign_state, load, save
+from magmath.nn.mixed_precision import call_in_half_type
+from magmath.nn.state_file import IncompatibleKeys, assign_state, load, save
 from magmath.nn.variables import Buffer, Deferred, Parameter, RngState, is_layer
 
 if TYPE_CHECKING:
     from magmath.api.creation import DTypeLike
 
 CallMethod = Callable[..., Any]
-VariableType = TypeVar("VariableType", bound=Variable)
-Filter = str | Callable[[str, Variable], bool] | None
 
 _STRUCTURAL = (Variable, Deferred, list, tuple, dict)
-_TRAINABLE = object()
-"""Represents the trainable flags of all parameters, as state that compiled functions depend on."""
 
 _HIDDEN = ("_inventory", "_mode")
 """Attributes that are not parts: the cached walk, and the object that represents the mode in
 traces."""
 
-_forced = 0
-"""Number of active `Module.mode` blocks; in these the mode does not depend on modules' state."""
 
-_running: list[object] = []
-"""The modules whose calls are active: what these store in attributes, such as their last output, is
-no setting of the user."""
-
-
-def _with_hooks(call: CallMethod, converts_lists: bool) -> CallMethod:
+def _wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
     """Return a module's `__call__`, wrapped so that arguments are converted, traces note its state,
     and hooks run after it.
 
@@ -81,37 +71,45 @@ def _with_hooks(call: CallMethod, converts_lists: bool) -> CallMethod:
     """
 
     @wraps(call)
-    def with_hooks(self: Module, *args: Any, **kwargs: Any) -> Any:
+    def wrapped(self: Module, *args: Any, **kwargs: Any) -> Any:
         trace = tracing.current()
         if trace is not None:
-            if _running:
-                trace.note_state(self)
-            else:
-                inventory = self._walked()
-                trace.note_observed_state(inventory.structure)
-                for part in inventory.modules.values():
-                    trace.note_state(part)  # it may read attributes of parts that it does not call
-            if not _forced:
-                trace.note_state(vars(self).setdefault("_mode", object()))
-        args = tuple([x if isinstance(x, Array) else _as_own(x, converts_lists) for x in args])
+            _note_module(trace, self)
+        args = tuple(
+            [x if isinstance(x, Array) else _converted_argument(x, converts_lists) for x in args]
+        )
         if kwargs:
-            kwargs = {name: _as_own(x) for name, x in kwargs.items()}
-        _running.append(self)
+            kwargs = {name: _converted_argument(x) for name, x in kwargs.items()}
+        active = CALLS.modules
+        active.append(self)
         try:
             if PRECISION.compute is None:
                 outputs = call(self, *args, **kwargs)
             else:
-                outputs = called(partial(call, self), self.keeps_float32, args, kwargs)
+                outputs = call_in_half_type(partial(call, self), self.keeps_float32, args, kwargs)
         finally:
-            _running.pop()
-        for hook in active_hooks:
+            active.pop()
+        for hook in CALLS.hooks:
             hook(self, outputs)
         return outputs
 
-    return with_hooks
+    return wrapped
 
 
-def _as_own(argument: Any, converts_lists: bool = False) -> Any:
+def _note_module(trace: Trace | Scope, module: Module) -> None:
+    """Note that a traced function depends on the state of a module that it calls."""
+    if CALLS.modules:
+        trace.note_state(module)
+    else:
+        inventory = module._current_inventory()
+        trace.note_observed_state(inventory.structure)
+        for part in inventory.modules.values():
+            trace.note_state(part)  # it may read attributes of parts that it does not call
+    if not CALLS.forced_modes:
+        trace.note_state(vars(module).setdefault("_mode", object()))
+
+
+def _converted_argument(argument: Any, converts_lists: bool = False) -> Any:
     """Return an argument of a module, converted if it is an array of NumPy or PyTorch, or nested
     lists of numbers for a layer. Lists and tuples of arrays are several inputs."""
     if isinstance(argument, (list, tuple)):
@@ -144,7 +142,7 @@ class Module(metaclass=KeywordHints):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__call__" in vars(cls):
-            call = _with_hooks(vars(cls)["__call__"], is_layer(cls))
+            call = _wrapped_call(vars(cls)["__call__"], is_layer(cls))
             cls.__call__ = call  # type: ignore[method-assign]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -175,7 +173,7 @@ class Module(metaclass=KeywordHints):
             note_update(self)
         elif name == "training":
             note_update(vars(self).get("_mode"))
-        elif not (_running or tracing.current() is not None or _is_equal(former, value)):
+        elif not (CALLS.modules or tracing.current() is not None or _is_equal(former, value)):
             note_update(self)  # compiled functions have read the former value
 
     if not TYPE_CHECKING:  # otherwise type checkers would accept any name
@@ -213,23 +211,25 @@ class Module(metaclass=KeywordHints):
             if isinstance(part, Deferred):
                 setattr(self, name, part.make(shape, dtype))
 
-    def _walked(self) -> Inventory[Module]:
+    def _current_inventory(self) -> Inventory[Module]:
         """Return the parts, whether or not all are built."""
         inventory = self._inventory
         if inventory is None or not inventory.is_current:
             inventory = Inventory(self, Module, inventory)
             object.__setattr__(self, "_inventory", inventory)
-            list(named(inventory.variables))
+            name_by_path(inventory.variables)
         return inventory
 
-    def _built(self, operation: str, called: Collection[int] | None = None) -> Inventory[Module]:
+    def _built_inventory(
+        self, operation: str, called: Collection[int] | None = None
+    ) -> Inventory[Module]:
         """Return the parts. Raises MagmathError, which names the operation, if a parameter has no
         shape yet.
 
         called   the ids of the modules that a call of this one has called, if it was called just
                  now
         """
-        inventory = self._walked()
+        inventory = self._current_inventory()
         if inventory.deferred:
             raise missing_variable_error(operation, inventory, called)
         return inventory
@@ -237,7 +237,7 @@ class Module(metaclass=KeywordHints):
     @property
     def is_built(self) -> bool:
         """True if all parts have their parameters."""
-        return not self._walked().deferred
+        return not self._current_inventory().deferred
 
     def named_parameters(self) -> list[tuple[str, Parameter]]:
         """Return the parameters with their paths, in the order of the attributes; shared ones once.
@@ -248,7 +248,7 @@ class Module(metaclass=KeywordHints):
         return self._parameters("parameters")
 
     def _parameters(self, operation: str) -> list[tuple[str, Parameter]]:
-        variables = self._built(operation).variables
+        variables = self._built_inventory(operation).variables
         return [(path, v) for path, v in variables.items() if _is_parameter(v)]  # type: ignore[misc]
 
     def parameters(self) -> list[Parameter]:
@@ -259,13 +259,13 @@ class Module(metaclass=KeywordHints):
         """Return the parameters that are not frozen, which training updates."""
         trace = tracing.current()
         if trace is not None:
-            trace.note_state(_TRAINABLE)
-            trace.note_observed_state(self._walked().structure)
+            trace.note_state(TRAINABLE_FLAGS)
+            trace.note_observed_state(self._current_inventory().structure)
         return [p for _, p in self._parameters("trainable") if getattr(p, "trainable", True)]
 
     def named_buffers(self) -> list[tuple[str, Variable]]:
         """Return the buffers and random states with their paths."""
-        variables = self._built("buffers").variables
+        variables = self._built_inventory("buffers").variables
         return [(path, v) for path, v in variables.items() if not _is_parameter(v)]
 
     def buffers(self) -> list[Variable]:
@@ -274,11 +274,11 @@ class Module(metaclass=KeywordHints):
 
     def named_modules(self) -> list[tuple[str, Module]]:
         """Return this module, under "", and all modules in it by path; shared ones once."""
-        return list(self._walked().modules.items())
+        return list(self._current_inventory().modules.items())
 
     def modules(self) -> list[Module]:
         """Return the module itself and all modules in it."""
-        return list(self._walked().modules.values())
+        return list(self._current_inventory().modules.values())
 
     def apply(self, function: Callable[[Module], object]) -> Module:
         """Call a function with each module, inner modules before outer ones; return the module."""
@@ -302,15 +302,14 @@ class Module(metaclass=KeywordHints):
     @contextmanager
     def mode(self, training: bool) -> Iterator[None]:
         """Set training or evaluation mode in all modules within this block."""
-        global _forced
         former = [(module, module.training) for module in self.modules()]
         for module, _ in former:  # temporary, so no compiled function is traced again
             object.__setattr__(module, "training", training)
-        _forced += 1
+        CALLS.forced_modes += 1
         try:
             yield
         finally:
-            _forced -= 1
+            CALLS.forced_modes -= 1
             for module, own in former:
                 object.__setattr__(module, "training", own)
 
@@ -322,33 +321,12 @@ class Module(metaclass=KeywordHints):
 
         Raises MagmathError if a path matches no parameter, and before the module is built.
         """
-        return self._set_trainable("freeze", which, False)
+        set_trainable("freeze", self._parameters("freeze"), which, False)
+        return self
 
     def unfreeze(self, which: Filter = None) -> Module:
         """Include parameters in training again; return the module. `which` as in `freeze`."""
-        return self._set_trainable("unfreeze", which, True)
-
-    def _set_trainable(self, operation: str, which: Filter, trainable: bool) -> Module:
-        if not (which is None or callable(which) or isinstance(which, str)):
-            raise TypeError(
-                f"{operation}: needs a path, a function of path and parameter, or None for all "
-                f"parameters, was given {which!r}"
-            )
-        own = self._parameters(operation)
-        chosen = [(path, p) for path, p in own if _fits(which, path, p)]
-        if isinstance(which, str) and not chosen:
-            raise MagmathError(
-                f"{operation}: no parameter has the path {which!r} or one below it; the paths are "
-                f"{', '.join([path for path, _ in own])}"
-            )
-        for path, parameter in chosen:
-            if not isinstance(parameter, Parameter):
-                raise MagmathError(
-                    f"{operation}: {path} is a variable and always trained; make it an "
-                    f"mm.nn.Parameter(value)"
-                )
-            parameter.trainable = trainable
-        note_update(_TRAINABLE)
+        set_trainable("unfreeze", self._parameters("unfreeze"), which, True)
         return self
 
     # building -----------------------------------------------------------------------------------
@@ -361,11 +339,11 @@ class Module(metaclass=KeywordHints):
         arguments or nested inputs use `nn.abstract.trace_call`. dtype: the type of the inputs, by
         default the default floating point type.
         """
-        inputs = abstract_inputs("build", self, shapes, dtype)
+        inputs = abstract_inputs("build", first_called(self), shapes, dtype)
         called: set[int] = set()
         with forward_hook(lambda module, _: called.add(id(module))):
             trace_call(self, inputs)
-        self._built("build", called)
+        self._built_inventory("build", called)
         return self
 
     def _first_called(self) -> Module:
@@ -375,8 +353,8 @@ class Module(metaclass=KeywordHints):
     def summary(self, *shapes: Any, dtype: DTypeLike = None) -> str:
         """Return a table of the layers with their output shapes and numbers of parameters, for
         inputs of these shapes (see `build`)."""
-        inputs = abstract_inputs("summary", self, shapes, dtype)
-        return summary(self, Module, inputs, partial(self._built, "summary"))
+        inputs = abstract_inputs("summary", first_called(self), shapes, dtype)
+        return summary(self, Module, inputs, partial(self._built_inventory, "summary"))
 
     def astype(self, dtype: DTypeLike) -> Module:
         """Convert floating point parameters and buffers to another type; return the module.
@@ -388,9 +366,9 @@ class Module(metaclass=KeywordHints):
         element = as_dtype(dtype)
         if not element.is_floating:
             raise DTypeError(f"Module.astype: needs a floating point type, was given {element}")
-        self._built("astype")
+        self._built_inventory("astype")
         kept = self._variables_in_float32() if compute_dtype(element) is not element else set()
-        for v in self._walked().variables.values():
+        for v in self._current_inventory().variables.values():
             if v.dtype.is_floating:
                 v.convert(float32 if id(v) in kept else element)
         return self
@@ -400,7 +378,7 @@ class Module(metaclass=KeywordHints):
         kept: set[int] = set()
         for module in self.modules():
             if module.keeps_float32:
-                kept |= set(map(id, module._walked().variables.values()))
+                kept |= set(map(id, module._current_inventory().variables.values()))
         return kept
 
     # state --------------------------------------------------------------------------------------
@@ -410,21 +388,22 @@ class Module(metaclass=KeywordHints):
 
         Later training does not change them. A shared variable occurs once, under its first path.
         """
-        return {path: v.snapshot() for path, v in self._built("state_dict").variables.items()}
+        return {
+            path: v.snapshot() for path, v in self._built_inventory("state_dict").variables.items()
+        }
 
     def aliases(self) -> dict[str, str]:
         """Return the other paths of shared variables, each with the path used by `state_dict`."""
-        return dict(self._built("aliases").aliases)
+        return dict(self._built_inventory("aliases").aliases)
 
-    def load_state_dict(
-        self, state: Mapping[str, Any], strict: bool = True
-    ) -> tuple[list[str], list[str]]:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Assign values by path: arrays of magmath, NumPy or torch. The module must be built.
 
-        Returns the paths that are missing in `state` and those that the module lacks; with `strict`
-        both are errors. Raises WeightsError, which lists all problems, before any value changes.
+        Returns the paths that are missing in `state` (`missing_keys`) and those that the module
+        lacks (`unexpected_keys`); with `strict` both are errors. Raises WeightsError, which lists
+        all problems, before any value changes.
         """
-        inventory = self._built("load_state_dict")
+        inventory = self._built_inventory("load_state_dict")
         return assign_state(inventory.variables, inventory.aliases, state, strict)
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -442,29 +421,6 @@ class Module(metaclass=KeywordHints):
 _METHODS = frozenset(name for name, value in vars(Module).items() if isfunction(value))
 
 
-def abstract_inputs(
-    operation: str, module: Module, shapes: Sequence[Any], dtype: DTypeLike
-) -> tuple[AbstractArray, ...]:
-    """Return abstract arrays of these shapes, the inputs of a module.
-
-    Raises ShapeError, which names the operation, if the module takes another number of inputs.
-    """
-    first = first_called(module)
-    parameters = [p.replace(annotation=p.empty) for p in _parameters_of(first)]
-    try:
-        Signature(parameters).bind(*shapes)
-        fits = bool(shapes) or all(p.kind != p.VAR_POSITIONAL for p in parameters)
-    except TypeError:
-        fits = False
-    if not fits:
-        raise ShapeError(
-            f"{operation}: {type(first).__name__} takes the inputs "
-            f"({', '.join(map(str, parameters))}), was given {len(shapes)} shapes; give the "
-            f"shape of each input, batch included, such as module.{operation}((1, 784))"
-        )
-    return inputs_of(operation, shapes, dtype)
-
-
 def first_called(module: Module) -> Module:
     """Return the module that receives the inputs of a module first: the module itself, or the first
     layer of a sequence."""
@@ -473,12 +429,7 @@ def first_called(module: Module) -> Module:
 
 def deferred_variables(module: Module) -> list[Deferred]:
     """Return the placeholders of the variables that a module and its parts have not made yet."""
-    return list(module._walked().deferred.values())
-
-
-def _parameters_of(module: Module) -> list[InspectedParameter]:
-    """Return the parameters of the `__call__` of a module, without `self`."""
-    return list(signature(type(module).__call__).parameters.values())[1:]
+    return list(module._current_inventory().deferred.values())
 
 
 def _is_equal(former: Any, value: Any) -> bool:
@@ -491,15 +442,6 @@ def _is_parameter(variable: Variable) -> bool:
     if isinstance(variable, (Buffer, RngState)):
         return False
     return isinstance(variable, Parameter) or variable.dtype.is_floating
-
-
-def _fits(which: Filter, path: str, parameter: Variable) -> bool:
-    if which is None:
-        return True
-    if callable(which):
-        return bool(which(path, parameter))
-    names, patterns = path.split("."), which.split(".")
-    return len(patterns) <= len(names) and all(map(fnmatchcase, names, patterns))
 
 
 def check_module(operation: str, module: object) -> Module:

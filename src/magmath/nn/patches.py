@@ -76,6 +76,7 @@ def fold(
 
 
 def _settings(name: str, *values: Size) -> tuple[Shape, Shape, Shape, Shape]:
+    """Return kernel, dilation, padding and stride as pairs."""
     kernel, dilation, padding, stride = values
     return (
         sizes(f"{name}: kernel_size", kernel, 2),

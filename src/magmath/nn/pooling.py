@@ -16,8 +16,10 @@ import numpy as np
 
 from magmath.api import statistics
 from magmath.api.creation import constant
+from magmath.api.data_types import astype
 from magmath.api.manipulation import concat, reshape
 from magmath.arrays.array import Array, as_array, floating
+from magmath.core.dtypes import compute_dtype
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
@@ -48,7 +50,7 @@ def max_pool(
     where a window exceeds the padded image.
     """
     x = as_array(name, x)
-    window = _window(name, x.shape, space, kernel, stride, padding, dilation, ceil_mode)
+    window = _window_attributes(name, x.shape, space, kernel, stride, padding, dilation, ceil_mode)
     return Array(apply(MAX_POOL, x.node, line=user_line(), **window))
 
 
@@ -66,20 +68,27 @@ def avg_pool(
     """Return the mean of each window over the last dimensions; arguments as in `max_pool`.
 
     count_include_pad  if True, padded elements count as zeros; otherwise they do not count
+
+    Sums of half types are computed in float32, since they may exceed the largest float16.
     """
     x = floating(name, x)
-    window = _window(name, x.shape, space, kernel, stride, padding, 1, ceil_mode)
-    total = Array(apply(SUM_POOL, x.node, line=user_line(), **window))
-    extents = x.shape[x.ndim - len(window["kernel"]) :]
-    counted = _pads_given(name, padding, extents, window) if count_include_pad else None
-    counts = _counts(extents, counted or ((0, 0),) * len(extents), _key(window))
+    window = _window_attributes(name, x.shape, space, kernel, stride, padding, 1, ceil_mode)
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
+    sums = Array(apply(SUM_POOL, wide.node, line=user_line(), **window))
+    image = x.shape[x.ndim - len(window["kernel"]) :]
+    counted: Pads = ((0, 0),) * len(image)
+    if count_include_pad:
+        counted = pads(name, padding, image, window["kernel"], window["stride"], window["dilation"])
+    counts = _element_counts(image, counted, window["kernel"], window["stride"], window["padding"])
     size = counts.flat[0]
     if (counts == size).all():
-        return total * (1.0 / float(size))
-    return total * constant(1.0 / counts, dtype=x.dtype)
+        means = sums * (1.0 / float(size))
+    else:
+        means = sums * constant(1.0 / counts, dtype=wide.dtype)
+    return astype(means, x.dtype, copy=False)
 
 
-def _window(
+def _window_attributes(
     name: str,
     shape: Shape,
     space: int | None,
@@ -101,18 +110,24 @@ def _window(
     dilations = sizes(f"{name}: dilation", dilation, count)
     image = shape[len(shape) - count :]
     padded = pads(name, padding, image, extents, strides, dilations)
-    for (low, high), k, d in zip(padded, extents, dilations, strict=True):
-        if padding != "same" and max(low, high) > (d * (k - 1) + 1) // 2:
-            raise OptionError(
-                f"{name}: padding must be at most half of the kernel, was given {low} and {high} "
-                f"for a kernel of {k}"
-                "; use a smaller padding or a larger kernel"
-            )
+    if padding != "same":
+        _check_half(name, padded, extents, dilations)
     if ceil_mode:
         padded = with_last_window(image, padded, extents, strides, dilations)
     window = {"kernel": extents, "stride": strides, "padding": padded, "dilation": dilations}
     pooled_shape(name, shape, window)  # its error names the user's function
     return window
+
+
+def _check_half(name: str, padded: Pads, kernel: Shape, dilation: Shape) -> None:
+    """Raise OptionError for padding that could contain a whole window."""
+    for (low, high), k, d in zip(padded, kernel, dilation, strict=True):
+        if max(low, high) > (d * (k - 1) + 1) // 2:
+            raise OptionError(
+                f"{name}: padding must be at most half of the kernel, was given {low} and {high} "
+                f"for a kernel of {k}"
+                "; use a smaller padding or a larger kernel"
+            )
 
 
 def with_last_window(
@@ -129,24 +144,19 @@ def with_last_window(
     return tuple(pairs)
 
 
-def _pads_given(name: str, padding: Padding, image: Shape, window: dict[str, Any]) -> Pads:
-    kernel, stride, dilation = (window[key] for key in ("kernel", "stride", "dilation"))
-    return pads(name, padding, image, kernel, stride, dilation)
-
-
-def _key(window: dict[str, Any]) -> tuple[Any, ...]:
-    return window["kernel"], window["stride"], window["padding"]
-
-
 @lru_cache(maxsize=256)
-def _counts(image: Shape, counted: Pads, window: tuple[Any, ...]) -> Any:
+def _element_counts(
+    image: Shape, counted: Pads, kernel: Shape, stride: Shape, padding: Pads
+) -> Any:
     """Return the number of elements of each window that are in the image or its counted padding."""
-    total: Any = np.ones(())
-    for n, (before, behind), k, s, (low, high) in zip(image, counted, *window, strict=True):
-        start = np.arange((n + low + high - k) // s + 1) * s - low
-        inside = np.minimum(start + k, n + behind) - np.maximum(start, -before)
-        total = total[..., None] * np.maximum(inside, 1)
-    return total
+    counts: Any = np.ones(())
+    for n, (before, behind), k, s, (low, high) in zip(
+        image, counted, kernel, stride, padding, strict=True
+    ):
+        starts = np.arange((n + low + high - k) // s + 1) * s - low
+        inside = np.minimum(starts + k, n + behind) - np.maximum(starts, -before)
+        counts = counts[..., None] * np.maximum(inside, 1)
+    return counts
 
 
 # windows that divide the image --------------------------------------------------------------------
@@ -159,17 +169,17 @@ def adaptive_avg_pool(
 
     Part i of m of a dimension of n elements has the elements ⌊i·n/m⌋ to ⌈(i+1)·n/m⌉.
     """
-    return _adaptive(floating(name, x), size, name, space, statistics.mean, avg_pool)
+    return _adaptive_pool(floating(name, x), size, name, space, statistics.mean, avg_pool)
 
 
 def adaptive_max_pool(
     x: Array, size: Size, *, name: str = "adaptive_max_pool", space: int | None = None
 ) -> Array:
     """Return maxima of windows that divide the last dimensions; see `adaptive_avg_pool`."""
-    return _adaptive(as_array(name, x), size, name, space, None, max_pool)
+    return _adaptive_pool(as_array(name, x), size, name, space, None, max_pool)
 
 
-def _adaptive(
+def _adaptive_pool(
     x: Array,
     size: Size,
     name: str,
@@ -177,41 +187,48 @@ def _adaptive(
     whole: Callable[..., Array] | None,
     pool: Callable[..., Array],
 ) -> Array:
+    """Return the results of windows that divide an image.
+
+    whole   a function with the result of the whole image, which it reduces along axes; or None
+    pool    the function of images whose windows have one size
+    """
     count = space or (len(size) if isinstance(size, Sequence) else x.ndim - 2)
-    counts, image = sizes(f"{name}: size", size, count), x.shape[x.ndim - count :]
-    if x.ndim < count or 0 in image:
+    if not 1 <= count <= x.ndim or 0 in x.shape[x.ndim - count :]:
         raise ShapeError(
             f"{name}: takes images (N, channels, *space), was given {x.shape}; reshape the input"
         )
+    counts, image = sizes(f"{name}: size", size, count), x.shape[x.ndim - count :]
     if whole is not None and set(counts) == {1}:
         return whole(x, axis=tuple(range(x.ndim - count, x.ndim)), keepdims=True)
     if not any(n % m for n, m in zip(image, counts, strict=True)):
         return pool(x, tuple([n // m for n, m in zip(image, counts, strict=True)]), name=name)
-    parts = [_parts(n, m) for n, m in zip(image, counts, strict=True)]
-    return _joined([_pooled_part(x, one, name, pool) for one in product(*parts)], counts, x.ndim)
+    ranges = [_window_ranges(n, m) for n, m in zip(image, counts, strict=True)]
+    windows = [_pooled_window(x, window, name, pool) for window in product(*ranges)]
+    return _joined(windows, counts, x.ndim)
 
 
-def _parts(extent: int, count: int) -> list[tuple[int, int]]:
+def _window_ranges(extent: int, count: int) -> list[tuple[int, int]]:
+    """Return start and end of each of `count` windows along a dimension."""
     return [(i * extent // count, -(-(i + 1) * extent // count)) for i in range(count)]
 
 
-def _pooled_part(
-    x: Array, part: Sequence[tuple[int, int]], name: str, pool: Callable[..., Array]
+def _pooled_window(
+    x: Array, window: Sequence[tuple[int, int]], name: str, pool: Callable[..., Array]
 ) -> Array:
-    piece = x[(..., *[slice(start, stop) for start, stop in part])]
-    return pool(piece, tuple([stop - start for start, stop in part]), name=name)
+    part = x[(..., *[slice(start, stop) for start, stop in window])]
+    return pool(part, tuple([stop - start for start, stop in window]), name=name)
 
 
-def _joined(pieces: list[Array], counts: Shape, ndim: int) -> Array:
-    """Return pieces, listed in row-major order, as one array."""
+def _joined(results: list[Array], counts: Shape, ndim: int) -> Array:
+    """Return the results of windows, listed in row-major order, as one array."""
     for d in range(len(counts) - 1, -1, -1):
         step = counts[d]
         axis = ndim - len(counts) + d
-        pieces = [
-            concat(pieces[i : i + step], axis=axis) if step > 1 else pieces[i]
+        results = [
+            concat(results[i : i + step], axis=axis) if step > 1 else results[i]
             for i in range(0, prod(counts[: d + 1]), step)
         ]
-    return pieces[0]
+    return results[0]
 
 
 def global_avg_pool(x: Array) -> Array:

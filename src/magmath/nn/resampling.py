@@ -71,7 +71,9 @@ def interpolate(
             continue
         if kind in ("linear", "cubic"):
             x = floating("interpolate", x)
-            x = _blended(x, d, extent, step, kind == "cubic", bool(align_corners), antialias)
+            x = _interpolated_along(
+                x, d, extent, step, kind == "cubic", bool(align_corners), antialias
+            )
         elif extent != x.shape[d] or step != 1.0:
             x = take(x, asarray(_nearest(x.shape[d], extent, step, kind)), axis=d)
     return x
@@ -104,6 +106,8 @@ _KINDS: dict[str, str] = {
 def _new_space(
     space: Shape, size: Size | None, scale_factor: float | Sequence[float] | None
 ) -> Shape:
+    """Return the extents of space after interpolation. Raises OptionError unless one of size and
+    scale factor is given, and leaves elements."""
     if (size is None) == (scale_factor is None):
         raise OptionError(
             "interpolate: needs either size or scale_factor"
@@ -121,7 +125,7 @@ def _new_space(
     return new
 
 
-def _blended(
+def _interpolated_along(
     x: Array, axis: int, new: int, step: float, cubic: bool, align_corners: bool, antialias: bool
 ) -> Array:
     """Return x with interpolated elements along one axis."""
@@ -131,11 +135,11 @@ def _blended(
     positions = np.arange(new) * step
     if antialias or not align_corners:
         positions += 0.5 * step - 0.5
-    constant_of = CATMULL_ROM if antialias else CUBIC
+    cubic_constant = CATMULL_ROM if antialias else CUBIC
     weights = interpolation_weights(
         tuple(positions),
         extent,
-        cubic=constant_of if cubic else None,
+        cubic=cubic_constant if cubic else None,
         scale=max(step, 1.0) if antialias else 1.0,
         only_inside=antialias,
     )
@@ -195,6 +199,7 @@ def _cropped(x: Array, pairs: list[tuple[int, int]]) -> tuple[Array, list[tuple[
 
 
 def _check_reflection(shape: Shape, pairs: Sequence[tuple[int, int]], mode: str) -> None:
+    """Raise ShapeError for more elements than the mode can take from a dimension."""
     max_added: Callable[[int], int] | None
     max_added = {"reflect": lambda n: n - 1, "circular": lambda n: n}.get(mode)
     for n, pair in zip(shape, pairs, strict=True):
@@ -227,7 +232,7 @@ def pixel_shuffle(x: Array, factor: int) -> Array:
     x = as_array("pixel_shuffle", x)
     check_images("pixel_shuffle", x.shape, 2)
     n, _, h, w = x.shape
-    channels = _check_channels("pixel_shuffle", x, factor * abs(factor))
+    channels = _check_channels("pixel_shuffle", x, factor**2 if factor > 0 else factor)
     parts = reshape(x, (n, channels, factor, factor, h, w))
     moved = permute_dims(parts, (0, 1, 4, 2, 5, 3))
     return reshape(moved, (n, channels, h * factor, w * factor))

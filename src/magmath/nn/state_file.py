@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from magmath.api.creation import asarray
 from magmath.api.input_output import save_on_controller
@@ -20,6 +20,18 @@ if TYPE_CHECKING:
 FORMAT = "magmath-2"
 
 
+@final
+class IncompatibleKeys(NamedTuple):
+    """The paths that a state and a module do not have in common; see `Module.load_state_dict`.
+
+    missing_keys      paths of the module that the state lacks
+    unexpected_keys   paths of the state that the module lacks
+    """
+
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+
 class Stateful(Protocol):
     """The methods of a module that a state file needs."""
 
@@ -29,9 +41,7 @@ class Stateful(Protocol):
     def aliases(self) -> dict[str, str]:
         """Return the further paths of shared variables, each with its path in `state_dict`."""
 
-    def load_state_dict(
-        self, state: Mapping[str, Any], strict: bool
-    ) -> tuple[list[str], list[str]]:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool) -> IncompatibleKeys:
         """Assign values by path; return the missing paths and the unknown ones."""
 
     def named_parameters(self) -> Sequence[tuple[str, Variable]]:
@@ -43,7 +53,7 @@ class Stateful(Protocol):
 
 def assign_state(
     own: Mapping[str, Variable], aliases: Mapping[str, str], state: Any, strict: bool
-) -> tuple[list[str], list[str]]:
+) -> IncompatibleKeys:
     """Assign values to variables by path; see `Module.load_state_dict`."""
     if not isinstance(state, Mapping):
         remedy = "give the result of state_dict()"
@@ -55,15 +65,15 @@ def assign_state(
             f"load_state_dict: needs a dictionary of arrays by path, was given a "
             f"{type(state).__name__}; {remedy}"
         )
-    given = {aliases.get(path, path): value for path, value in state.items()}
-    given |= {path: value for path, value in state.items() if path in own}
-    missing = [path for path in own if path not in given]
-    unexpected = [path for path in given if path not in own]
+    values_by_path = {aliases.get(path, path): value for path, value in state.items()}
+    values_by_path |= {path: value for path, value in state.items() if path in own}
+    missing = [path for path in own if path not in values_by_path]
+    unexpected = [path for path in values_by_path if path not in own]
     values, problems = {}, []
     for path, variable in own.items():
-        if path in given:
+        if path in values_by_path:
             try:
-                values[path] = _value(given[path], variable)
+                values[path] = _value(values_by_path[path], variable)
             except (MagmathError, TypeError) as error:
                 problems.append(f"{path} {error}")
     if strict and missing:
@@ -76,7 +86,7 @@ def assign_state(
         remedy = remedy or "; load the state of a module of the same layers and sizes"
         raise WeightsError(f"load_state_dict: {'; '.join(problems)}{remedy}")
     assign([(own[path], value.node) for path, value in values.items()])
-    return missing, unexpected
+    return IncompatibleKeys(missing, unexpected)
 
 
 def _value(given: Any, variable: Variable) -> Array:
@@ -122,7 +132,7 @@ def load_arrays(
 
     If only the file's module shares a variable, each of this module's variables gets its value.
     """
-    check_finite_state(path, state)
+    _check_finite(module, path, state)
     if aliases := json.loads(metadata.get("aliases", "{}")):
         own = {path for path, _ in [*module.named_parameters(), *module.named_buffers()]}
         for alias, first in aliases.items():
@@ -163,10 +173,19 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[st
         ) from error
 
 
-def check_finite_state(path: str | os.PathLike[str], tensors: Mapping[str, torch.Tensor]) -> None:
-    """Raise WeightsError if a value is nan or infinite."""
+def _check_finite(
+    module: Stateful, path: str | os.PathLike[str], state: Mapping[str, torch.Tensor]
+) -> None:
+    """Raise WeightsError if the value of a parameter is nan or infinite. Buffers may have such
+    values, as masks that are added to scores do."""
     import torch
 
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+    not_finite = [
+        name
+        for name, tensor in state.items()
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
+    ]
+    if not_finite:
+        parameters = {name for name, _ in module.named_parameters()}
+        for name in filter(parameters.__contains__, not_finite):
             raise WeightsError(f"load: {path}: parameter {name} holds nan or infinite values")

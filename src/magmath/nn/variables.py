@@ -157,7 +157,7 @@ def _first_value(
             f"given None; if the shape follows from the input, write "
             f"mm.nn.deferred(function{'' if kind == 'Parameter' else ', mm.nn.' + kind})"
         )
-    extents = None if shape is None else (shape,) if isinstance(shape, int) else tuple(shape)
+    extents = None if shape is None else creation.normal_shape(kind, shape)
     with tracing.suspended():
         if callable(value):
             if extents is None:
@@ -168,14 +168,14 @@ def _first_value(
             element = get_default_dtype() if dtype is None else as_dtype(dtype)
             with drawing_from(session.engine().initial_stream_state):
                 value = value(extents, dtype=element)
-                made = variable("", value, dtype=element, layout=layout)
+                data = variable("", value, dtype=element, layout=layout)
         else:
             if extents is not None and is_number(value):
                 value = creation.full(extents, value, dtype=dtype or get_default_dtype())
-            made = variable("", value, dtype=dtype, layout=layout)
-    if extents is not None and made.shape != extents:
-        raise ShapeError(f"{kind}: needs a value of shape {extents}, was given {made.shape}")
-    return made.stored
+            data = variable("", value, dtype=dtype, layout=layout)
+    if extents is not None and data.shape != extents:
+        raise ShapeError(f"{kind}: needs a value of shape {extents}, was given {data.shape}")
+    return data.stored
 
 
 def is_layer(kind: type) -> bool:

@@ -4,7 +4,7 @@ one, and padding by number, by pair or by name."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from magmath.core.integers import require_integer
 from magmath.errors import OptionError, ShapeError
@@ -22,12 +22,17 @@ Pads: TypeAlias = tuple[tuple[int, int], ...]
 
 def sizes(name: str, value: Size, count: int, min_size: int = 1) -> Shape:
     """Return one number for each of `count` dimensions. Raises OptionError for other values."""
-    given = (value,) * count if not isinstance(value, Sequence) else tuple(value)
-    if len(given) != count:
+    values = (value,) * count if not isinstance(value, Sequence) else tuple(value)
+    if len(values) != count:
         raise OptionError(
             f"{name} needs one number, or one for each of {count} dimensions; was given {value!r}"
         )
-    return tuple([require_integer(name, n, min_size) for n in given])
+    return tuple([require_integer(name, n, min_size) for n in values])
+
+
+def immutable_padding(padding: Padding) -> Padding:
+    """Return padding as layers store it: a tuple in place of a list."""
+    return tuple(padding) if isinstance(padding, list) else padding
 
 
 def pads(
@@ -52,13 +57,14 @@ def pads(
         parts = zip(space, kernel, stride, dilation, strict=True)
         return tuple([same_pads(n, d * (k - 1) + 1, s) for n, k, s, d in parts])
     name, count = f"{operation}: padding", len(space)
-    given = (padding,) * count if isinstance(padding, int) else tuple(padding)
-    if len(given) != count:
+    values: tuple[Any, ...]
+    values = tuple(padding) if isinstance(padding, Sequence) else (padding,) * count
+    if len(values) != count:
         raise OptionError(
             f"{name} needs one number, or one for each of {count} dimensions; was given {padding!r}"
         )
     pairs = []
-    for pad in given:
+    for pad in values:
         low, high = sizes(name, pad, 2, 0)
         pairs.append((low, high))
     return tuple(pairs)
@@ -73,11 +79,11 @@ def same_pads(extent: int, reach: int, stride: int) -> tuple[int, int]:
 
 def check_images(operation: str, shape: Shape, space: int | None) -> None:
     """Raise ShapeError unless a shape is (N, channels, *space), of `space` dimensions if given."""
-    found = len(shape) - 2
-    if found < 1 or (space is not None and found != space):
+    dimensions = len(shape) - 2
+    if dimensions < 1 or (space is not None and dimensions != space):
         axes = ("L", "H, W", "D, H, W")[space - 1] if space in (1, 2, 3) else "*space"
         hint = "; reshape the input"
-        if found == (space or 1) - 1:
+        if dimensions == (space or 1) - 1:
             hint = "; x[None] is a batch of one image, x[:, None] one channel"
         raise ShapeError(f"{operation}: takes (N, channels, {axes}), was given {shape}{hint}")
 

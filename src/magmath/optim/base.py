@@ -96,6 +96,7 @@ class Optimizer(metaclass=KeywordHints):
         self._start()
 
     def _start(self) -> None:
+        """Begin without states, groups of variables, and compiled updates."""
         self._steps = 0
         self._groups: Groups[Optimizer] = Groups(self)
         self.variable_states = States(self._required_states)
@@ -174,21 +175,22 @@ class Optimizer(metaclass=KeywordHints):
         counted: dict[Node, Node] = {}
         pairs: dict[Node, Node] = {}
         gradients = clipped(gradients, self.clip_value, self.clip_norm)
-        for one, gradient in zip(parameters, gradients, strict=True):
-            if one.count is not None and one.count not in counted:
-                counted[one.count] = one.count + 1
-            count = None if one.count is None else counted[one.count]
-            member = self._groups.members[one.group]
-            rate = rates[self._groups.rate_index[one.group]]
-            following = member._next(one, gradient, rate, count)
-            pairs |= zip(one.nodes(), following.nodes(), strict=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            if parameter.count is not None and parameter.count not in counted:
+                counted[parameter.count] = parameter.count + 1
+            count = None if parameter.count is None else counted[parameter.count]
+            member = self._groups.members[parameter.group]
+            rate = rates[self._groups.rate_index[parameter.group]]
+            following = member._next_nodes(parameter, gradient, rate, count)
+            pairs |= zip(parameter.nodes(), following.nodes(), strict=True)
         return list(pairs.items())
 
-    def _next(
-        self, one: ParameterNodes, gradient: Node, rate: Node, count: Node | None
+    def _next_nodes(
+        self, parameter: ParameterNodes, gradient: Node, rate: Node, count: Node | None
     ) -> ParameterNodes:
-        dtype, state = compute_dtype(one.value.dtype), dict(one.states)
-        value, master = one.value, state.pop(MASTER, None)
+        """Return the nodes of a parameter and its states after a step."""
+        dtype, state = compute_dtype(parameter.value.dtype), dict(parameter.states)
+        value, master = parameter.value, state.pop(MASTER, None)
         if master is not None:  # used unless the variable was assigned since the last update
             same = e.call("equal", e.astype(master, value.dtype), value)
             value = e.where(same, master, e.astype(value, dtype))
@@ -199,8 +201,10 @@ class Optimizer(metaclass=KeywordHints):
         value, state = self.rule(value, descent, state, rate, number)
         if master is not None:
             state[MASTER] = value
-        states = {name: state[name] for name in one.states}
-        return ParameterNodes(e.astype(value, one.value.dtype), states, count, one.group)
+        states = {name: state[name] for name in parameter.states}
+        return ParameterNodes(
+            e.astype(value, parameter.value.dtype), states, count, parameter.group
+        )
 
     def _required_states(self, v: Variable) -> RequiredStates:
         group = self._groups.index(v.name)
@@ -223,7 +227,7 @@ class Optimizer(metaclass=KeywordHints):
         `epoch` is the epoch number in `fit`, where schedules and functions count epochs unless they
         are schedules per step.
         """
-        return [rate_at(one, step, epoch) for one in self.learning_rates]
+        return [rate_at(rate, step, epoch) for rate in self.learning_rates]
 
     @property
     def learning_rates(self) -> list[LearningRate]:
@@ -432,6 +436,7 @@ class Optimizer(metaclass=KeywordHints):
 
 
 def _check_expression(expression: Array) -> None:
+    """Raise an error unless an expression to be minimized is a real 0-d array."""
     if not isinstance(expression, Array):
         raise TypeError(f"minimize: needs a 0-d array, was given {type(expression).__name__}")
     if expression.shape != ():

@@ -44,6 +44,7 @@ def checked_gradients(gradients: Any) -> dict[Variable, Array]:
 
 
 def _checked_gradient(v: Variable, gradient: Any) -> Array:
+    """Return the gradient of a variable as an array; see `checked_gradients`."""
     if gradient is None:
         raise TypeError(
             f"update: the gradient of variable {v.name} must be an array, was given None; leave "

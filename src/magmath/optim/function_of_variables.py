@@ -7,7 +7,7 @@ constant: plain arrays, former values of variables, and random arrays that user 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence, Set
 from typing import final
 from weakref import ref
 
@@ -57,38 +57,14 @@ class FunctionOfVariables:
                 "(a copy, mm.asarray(v, copy=True), is a constant)"
             )
 
-        def varies(read: RecordedOperand) -> bool:
-            if not isinstance(read, VersionOperand) or newest[read.variable] != read.number:
-                return False
-            return read.variable in targets or not _is_present(read.variable, read.number)
-
-        def replaced(read: RecordedOperand) -> Node | None:
-            if isinstance(read, VersionOperand) and newest[read.variable] == read.number:
-                return read.variable
-            return read.find()
-
-        (node,), lost = with_expressions([expression.node], (), varies, replaced)
-        if lost:
-            raise MagmathError(
-                "minimize: the expression depends on variables through an array of shape "
-                f"{next(iter(lost)).shape} that was computed from operands that no longer exist; "
-                "build the expression again"
-            )
+        node = _rebuilt(expression.node, targets, newest)
         self.reads_present_values = all(map(_is_present, newest, newest.values()))
         self._present = {v: n for v, n in newest.items() if v not in targets and _is_present(v, n)}
         self.output = _of_variables(node, newest)
         graph = Graph((self.output,))
         self.leaves = graph.leaves
         self.draws = _draws(self.leaves)
-        generators = list(dict.fromkeys(map(id, self.draws.values())))
-        read = [
-            id(leaf) if leaf.name == "variable"
-            else generators.index(id(self.draws[leaf])) if leaf in self.draws
-            else None
-            for leaf in self.leaves
-        ]  # fmt: skip
-        order = [self.leaves.index(leaf) for leaf in self.draws]
-        self.key: Hashable = (graph.key, *read, *order)
+        self.key = _structure_key(graph, self.draws)
 
     def is_of(self, expression: Array, variables: Sequence[Variable]) -> bool:
         """Return True if it was made from this expression and these variables, and is still
@@ -101,6 +77,47 @@ class FunctionOfVariables:
     def draws_of(self, leaf: Node) -> int:
         """Return the number of draws from the generator of a stream number leaf."""
         return sum(state is self.draws[leaf] for state in self.draws.values())
+
+
+def _rebuilt(expression: Node, targets: Set[Node], newest: Mapping[Node, int]) -> Node:
+    """Return the expression with the expressions of evaluated arrays that depend on the targets, or
+    on values that other variables no longer have.
+
+    Raises MagmathError if one of them cannot be built again.
+    """
+
+    def varies(read: RecordedOperand) -> bool:
+        if not isinstance(read, VersionOperand) or newest[read.variable] != read.number:
+            return False
+        return read.variable in targets or not _is_present(read.variable, read.number)
+
+    def replaced(read: RecordedOperand) -> Node | None:
+        if isinstance(read, VersionOperand) and newest[read.variable] == read.number:
+            return read.variable
+        return read.find()
+
+    (node,), lost = with_expressions([expression], (), varies, replaced)
+    if lost:
+        raise MagmathError(
+            "minimize: the expression depends on variables through an array of shape "
+            f"{next(iter(lost)).shape} that was computed from operands that no longer exist; "
+            "build the expression again"
+        )
+    return node
+
+
+def _structure_key(graph: Graph, draws: Mapping[Node, StreamState]) -> Hashable:
+    """Return a key of an expression: its structure, the variables that it reads, which draws have
+    the same generator, and the order of the draws."""
+    generators = list(dict.fromkeys(map(id, draws.values())))
+    read = [
+        id(leaf) if leaf.name == "variable"
+        else generators.index(id(draws[leaf])) if leaf in draws
+        else None
+        for leaf in graph.leaves
+    ]  # fmt: skip
+    order = [graph.leaves.index(leaf) for leaf in draws]
+    return (graph.key, *read, *order)
 
 
 def _evaluate_constants(node: Node) -> None:

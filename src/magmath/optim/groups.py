@@ -66,7 +66,7 @@ class Groups(Generic[GroupRule]):
     @property
     def learning_rates(self) -> list[LearningRate]:
         """The optimizer's learning rate, and those of groups with their own rates."""
-        return [one.learning_rate for one in (self.members[0], *self._own_rates)]
+        return [member.learning_rate for member in (self.members[0], *self._own_rates)]
 
     def check(self, names: Sequence[str]) -> None:
         """Raise OptionError unless each pattern matches one of these names."""
@@ -85,6 +85,7 @@ class Groups(Generic[GroupRule]):
 
 
 def _member(optimizer: GroupRule, pattern: str, settings: Mapping[str, Any]) -> GroupRule:
+    """Return the optimizer of a group. Raises OptionError for settings that a group cannot have."""
     allowed = [f.name for f in fields(optimizer) if f.name not in OF_ALL]
     if unknown := sorted(set(settings) - set(allowed)):
         raise OptionError(

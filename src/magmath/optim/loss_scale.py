@@ -88,7 +88,7 @@ class LossScale:
         numbers = state.pop("_numbers")
         self.__dict__ |= state
         if numbers:
-            self._variables = _made(numbers)
+            self._variables = _state_variables(numbers)
 
     # state ------------------------------------------------------------------------------------
 
@@ -97,7 +97,9 @@ class LossScale:
         has changed, and the "skipped" steps."""
         if not all(map(_is_usable, self._variables.values())) or not self._variables:
             with tracing.suspended():
-                self._variables = _made({"scale": self.initial, "finite": 0, "skipped": 0})
+                self._variables = _state_variables(
+                    {"scale": self.initial, "finite": 0, "skipped": 0}
+                )
         return self._variables
 
     @property
@@ -152,9 +154,9 @@ class LossScale:
         finite   a 0-d bool: all gradients are finite
         """
         kept = [(former, e.where(finite, following, former)) for former, following in pairs]
-        return [*kept, *self._following(finite)]
+        return [*kept, *self._next_state(finite)]
 
-    def _following(self, finite: Node) -> list[tuple[Node, Node]]:
+    def _next_state(self, finite: Node) -> list[tuple[Node, Node]]:
         """Return the state and its next values: the rule of GradScaler."""
         scale, count, skipped = [v.node for v in self.state().values()]
         one, zero = constant(1, int64), constant(0, int64)
@@ -193,7 +195,8 @@ def _is_usable(v: Variable) -> bool:
     return v.stored.pool is session.engine().pool
 
 
-def _made(numbers: Mapping[str, float]) -> dict[str, Variable]:
+def _state_variables(numbers: Mapping[str, float]) -> dict[str, Variable]:
+    """Return new variables with these numbers, by name."""
     types = {"scale": float32, "finite": int64, "skipped": int64}
     return {
         name: variable(f"loss_scale.{name}", numbers[name], dtype=dtype)

@@ -98,13 +98,8 @@ class Minimizer:
         first: list[float] = []
         try:
             with program.undone_on_failure(first):
-                for rate in rates:
-                    left = steps
-                    if drawn:  # the first step uses the random numbers of the expression
-                        values += program.run(function, rate, 1, first, drawn=True)
-                        left, drawn = left - 1, False
-                    if left:
-                        values += program.run(function, rate, left, first, drawn=False)
+                for rate, count, uses_drawn in _step_runs(rates, steps, drawn):
+                    values += program.run(function, rate, count, first, drawn=uses_drawn)
         finally:
             if released is not None:
                 released.end(first)
@@ -113,6 +108,8 @@ class Minimizer:
         return values
 
     def _program(self, function: FunctionOfVariables, variables: Sequence[Variable]) -> _Program:
+        """Return the program of a function for the states of its variables, a cached one if there
+        is one."""
         engine, recent = session.engine(), self._recent
         if recent is None or recent.function is not function:
             used = self._positions_of_used(function, variables)
@@ -154,6 +151,20 @@ class Minimizer:
         return self._programs.newest
 
 
+def _step_runs(
+    rates: Sequence[Sequence[float]], steps: int, drawn: bool
+) -> Iterator[tuple[Sequence[float], int, bool]]:
+    """Yield the rates and the number of steps of each run, and whether it uses the random numbers
+    that the expression has drawn: the first step does if `drawn`, in a run of its own."""
+    for rate in rates:
+        remaining = steps
+        if drawn:
+            yield rate, 1, True
+            remaining, drawn = steps - 1, False
+        if remaining:
+            yield rate, remaining, False
+
+
 @final
 @dataclass(frozen=True)
 class _Recent:
@@ -184,7 +195,7 @@ class _Released:
         self._provenance: Provenance | None = None
         if not expression.is_known():
             self._provenance = provenance_of_pending(expression.node)
-            self.end([math.nan])
+            self.end([math.nan])  # a number in place of the node that refers to the values
 
     def end(self, values: Sequence[float]) -> None:
         """Give the expression the first of the values.
@@ -284,20 +295,22 @@ class _Program:
         drawn   use the random numbers that the expression has drawn
         first   a list that receives the first computed value, unless it has one
         """
-        given: dict[Node, Any] = dict(zip(self._rates, rates, strict=True))
+        operands: dict[Node, Any] = dict(zip(self._rates, rates, strict=True))
         numbers = _streams(function, steps, drawn)
         for placeholder, leaf in zip(self._placeholders, function.leaves, strict=True):
             if leaf in numbers:
-                given[placeholder] = numbers[leaf] - self._steps * function.draws_of(leaf)
+                operands[placeholder] = numbers[leaf] - self._steps * function.draws_of(leaf)
             elif leaf.name == "scalar":
-                given[placeholder] = leaf.value
+                operands[placeholder] = leaf.value
             elif placeholder is not leaf:
-                given[placeholder] = remote_array_of(leaf)
+                operands[placeholder] = remote_array_of(leaf)
         leaves, compiled = self.graph.leaves, self.compiled
 
         def start() -> tuple[list[RemoteArray], RunHandle]:
-            inputs = [given.get(leaves[i]) or remote_array_of(leaves[i]) for i in compiled.inputs]
-            parameters = [given[leaves[i]] for i in compiled.scalars]
+            inputs = [
+                operands.get(leaves[i]) or remote_array_of(leaves[i]) for i in compiled.inputs
+            ]
+            parameters = [operands[leaves[i]] for i in compiled.scalars]
             return self.engine.runs.start(compiled, inputs, parameters, steps=steps, progress=note)
 
         def note(done: int, values: list[float]) -> None:

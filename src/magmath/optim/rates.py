@@ -53,33 +53,33 @@ def rate_at(rate: LearningRate, step: int, epoch: int | None = None) -> float:
 
 def counts_steps(rates: Iterable[LearningRate]) -> bool:
     """Return True if one of the learning rates is a schedule that counts steps in `fit`."""
-    return any(isinstance(one, Schedule) and one.per == "step" for one in rates)
+    return any(isinstance(rate, Schedule) and rate.per == "step" for rate in rates)
 
 
 def observe_metrics(rates: Iterable[LearningRate], figures: Mapping[str, float | None]) -> None:
     """Pass an epoch's metrics, such as `loss`, to schedules that monitor them (`Plateau`)."""
-    different = {id(one): one for one in map(after_warm_up, rates)}
-    for one in different.values():  # groups may have the same schedule
-        if isinstance(one, Monitoring):
-            one.observe_metrics(figures)
+    different = {id(rate): rate for rate in map(after_warm_up, rates)}
+    for rate in different.values():  # groups may have the same schedule
+        if isinstance(rate, Monitoring):
+            rate.observe_metrics(figures)
 
 
 def schedule_states(rates: Iterable[LearningRate]) -> dict[str, Mapping[str, Any]]:
     """Return the states of learning rates that have one, by the index of the rate."""
     numbered = enumerate(map(after_warm_up, rates))
-    return {str(i): one.state_dict() for i, one in numbered if isinstance(one, StatefulSchedule)}
+    return {str(i): rate.state_dict() for i, rate in numbered if isinstance(rate, StatefulSchedule)}
 
 
 def load_schedule_states(
     rates: Iterable[LearningRate], states: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Load what `schedule_states` returned. Rates without a state in it do not change."""
-    for i, one in enumerate(map(after_warm_up, rates)):
-        if isinstance(one, StatefulSchedule) and str(i) in states:
-            one.load_state_dict(states[str(i)])
+    for i, rate in enumerate(map(after_warm_up, rates)):
+        if isinstance(rate, StatefulSchedule) and str(i) in states:
+            rate.load_state_dict(states[str(i)])
 
 
-class Rated(Protocol):
+class RatedOptimizer(Protocol):
     """The methods of an optimizer that the rates of an epoch use."""
 
     @property
@@ -102,7 +102,7 @@ class EpochRates:
     per step are rows of a table, which the controller sends at the start of each epoch.
     """
 
-    def __init__(self, optimizer: Rated, dtype: DType, steps: int) -> None:
+    def __init__(self, optimizer: RatedOptimizer, dtype: DType, steps: int) -> None:
         self._optimizer = optimizer
         self._steps = steps
         rates = optimizer.rates(optimizer.steps, 0)

@@ -21,8 +21,8 @@ def encoded_state(
 ) -> dict[str, Array]:
     """Return the states of variables and learning rates, and the number of steps."""
     state = dict(arrays)
-    for i, found in schedules.items():
-        state |= {f"{_RATE}.{i}.{name}": _as_array(x) for name, x in found.items()}
+    for i, numbers in schedules.items():
+        state |= {f"{_RATE}.{i}.{name}": _as_array(x) for name, x in numbers.items()}
     return {**state, "steps": constant(steps, dtype=int64)}
 
 
@@ -35,23 +35,23 @@ def decoded_state(state: Any) -> tuple[dict[str, Any], ScheduleStates, int]:
             f"load_state_dict: needs the dictionary that state_dict returned, was given "
             f"{type(state).__name__}{own}"
         )
-    given = dict(state)
-    if "steps" not in given:
+    entries = dict(state)
+    if "steps" not in entries:
         raise MagmathError(
             "load_state_dict: needs the result of state_dict, with the entry 'steps'; was "
-            f"given the entries {sorted(given)}"
+            f"given the entries {sorted(entries)}"
         )
-    steps = given.pop("steps")
+    steps = entries.pop("steps")
     if isinstance(steps, str):
         raise TypeError(
             f"load_state_dict: the entry 'steps' is a number of steps, was given {steps!r}"
             "; load the result of state_dict"
         )
     schedules: dict[str, dict[str, Any]] = {}
-    for name in list(given):
+    for name in list(entries):
         if match := re.fullmatch(rf"{_RATE}\.(\d+)\.(.+)", name):
-            schedules.setdefault(match[1], {})[match[2]] = _as_number(given.pop(name))
-    return given, schedules, int(steps)
+            schedules.setdefault(match[1], {})[match[2]] = _as_number(entries.pop(name))
+    return entries, schedules, int(steps)
 
 
 def _as_array(value: Any) -> Array:

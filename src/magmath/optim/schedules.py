@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, final, runtime_checkable
 
@@ -159,16 +159,16 @@ class WarmUp(Formula):
     """The rate rises linearly from `start_factor` times the first rate of `after` to that rate in
     `steps` steps; then `after` starts from its step 0.
 
-    `after` is a schedule or a number; in `fit` it counts what this schedule counts. Source: Goyal
-    et al. (2017), section 2.2.
+    `after` is a schedule, a function of the step, or a number; in `fit` it counts what this
+    schedule counts. Source: Goyal et al. (2017), section 2.2.
     """
 
-    after: Schedule | float
+    after: Schedule | Callable[[int], float] | float
     steps: int
     start_factor: float = 0.1
 
     def __call__(self, step: int) -> float:
-        after = self.after if isinstance(self.after, Schedule) else Constant(self.after)
+        after = self.after if callable(self.after) else Constant(self.after)
         if step >= self.steps:
             return after(step - self.steps)
         return after(0) * (self.start_factor + (1 - self.start_factor) * step / self.steps)

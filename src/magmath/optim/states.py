@@ -125,7 +125,7 @@ class States:
                 self._keep_converted(v, labels[id(v)])
                 self._states[id(v)] = self._first(v, labels[id(v)])
             entries = [self._states[id(v)] for v in variables]
-            self._share_counts([one for one in entries if one.required.counts])
+            self._share_counts([entry for entry in entries if entry.required.counts])
         return entries
 
     def has(self, v: Variable) -> bool:
@@ -143,7 +143,7 @@ class States:
         for identity, entry in self._states.items():
             label = labels.get(identity)
             if label is not None:
-                state |= {f"{label}.{name}": one.snapshot() for name, one in entry.states.items()}
+                state |= {f"{label}.{name}": v.snapshot() for name, v in entry.states.items()}
                 if entry.count is not None:
                     state[f"{label}.count"] = entry.count.snapshot()
         return state
@@ -168,8 +168,8 @@ class States:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load what `state_dict` returned; programs that use the former states are rebuilt."""
         for entry in self._states.values():
-            for one in (*entry.states.values(), *([entry.count] if entry.count else [])):
-                note_update(one.leaf)
+            for v in (*entry.states.values(), *([entry.count] if entry.count else [])):
+                note_update(v.leaf)
         self._states.clear()
         self._loaded = dict(state)
 
@@ -185,8 +185,8 @@ class States:
         if entry is None or entry.variable() is not v or not _is_on_its_pool(entry, v):
             return
         self._loaded |= {
-            f"{label}.{name}": one.snapshot()
-            for name, one in entry.states.items()
+            f"{label}.{name}": state.snapshot()
+            for name, state in entry.states.items()
             if name != MASTER
         }
         self._loaded[f"{label}.count"] = (
@@ -212,9 +212,9 @@ class States:
     def _check_loaded(self, v: Variable, label: str, names: Sequence[str]) -> None:
         """Raise OptionError if the loaded states of a variable are those of another optimizer."""
         prefix = f"{label}."
-        given = [key.removeprefix(prefix) for key in self._loaded if key.startswith(prefix)]
+        loaded = [key.removeprefix(prefix) for key in self._loaded if key.startswith(prefix)]
         known = {*names, MASTER, "count"}
-        other = [name for name in given if "." not in name and name not in known]
+        other = [name for name in loaded if "." not in name and name not in known]
         if other:
             raise OptionError(
                 f"load_state_dict: the states of variable {v.name} are {', '.join(other)}, this "
@@ -223,6 +223,7 @@ class States:
             )
 
     def _first_value(self, v: Variable, key: str) -> Variable:
+        """Return a state with its loaded value, or zeros, like the variable in shape and layout."""
         dtype = compute_dtype(v.dtype)
         loaded = self._loaded.pop(key, None)
         if loaded is None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
+from weakref import ref
 
 from magmath.api.creation import variable
 from magmath.api.manipulation import broadcast_to
@@ -24,6 +25,7 @@ from magmath.engine.programs.asynchronous_build import AsynchronousDivision
 from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
+from magmath.nn.module import Module
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf
 from magmath.parallel.averaging import Averaging
@@ -78,20 +80,27 @@ class Asynchronous(Averaging):
     ) -> None:
         super().__init__()
         self.staleness = require_integer("Asynchronous: staleness", staleness, 0)
-        given = "Asynchronous: servers"
-        self.servers = None if servers is None else require_integer(given, servers, 1)
+        self.servers = (
+            None if servers is None else require_integer("Asynchronous: servers", servers, 1)
+        )
         self.schedule = None if schedule is None else _delays(schedule, self.staleness)
         self.is_asynchronous = schedule is None
         self._past: VariableMap[_Past] = VariableMap()
+        self._module: ref[Module] | None = None  # whose updates are counted
         self._counts: tuple[Variable, Variable] | None = None  # of updates; the schedule
         self._copies: Mapping[Node, Node] = {}
         self._delay: Node | None = None
 
     def __repr__(self) -> str:
-        given = [f"staleness={self.staleness}"]
-        given += [] if self.servers is None else [f"servers={self.servers}"]
-        given += [] if self.schedule is None else [f"schedule={self.schedule}"]
-        return f"Asynchronous({', '.join(given)})"
+        settings = [f"staleness={self.staleness}"]
+        settings += [] if self.servers is None else [f"servers={self.servers}"]
+        settings += [] if self.schedule is None else [f"schedule={self.schedule}"]
+        return f"Asynchronous({', '.join(settings)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes without those of a module and its trace, for pickle and copy."""
+        own: dict[str, Any] = {"_module": None, "_counts": None, "_copies": {}, "_delay": None}
+        return {**vars(self), **own}
 
     @property
     def label(self) -> str:
@@ -113,14 +122,17 @@ class Asynchronous(Averaging):
         if self._counts is None or self._counts[0].stored.pool is not pool:
             schedule = variable("delays", self.schedule, dtype=int64)
             self._counts = variable("updates", 0, dtype=int64), schedule
+        is_other_module = (self._module and self._module()) is not training.module
+        self._module = ref(training.module)
         changed = False
         for v in training.parameters:
             past, shape = self._past.find(v), (self.staleness + 1, *v.shape)
             current = broadcast_to(Array(v.node), shape)
-            if past is None or past.values.stored.pool is not pool:
+            is_on_pool = past is not None and past.values.stored.pool is pool
+            if past is None or not is_on_pool or past.values.dtype is not v.dtype:
                 values = variable(f"{v.name}.past", current, dtype=v.dtype)
                 self._past[v] = _Past(values, values.number - v.number)
-            elif past.values.number - v.number != past.ahead:
+            elif is_other_module or past.values.number - v.number != past.ahead:
                 past.values.assign(current)
             else:
                 continue
@@ -174,12 +186,12 @@ class Asynchronous(Averaging):
     def note_update(self, training: Training) -> None:
         if self._counts is None:
             return
-        done = self._counts[0]
-        number = e.add(done.node, constant(1, int64))
+        updates = self._counts[0]
+        number = e.add(updates.node, constant(1, int64))
         pairs = [(self._past[v].values, v.node) for v in training.parameters]
         row = self._row(number)
         assign(
-            [(past, with_row(past.node, row, value)) for past, value in pairs] + [(done, number)]
+            [(past, with_row(past.node, row, value)) for past, value in pairs] + [(updates, number)]
         )
 
     def reported(self) -> Mapping[str, Array]:
@@ -207,12 +219,12 @@ def _loss_scale(training: Training) -> Iterable[Variable]:
 def _balanced(groups: Sequence[Sequence[Node]], count: int) -> list[list[Node]]:
     """Divide groups of arrays into `count` parts of about equal bytes, the largest group first."""
     parts: list[list[Node]] = [[] for _ in range(count)]
-    taken = [0] * count
+    part_sizes = [0] * count
     sizes = [sum(x.nbytes for x in group) for group in groups]
     for size, i in sorted(zip(sizes, range(len(groups)), strict=True), reverse=True):
-        least = taken.index(min(taken))
+        least = part_sizes.index(min(part_sizes))
         parts[least] += groups[i]
-        taken[least] += size
+        part_sizes[least] += size
     return parts
 
 

@@ -169,12 +169,12 @@ class Averaging(Strategy):
             if len(cuts) > 2:
                 loss = loss * ((stop - start) / samples)
             scaled = zip(training.parameters, training.scaled_gradients(loss), strict=True)
-            found = [
+            part_gradients = [
                 gradient if is_independent(gradient.node) else self.summand(v, gradient)
                 for v, gradient in scaled
             ]
-            pairs = zip(gradients, found, strict=True) if gradients else ()
-            gradients = [a + b for a, b in pairs] or found
+            pairs = zip(gradients, part_gradients, strict=True) if gradients else ()
+            gradients = [a + b for a, b in pairs] or part_gradients
             losses.append(loss)
             results.append(flatten(outputs))
         joined = [_joined(parts) for parts in zip(*[leaves for leaves, _ in results], strict=True)]

@@ -17,7 +17,7 @@ from magmath.engine.traces.captured_arrays import note_update
 from magmath.engine.traces.tracing import Trace
 from magmath.errors import MagmathError
 from magmath.graph import Graph
-from magmath.nn.abstract import call
+from magmath.nn.abstract import call_module
 from magmath.nn.losses import loss_function
 from magmath.nn.mixed_precision import check_parameters, check_precision, in_compute_type
 from magmath.nn.mixed_precision import precision as in_precision
@@ -171,6 +171,6 @@ def _loss_of_outputs(loss: Callable[[Any, Any], Array], module: Module) -> Calla
                 f"{len(batch)} arguments; write step(inputs, targets)"
             )
         inputs, targets = batch
-        return loss(in_compute_type(call(module, inputs)), targets)
+        return loss(in_compute_type(call_module(module, inputs)), targets)
 
     return of_batch

@@ -92,10 +92,10 @@ class DataParallel(Averaging):
         return repr(self)
 
     def __repr__(self) -> str:
-        given = [repr(self.exchange_name)]
-        given += [f"accumulate={self.accumulate}"] if self.accumulate > 1 else []
-        given += [f"messages={self.messages!r}"] if self.messages != "float32" else []
-        return f"DataParallel({', '.join(given)})"
+        settings = [repr(self.exchange_name)]
+        settings += [f"accumulate={self.accumulate}"] if self.accumulate > 1 else []
+        settings += [f"messages={self.messages!r}"] if self.messages != "float32" else []
+        return f"DataParallel({', '.join(settings)})"
 
     @property
     def _is_planned(self) -> bool:
@@ -184,6 +184,7 @@ class DataParallel(Averaging):
         return sums if scale is None else scale.unscaled(sums)
 
     def _exchanged(self, v: Variable, parts: Array, environment: Environment) -> Array:
+        """Return the sum of the parts of a gradient, exchanged as the settings say."""
         if self.messages == ONE_BIT:
             return self._by_bits(v, parts)
         dtype = _message_type(self.messages, parts.dtype)

@@ -72,17 +72,17 @@ def layer_options(
 def _options_of(
     name: str, layer: Sequence[VariableStates], axes: LayerAxes, environment: Environment
 ) -> LayerOptions:
-    alike = []
+    """Return the parameters of a layer with the optimizer states of their shapes, under every
+    option; "data" replaces an option that cannot divide the layer."""
+    divided = []
     for entry in layer:
         parameter, *states = entry.variables()
-        own = axes.of(parameter)
-        alike += [(v, own) for v in (parameter, *states) if v.shape == entry.shape]
-    options = {
-        option: tuple([
-            parameter_layout(axes.possible(name, option, environment.workers), v.shape, environment,
-                             own)
-            for v, own in alike
-        ])
-        for option in COMPARED_OPTIONS
-    }  # fmt: skip
-    return LayerOptions(tuple([v.leaf for v, _ in alike]), options)
+        own_axes = axes.of(parameter)
+        divided += [(v, own_axes) for v in (parameter, *states) if v.shape == entry.shape]
+    layouts = {}
+    for option in COMPARED_OPTIONS:
+        possible = axes.possible(name, option, environment.workers)
+        layouts[option] = tuple(
+            [parameter_layout(possible, v.shape, environment, own) for v, own in divided]
+        )
+    return LayerOptions(tuple([v.leaf for v, _ in divided]), layouts)

@@ -84,8 +84,8 @@ class PerLayer(Averaging):
         return hash(repr(self))
 
     def __repr__(self) -> str:
-        given = [f"{name}={value!r}" for name, value in self.settings.items()]
-        return f"{type(self).__name__}({', '.join(given)})"
+        settings = [f"{name}={value!r}" for name, value in self.settings.items()]
+        return f"{type(self).__name__}({', '.join(settings)})"
 
     @property
     @final
@@ -130,14 +130,14 @@ class ModelParallel(PerLayer):
         if workers == 1:
             return dict.fromkeys(training.layers, "data"), {}
         axes = LayerAxes(training, trace)
-        found = {layer: axes.possible(layer, option, workers) for layer in training.layers}
-        if option not in found.values():
+        chosen = {layer: axes.possible(layer, option, workers) for layer in training.layers}
+        if option not in chosen.values():
             max_parts = max(axes.units(layer, option) for layer in training.layers)
             raise MagmathError(
                 f"ModelParallel: {workers} workers divide the {self.split} of layers, but no layer "
                 f"has more than {max_parts}; use fewer workers, or DataParallel"
             )
-        return found, {}
+        return chosen, {}
 
 
 _SPLITS = {"columns": "model", "rows": "rows"}
@@ -188,16 +188,16 @@ class Hybrid(PerLayer):
                     f"Hybrid: no layer with parameters has the path {pattern!r}; the paths are "
                     f"{', '.join(paths)}"
                 )
-        found = {path: self._option(path) for path in paths}
+        chosen = {path: self._option(path) for path in paths}
         workers, axes = environment.workers, LayerAxes(training, trace)
-        for path, option in found.items():
+        for path, option in chosen.items():
             if workers > 1 and axes.possible(path, option, workers) != option:
                 parts = f"{axes.units(path, option)} {_DIVIDED[option]}"
                 raise OptionError(
                     f"Hybrid: layer {path!r} has {parts} for {workers} workers "
                     f"with the option {option!r}; choose the option 'data' for it, or fewer workers"
                 )
-        return found, {}
+        return chosen, {}
 
     def _option(self, path: str) -> str:
         options = (o for pattern, o in self.layers.items() if _matches(path, pattern))
@@ -238,9 +238,9 @@ class Auto(PerLayer):
             layer.restricted("data") if is_fixed else layer
             for layer, is_fixed in zip(layers, fixed, strict=True)
         ]
-        found = choose_options(with_first_steps(step), layers, environment)
-        options = ["data" if x else y for x, y in zip(fixed, found.options, strict=True)]
-        return every | dict(zip(states_of, options, strict=True)), dict(found.seconds)
+        planned = choose_options(with_first_steps(step), layers, environment)
+        options = ["data" if x else y for x, y in zip(fixed, planned.options, strict=True)]
+        return every | dict(zip(states_of, options, strict=True)), dict(planned.seconds)
 
 
 def _differing(settings: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:

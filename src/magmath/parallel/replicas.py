@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
-from weakref import ref
 
 from magmath.api.creation import variable
 from magmath.api.manipulation import broadcast_to, reshape
@@ -20,6 +19,7 @@ from magmath.api.statistics import all, mean
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, tuple_tree, unflatten
 from magmath.arrays.variables.variable import Variable, assign
+from magmath.arrays.variables.variable_map import VariableMap
 from magmath.autodiff import is_independent
 from magmath.batching import BatchOperand
 from magmath.core.integers import require_integer
@@ -27,7 +27,6 @@ from magmath.engine import session
 from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh
-from magmath.nn.module import Module
 from magmath.optim.loss_scale import is_finite
 from magmath.parallel.strategy import Forward, LayoutChoice, Strategy, Training
 from magmath.passes.environment import Environment
@@ -59,8 +58,7 @@ class Replicas(Strategy):
         name = type(self).__name__
         self.replicas = require_integer(f"{name}: replicas", replicas, 1)
         self.every = require_integer(f"{name}: every", every, 1)
-        self._copies: dict[int, _Copies] = {}
-        self._module: ref[Module] | None = None
+        self._copies: VariableMap[_Copies] = VariableMap()
 
     @abstractmethod
     def exchange(self, weights: Array) -> Array:
@@ -81,29 +79,27 @@ class Replicas(Strategy):
 
         Raises MagmathError before the first step.
         """
-        if id(parameter) not in self._copies:
+        copies = self._copies.find(parameter)
+        if copies is None:
             raise MagmathError(
                 f"weights: {parameter.name} has no replicas yet; they are made by the first step"
             )
-        return self._copies[id(parameter)].stacked
+        return copies.stacked
 
     # variables --------------------------------------------------------------------------------
 
     @final
     def prepare(self, training: Training, environment: Environment) -> None:
         """Copy the module's values to all replicas, except values that were collected from them."""
-        module = self._module and self._module()
-        if module is not training.module:
-            self._copies, self._module = {}, ref(training.module)
         pool = session.engine().pool
         for v in _owned(training):
-            copies = self._copies.get(id(v))
+            copies = self._copies.find(v)
             layout = self.layout((self.replicas, *v.shape), environment)
             value = broadcast_to(Array(v.node), layout.shape)
-            is_new = copies is None or copies.stacked.stored.pool is not pool
-            if copies is None or is_new or copies.stacked.dtype is not v.dtype:
-                made = variable(v.name, value, dtype=v.dtype, layout=layout)
-                self._copies[id(v)] = _Copies(made, v.number)
+            is_on_pool = copies is not None and copies.stacked.stored.pool is pool
+            if copies is None or not is_on_pool or copies.stacked.dtype is not v.dtype:
+                stacked = variable(v.name, value, dtype=v.dtype, layout=layout)
+                self._copies[v] = _Copies(stacked, v.number)
             elif copies.number != v.number:
                 copies.stacked.assign(value)
                 copies.number = v.number
@@ -134,7 +130,7 @@ class Replicas(Strategy):
     @final
     def accept(self, training: Training) -> None:
         for v in _owned(training):
-            self._copies[id(v)].number = v.number
+            self._copies[v].number = v.number
 
     @final
     def choose(
@@ -155,20 +151,20 @@ class Replicas(Strategy):
         leaves, tree = flatten(batch)
         parts = [self._parts(x) for x in leaves]
         placeholders = [placeholder(x.shape[1:], x.dtype) for x in parts]
-        given = {leaf: x.node for leaf, x in zip(placeholders, parts, strict=True)}
-        given |= {v.node: self.weights(v).node for v in _owned(training)}
+        operands = {leaf: x.node for leaf, x in zip(placeholders, parts, strict=True)}
+        operands |= {v.node: self.weights(v).node for v in _owned(training)}
         states: dict[Variable, Node] = {}
         replica = partial(self._replica, training, forward, states)
         name = type(self).__name__
         traced = trace_function(name, replica, tuple_tree(tree), placeholders, can_loop=True)
-        given |= {leaf: v.node for v, leaf in states.items() if leaf is not v.node}
-        found, assigned = traced.batched(given, self.replicas)
-        loss, outputs, values, flags = traced.unflattened(found)
+        operands |= {leaf: v.node for v, leaf in states.items() if leaf is not v.node}
+        results, assigned = traced.batched(operands, self.replicas)
+        loss, outputs, values, flags = traced.unflattened(results)
         following = dict(zip(states, values, strict=True))
         self._assign(training, following, flags, exchanges)
         self._assign_buffers(assigned)
-        results, nested = flatten(outputs)
-        joined = unflatten(nested, [_joined(Array(x.stacked)) for x in results])
+        leaves, tree = flatten(outputs)
+        joined = unflatten(tree, [_joined(Array(x.stacked)) for x in leaves])
         return mean(Array(loss.stacked)), joined
 
     def _parts(self, x: Array) -> Array:
@@ -248,7 +244,7 @@ class Replicas(Strategy):
         random states, which are those of all replicas."""
         pairs = []
         for v, value in assigned.items():
-            copies = self._copies.get(id(v))
+            copies = self._copies.find(v)
             if copies is not None:
                 pairs.append((copies.stacked, value.stacked))
             elif value.varies:

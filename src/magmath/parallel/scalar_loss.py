@@ -11,8 +11,8 @@ from magmath.errors import ShapeError
 def scalar_loss(operation: str, loss: Any) -> Array:
     """Return what a loss function has returned. Raises ShapeError if it is not a 0-d array."""
     if not isinstance(loss, Array) or loss.shape != ():
-        given = f"shape {loss.shape}" if isinstance(loss, Array) else type(loss).__name__
+        result = f"shape {loss.shape}" if isinstance(loss, Array) else type(loss).__name__
         raise ShapeError(
-            f"{operation}: the loss must be a 0-d array, was given {given}; reduce it with mm.mean"
+            f"{operation}: the loss must be a 0-d array, was given {result}; reduce it with mm.mean"
         )
     return loss

@@ -33,6 +33,9 @@ class BestWeights(Callback):
     restore   if False, the module keeps its state after the last epoch; `best` has the best state
     """
 
+    _margin = 0.0
+    """The least improvement that counts."""
+
     def __init__(
         self, monitor: str | None = None, *, mode: str | None = None, restore: bool = True
     ) -> None:
@@ -57,18 +60,19 @@ class BestWeights(Callback):
         self._note(trainer, record)
 
     def _note(self, trainer: Trainer, record: EpochRecord) -> bool:
-        """Keep the state if it is the best one; return True if it is."""
+        """Keep the state if it is the best one; return True if it is. A value that is nan is worse
+        than all others."""
         name, value = self._monitored(record)
-        better = self._sign(name) * (self.best_value - value)
-        if better > self._margin or math.isnan(better):
+        is_first = self.best is None or (math.isnan(self.best_value) and not math.isnan(value))
+        if is_first or self._sign(name) * (self.best_value - value) > self._margin:
             self.best = trainer.module.state_dict()
             self.best_epoch, self.best_value = record.epoch, value
             return True
         return False
 
-    _margin = 0.0
-
     def _monitored(self, record: EpochRecord) -> tuple[str, float]:
+        """Return the name and the value that is monitored. Raises MagmathError if it is not
+        recorded."""
         figures = record.figures()
         name = self.monitor
         if name is None:

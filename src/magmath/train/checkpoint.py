@@ -38,7 +38,7 @@ _MODULE, _OPTIMIZER, _STRATEGY = "module/", "optimizer/", "strategy/"
 _LOSS_SCALE, _SCHEDULE, _CALLBACK = "loss_scale/", "schedule/", "callback/"
 
 
-class Resumed(Protocol):
+class CheckpointOwner(Protocol):
     """The attributes of a trainer that its checkpoint uses."""
 
     epochs_done: int
@@ -69,7 +69,7 @@ class Checkpoint:
 
     def __init__(
         self,
-        trainer: Resumed,
+        trainer: CheckpointOwner,
         folder: str | os.PathLike[str],
         listeners: Sequence[Listener[Any]],
     ) -> None:
@@ -92,12 +92,12 @@ class Checkpoint:
         paused = [path for path, p in frozen.items() if has_states(p)]
         states_of = self._optimizer_states(paused)
         arrays |= {_OPTIMIZER + k: v.snapshot() for k, v in states_of.items()}
-        arrays |= {_STRATEGY + k: v.snapshot() for k, v in self._own().items()}
-        arrays |= {_LOSS_SCALE + k: v.snapshot() for k, v in self._scale().items()}
+        arrays |= {_STRATEGY + k: v.snapshot() for k, v in self._strategy_state().items()}
+        arrays |= {_LOSS_SCALE + k: v.snapshot() for k, v in self._loss_scale_state().items()}
         schedules = self._encoded(
             _SCHEDULE, schedule_states(trainer.optimizer.learning_rates), arrays
         )
-        states = {name: one.state_dict() for name, one in self._listeners.items()}
+        states = {name: x.state_dict() for name, x in self._listeners.items()}
         callbacks = self._encoded(_CALLBACK, states, arrays)
         stream = trainer.stream()
         rate = trainer.optimizer.learning_rate
@@ -151,7 +151,7 @@ class Checkpoint:
         variables = {
             **{_OPTIMIZER + name: v for name, v in kept.items()},
             **{_STRATEGY + name: v for name, v in strategy.state(training).items()},
-            **{_LOSS_SCALE + name: v for name, v in self._scale().items()},
+            **{_LOSS_SCALE + name: v for name, v in self._loss_scale_state().items()},
         }
         self._check_fits(tensors, variables, strategy, content["optimizer"])
         trainer.module.load_state_dict(
@@ -226,6 +226,7 @@ class Checkpoint:
         }
 
     def _content(self, metadata: dict[str, str]) -> dict[str, Any]:
+        """Return the metadata of a checkpoint. Raises WeightsError for other files."""
         try:
             content: dict[str, Any] = json.loads(metadata["training"])
         except (KeyError, ValueError):
@@ -242,12 +243,12 @@ class Checkpoint:
         if content["learning_rate"] is not None and not callable(trainer.optimizer.learning_rate):
             trainer.optimizer.learning_rate = content["learning_rate"]
 
-    def _own(self) -> Mapping[str, Variable]:
+    def _strategy_state(self) -> Mapping[str, Variable]:
         """Return the variables of the strategy by name."""
         strategy, training = self._trainer.prepared()
         return strategy.state(training)
 
-    def _scale(self) -> Mapping[str, Variable]:
+    def _loss_scale_state(self) -> Mapping[str, Variable]:
         """Return the variables of the loss scale by name."""
         scale = self._trainer.loss_scale
         return {} if scale is None else scale.state()

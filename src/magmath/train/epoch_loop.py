@@ -20,7 +20,7 @@ from magmath.optim.rates import observe_metrics
 from magmath.parallel.strategy import STALENESS
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_metrics import weighted_mean
-from magmath.train.feeds import Feed
+from magmath.train.feeds import Feed, FeedRun
 from magmath.train.history import EpochRecord, History, summarized_delays
 from magmath.train.listeners import Listener, reports_each_step
 from magmath.train.scaling_record import with_scaling
@@ -170,17 +170,15 @@ class EpochLoop:
         step.begin_epoch(trainer.epochs_done)
         reported = _Reported([], [])
         try:
-            for operands, batch, count in self._feed.runs(trainer.epochs_done, seed):
-                first = trainer.optimizer.steps + before
-                for exchanges, steps in self._step_sequences(first, count):
-                    values = step.run(
-                        batch, exchanges, operands, trainer.epochs_done, seed, steps,
-                        progress if steps > 1 else None,
-                    )  # fmt: skip
-                    if steps == 1:
-                        self._end_single_step(partial(progress, 1, values), before + 1)
-                    reported.add(values, batch, steps)
-                    before += steps
+            for feed_run, (exchanges, steps) in self._runs_of_epoch(seed):
+                values = step.run(
+                    feed_run.batch, exchanges, feed_run.operands, trainer.epochs_done, seed, steps,
+                    progress if steps > 1 else None,
+                )  # fmt: skip
+                if steps == 1:
+                    self._end_single_step(partial(progress, 1, values), before + 1)
+                reported.add(values, feed_run.batch, steps)
+                before += steps
         except (KeyboardInterrupt, NonFiniteLoss):
             step.collect()
             raise
@@ -190,6 +188,14 @@ class EpochLoop:
         _check_finite(losses, epoch, self._steps, self._steps)
         history.step_losses[first_step:] = losses
         return reported
+
+    def _runs_of_epoch(self, seed: int) -> Iterator[tuple[FeedRun, StepSequence]]:
+        """Yield the runs of this epoch: steps of one kind on the same operands."""
+        first = self._trainer.optimizer.steps
+        for feed_run in self._feed.runs(self._trainer.epochs_done, seed):
+            for sequence in self._step_sequences(first, feed_run.steps):
+                yield feed_run, sequence
+            first += feed_run.steps
 
     def _end_single_step(self, report: Callable[[], None], done: int) -> None:
         """Report a step that ran alone, the last of `done` steps of the epoch. Callbacks for each

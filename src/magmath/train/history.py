@@ -158,6 +158,7 @@ def _are_positive(values: list[float]) -> bool:
 
 
 def _lines(axes: object, epochs: list[int], series: dict[str, list[float]]) -> None:
+    """Draw each series that has a value for every epoch."""
     from matplotlib.axes import Axes
 
     assert isinstance(axes, Axes)

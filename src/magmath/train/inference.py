@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, final
 
@@ -10,7 +10,7 @@ from magmath.api.manipulation import concat
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.core.shapes import size_of
-from magmath.nn.abstract import call
+from magmath.nn.abstract import call_module
 from magmath.nn.mixed_precision import in_compute_type, precision
 from magmath.nn.module import Module
 from magmath.ops.indexing import dynamic_slice
@@ -54,10 +54,9 @@ class Inference:
 
     def joined(self, parts: Iterable[ResidentData], rows: int | None) -> tuple[Any, Any]:
         """Return the outputs and the targets of the samples of all parts; `rows`: see `outputs`."""
-        found = [(self.outputs(part, rows), part.targets) for part in parts]
-        return _concatenated([outputs for outputs, _ in found]), _concatenated(
-            [targets for _, targets in found]
-        )
+        pairs = [(self.outputs(part, rows), part.targets) for part in parts]
+        outputs, targets = zip(*pairs, strict=True)
+        return _concatenated(outputs), _concatenated(targets)
 
     def score(
         self, outputs: Any, targets: Any, metrics: Mapping[str, MetricFunction]
@@ -84,7 +83,7 @@ class Inference:
 def _outputs(module: Module, name: str | None, inputs: Any) -> Any:
     """Return the outputs of a module in evaluation mode and in a precision."""
     with module.mode(False), precision(name):
-        return call(module, inputs)
+        return call_module(module, inputs)
 
 
 def _outputs_of_part(module: Module, name: str | None, count: int, inputs: Any, first: Any) -> Any:
@@ -111,7 +110,7 @@ def _rows(data: ResidentData) -> int:
     return max(1, min(SCORING_ROWS, SCORING_ELEMENTS // max(elements, 1)))
 
 
-def _concatenated(parts: list[Any]) -> Any:
+def _concatenated(parts: Sequence[Any]) -> Any:
     """Return arrays, nested as in each part, whose first axis has the samples of all parts."""
     if len(parts) == 1:
         return parts[0]

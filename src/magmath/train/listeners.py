@@ -30,13 +30,12 @@ class Listener(Generic[TrainerType]):
         It is called after each step, when the variables of the module have their new values. If no
         callback has this method, the workers run the steps of an epoch without the controller;
         otherwise each step is a message of its own, and a learning rate that it assigns is that of
-        the next step. Asynchronous training always runs without it,
-        and calls the method after some steps each.
+        the next step. Asynchronous training always runs without the controller, and calls the
+        method after several steps each.
         """
 
     def on_epoch_end(self, trainer: TrainerType, record: EpochRecord) -> None:
-        """An epoch has ended, validation included. `trainer.stop()` makes it the last
-        one."""
+        """An epoch has ended, validation included. `trainer.stop()` makes it the last one."""
 
     def on_train_end(self, trainer: TrainerType, finished: bool) -> None:
         """`fit` ends; `finished` is False if an exception, such as Ctrl-C, ended it."""
@@ -78,8 +77,8 @@ class Reporting(Listener[object]):
 def reports_each_step(listeners: Sequence[Listener[Any]]) -> bool:
     """Return True if a callback has its own `on_step_end`. A reporter needs some of the steps
     only."""
-    callbacks = [one for one in listeners if not isinstance(one, Reporting)]
-    return any(type(one).on_step_end is not Listener.on_step_end for one in callbacks)
+    callbacks = [listener for listener in listeners if not isinstance(listener, Reporting)]
+    return any(type(listener).on_step_end is not Listener.on_step_end for listener in callbacks)
 
 
 @final
@@ -109,4 +108,4 @@ def as_listener(given: Any) -> Listener[Any]:
 def listener_names(listeners: Sequence[Listener[Any]]) -> list[str]:
     """Return a name for each listener, by which a checkpoint identifies its state: the class, and
     a number for further listeners of a class."""
-    return numbered([type(one).__name__ for one in listeners])
+    return numbered([type(listener).__name__ for listener in listeners])

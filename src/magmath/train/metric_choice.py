@@ -18,6 +18,8 @@ RESERVED = ("loss", "validation_loss", STALENESS)
 """The names of other figures of an epoch."""
 MetricFunction = Callable[[Any, Any], Array]
 """A function of (outputs, targets), or a `nn.metrics.Metric`."""
+Metrics = Sequence[str | MetricFunction] | None
+"""Metrics by name or as functions; None for accuracy of classifiers."""
 
 
 def metric_functions(metrics: Sequence[str | MetricFunction]) -> dict[str, MetricFunction]:

@@ -17,9 +17,10 @@ from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.errors import MagmathError, OptionError, ShapeError, WeightsError
 from magmath.graph import Shape
+from magmath.nn.abstract import abstract_inputs
 from magmath.nn.layers import Sequential
-from magmath.nn.module import Module, abstract_inputs, check_module
-from magmath.nn.state_file import load_arrays, read, write
+from magmath.nn.module import Module, check_module, first_called
+from magmath.nn.state_file import IncompatibleKeys, load_arrays, read, write
 from magmath.nn.variables import Parameter
 from magmath.optim import Optimizer
 from magmath.parallel.simulator.program_step import SimulatedStep, Times
@@ -28,9 +29,10 @@ from magmath.train.feeds import EXAMPLE_ROWS
 from magmath.train.fit_request import FitOptions, FitRequest
 from magmath.train.history import History
 from magmath.train.listeners import Reporting
+from magmath.train.metric_choice import Metrics
 from magmath.train.reporter import Reporter
 from magmath.train.resident_data import check_no_batches
-from magmath.train.trainer import Loss, Metrics, Trainer
+from magmath.train.trainer import Loss, Trainer
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -134,7 +136,7 @@ class NeuralNetwork:
         the layer that does not fit, or if it was built for samples of another shape.
         """
         kind = self.dtype if dtype is None else dtype
-        inputs = abstract_inputs("build", self.module, shapes, kind)
+        inputs = abstract_inputs("build", first_called(self.module), shapes, kind)
         sample = inputs[0].shape[1:] if len(inputs) == 1 else None
         if self.input_shape is None:
             self.trainer.trace(inputs, training=True)
@@ -249,9 +251,7 @@ class NeuralNetwork:
         `Module.state_dict`."""
         return self.module.state_dict()
 
-    def load_state_dict(
-        self, state: Mapping[str, Any], strict: bool = True
-    ) -> tuple[list[str], list[str]]:
+    def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> IncompatibleKeys:
         """Assign values by path; see `Module.load_state_dict`."""
         return self.module.load_state_dict(state, strict)
 

@@ -42,8 +42,8 @@ class ResidentData:
         self, operation: str, inputs: Any, targets: Any, dtype: DType, weights: Any = None
     ) -> None:
         self._given = _values_of(inputs, targets, weights)
-        self.checked = ""
-        """The operation for which the data were checked to fit module and loss; empty before."""
+        self.checked: tuple[str, Callable[..., Any], Any] | None = None
+        """The operation, the loss and the abstract outputs for which the data were checked."""
         self.dtype = dtype
         self.inputs = mapped(inputs, lambda x: _on_workers(x, dtype))
         self.targets_dtype: DType | None = None
@@ -90,9 +90,9 @@ class ResidentData:
     def is_of(self, inputs: Any, targets: Any, weights: Any = None) -> bool:
         """Return True if the data set was made from these array objects and they have not been
         updated in place."""
-        given = _values_of(inputs, targets, weights)
-        mine = self._given
-        return given is not None and mine is not None and are_identical(given, mine)
+        leaves = _values_of(inputs, targets, weights)
+        own = self._given
+        return leaves is not None and own is not None and are_identical(leaves, own)
 
     @property
     def leaves(self) -> list[Node]:
@@ -107,8 +107,8 @@ class ResidentData:
 
     def batch(self, arrays: list[Array]) -> Batch:
         """Return other arrays, given in the order of `leaves`, nested as those of the data set."""
-        found = iter(arrays)
-        leaves = [None if x is None else next(found) for x in self._leaves]
+        remaining = iter(arrays)
+        leaves = [None if x is None else next(remaining) for x in self._leaves]
         return unflatten(self._tree, leaves)  # type: ignore[no-any-return]
 
     def abstract(self, count: int) -> Any:
@@ -131,6 +131,7 @@ def _is_number_row(values: tuple[Any, ...]) -> bool:
 
 
 def _on_workers(values: Any, dtype: DType) -> Array:
+    """Return an array that all workers can read, floating point numbers in this type."""
     whole = session.engine().environment.whole
     if isinstance(values, np.ndarray):  # without a copy in another layout
         array = asarray(values, layout=whole(values.shape, shared=True))
@@ -175,6 +176,7 @@ def check_classes(operation: str, outputs: Any, data: ResidentData) -> None:
 
 
 def _check_probabilities(operation: str, targets: Array) -> None:
+    """Raise DataError unless the targets of each sample are probabilities with sum 1."""
     low, totals = statistics.min(targets), statistics.sum(targets, axis=1)
     far = statistics.max(elementwise.abs(totals - 1))
     evaluate(low, far)

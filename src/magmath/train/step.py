@@ -23,9 +23,6 @@ from magmath.core.dtypes import int64
 from magmath.core.identity import are_identical
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
-from magmath.diagnostics.asynchronous_costs import explain_asynchronous
-from magmath.diagnostics.explain import explain_program
-from magmath.diagnostics.program_layers import layers_of
 from magmath.engine import session
 from magmath.engine.lifetimes.retained_expressions import keeping_expressions
 from magmath.engine.programs.asynchronous_build import AsynchronousDivision
@@ -37,7 +34,7 @@ from magmath.engine.traces.stream_state import StreamState
 from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
 from magmath.graph import Graph, Node
-from magmath.nn.abstract import call
+from magmath.nn.abstract import call_module
 from magmath.nn.mixed_precision import in_compute_type, precision
 from magmath.nn.module import Module
 from magmath.ops import elementwise as e
@@ -54,6 +51,7 @@ from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
 from magmath.train.metric_choice import MetricFunction
 from magmath.train.resident_data import Batch
+from magmath.train.step_explanation import explain_step
 from magmath.train.weighted_loss import ClassWeights, WeightedLoss
 from magmath.transform.python_effects import PythonEffects, uncompared_warning
 from magmath.transform.subgraph_programs import RepeatedProgram
@@ -150,14 +148,14 @@ class TrainingStep:
         self.is_whole = True
         """False during an epoch, and after one that was interrupted or has failed."""
         self.strategy = settings.strategy
-        self._programs: dict[tuple[int, bool], _TracedStep] = {}
+        self._traced_steps: dict[tuple[int, bool], _TracedStep] = {}
         self._place_variables()
-        self._trace_programs()
+        self._trace_steps()
         self._updated = self._updated_variables()
         self._leaves = self._leaves_of_module()
         self._captured = Captured(self.full.graph, self.full.placeholders, moves=False)
         self._captured.add_state(self.full.trace)
-        self._compile_programs()
+        self._compile_steps()
         del self._feed  # the data are operands of each run
 
     @property
@@ -190,19 +188,20 @@ class TrainingStep:
 
     # tracing ------------------------------------------------------------------------------------
 
-    def _trace_programs(self) -> None:
+    def _trace_steps(self) -> None:
         """Trace the programs of an epoch: for full batches and for the last one, with an exchange
         of the replicas and, if some steps have none, without."""
-        self.full = self._program(self.batch_size, True)
+        self.full = self._traced_step(self.batch_size, True)
         rest = self.count % self.batch_size
         for batch in filter(None, (self.batch_size, rest)):
             for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
-                self._program(batch, exchanges)
+                self._traced_step(batch, exchanges)
         if self.strategy.is_asynchronous:
             self._share_assigned()
 
-    def _compile_programs(self) -> None:
-        for traced in self._programs.values():
+    def _compile_steps(self) -> None:
+        """Compile each traced step, one that contains loops as several programs."""
+        for traced in self._traced_steps.values():
             if contains_loop(traced.graph.roots):
                 traced.divided = DividedStep(traced.trace, traced.graph)
                 continue
@@ -215,16 +214,16 @@ class TrainingStep:
                 later=self._feed.later(traced.placeholders),
             )
 
-    def _program(self, batch: int, exchanges: bool) -> _TracedStep:
+    def _traced_step(self, batch: int, exchanges: bool) -> _TracedStep:
         """Return the program of a step with `batch` samples; traces it if there is none."""
         key = batch, exchanges
-        if key not in self._programs:
-            self._programs[key] = self._traced(batch, exchanges)
-        return self._programs[key]
+        if key not in self._traced_steps:
+            self._traced_steps[key] = self._trace(batch, exchanges)
+        return self._traced_steps[key]
 
     @paused_gc()
     @stage("trace")
-    def _traced(self, batch: int, exchanges: bool) -> _TracedStep:
+    def _trace(self, batch: int, exchanges: bool) -> _TracedStep:
         """Return the graph of a step with a batch of `batch` samples."""
         placeholders = self._feed.placeholders(batch)
         counter = self._counter.leaf
@@ -240,7 +239,7 @@ class TrainingStep:
             pairs[counter] = e.add(counter, constant(1, int64))
         graph = Graph(tuple(pairs.values()), tuple(pairs), emitted)
         label = effects.note(trace, set(graph.nodes))
-        if label is not None and not self._programs:
+        if label is not None and not self._traced_steps:
             warn_user(uncompared_warning("fit: the loss or the module", label))
         division = self.strategy.asynchronous_division(self.training, self._counter)
         return _TracedStep(placeholders, trace, graph, division)
@@ -264,7 +263,7 @@ class TrainingStep:
         """Return the loss and the outputs of a batch."""
         inputs, targets, weights = samples
         with precision(self.settings.precision), keeping_expressions():  # gradients in a loss count
-            outputs = call(self._module, inputs)
+            outputs = call_module(self._module, inputs)
             operands = (in_compute_type(outputs), targets)
             loss = self._loss(*operands) if weights is None else self._loss(*operands, weights)
         return scalar_loss("fit", loss), outputs
@@ -287,18 +286,17 @@ class TrainingStep:
         """Choose the layouts of the variables, and move them there."""
         environment = self.engine.environment
         self.strategy.prepare(self.training, environment)
-        chosen = self.strategy.choose(self.training, environment, self._full_graph)
-        self.choice, self._layouts = chosen.layers, chosen.layouts
-        self.predicted_seconds = chosen.seconds
-        if chosen.changes_step:
-            self._programs.clear()
+        self.choice = self.strategy.choose(self.training, environment, self._full_graph)
+        self._layouts = self.choice.layouts
+        if self.choice.changes_step:
+            self._traced_steps.clear()
         self._move_variables()
 
     def _share_assigned(self) -> None:
         """Store whatever a step assigns, except step counts, once for all workers of a host."""
         whole = self.engine.environment.whole
-        assigned = {v.leaf: v for traced in self._programs.values() for v in traced.variables}
-        for traced in self._programs.values():
+        assigned = {v.leaf: v for traced in self._traced_steps.values() for v in traced.variables}
+        for traced in self._traced_steps.values():
             assert traced.division is not None
             for leaf in (*traced.division.steps, *traced.division.updates):
                 assigned.pop(leaf, None)
@@ -307,7 +305,7 @@ class TrainingStep:
         self._move_variables()
 
     def _full_graph(self) -> Graph:
-        return self.engine.cut(self._program(self.batch_size, True).graph)
+        return self.engine.cut(self._traced_step(self.batch_size, True).graph)
 
     def _move_variables(self) -> None:
         for v, layout in self._layouts.items():
@@ -359,7 +357,7 @@ class TrainingStep:
     ) -> list[float]:
         """Run several steps with batches of `batch` samples from these operands, with one message;
         return the values that the steps emit, in order."""
-        traced = self._programs[batch, exchanges]
+        traced = self._traced_steps[batch, exchanges]
         operands: dict[Node, Node] = dict(zip(traced.placeholders, data, strict=True))
         numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
         if traced.divided is not None:
@@ -431,43 +429,10 @@ class TrainingStep:
         divided = self.full.divided
         if divided is not None and divided.programs():
             return divided.explain()
-        seconds = self.predicted_seconds
-        predicted = "\n".join(f"  {k}: {v * 1e6:.0f} µs a step" for k, v in seconds.items())
-        chosen = ", ".join(f"{k}: {v}" for k, v in self.choice.items())
-        heading = f"layers {chosen}\npredicted\n{predicted}"
         compiled, leaves = self._whole_program()
-        owners: dict[int, str] = {}
-        named = self._layer_of_variables()
-        for slot, position in zip(compiled.program.inputs, compiled.inputs, strict=True):
-            if leaves[position] in named:
-                owners[slot] = named[leaves[position]]
-        order = {name: i for i, name in enumerate(self.training.layers)}
-        owners = dict(sorted(owners.items(), key=lambda item: order[item[1]]))
-        environment = session.engine().environment
-        if compiled.program.asynchronous is not None:
-            return explain_asynchronous(
-                compiled.program, environment, heading=heading, owners=owners
-            )
-        layers = layers_of(compiled.program, owners)
-        return explain_program(
-            compiled.program, environment, heading=heading, layers=layers, run=self._profiled
+        return explain_step(
+            compiled, leaves, self.strategy, self.training, self.choice, self._profiled
         )
-
-    def _layer_of_variables(self) -> dict[Node, str]:
-        """Return the layers of the leaves of all parameters, of their replicas and states, and of
-        the variables that the strategy stores for them."""
-        layer_of = {v.leaf: owner for owner, v in self.training.named_parameters()}
-        updated = self.strategy.updated(self.training)
-        entries = self._optimizer.variable_states.of(updated)
-        for trained, entry in zip(self.parameters, entries, strict=True):
-            owner, *states = entry.variables()
-            alike = [v for v in states if v.shape == owner.shape]
-            layer_of |= {v.leaf: layer_of[trained.leaf] for v in (owner, *alike)}
-        owner_of = {path: path.rpartition(".")[0] for path, _ in self._module.named_parameters()}
-        for name, v in self.strategy.state(self.training).items():
-            if (path := name.partition("/")[0]) in owner_of:
-                layer_of[v.leaf] = owner_of[path]
-        return layer_of
 
 
 def _weighted(

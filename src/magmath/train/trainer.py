@@ -26,7 +26,7 @@ from magmath.engine import session
 from magmath.engine.traces.stream_state import INITIAL_STREAMS, StreamState
 from magmath.errors import DataError, MagmathError, OptionError
 from magmath.nn.abstract import trace_call
-from magmath.nn.losses import cross_entropy, loss_function
+from magmath.nn.losses import loss_function
 from magmath.nn.mixed_precision import check_parameters, check_precision
 from magmath.nn.mixed_precision import precision as in_precision
 from magmath.nn.module import Module, check_module
@@ -36,15 +36,15 @@ from magmath.parallel.strategy import Strategy, Training, loss_scale_for
 from magmath.parallel.strategy_table import StrategyLike, as_strategy
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_loop import EpochLoop
-from magmath.train.feeds import EXAMPLE_ROWS, Feed, ResidentFeed, StreamFeed
+from magmath.train.feeds import EXAMPLE_ROWS, Feed
 from magmath.train.fit_request import FitOptions, FitRequest
 from magmath.train.history import History
 from magmath.train.inference import Inference
 from magmath.train.listeners import reports_each_step
-from magmath.train.metric_choice import MetricFunction, chosen_metrics, metric_functions
-from magmath.train.resident_data import ResidentData, check_no_batches
+from magmath.train.metric_choice import Metrics, metric_functions
 from magmath.train.restarts import restarted_on_loss
 from magmath.train.step import StepSettings, TrainingStep
+from magmath.train.trainer_data import TrainerData
 from magmath.train.weighted_loss import ClassWeights
 
 if TYPE_CHECKING:
@@ -53,9 +53,7 @@ if TYPE_CHECKING:
 OWN_STREAM = 1 << 42
 """The first stream of trainers with their own seed, separate from those that users draw from."""
 KEPT_STEPS = 8
-KEPT_DATA_SETS = 2  # for training and for validation
 Loss = str | Callable[[Any, Any], Array]
-Metrics = Sequence[str | MetricFunction] | None
 
 
 @final
@@ -100,7 +98,7 @@ class Trainer(metaclass=KeywordHints):
     ) -> None:
         self._module = check_module("Trainer", module)
         self._loss = loss_function(loss)
-        self.optimizer = optimizer if isinstance(optimizer, Optimizer) else _named(optimizer)
+        self.optimizer = _as_optimizer(optimizer)
         self.metrics = metrics
         self.callbacks = list(callbacks)
         self.strategy = strategy
@@ -111,14 +109,14 @@ class Trainer(metaclass=KeywordHints):
         """The number of finished epochs, in all calls of `fit`."""
         self.history: History | None = None
         """The history of the last `fit`, even if it was interrupted."""
-        self._start_anew()
+        self._stream = None if seed is None else StreamState(seed, OWN_STREAM)
+        self._forget_pool()
 
-    def _start_anew(self) -> None:
-        self._stream = None if self.seed is None else StreamState(self.seed, OWN_STREAM)
+    def _forget_pool(self) -> None:
+        """Discard programs and data, which belong to a module and a pool."""
         self._inference = Inference(self.module, self.loss, self.precision)
         self._steps: RecentlyUsed[Hashable, TrainingStep] = RecentlyUsed(KEPT_STEPS)
-        self._data: list[ResidentData] = []
-        self._shapes: dict[Hashable, Any] = {}
+        self._data = TrainerData(self)
         self._last_feed: Feed | None = None
         self.stop_requested = False
 
@@ -130,9 +128,7 @@ class Trainer(metaclass=KeywordHints):
     @module.setter
     def module(self, module: Module) -> None:
         self._module = check_module("Trainer", module)
-        stream = self._stream
-        self._start_anew()
-        self._stream = stream
+        self._forget_pool()
 
     @property
     def loss(self) -> Callable[..., Any]:
@@ -150,14 +146,12 @@ class Trainer(metaclass=KeywordHints):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except programs and data, which belong to a pool, for pickle."""
-        own = ("_inference", "_steps", "_data", "_shapes", "_last_feed")
-        return {name: value for name, value in self.__dict__.items() if name not in own}
+        of_pool = ("_inference", "_steps", "_data", "_last_feed")
+        return {name: value for name, value in self.__dict__.items() if name not in of_pool}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
-        stream = self._stream
-        self._start_anew()
-        self._stream = stream
+        self._forget_pool()
 
     # building -----------------------------------------------------------------------------------
 
@@ -181,67 +175,6 @@ class Trainer(metaclass=KeywordHints):
             outputs = trace_call(self.module, inputs)
         check_parameters("Trainer", self.precision, self.module.named_parameters())
         return outputs
-
-    def _abstract_outputs(self, data: ResidentData, count: int, training: bool) -> Any:
-        """Return abstract outputs for a batch of a data set; caches them."""
-        key = data.signature, count, training
-        if key not in self._shapes or not self.module.is_built:
-            self._shapes[key] = self.trace(data.abstract(count), training)
-        return self._shapes[key]
-
-    def _data_set(self, operation: str, x: Any, y: Any, weights: Any = None) -> ResidentData:
-        """Return the data on the workers; reuses a cached data set of the same arrays."""
-        for data in self._data:
-            if data.is_of(x, y, weights) and data.dtype is self.dtype:
-                return data
-        data = ResidentData(operation, x, y, self.dtype, weights)
-        self._data = [data, *self._data][:KEPT_DATA_SETS]
-        return data
-
-    def _feed(
-        self,
-        operation: str,
-        x: Any,
-        y: Any,
-        batch_size: int,
-        shuffle: bool,
-        *,
-        weights: Any = None,
-        alone: bool = False,
-    ) -> Feed:
-        """Return the feed of a loader or of arrays, for steps that are run alone or in one run."""
-        if not isinstance(x, Loader):
-            if y is None:
-                check_no_batches(operation, x)
-                raise DataError(f"{operation}: needs targets y for its samples, was given none")
-            return ResidentFeed(
-                self._data_set(operation, x, y, weights), batch_size, shuffle, reads_order=alone
-            )
-        if y is not None:
-            raise DataError(f"{operation}: a Loader contains the targets; leave out y")
-        if weights is not None:
-            raise DataError(
-                f"{operation}: a Loader has no weights of samples; give arrays instead, or leave "
-                f"out sample_weight"
-            )
-        return StreamFeed(operation, x, self.dtype)
-
-    def _checked(self, operation: str, feed: Feed, rows: int, training: bool) -> Feed:
-        """Return the feed, after checking that inputs and targets fit module and loss."""
-        data = feed.example
-        if data.checked != operation:
-            outputs = self._abstract_outputs(data, min(rows, data.count), training)
-            if self.loss is cross_entropy:
-                feed.check_classes(operation, outputs)
-            data.checked = operation
-        return feed
-
-    def _chosen_metrics(
-        self, data: ResidentData, rows: int, training: bool
-    ) -> Mapping[str, MetricFunction]:
-        outputs = self._abstract_outputs(data, min(rows, data.count), training)
-        classifies = self.loss is cross_entropy
-        return chosen_metrics(self.metrics, outputs, data.targets, classifies)
 
     # training -----------------------------------------------------------------------------------
 
@@ -268,9 +201,10 @@ class Trainer(metaclass=KeywordHints):
         shuffle      draw a new order of the samples for each epoch; the default
         checkpoint   a folder, to which the complete training state is written after each epoch
         resume       continue from the checkpoint, if there is one, until `epochs` epochs are done
-                     in total. The weights are those of an uninterrupted run; callbacks continue
-                     from their states (`Callback.state_dict`). A training that a callback has
-                     stopped continues only with a larger `epochs` than before
+                     in total. The weights are those of an uninterrupted run: a learning rate that
+                     is a number is that of the checkpoint, until a callback assigns another one;
+                     callbacks continue from their states (`Callback.state_dict`). A training that
+                     a callback has stopped continues only with a larger `epochs` than before
         restarts     how often training may go on from the checkpoint, in a new pool, after a worker
                      was lost; with fewer workers or hosts if the same do not start. Arrays of the
                      lost pool are lost: data must be arrays of NumPy or a loader
@@ -294,27 +228,26 @@ class Trainer(metaclass=KeywordHints):
     def _train(self, request: FitRequest, saved: list[Checkpoint]) -> History:
         """Train in the current pool; add the checkpoint to `saved` once it has a file of this
         training."""
-        x, y, sample_weight = request.samples
         is_asynchronous = as_strategy(self.strategy).is_asynchronous
         alone = reports_each_step(request.listeners) and not is_asynchronous
-        rows = request.batch_size
-        feed = self._feed("fit", x, y, rows, request.shuffle, weights=sample_weight, alone=alone)
-        self._checked("fit", feed, rows, training=True)
-        held_out = None if request.validation is None else self._validation(request.validation)
+        feed = self._data.training_feed(
+            request.samples, request.batch_size, request.shuffle, alone=alone
+        )
+        validation = self._data.validation_feed(request.validation)
         checkpoint = request.checkpoint_of(self)
         resumes = checkpoint is not None and (request.resume or saved)
-        found = checkpoint.restore() if checkpoint is not None and resumes else None
-        history = History() if found is None else found
+        restored = checkpoint.restore() if checkpoint is not None and resumes else None
+        history = History() if restored is None else restored
 
         def step_now() -> TrainingStep:
             step = self._step(feed, request.class_weights)
-            history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.items())
+            history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.layers.items())
             return step
 
         self.history, self._last_feed = history, feed
-        loop = EpochLoop(self, step_now, feed, held_out, checkpoint, request.listeners)
+        loop = EpochLoop(self, step_now, feed, validation, checkpoint, request.listeners)
         if checkpoint is not None and request.restarts:
-            if found is None:
+            if restored is None:
                 checkpoint.save(history, request.epochs)  # a worker may be lost in the first epoch
             saved.append(checkpoint)
         loop.run(len(history.records), request.epochs, history)
@@ -323,9 +256,7 @@ class Trainer(metaclass=KeywordHints):
     def _drop_pool_state(self) -> None:
         """Drop what belongs to the pool that was lost; give variables a place in the current one,
         for the values of the checkpoint."""
-        stream = self._stream
-        self._start_anew()
-        self._stream = stream
+        self._forget_pool()
         variables = [*self.module.named_parameters(), *self.module.named_buffers()]
         for _, v in variables:
             v.assign(zeros(v.shape, dtype=v.dtype))
@@ -334,25 +265,10 @@ class Trainer(metaclass=KeywordHints):
         """Make the current epoch the last one of `fit`; for callbacks."""
         self.stop_requested = True
 
-    def _validation(self, validation: Any) -> Feed:
-        if isinstance(validation, Loader):
-            validation = validation, None
-        if not (isinstance(validation, (tuple, list)) and len(validation) == 2):
-            raise DataError(
-                f"fit: validation must be a pair (samples, targets) or a Loader, was given "
-                f"{type(validation).__name__}"
-            )
-        return self._evaluation_feed(*validation)
-
-    def _evaluation_feed(self, x: Any, y: Any) -> Feed:
-        """Return the feed of the samples and targets to be evaluated."""
-        feed = self._feed("evaluate", x, y, EXAMPLE_ROWS, shuffle=False)
-        return self._checked("evaluate", feed, EXAMPLE_ROWS, training=False)
-
     def _step(self, feed: Feed, weights: ClassWeights | None) -> TrainingStep:
         """Return the compiled step for a feed of this signature; reuses a cached one if it is
         current."""
-        metrics = self._chosen_metrics(feed.example, feed.batch_size, training=True)
+        metrics = self._data.metrics_of(feed, feed.batch_size, training=True)
         strategy = as_strategy(self.strategy)
         settings = StepSettings(strategy, metrics, self.precision, self.loss_scale, weights)
         key = feed.signature, settings.key, id(self.optimizer)
@@ -382,21 +298,19 @@ class Trainer(metaclass=KeywordHints):
         """
         rows = _rows_of_call("predict", x, batch_size)
         if isinstance(x, Loader):
-            return self._outputs_of(self._evaluation_feed(x, None))[0]
-        data = ResidentData("predict", x, None, self.dtype)
-        self._abstract_outputs(data, min(EXAMPLE_ROWS, data.count), training=False)
-        return self._inference.outputs(data, rows)
+            return self._outputs_of(self._data.evaluation_feed(x, None))[0]
+        return self._inference.outputs(self._data.unlabelled("predict", x), rows)
 
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None) -> dict[str, Any]:
         """Return the loss and the metrics over samples x and targets y, or over a loader, in
         evaluation mode. `batch_size` as in `predict`."""
         rows = _rows_of_call("evaluate", x, batch_size)
-        return self.score(self._evaluation_feed(x, y), rows)
+        return self.score(self._data.evaluation_feed(x, y), rows)
 
     def score(self, feed: Feed, rows: int | None = None) -> dict[str, Any]:
         """Return the loss and the metrics of a feed, in evaluation mode, with at most `rows`
         samples in one call of the module."""
-        metrics = self._chosen_metrics(feed.example, EXAMPLE_ROWS, training=False)
+        metrics = self._data.metrics_of(feed, EXAMPLE_ROWS, training=False)
         return self._inference.score(*self._outputs_of(feed, rows), metrics)
 
     def _outputs_of(self, feed: Feed, rows: int | None = None) -> tuple[Any, Any]:
@@ -415,7 +329,7 @@ class Trainer(metaclass=KeywordHints):
         Raises MagmathError before the first `fit`, of which `epochs=0` is enough.
         """
         last = self._last_step("explain")
-        return last.explain() if strategy is None else self._with(strategy, last).explain()
+        return last.explain() if strategy is None else self._step_under(strategy, last).explain()
 
     def simulate(
         self,
@@ -438,7 +352,7 @@ class Trainer(metaclass=KeywordHints):
         times of workers on GPUs.
         """
         last = self._last_step("simulate")
-        step = last if strategy is None else self._with(strategy, last)
+        step = last if strategy is None else self._step_under(strategy, last)
         engine = session.engine()
         if times == "measured" and engine.pool.topology.device != "cpu":
             raise MagmathError(
@@ -453,8 +367,8 @@ class Trainer(metaclass=KeywordHints):
             raise MagmathError(f"{operation}: call fit first; there is no training step yet")
         return self.step
 
-    def _with(self, strategy: StrategyLike, last: TrainingStep) -> TrainingStep:
-        """Return the step of the last `fit` under another strategy."""
+    def _step_under(self, strategy: StrategyLike, last: TrainingStep) -> TrainingStep:
+        """Return a step for the data of the last `fit` under another strategy."""
         assert self._last_feed is not None
         settings = replace(last.settings, strategy=as_strategy(strategy))
         other = TrainingStep(
@@ -483,9 +397,15 @@ def _rows_of_call(operation: str, x: Any, batch_size: int | None) -> int | None:
     return require_integer(f"{operation}: batch_size", batch_size, 1)
 
 
-def _named(name: object) -> Optimizer:
-    if isinstance(name, type) and issubclass(name, Optimizer):
-        raise MagmathError(f"optimizer: needs an object; write mm.optim.{name.__name__}(…)")
-    if not isinstance(name, str) or name not in OPTIMIZERS:
-        raise OptionError(f"optimizer {name!r} is not known; there are {', '.join(OPTIMIZERS)}")
-    return OPTIMIZERS[name]()
+def _as_optimizer(given: object) -> Optimizer:
+    """Return the given optimizer, or a new one of this name with its default settings.
+
+    Raises OptionError, listing the names, for an unknown one.
+    """
+    if isinstance(given, Optimizer):
+        return given
+    if isinstance(given, type) and issubclass(given, Optimizer):
+        raise MagmathError(f"optimizer: needs an object; write mm.optim.{given.__name__}(…)")
+    if not isinstance(given, str) or given not in OPTIMIZERS:
+        raise OptionError(f"optimizer {given!r} is not known; there are {', '.join(OPTIMIZERS)}")
+    return OPTIMIZERS[given]()

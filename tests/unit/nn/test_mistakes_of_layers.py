@@ -96,3 +96,32 @@ def test_a_window_that_does_not_fit_names_the_function(function: str) -> None:
 def test_branches_are_joined_along_an_axis_from_the_end() -> None:
     layer = mm.nn.Parallel(mm.nn.Dense(3), mm.nn.Dense(4), axis=-1)
     assert layer(mm.ones((2, 5))).shape == (2, 7)
+
+
+@pytest.mark.parametrize("groups", [0, -1])
+@pytest.mark.parametrize("name", ["conv2d", "conv_transpose2d"])
+def test_groups_of_a_convolution_are_positive(name: str, groups: int) -> None:
+    function = getattr(mm.nn.functional, name)
+    with pytest.raises(mm.errors.ShapeError, match=rf"{name}: .*group"):
+        function(mm.ones((1, 4, 5, 5)), mm.ones((4, 4, 3, 3)), groups=groups)
+
+
+def test_integers_of_numpy_are_settings_of_windows() -> None:
+    x, two, one = mm.ones((1, 2, 6, 6)), np.int64(2), np.int32(1)
+    assert mm.nn.functional.max_pool2d(x, two, two, one).shape == (1, 2, 4, 4)
+    assert mm.nn.MaxPool2d(two, padding=one)(x).shape == (1, 2, 4, 4)
+    assert mm.nn.Conv2d(3, two, padding=one)(x).shape == (1, 3, 7, 7)
+
+
+def test_a_complex_input_stays_complex() -> None:
+    x = np.array([[1 + 2j, 3j]])
+    weight = mm.asarray([[1.0], [2.0]], dtype="float64")
+    assert mm.nn.functional.linear(mm.asarray(x), weight).tolist() == [[1 + 8j]]
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint8", "bool"])
+def test_integers_have_the_type_of_the_weights(dtype: str) -> None:
+    x = mm.ones((2, 3), dtype=dtype)
+    assert mm.nn.Dense(4)(x).dtype == mm.float32
+    assert mm.nn.Bilinear(4)(x, x).dtype == mm.float32
+    assert mm.nn.Conv1d(2, 2)(x[:, None]).dtype == mm.float32

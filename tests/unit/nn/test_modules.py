@@ -85,10 +85,10 @@ def test_paths_are_names() -> None:
 
 def test_the_walk_is_kept_until_parts_change() -> None:
     module = outer()
-    found = module._walked()
+    found = module._current_inventory()
     module(mm.asarray(X))
     module.training = False
-    assert module._walked() is found
+    assert module._current_inventory() is found
     module.blocks.append(nn.Parameter(1.0, (2,)))
     assert [p for p, _ in module.named_parameters()][8] == "blocks.2"
     module.head = nn.Dense(7)
@@ -180,9 +180,9 @@ def test_what_does_not_fit_is_listed() -> None:
         assert text in str(error.value)
     np.testing.assert_array_equal(module.blocks[0].scale.numpy(), before)
     del state["head.0.bias"]
-    missing, unexpected = module.load_state_dict(state, strict=False)
-    assert missing == ["head.0.bias", "head.1.weight", "head.1.bias"]
-    assert unexpected == ["tail.weight"]
+    missing, unexpected = keys = module.load_state_dict(state, strict=False)
+    assert missing == keys.missing_keys == ["head.0.bias", "head.1.weight", "head.1.bias"]
+    assert unexpected == keys.unexpected_keys == ["tail.weight"]
     np.testing.assert_array_equal(module.blocks[0].scale.numpy(), before + 1)
 
 
@@ -528,3 +528,21 @@ def test_layers_of_a_sequence_are_replaced_inserted_and_removed() -> None:
     assert [path for path, _ in net.named_parameters()][:3] == ["0.weight", "0.bias", "1.weight"]
     with pytest.raises(IndexError):
         net[7] = nn.ReLU()
+
+
+def test_buffers_of_a_file_may_be_infinite(tmp_path: Path) -> None:
+    class Masked(nn.Module):
+        def __init__(self) -> None:
+            self.mask = nn.Buffer(np.array([0.0, -np.inf], np.float32))
+            self.scale = nn.Parameter(np.ones(2, np.float32))
+
+    module, path = Masked(), tmp_path / "masked.safetensors"
+    module.save(path)
+    other = Masked()
+    other.mask.assign(np.zeros(2, np.float32))
+    other.load(path)
+    assert other.mask.tolist() == [0.0, -np.inf]
+    module.scale.assign([1.0, np.inf])
+    module.save(path)
+    with pytest.raises(WeightsError, match="parameter scale holds nan or infinite values"):
+        other.load(path)

@@ -417,3 +417,27 @@ def test_key_masks_exclude_padding() -> None:
         attention(x[:3], mask=kept[:3])
     with pytest.raises(ShapeError, match=r"key_mask must be bool \(4, 4\)"):
         attention(x, key_mask=kept[:3])
+
+
+@pytest.mark.parametrize("weights", ["float32", "float64"])
+@pytest.mark.parametrize("inputs", ["int64", "float32", "float64"])
+@pytest.mark.parametrize("state", [None, "float32", "float64"])
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_inputs_states_and_weights_may_have_other_types(
+    kind: Any, state: str | None, inputs: str, weights: str
+) -> None:
+    with current("inline", 1):
+        layer = kind(4, layers=2, bidirectional=True).build((1, 1, 8))
+        x = (X * 3).astype("int64") if inputs == "int64" else X
+        values = np.random.default_rng(2).normal(size=(4, 6, 4))
+
+        def outputs(x_type: str, state_type: str | None) -> Any:
+            first: Any = None
+            if state_type is not None:
+                first = mm.asarray(values, dtype=state_type)
+                first = (first, first) if kind is nn.LSTM else first
+            return layer(mm.asarray(x, dtype=x_type), first)[0].numpy()
+
+        expected = outputs("float64", None if state is None else "float64")
+        layer.astype(weights)
+        np.testing.assert_allclose(outputs(inputs, state), expected, rtol=1e-4, atol=1e-5)

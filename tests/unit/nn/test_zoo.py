@@ -15,7 +15,7 @@ from engines import close_pools, current
 from magmath import nn
 from magmath.errors import MagmathError
 from magmath.nn import zoo
-from magmath.nn.abstract import inputs_of, trace_call
+from magmath.nn.abstract import abstract_arrays, trace_call
 from magmath.nn.forward_hooks import forward_hook
 from torch_twins import Twin
 
@@ -105,7 +105,7 @@ def test_maps_have_the_sizes_of_the_papers(name: str) -> None:
     found: list[tuple[int, ...]] = []
     with current("inline"), _zeros_at_first():
         network = zoo.NETWORKS[name]()
-        inputs = inputs_of("test", [(1, *zoo.NETWORKS[name].image)], None)
+        inputs = abstract_arrays("test", [(1, *zoo.NETWORKS[name].image)], None)
         with forward_hook(lambda _, y: found.append(y.shape[1:])):
             trace_call(network, inputs)
     following = iter(found)
@@ -206,7 +206,7 @@ def test_every_network_takes_the_least_images_that_it_claims() -> None:
         for name, network in zoo.NETWORKS.items():
             n = network.min_extent
             module = network.for_images(n, n, classes=3)
-            (scores,) = [trace_call(module, inputs_of("test", [(2, 3, n, n)], None))]
+            (scores,) = [trace_call(module, abstract_arrays("test", [(2, 3, n, n)], None))]
             assert scores.shape == (2, 3), name
 
 

@@ -19,7 +19,7 @@ from magmath.layout import plan as redistribution
 from magmath.nn.zoo import NETWORKS
 from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.elimination import AssignmentProblem, best_assignment
-from magmath.parallel.planner.layer_graph import layer_graph
+from magmath.parallel.planner.layer_grouping import layer_graph
 from magmath.parallel.planner.layer_options import (
     BATCH,
     INPUT,

@@ -26,8 +26,8 @@ class Activation(Module):
         return self._function(x)
 
 
-def _module(name: str, function: Callable[..., Array], **defaults: Any) -> type[Module]:
-    """Return a module class for an activation function with these settings."""
+def _activation_class(name: str, function: Callable[..., Array], **defaults: Any) -> type[Module]:
+    """Return a module class for an activation function, with the defaults of its settings."""
 
     def __init__(self: Module, *values: Any, **settings: Any) -> None:
         known = list(defaults)
@@ -63,27 +63,27 @@ class PReLU(Module):
         return functional.prelu(x, self.weight)
 
 
-ReLU = _module("ReLU", functional.relu)
-ReLU6 = _module("ReLU6", functional.relu6)
-LeakyReLU = _module("LeakyReLU", functional.leaky_relu, negative_slope=0.01)
-ELU = _module("ELU", functional.elu, alpha=1.0)
-CELU = _module("CELU", functional.celu, alpha=1.0)
-SELU = _module("SELU", functional.selu)
-GELU = _module("GELU", functional.gelu, approximate="none")
-SiLU = _module("SiLU", functional.silu)
-Mish = _module("Mish", functional.mish)
-Softplus = _module("Softplus", functional.softplus, beta=1.0, threshold=20.0)
-Softsign = _module("Softsign", functional.softsign)
-Sigmoid = _module("Sigmoid", functional.sigmoid)
-LogSigmoid = _module("LogSigmoid", functional.log_sigmoid)
-Hardsigmoid = _module("Hardsigmoid", functional.hard_sigmoid)
-Hardswish = _module("Hardswish", functional.hard_swish)
-Hardtanh = _module("Hardtanh", functional.hardtanh, minimum=-1.0, maximum=1.0)
-Tanh = _module("Tanh", functional.tanh)
-Softshrink = _module("Softshrink", functional.softshrink, threshold=0.5)
-Hardshrink = _module("Hardshrink", functional.hardshrink, threshold=0.5)
-Tanhshrink = _module("Tanhshrink", functional.tanhshrink)
-GLU = _module("GLU", functional.glu, axis=-1)
-Softmin = _module("Softmin", functional.softmin, axis=-1)
-Softmax = _module("Softmax", functional.softmax, axis=-1)
-LogSoftmax = _module("LogSoftmax", functional.log_softmax, axis=-1)
+ReLU = _activation_class("ReLU", functional.relu)
+ReLU6 = _activation_class("ReLU6", functional.relu6)
+LeakyReLU = _activation_class("LeakyReLU", functional.leaky_relu, negative_slope=0.01)
+ELU = _activation_class("ELU", functional.elu, alpha=1.0)
+CELU = _activation_class("CELU", functional.celu, alpha=1.0)
+SELU = _activation_class("SELU", functional.selu)
+GELU = _activation_class("GELU", functional.gelu, approximate="none")
+SiLU = _activation_class("SiLU", functional.silu)
+Mish = _activation_class("Mish", functional.mish)
+Softplus = _activation_class("Softplus", functional.softplus, beta=1.0, threshold=20.0)
+Softsign = _activation_class("Softsign", functional.softsign)
+Sigmoid = _activation_class("Sigmoid", functional.sigmoid)
+LogSigmoid = _activation_class("LogSigmoid", functional.log_sigmoid)
+Hardsigmoid = _activation_class("Hardsigmoid", functional.hard_sigmoid)
+Hardswish = _activation_class("Hardswish", functional.hard_swish)
+Hardtanh = _activation_class("Hardtanh", functional.hardtanh, minimum=-1.0, maximum=1.0)
+Tanh = _activation_class("Tanh", functional.tanh)
+Softshrink = _activation_class("Softshrink", functional.softshrink, threshold=0.5)
+Hardshrink = _activation_class("Hardshrink", functional.hardshrink, threshold=0.5)
+Tanhshrink = _activation_class("Tanhshrink", functional.tanhshrink)
+GLU = _activation_class("GLU", functional.glu, axis=-1)
+Softmin = _activation_class("Softmin", functional.softmin, axis=-1)
+Softmax = _activation_class("Softmax", functional.softmax, axis=-1)
+LogSoftmax = _activation_class("LogSoftmax", functional.log_softmax, axis=-1)

@@ -104,11 +104,11 @@ def _with_keys(mask: Any, key_mask: Any, shape: Shape) -> Any:
             f"attention: key_mask must be bool {shape}, True for keys that take part, was given "
             f"{keys.dtype} {keys.shape}"
         )
-    taken = reshape(keys, (shape[0], 1, 1, shape[1]))
+    takes_part = reshape(keys, (shape[0], 1, 1, shape[1]))
     if mask is None:
-        return taken
-    given = as_array("attention", mask)
-    return logical_and(given, taken) if given.dtype is bool_ else where(taken, given, -inf)
+        return takes_part
+    mask = as_array("attention", mask)
+    return logical_and(mask, takes_part) if mask.dtype is bool_ else where(takes_part, mask, -inf)
 
 
 class _TransformerLayer(Module, ABC):
@@ -128,26 +128,29 @@ class _TransformerLayer(Module, ABC):
         norm_first: bool = False,
         epsilon: float = 1e-5,
     ) -> None:
-        parts = 3 if self.reads_memory else 2
+        blocks = 3 if self.reads_memory else 2
         self.attention = MultiheadAttention(features, heads, dropout=dropout)
         if self.reads_memory:
             self.memory_attention = MultiheadAttention(features, heads, dropout=dropout)
         self.first = Dense(feedforward, activation)
         self.second = Dense(features)
-        self.norms = [LayerNorm(epsilon=epsilon) for _ in range(parts)]
-        self.dropouts = [Dropout(dropout) for _ in range(parts + 1)]
+        self.norms = [LayerNorm(epsilon=epsilon) for _ in range(blocks)]
+        self.dropouts = [Dropout(dropout) for _ in range(blocks + 1)]
         self.norm_first = norm_first
 
-    def _joined(self, x: Array, *attentions: Callable[[Array], Array]) -> Array:
-        """Return the output for x, given what the attentions compute."""
-        *own, inner, outer = self.dropouts
+    def _with_residuals(self, x: Array, *attentions: Callable[[Array], Array]) -> Array:
+        """Return the output for x: the attentions and the dense layers one after the other, each
+        with its residual connection."""
+        *of_attentions, inner_dropout, last_dropout = self.dropouts
 
-        def fed(y: Array) -> Array:
-            return self.second(inner(self.first(y)))
+        def feedforward(y: Array) -> Array:
+            return self.second(inner_dropout(self.first(y)))
 
-        parts = zip(self.norms, (*attentions, fed), (*own, outer), strict=True)
-        for norm, part, dropout in parts:
-            x = x + dropout(part(norm(x))) if self.norm_first else norm(x + dropout(part(x)))
+        blocks = zip(
+            self.norms, (*attentions, feedforward), (*of_attentions, last_dropout), strict=True
+        )
+        for norm, block, dropout in blocks:
+            x = x + dropout(block(norm(x))) if self.norm_first else norm(x + dropout(block(x)))
         return x
 
 
@@ -173,7 +176,7 @@ class TransformerEncoderLayer(_TransformerLayer):
         """(N, length, features) → the same shape; for `mask`, `key_mask` and `causal` see
         `nn.MultiheadAttention`."""
         attention = partial(self.attention, mask=mask, key_mask=key_mask, causal=causal)
-        return self._joined(x, attention)
+        return self._with_residuals(x, attention)
 
 
 @final
@@ -207,4 +210,4 @@ class TransformerDecoderLayer(_TransformerLayer):
         of_memory = partial(
             self.memory_attention, key=memory, mask=memory_mask, key_mask=memory_key_mask
         )
-        return self._joined(x, own, of_memory)
+        return self._with_residuals(x, own, of_memory)

@@ -111,13 +111,13 @@ class Residual(Module):
         return kept + added
 
 
-def _projection(x: Shape, made: Shape) -> str:
+def _projection(x: Shape, y: Shape) -> str:
     """Return the usual module for a shortcut between arrays of these shapes."""
-    if x[:-1] == made[:-1] or len(made) not in (3, 4, 5):
-        return f"mm.nn.Dense({made[-1]})"
-    strides = {-(-n // max(m, 1)) for n, m in zip(x[2:], made[2:], strict=False)}
+    if x[:-1] == y[:-1] or len(y) not in (3, 4, 5):
+        return f"mm.nn.Dense({y[-1]})"
+    strides = {-(-n // max(m, 1)) for n, m in zip(x[2:], y[2:], strict=False)}
     stride = f", stride={max(strides)}" if strides != {1} else ""
-    return f"mm.nn.Conv{len(made) - 2}d({made[1]}, 1{stride})"
+    return f"mm.nn.Conv{len(y) - 2}d({y[1]}, 1{stride})"
 
 
 @final

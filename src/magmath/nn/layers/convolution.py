@@ -15,7 +15,7 @@ from magmath.nn.functional import activation_function
 from magmath.nn.initializers import initializer
 from magmath.nn.module import Module
 from magmath.nn.variables import Initial, Parameter, deferred
-from magmath.nn.windows import Padding, Size, check_images, sizes
+from magmath.nn.windows import Padding, Size, check_images, immutable_padding, sizes
 
 
 class _Filters(Module, ABC):
@@ -41,7 +41,7 @@ class _Filters(Module, ABC):
         self.channels = require_integer(f"{name}: channels", channels, 1)
         self.kernel = sizes(f"{name}: kernel", kernel, self.space)
         self.stride = sizes(f"{name}: stride", stride, self.space)
-        self.padding = padding if isinstance(padding, (str, int)) else tuple(padding)
+        self.padding = immutable_padding(padding)
         self.dilation = sizes(f"{name}: dilation", dilation, self.space)
         self.groups = groups
         if groups != "depthwise" and self.channels % require_integer(f"{name}: groups", groups, 1):

@@ -49,6 +49,7 @@ class Dense(Module):
         return self._function(linear(x, self.weight, self.bias))
 
     def _check(self, x: Array) -> None:
+        """Raise ShapeError for an input that the weight does not fit; the error says what would."""
         if x.ndim == 0:
             raise ShapeError(
                 "Dense: takes (…, inputs), was given a 0-d array"

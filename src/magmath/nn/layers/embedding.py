@@ -55,12 +55,14 @@ class Embedding(Module):
 
 
 def _with_zero_row(first: Initial, row: int) -> Initial:
-    def made(shape: Shape, dtype: DType) -> Array:
+    """Return an initial value with zeros in one row."""
+
+    def initial(shape: Shape, dtype: DType) -> Array:
         values = copy(first(shape, dtype))
         values[row] = 0.0
         return values
 
-    return made
+    return initial
 
 
 def _normal(shape: Shape, dtype: DType) -> Array:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from magmath.api.activations import stop_gradient
+from magmath.api.creation import normal_shape
 from magmath.api.data_types import astype
 from magmath.arrays.array import Array
 from magmath.core.dtypes import int64
 from magmath.core.integers import require_integer
 from magmath.errors import OptionError, ShapeError
 from magmath.nn.abstract import is_abstract_call
-from magmath.nn.functional import (
+from magmath.nn.module import Module
+from magmath.nn.normalization import (
     batch_moments,
     batch_norm,
     group_norm,
@@ -21,7 +23,6 @@ from magmath.nn.functional import (
     local_response_norm,
     rms_norm,
 )
-from magmath.nn.module import Module
 from magmath.nn.variables import Buffer, Parameter, deferred, ones, zeros
 
 
@@ -41,7 +42,9 @@ class LayerNorm(Module):
         epsilon: float = 1e-5,
         affine: bool = True,
     ) -> None:
-        self.normalized_shape = _as_tuple(normalized_shape)
+        self.normalized_shape = (
+            None if normalized_shape is None else normal_shape("LayerNorm", normalized_shape)
+        )
         self.epsilon = epsilon
         self.weight: Parameter | None = deferred(ones) if affine else None
         self.bias: Parameter | None = deferred(zeros) if affine else None
@@ -71,7 +74,9 @@ class RMSNorm(Module):
         epsilon: float | None = None,
         affine: bool = True,
     ) -> None:
-        self.normalized_shape = _as_tuple(normalized_shape)
+        self.normalized_shape = (
+            None if normalized_shape is None else normal_shape("RMSNorm", normalized_shape)
+        )
         self.epsilon = epsilon
         self.weight: Parameter | None = deferred(ones) if affine else None
 
@@ -80,13 +85,6 @@ class RMSNorm(Module):
         shape = x.shape[-1:] if self.normalized_shape is None else self.normalized_shape
         self.materialize(weight=shape)
         return rms_norm(x, shape, self.weight, self.epsilon)
-
-
-def _as_tuple(shape: int | Sequence[int] | None) -> tuple[int, ...] | None:
-    """Return the shape of the normalized axes; None for the last axis."""
-    if shape is None:
-        return None
-    return (shape,) if isinstance(shape, int) else tuple(shape)
 
 
 @final

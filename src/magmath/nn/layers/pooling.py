@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from magmath.arrays.array import Array
 from magmath.nn import pooling
 from magmath.nn.module import Module
-from magmath.nn.windows import Padding, Size, check_images, sizes
+from magmath.nn.windows import Padding, Size, check_images, immutable_padding, sizes
 
 
 class _Pool(Module, ABC):
@@ -25,8 +25,10 @@ class _Pool(Module, ABC):
     ) -> None:
         name = type(self).__name__
         self.kernel = sizes(f"{name}: kernel", kernel, self.space)
-        self.stride = self.kernel if stride is None else sizes(name, stride, self.space)
-        self.padding = padding if isinstance(padding, (str, int)) else tuple(padding)
+        self.stride = (
+            self.kernel if stride is None else sizes(f"{name}: stride", stride, self.space)
+        )
+        self.padding = immutable_padding(padding)
         self.ceil_mode = ceil_mode
 
     def __call__(self, x: Array) -> Array:

@@ -7,12 +7,13 @@ from abc import ABC
 from typing import Any, ClassVar, final
 
 from magmath.api.creation import DTypeLike, zeros
+from magmath.api.data_types import astype, result_type
 from magmath.api.manipulation import concat, stack, swapaxes
-from magmath.api.products import matmul
-from magmath.arrays.array import Array
+from magmath.arrays.array import Array, floating
 from magmath.core.integers import require_integer
 from magmath.errors import ShapeError
 from magmath.graph import Shape
+from magmath.nn.functional import linear
 from magmath.nn.initializers import Uniform
 from magmath.nn.layers.dropout import Dropout
 from magmath.nn.module import Module
@@ -49,11 +50,11 @@ class Direction(Module):
             input_bias=(width,),
             hidden_bias=(width,),
         )
-        return matmul(x, self.input_weight) + self.input_bias
+        return linear(x, self.input_weight, self.input_bias)
 
     def of_hidden(self, hidden: Array) -> Array:
         """Return (N, gates · units): what the hidden values add to the gates."""
-        return matmul(hidden, self.hidden_weight) + self.hidden_bias
+        return linear(hidden, self.hidden_weight, self.hidden_bias)
 
 
 class _Recurrent(Module, ABC):
@@ -61,7 +62,7 @@ class _Recurrent(Module, ABC):
 
     gates: ClassVar[int]
     states: ClassVar[int] = 1
-    kind: ClassVar[str]
+    step_name: ClassVar[str]
     """The name of the step in `STEPS`."""
 
     def __init__(
@@ -88,39 +89,45 @@ class _Recurrent(Module, ABC):
                 f"{type(self).__name__}: takes (N, length, inputs) with a length of 1 or more, was "
                 f"given {x.shape}; add the batch with mm.expand_dims(x, 0)"
             )
-        first = self._first(x, state)
-        last: list[RecurrentState] = []
+        x = floating(type(self).__name__, x)
+        initial = self._initial_states(x, state)
+        final: list[RecurrentState] = []
         for i, directions in enumerate(self.layers):
             if i:
                 x = self.dropout(x)
             outputs = []
             for j, direction in enumerate(directions):
-                values, final_state = self._along(direction, x, first[len(last)], backwards=j == 1)
-                outputs.append(values)
-                last.append(final_state)
+                backwards = j == 1
+                hidden, last = self._scanned(direction, x, initial[len(final)], backwards=backwards)
+                outputs.append(hidden)
+                final.append(last)
             x = outputs[0] if len(outputs) == 1 else concat(outputs, axis=-1)
-        return x, tuple(stack(list(kept)) for kept in zip(*last, strict=True))
+        return x, tuple(stack(list(values)) for values in zip(*final, strict=True))
 
-    def _first(self, x: Array, state: Any) -> list[RecurrentState]:
-        """Return the first state of each layer and direction."""
+    def _initial_states(self, x: Array, state: Any) -> list[RecurrentState]:
+        """Return the initial state of each layer and direction. Raises ShapeError for a state of
+        another network."""
         count = sum(map(len, self.layers))
         shape = (count, x.shape[0], self.units)
         if state is None:
-            begin = zeros(shape[1:], dtype=x.dtype)
-            return [(begin,) * self.states] * count
-        given = (state,) if isinstance(state, Array) else tuple(state)
-        if len(given) != self.states or [one for one in given if one.shape != shape]:
+            zero = zeros(shape[1:], dtype=x.dtype)
+            return [(zero,) * self.states] * count
+        values = (state,) if isinstance(state, Array) else tuple(state)
+        if len(values) != self.states or any(value.shape != shape for value in values):
             raise ShapeError(
                 f"{type(self).__name__}: the state is {self.states} × {shape}, was given "
-                f"{[one.shape for one in given]}; pass the one that an earlier call has returned"
+                f"{[value.shape for value in values]}; pass the one that an earlier call has "
+                f"returned"
             )
-        return [tuple(one[i] for one in given) for i in range(count)]
+        return [tuple(value[i] for value in values) for i in range(count)]
 
-    def _along(
+    def _scanned(
         self, direction: Direction, x: Array, state: RecurrentState, *, backwards: bool
     ) -> tuple[Array, RecurrentState]:
         """Return the outputs of one direction at all times, and its last state."""
         added = swapaxes(direction(x), 0, 1)
+        common = result_type(added, *state)  # steps keep the type of the state
+        state = tuple(astype(value, common, copy=False) for value in state)
 
         def step(state: RecurrentState, row: Array) -> tuple[RecurrentState, Array]:
             following = self.next_state(direction, row, state)
@@ -134,7 +141,7 @@ class _Recurrent(Module, ABC):
         cls, direction: Direction, added: Array, state: RecurrentState
     ) -> RecurrentState:
         """Return the next state, given what the inputs add to the gates (N, gates · units)."""
-        return STEPS[cls.kind](added, direction.of_hidden(state[0]), state)
+        return STEPS[cls.step_name](added, direction.of_hidden(state[0]), state)
 
 
 @final
@@ -148,7 +155,7 @@ class RNN(_Recurrent):
     """
 
     gates = 1
-    kind = "tanh"
+    step_name = "tanh"
 
 
 @final
@@ -159,7 +166,7 @@ class GRU(_Recurrent):
     """
 
     gates = 3
-    kind = "gru"
+    step_name = "gru"
 
 
 @final
@@ -172,7 +179,7 @@ class LSTM(_Recurrent):
 
     gates = 4
     states = 2
-    kind = "lstm"
+    step_name = "lstm"
 
 
 # single steps -----------------------------------------------------------------------------------
@@ -198,17 +205,18 @@ class _Cell(Module, ABC):
                 f"{name}: takes (N, inputs), was given {x.shape}; take one time of a sequence, as "
                 f"in x[:, t], or use mm.nn.{self.network.__name__}"
             )
+        x = floating(name, x)
         shape = (x.shape[0], self.units)
         if state is None:
             state = (zeros(shape, dtype=x.dtype),) * count
-        given = (state,) if isinstance(state, Array) else tuple(state)
-        if len(given) != count or any(one.shape != shape for one in given):
+        values = (state,) if isinstance(state, Array) else tuple(state)
+        if len(values) != count or any(value.shape != shape for value in values):
             raise ShapeError(
                 f"{name}: the state is {count} × {shape}, was given "
-                f"{[one.shape for one in given]}; pass what an earlier call has returned"
+                f"{[value.shape for value in values]}; pass what an earlier call has returned"
             )
-        found = self.network.next_state(self.direction, self.direction(x), given)
-        return found if count > 1 else found[0]
+        following = self.network.next_state(self.direction, self.direction(x), values)
+        return following if count > 1 else following[0]
 
 
 @final

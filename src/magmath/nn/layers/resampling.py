@@ -146,7 +146,7 @@ class _Pad(Module):
 
 @final
 class ZeroPad1d(_Pad):
-    """Images with zeros around them. A number for all ends, or (left, right, top, bottom)."""
+    """Sequences with zeros around them. A number for both ends, or (left, right)."""
 
     space, filled = 1, "constant"
 
@@ -160,14 +160,15 @@ class ZeroPad2d(_Pad):
 
 @final
 class ZeroPad3d(_Pad):
-    """Images with zeros around them. A number for all ends, or (left, right, top, bottom)."""
+    """Volumes with zeros around them. A number for all ends, or (left, right, top, bottom, front,
+    back)."""
 
     space, filled = 3, "constant"
 
 
 @final
 class ReflectionPad1d(_Pad):
-    """Images mirrored at their first and last elements; see `ZeroPad2d`."""
+    """Sequences mirrored at their first and last elements; see `ZeroPad1d`."""
 
     space, filled = 1, "reflect"
 
@@ -181,14 +182,14 @@ class ReflectionPad2d(_Pad):
 
 @final
 class ReflectionPad3d(_Pad):
-    """Images mirrored at their first and last elements; see `ZeroPad2d`."""
+    """Volumes mirrored at their first and last elements; see `ZeroPad3d`."""
 
     space, filled = 3, "reflect"
 
 
 @final
 class ReplicationPad1d(_Pad):
-    """Images with copies of their first and last elements around them; see `ZeroPad2d`."""
+    """Sequences with copies of their first and last elements around them; see `ZeroPad1d`."""
 
     space, filled = 1, "replicate"
 
@@ -202,14 +203,14 @@ class ReplicationPad2d(_Pad):
 
 @final
 class ReplicationPad3d(_Pad):
-    """Images with copies of their first and last elements around them; see `ZeroPad2d`."""
+    """Volumes with copies of their first and last elements around them; see `ZeroPad3d`."""
 
     space, filled = 3, "replicate"
 
 
 @final
 class CircularPad1d(_Pad):
-    """Images that continue with the elements of the other end; see `ZeroPad2d`."""
+    """Sequences that continue with the elements of the other end; see `ZeroPad1d`."""
 
     space, filled = 1, "circular"
 
@@ -223,6 +224,6 @@ class CircularPad2d(_Pad):
 
 @final
 class CircularPad3d(_Pad):
-    """Images that continue with the elements of the other end; see `ZeroPad2d`."""
+    """Volumes that continue with the elements of the other end; see `ZeroPad3d`."""
 
     space, filled = 3, "circular"

@@ -121,6 +121,7 @@ class InceptionV3(Module):
 
 
 def _auxiliary(classes: int) -> Sequential:
+    """Return the auxiliary classifier, on maps of at least 5×5."""
     return Sequential(
         AvgPool2d(5, 3),
         _conv(128, 1),

@@ -7,7 +7,7 @@ equal signatures share one table, so that repeated blocks of a network are evalu
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import product
@@ -83,6 +83,16 @@ class LayerCost:
 
 
 @final
+class LayerExchange(NamedTuple):
+    """A collective of a layer, the bytes of the value that it exchanges, and the pass to which it
+    belongs: "forward", "backward" or "gradient"."""
+
+    exchange: Exchange
+    nbytes: float
+    phase: str
+
+
+@final
 class LayerTables(NamedTuple):
     """The costs of a layer for each of its options: seconds without the exchange of gradients, the
     seconds of that, and bytes."""
@@ -137,6 +147,7 @@ class CostTables:
         return self._edges[key]
 
     def _edge_table(self, source: int, target: int, edge: Edge, has_gradient: bool) -> Table:
+        """Return the seconds of moving a value forward, and its gradient backward if it has one."""
         is_product = self.graph.layers[target].rows > 0
         results = [result_state(o, edge.roles) for o in self.options[source]]
         reads = [operand_state(o, edge.roles, is_product=is_product) for o in self.options[target]]
@@ -151,7 +162,7 @@ class CostTables:
     def _transfers(self, have: list[LayerState], want: list[LayerState], nbytes: int) -> Table:
         """Return the seconds of changing each state of a value into each other one."""
         exchanges, counts = _transfer_counts(self.mesh, tuple(have), tuple(want))
-        seconds = np.array([self.exchange_seconds(one, nbytes) for one in exchanges])
+        seconds = np.array([self.exchange_seconds(exchange, nbytes) for exchange in exchanges])
         table: Table = (counts @ seconds).reshape(len(have), len(want))
         return table
 
@@ -165,8 +176,8 @@ class CostTables:
         key = exchange.kind, exchange.axes
         if key not in self._algorithms:
             model, group = self.model, self.mesh.group(exchange.axes)
-            found = algorithms(model.machine.levels, exchange.kind, group, model.algorithm)
-            self._algorithms[key] = [(fixed, each) for _, fixed, each in found]
+            costs = algorithms(model.machine.levels, exchange.kind, group, model.algorithm)
+            self._algorithms[key] = [(fixed, each) for _, fixed, each in costs]
         return self._algorithms[key]
 
     # one layer ------------------------------------------------------------------------------------
@@ -181,25 +192,22 @@ class CostTables:
         return LayerCost(
             forward=forward,
             backward=backward,
-            exchange=sum(
-                self.exchange_seconds(one, nbytes) for one, nbytes, _ in exchanges(
-                    layer, option, self.mesh)
-            ),
-            gradient=sum(
-                self.exchange_seconds(one, nbytes)
-                for one, nbytes in self.gradient_exchanges(layer, option)
-            ),
+            exchange=self._seconds(exchanges(layer, option, self.mesh)),
+            gradient=self._seconds(self.gradient_exchanges(layer, option)),
             update=update if layer.tensors else 0.0,
             memory=self._memory_bytes(layer, option, weights + others),
-        )  # fmt: skip
+        )
+
+    def _seconds(self, collectives: Sequence[LayerExchange]) -> float:
+        return sum(self.exchange_seconds(x.exchange, x.nbytes) for x in collectives)
 
     def parameter_bytes(self, layer: Layer, option: Option) -> tuple[float, float]:
         """Return the bytes of a worker's parameters: of the product, and of the rest."""
         outputs, inputs = (self.mesh.count(option, c) for c in (OUTPUT, INPUT))
         return layer.weights / (outputs * inputs), layer.other_weights / outputs
 
-    def gradient_exchanges(self, layer: Layer, option: Option) -> list[tuple[Exchange, float]]:
-        """Return the collectives that sum the gradients of a layer's parameters, with bytes."""
+    def gradient_exchanges(self, layer: Layer, option: Option) -> list[LayerExchange]:
+        """Return the collectives that sum the gradients of a layer's parameters."""
         weights, others = self.parameter_bytes(layer, option)
         axes = tuple(
             a for a, choice in enumerate(option)
@@ -207,11 +215,12 @@ class CostTables:
         )  # fmt: skip
         if not axes or not weights + others:
             return []
-        one = Exchange("allreduce", axes, 1.0)
+        allreduce = Exchange("allreduce", axes, 1.0)
         if self.model.fused:
-            return [(one, weights + others)]
+            return [LayerExchange(allreduce, weights + others, "gradient")]
         rest = layer.tensors - (weights > 0)
-        return [(one, nbytes) for nbytes in (weights, *[others / rest] * rest) if nbytes]
+        sizes = (weights, *[others / rest] * rest)
+        return [LayerExchange(allreduce, nbytes, "gradient") for nbytes in sizes if nbytes]
 
     def _compute_seconds(self, layer: Layer, parts: dict[str, int]) -> tuple[float, float]:
         """Return the seconds of arithmetic and memory traffic, forward and backward."""
@@ -280,39 +289,44 @@ def _transfer_counts(
     They do not depend on the number of bytes, so the edges of a network share them.
     """
     needed = [transfer(mesh, x, y) if x != y else () for x, y in product(have, want)]
-    found = tuple(dict.fromkeys(one for several in needed for one in several))
-    columns = {one: i for i, one in enumerate(found)}
-    counts = np.zeros((len(needed), len(found)))
-    for row, several in enumerate(needed):
-        for one in several:
-            counts[row, columns[one]] += 1.0
-    return found, counts
+    different = tuple(
+        dict.fromkeys(exchange for exchanges_of_pair in needed for exchange in exchanges_of_pair)
+    )
+    columns = {exchange: i for i, exchange in enumerate(different)}
+    counts = np.zeros((len(needed), len(different)))
+    for row, exchanges_of_pair in enumerate(needed):
+        for exchange in exchanges_of_pair:
+            counts[row, columns[exchange]] += 1.0
+    return different, counts
 
 
-def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[tuple[Exchange, float, str]]:
-    """Return the collectives within a layer, each with the bytes of the value that it exchanges and
-    "forward" or "backward"."""
-    found = []
+def exchanges(layer: Layer, option: Option, mesh: PlannerMesh) -> list[LayerExchange]:
+    """Return the collectives within a layer, those of its forward and of its backward pass."""
+    collectives = []
     result = result_state(option)
     if INPUT in option:
         pending = _replaced(option, result, PARTIAL)
         whole = _replaced(option, result, REPLICATED)
-        found += [(one, float(layer.result), "forward") for one in transfer(mesh, pending, result)]
-        found += [(one, float(layer.result), "backward") for one in transfer(mesh, result, whole)]
+        size = float(layer.result)
+        collectives += [
+            *[LayerExchange(x, size, "forward") for x in transfer(mesh, pending, result)],
+            *[LayerExchange(x, size, "backward") for x in transfer(mesh, result, whole)],
+        ]
     for axis, choice in enumerate(option):
         if mesh.shape[axis] == 1:
             continue
         role = CHANNEL if choice in (OUTPUT, INPUT) else choice
         for summed, nbytes in layer.reductions:
             if summed == role:
-                one = Exchange("allreduce", (axis,), 1.0)
-                found += [(one, float(nbytes), "forward"), (one, float(nbytes), "backward")]
+                collectives += _both_ways(Exchange("allreduce", (axis,), 1.0), float(nbytes))
         if choice == SPACE and layer.halo:
-            samples = mesh.count(option, BATCH)
-            one = Exchange("halo", (axis,), 1.0)
-            border = 2.0 * layer.halo / samples
-            found += [(one, border, "forward"), (one, border, "backward")]
-    return found
+            border = 2.0 * layer.halo / mesh.count(option, BATCH)
+            collectives += _both_ways(Exchange("halo", (axis,), 1.0), border)
+    return collectives
+
+
+def _both_ways(exchange: Exchange, nbytes: float) -> list[LayerExchange]:
+    return [LayerExchange(exchange, nbytes, phase) for phase in ("forward", "backward")]
 
 
 def _replaced(option: Option, state: LayerState, by: str) -> LayerState:
@@ -320,7 +334,7 @@ def _replaced(option: Option, state: LayerState, by: str) -> LayerState:
 
 
 def _held(mesh: PlannerMesh, state: LayerState) -> float:
-    held = 1.0
+    share = 1.0
     for role in ALL_ROLES:
-        held /= mesh.count(state, role)
-    return held
+        share /= mesh.count(state, role)
+    return share

@@ -87,17 +87,17 @@ class _Eliminated:
         left   (neighbour, layer), right   (neighbour, layer)
         """
         key = (_key(own), _key(left), None if right is None else _key(right))
-        found = self.known.get(key)
-        if found is None:
+        result = self.known.get(key)
+        if result is None:
             count("eliminations")
             sums = left + own
             if right is not None:
                 sums = sums[:, None, :] + right[None, :, :]
             best = np.argmin(sums, axis=-1)
-            found = np.take_along_axis(sums, best[..., None], axis=-1)[..., 0], best
-            self.known[key] = found
+            result = np.take_along_axis(sums, best[..., None], axis=-1)[..., 0], best
+            self.known[key] = result
             self.kept += [own, left] if right is None else [own, left, right]
-        return found
+        return result
 
 
 def _key(table: Table) -> Hashable:
@@ -179,9 +179,11 @@ def best_assignment(problem: AssignmentProblem) -> Assignment:
         options, below = relaxed_assignment(rest.layers, rest.edges)
         chosen.update(zip(network.own, options, strict=True))
         bound = below
-    base = sum(one.min_cost for one in removed)
-    for one in reversed(removed):
-        chosen[one.layer] = int(one.best[tuple(chosen[n] for n in one.neighbours)])
+    base = sum(elimination.min_cost for elimination in removed)
+    for elimination in reversed(removed):
+        chosen[elimination.layer] = int(
+            elimination.best[tuple(chosen[n] for n in elimination.neighbours)]
+        )
     options = [chosen[i] for i in range(len(problem.layers))]
     cost = problem.cost(options)
     return Assignment(tuple(options), cost, cost if bound is None else bound + base, relaxed)

@@ -90,8 +90,8 @@ def _fits(option: Option, layer: Layer, mesh: PlannerMesh) -> bool:
 
 
 def _state(option: Option, table: dict[str, str], roles: frozenset[str]) -> LayerState:
-    found = [table.get(choice, REPLICATED) for choice in option]
-    return tuple([role if role in roles else REPLICATED for role in found])
+    divided = [table.get(choice, REPLICATED) for choice in option]
+    return tuple([role if role in roles else REPLICATED for role in divided])
 
 
 ALL_ROLES: Final = frozenset((BATCH, CHANNEL, SPACE))
@@ -148,14 +148,14 @@ def transfer(mesh: PlannerMesh, have: LayerState, want: LayerState) -> tuple[Exc
     an allgather if that completes the parts of groups of workers, otherwise an all-to-all; a worker
     that needs no more than it has fetches nothing.
     """
-    found, state = [], have
+    collectives, state = [], have
     for axis, own in enumerate(have):
         if own == PARTIAL:
             # A scattered sum divides what the worker has, so this axis must be the inner one.
             scatters = want[axis] in ALL_ROLES and want[axis] not in state[axis + 1 :]
             target = want[axis] if scatters else REPLICATED
             kind = "reduce_scatter" if scatters else "allreduce"
-            found.append(Exchange(kind, (axis,), _share(mesh, state)))
+            collectives.append(Exchange(kind, (axis,), _share(mesh, state)))
             state = (*state[:axis], target, *state[axis + 1 :])
     axes = tuple(a for a, (x, y) in enumerate(zip(state, want, strict=True)) if x != y)
     lacking = _lacking(mesh, state, want)
@@ -164,8 +164,8 @@ def transfer(mesh: PlannerMesh, have: LayerState, want: LayerState) -> tuple[Exc
         gathers = abs(lacking - share * (count - 1) / count) < 1e-12
         gathers = gathers and all(want[a] == REPLICATED for a in axes)
         kind = "allgather" if gathers else "all_to_all"
-        found.append(Exchange(kind, axes, share if gathers else lacking))
-    return tuple(one for one in found if mesh.group(one.axes).size > 1)
+        collectives.append(Exchange(kind, axes, share if gathers else lacking))
+    return tuple(exchange for exchange in collectives if mesh.group(exchange.axes).size > 1)
 
 
 def _share(mesh: PlannerMesh, state: LayerState) -> float:

@@ -77,11 +77,11 @@ def assignment_problem(
     known: dict[int, np.ndarray] = {}
     own = []
     for i in range(len(tables.graph.layers)):
-        found = tables.layer_tables(i)
-        if id(found) not in known:
-            seconds = found.seconds + (1.0 - hidden) * found.gradient
-            known[id(found)] = seconds + price * found.memory if price else seconds
-        own.append(known[id(found)])
+        costs = tables.layer_tables(i)
+        if id(costs) not in known:
+            seconds = costs.seconds + (1.0 - hidden) * costs.gradient
+            known[id(costs)] = seconds + price * costs.memory if price else seconds
+        own.append(known[id(costs)])
     edges = [(u, v, tables.edge_seconds(u, v, edge)) for u, v, edge in tables.graph.edges()]
     return AssignmentProblem(own, edges)
 
@@ -98,13 +98,13 @@ def best_candidate(tables: CostTables, limit: float, hidden: float = 0.0) -> Mes
     as necessary; the relaxed optimum is a lower bound.
     """
     problem = assignment_problem(tables, hidden)
-    found = best_assignment(problem)
-    if assignment_memory(tables, found.options) <= limit:
-        return _candidate(tables, found.options, problem, found.bound, hidden)
+    unlimited = best_assignment(problem)
+    if assignment_memory(tables, unlimited.options) <= limit:
+        return _candidate(tables, unlimited.options, problem, unlimited.bound, hidden)
     price, best = _price_that_fits(tables, limit, hidden)
     if best is None:
         return None
-    bound, low = found.bound, 0.0
+    bound, low = unlimited.bound, 0.0
     for _ in range(_ROUNDS):
         middle = (low + price) / 2
         tried = best_assignment(assignment_problem(tables, hidden, middle))
@@ -122,7 +122,7 @@ def _price_that_fits(
 ) -> tuple[float, tuple[int, ...] | None]:
     """Return a price of memory that makes the assignment fit, and the assignment."""
     own = [tables.layer_tables(i) for i in range(len(tables.graph.layers))]
-    price = sum(float(np.max(one.seconds)) for one in own) / max(limit, 1.0)
+    price = sum(float(np.max(layer.seconds)) for layer in own) / max(limit, 1.0)
     for _ in range(_ROUNDS):
         tried = best_assignment(assignment_problem(tables, hidden, price))
         if assignment_memory(tables, tried.options) <= limit:
@@ -138,6 +138,7 @@ def _candidate(
     bound: float,
     hidden: float,
 ) -> MeshCandidate:
+    """Return the candidate with these numbers of options."""
     options = tuple(tables.options[i][o] for i, o in enumerate(numbers))
     memory = assignment_memory(tables, numbers)
     return MeshCandidate(tables, options, hidden, problem.cost(numbers), bound, memory)
@@ -214,20 +215,29 @@ def search_meshes(graph: LayerGraph, model: CostModel, workers: int, limit: floa
     all_tables = [CostTables(graph, mesh, model) for mesh in meshes(workers)]
     fixed = {name: uniform_candidate(all_tables[0], choice) for name, choice in STRATEGIES.items()}
     chosen: dict[Hashable, MeshCandidate] = {
-        (one.mesh, one.options): one for one in fixed.values() if one.memory <= limit
+        (candidate.mesh, candidate.options): candidate
+        for candidate in fixed.values()
+        if candidate.memory <= limit
     }
     gap = 0.0
     for hidden in HIDDEN:
-        found = [best_candidate(tables, limit, hidden) for tables in all_tables]
-        fitting = sorted([one for one in found if one is not None], key=lambda one: one.seconds)
-        chosen |= {(one.mesh, one.options): one for one in fitting[:SIMULATED]}
-        gap = max([gap, *[one.gap for one in fitting]])
+        candidates = [best_candidate(tables, limit, hidden) for tables in all_tables]
+        fitting = sorted(
+            [candidate for candidate in candidates if candidate is not None],
+            key=lambda candidate: candidate.seconds,
+        )
+        chosen |= {
+            (candidate.mesh, candidate.options): candidate for candidate in fitting[:SIMULATED]
+        }
+        gap = max([gap, *[candidate.gap for candidate in fitting]])
     if not chosen:
         raise MemoryLimitError(
             f"plan: no division of the network over {workers} workers fits {limit / 1e9:.3g} GB a "
             f"worker; use more workers, a smaller batch, or memory=… with more bytes"
         )
-    steps = {key: simulated_step(one) for key, one in chosen.items()}
+    steps = {key: simulated_step(candidate) for key, candidate in chosen.items()}
     best = min(chosen, key=lambda key: steps[key].seconds)
-    compared = {name: steps.get((one.mesh, one.options)) for name, one in fixed.items()}
+    compared = {
+        name: steps.get((candidate.mesh, candidate.options)) for name, candidate in fixed.items()
+    }
     return SearchResult(chosen[best], steps[best], compared, gap, len(all_tables), len(steps))

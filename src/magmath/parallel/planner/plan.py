@@ -14,7 +14,8 @@ from magmath.cost import Machine, load_machine
 from magmath.errors import OptionError
 from magmath.nn.module import Module
 from magmath.parallel.planner.costs import CostModel, CostTables
-from magmath.parallel.planner.layer_graph import CHANNEL, LayerGraph, layer_graph
+from magmath.parallel.planner.layer_graph import CHANNEL, LayerGraph
+from magmath.parallel.planner.layer_grouping import layer_graph
 from magmath.parallel.planner.layer_options import (
     OUTPUT,
     REPLICATED,
@@ -32,7 +33,7 @@ from magmath.parallel.planner.mesh_search import (
     uniform_candidate,
     uniform_choice,
 )
-from magmath.parallel.planner.plan_output import duration, plan_svg, plan_text, size_text
+from magmath.parallel.planner.plan_output import plan_svg, plan_text, seconds_text, size_text
 from magmath.parallel.planner.step_program import SimulatedInstruction, step_program
 from magmath.parallel.simulator.events import Timeline
 from magmath.parallel.simulator.slowdown import checked_slowdown
@@ -102,7 +103,7 @@ class Plan:
     @property
     def options(self) -> dict[str, Option]:
         """The choice for each mesh axis, by the names of layers."""
-        return {one.name: one.option for one in self.layers}
+        return {layer.name: layer.option for layer in self.layers}
 
     @cached_property
     def layers(self) -> tuple[LayerPlan, ...]:
@@ -112,10 +113,8 @@ class Plan:
         plans = []
         for number, (layer, option) in enumerate(zip(self.graph.layers, options, strict=True)):
             cost = tables.layer_cost(layer, option)
-            moves = [
-                one for one in instructions if one.layer == number and one.exchange is not None
-            ]
-            gradient = _seconds(self.candidate, [one for one in moves if one.phase == "gradient"])
+            moves = [x for x in instructions if x.layer == number and x.exchange is not None]
+            gradient = _seconds(self.candidate, [x for x in moves if x.phase == "gradient"])
             plans.append(
                 LayerPlan(
                     layer.name,
@@ -124,7 +123,7 @@ class Plan:
                     cost.forward + cost.backward + cost.update,
                     _seconds(self.candidate, moves) - gradient,
                     gradient,
-                    sum(_received(one, self.mesh) for one in moves),
+                    sum(_received(move, self.mesh) for move in moves),
                     cost.memory,
                 )
             )
@@ -133,20 +132,20 @@ class Plan:
     @property
     def received(self) -> float:
         """The bytes that a worker receives in a step."""
-        return sum(one.received for one in self.layers)
+        return sum(layer.received for layer in self.layers)
 
     @property
     def heading(self) -> list[str]:
         """The plan as a whole, in a few lines."""
         compared = [
-            f"{name} {'needs more memory' if step is None else duration(step.seconds)}"
+            f"{name} {'needs more memory' if step is None else seconds_text(step.seconds)}"
             for name, step in self.search.strategies.items()
         ]
         gap = "fixed strategy" if self.gap is None else f"optimality gap {self.gap:.1%}"
         return [
             f"{self.machine.source}: {self.mesh.workers} workers, mesh {self.mesh}, batch "
             f"{self.graph.batch}",
-            f"{duration(self.seconds)} a step, {self.samples_per_second:,.0f} samples/s, "
+            f"{seconds_text(self.seconds)} a step, {self.samples_per_second:,.0f} samples/s, "
             f"{size_text(self.received)} received and {size_text(self.memory)} of memory a worker",
             f"{gap}, {self.search.meshes} meshes, {self.search.simulated} plans simulated",
             f"for comparison: {', '.join(compared)}",
@@ -204,7 +203,7 @@ class Plan:
                 name: None if step is None else step.seconds
                 for name, step in self.search.strategies.items()
             },
-            "layers": [{**vars(one), "option": list(one.option)} for one in self.layers],
+            "layers": [{**vars(x), "option": list(x.option)} for x in self.layers],
         }
 
     def save_svg(self, path: str | os.PathLike[str]) -> None:
@@ -224,8 +223,8 @@ class Plan:
 
 
 def _seconds(candidate: MeshCandidate, moves: Sequence[SimulatedInstruction]) -> float:
-    exchanges = [(one.exchange, one.nbytes) for one in moves if one.exchange is not None]
-    return sum(candidate.tables.exchange_seconds(one, nbytes) for one, nbytes in exchanges)
+    seconds = candidate.tables.exchange_seconds
+    return sum(seconds(x.exchange, x.nbytes) for x in moves if x.exchange is not None)
 
 
 def _received(move: SimulatedInstruction, mesh: PlannerMesh) -> float:

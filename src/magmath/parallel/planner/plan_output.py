@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any, Final, Protocol
 
+from magmath.diagnostics.explanation import duration
 from magmath.parallel.planner.layer_graph import BATCH, SPACE
 from magmath.parallel.planner.layer_options import INPUT, OUTPUT, REPLICATED
 
@@ -56,7 +57,7 @@ class LayerRow(Protocol):
         """Bytes that a worker needs."""
 
 
-class Shown(Protocol):
+class ShownPlan(Protocol):
     """The values of a plan that the output shows. See `Plan`."""
 
     @property
@@ -75,48 +76,48 @@ class Shown(Protocol):
 _PARTS: Final = (("compute", "#4e79a7"), ("exchange", "#e15759"), ("gradient", "#edc948"))
 
 
-def plan_text(plan: Shown) -> str:
+def plan_text(plan: ShownPlan) -> str:
     """Return the plan as a table with bars: computation █, exchanges ▓, gradients ░."""
-    names = max(len(_label(one)) for one in plan.layers)
-    divisions = max(len(_division(one)) for one in plan.layers)
-    longest = max(_total(one) for one in plan.layers) or 1.0
+    header = ("layer", "divides", "compute", "exchange", "gradient", "received", "memory")
+    cells = [header, *[_cells(layer) for layer in plan.layers]]
+    names, divisions = (max(len(row[i]) for row in cells) for i in (0, 1))
+    longest = max(_total(layer) for layer in plan.layers) or 1.0
+    bars = ["", *[_bar(layer, longest) for layer in plan.layers]]
     rows = [
-        f"{'layer':{names}}  {'divides':{divisions}}  {'compute':>9} {'exchange':>9} "
-        f"{'gradient':>9} {'received':>9} {'memory':>9}"
-    ]
-    rows += [
-        f"{_label(one):{names}}  {_division(one):{divisions}}  {duration(one.compute):>9} "
-        f"{duration(one.exchange):>9} {duration(one.gradient):>9} {size_text(one.received):>9} "
-        f"{size_text(one.memory):>9}  {_bar(one, longest)}".rstrip()
-        for one in plan.layers
+        f"{name:{names}}  {division:{divisions}}  {' '.join([f'{x:>9}' for x in numbers])}  {bar}"
+        for (name, division, *numbers), bar in zip(cells, bars, strict=True)
     ]
     legend = "█ computation  ▓ exchange of activations  ░ exchange of gradients"
-    return "\n".join([*plan.heading, "", *rows, "", legend])
+    return "\n".join([*plan.heading, "", *[row.rstrip() for row in rows], "", legend])
 
 
-def _label(one: LayerRow) -> str:
-    return one.name if one.name.startswith(one.kind) else f"{one.name} ({one.kind})"
+def _cells(layer: LayerRow) -> tuple[str, ...]:
+    """Return the texts of a row of the table, without its bar."""
+    times = [seconds_text(x) for x in (layer.compute, layer.exchange, layer.gradient)]
+    sizes = [size_text(x) for x in (layer.received, layer.memory)]
+    return (_label(layer), _division(layer), *times, *sizes)
 
 
-def _division(one: LayerRow) -> str:
-    return " × ".join(one.option)
+def _label(layer: LayerRow) -> str:
+    return layer.name if layer.name.startswith(layer.kind) else f"{layer.name} ({layer.kind})"
 
 
-def _total(one: LayerRow) -> float:
-    return one.compute + one.exchange + one.gradient
+def _division(layer: LayerRow) -> str:
+    return " × ".join(layer.option)
 
 
-def _bar(one: LayerRow, longest: float) -> str:
-    parts = zip("█▓░", (one.compute, one.exchange, one.gradient), strict=True)
+def _total(layer: LayerRow) -> float:
+    return layer.compute + layer.exchange + layer.gradient
+
+
+def _bar(layer: LayerRow, longest: float) -> str:
+    parts = zip("█▓░", (layer.compute, layer.exchange, layer.gradient), strict=True)
     return "".join(sign * round(BAR * seconds / longest) for sign, seconds in parts)
 
 
-def duration(seconds: float) -> str:
-    """Return a time with its unit."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} µs" if seconds else "0"
+def seconds_text(seconds: float) -> str:
+    """Return a time with its unit; 0 without one."""
+    return duration(seconds) if seconds else "0"
 
 
 def size_text(nbytes: float) -> str:
@@ -127,47 +128,51 @@ def size_text(nbytes: float) -> str:
     return f"{nbytes:.0f} B"
 
 
-def plan_svg(plan: Shown) -> str:
+def plan_svg(plan: ShownPlan) -> str:
     """Return the plan as SVG: for each layer one square for each mesh axis, coloured by what it
     divides, and a bar of its times."""
     height, left, bars = 22, 240, 420
     axes = len(plan.mesh.shape)
     start = left + axes * height + 12
-    longest = max(_total(one) for one in plan.layers) or 1.0
+    longest = max(_total(layer) for layer in plan.layers) or 1.0
     total = height * (len(plan.layers) + 4)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{start + bars + 90}" height="{total}" '
         f'font-family="sans-serif" font-size="12">',
         f'<text x="4" y="15">{escape(plan.heading[0])}; {escape(plan.heading[1])}</text>',
     ]
-    for row, one in enumerate(plan.layers, start=1):
+    for row, layer in enumerate(plan.layers, start=1):
         top = row * height
-        lines.append(f'<text x="4" y="{top + 15}">{escape(_label(one))}</text>')
-        for axis, choice in enumerate(one.option):
+        lines.append(f'<text x="4" y="{top + 15}">{escape(_label(layer))}</text>')
+        for axis, choice in enumerate(layer.option):
             lines.append(_box(left + axis * height, top + 2, 18, COLOURS[choice], choice))
-        lines += _bars(one, start, top, bars / longest)
+        lines += _bars(layer, start, top, bars / longest)
     lines += _legend(height * (len(plan.layers) + 2), left)
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _bars(one: LayerRow, start: int, top: int, scale: float) -> list[str]:
-    found, x = [], float(start)
+def _bars(layer: LayerRow, start: int, top: int, scale: float) -> list[str]:
+    """Return the bar of a layer: a box for each kind of time, and the total."""
+    boxes, x = [], float(start)
     for name, colour in _PARTS:
-        width = getattr(one, name) * scale
+        width = getattr(layer, name) * scale
         if width >= 0.5:
-            found.append(_box(x, top + 4, width, colour, f"{name} {duration(getattr(one, name))}"))
+            boxes.append(
+                _box(x, top + 4, width, colour, f"{name} {seconds_text(getattr(layer, name))}")
+            )
         x += width
-    return [*found, f'<text x="{x + 4:.1f}" y="{top + 15}">{duration(_total(one))}</text>']
+    return [*boxes, f'<text x="{x + 4:.1f}" y="{top + 15}">{seconds_text(_total(layer))}</text>']
 
 
 def _legend(top: int, left: int) -> list[str]:
-    found = []
+    """Return the colours of divisions and of times, with their names."""
+    lines = []
     for y, table in ((top, tuple(COLOURS.items())), (top + 20, _PARTS)):
         for i, (name, colour) in enumerate(table):
             x = 4 + i * 110
-            found.append(_box(x, y, 14, colour, name))
-            found.append(f'<text x="{x + 18}" y="{y + 12}">{name}</text>')
-    return found
+            lines.append(_box(x, y, 14, colour, name))
+            lines.append(f'<text x="{x + 18}" y="{y + 12}">{name}</text>')
+    return lines
 
 
 def _box(x: float, y: float, width: float, colour: str, title: str) -> str:

@@ -9,6 +9,8 @@ rounding its weights, improved layer by layer.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, final
 
 import numpy as np
 
@@ -22,8 +24,8 @@ def relaxed_assignment(layers: Sequence[Table], edges: Edges) -> tuple[list[int]
     """Return an option for each layer, and a lower bound of the cost of all assignments."""
     weights, bound = _solved(layers, edges)
     starts = [[int(np.argmax(w)) for w in weights], [int(np.argmin(own)) for own in layers]]
-    found = [_improved(start, layers, edges) for start in starts]
-    best = min(found, key=lambda options: _cost(options, layers, edges))
+    assignments = [_improved(start, layers, edges) for start in starts]
+    best = min(assignments, key=lambda options: _cost(options, layers, edges))
     return best, bound
 
 
@@ -32,47 +34,62 @@ def _cost(options: Sequence[int], layers: Sequence[Table], edges: Edges) -> floa
     return own + sum(float(t[options[u], options[v]]) for u, v, t in edges)
 
 
-def _solved(layers: Sequence[Table], edges: Edges) -> tuple[list[Table], float]:
-    """Return the weights of the options of each layer in the optimum, and its cost."""
-    from scipy.optimize import linprog
-    from scipy.sparse import csr_matrix
+@final
+class _Equations:
+    """Linear equations of the weights of options, as a sparse matrix and its right side."""
 
-    sizes = [len(own) for own in layers]
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    total = int(starts[-1])
+    def __init__(self) -> None:
+        self._rows: list[int] = []
+        self._columns: list[int] = []
+        self._factors: list[float] = []
+        self.right: list[float] = []
+
+    def add(self, terms: Sequence[tuple[int, float]], value: float) -> None:
+        """Add the equation of a sum of terms, each a column and its factor, with a value."""
+        self._rows += [len(self.right)] * len(terms)
+        self._columns += [column for column, _ in terms]
+        self._factors += [factor for _, factor in terms]
+        self.right.append(value)
+
+    def matrix(self, columns: int) -> Any:
+        """Return the sparse matrix of the left sides."""
+        from scipy.sparse import csr_matrix
+
+        entries = (self._factors, (self._rows, self._columns))
+        return csr_matrix(entries, shape=(len(self.right), columns))
+
+
+def _solved(layers: Sequence[Table], edges: Edges) -> tuple[list[Table], float]:
+    """Return the weights of the options of each layer in the optimum, and its cost.
+
+    The columns are the weights of the options of all layers, then those of the pairs of options of
+    all edges.
+    """
+    from scipy.optimize import linprog
+
+    starts = np.cumsum([0, *[len(own) for own in layers]]).tolist()
     scale = max(float(np.max(own)) for own in layers) or 1.0
     costs = [own / scale for own in layers]
-    rows: list[int] = []
-    columns: list[int] = []
-    values: list[float] = []
-    right: list[float] = []
-
-    def equation(terms: Sequence[tuple[int, float]], value: float) -> None:
-        rows.extend([len(right)] * len(terms))
-        columns.extend([column for column, _ in terms])
-        values.extend([factor for _, factor in terms])
-        right.append(value)
-
-    for i, n in enumerate(sizes):
-        equation([(int(starts[i]) + o, 1.0) for o in range(n)], 1.0)
-    first = total
+    equations = _Equations()
+    for start, stop in pairwise(starts):
+        equations.add([(column, 1.0) for column in range(start, stop)], 1.0)
+    first = starts[-1]
     for u, v, table in edges:
         n, m = table.shape
         costs.append(table.ravel() / scale)
+        pairs = np.arange(first, first + n * m).reshape(n, m)
         for a in range(n):
-            pairs = [(first + a * m + b, 1.0) for b in range(m)]
-            equation([*pairs, (int(starts[u]) + a, -1.0)], 0.0)
+            equations.add([*[(int(p), 1.0) for p in pairs[a]], (starts[u] + a, -1.0)], 0.0)
         for b in range(m):
-            pairs = [(first + a * m + b, 1.0) for a in range(n)]
-            equation([*pairs, (int(starts[v]) + b, -1.0)], 0.0)
+            equations.add([*[(int(p), 1.0) for p in pairs[:, b]], (starts[v] + b, -1.0)], 0.0)
         first += n * m
-    matrix = csr_matrix((values, (rows, columns)), shape=(len(right), first))
     solution = linprog(
-        np.concatenate(costs), A_eq=matrix, b_eq=right, bounds=(0, None), method="highs"
-    )
+        np.concatenate(costs), A_eq=equations.matrix(first), b_eq=equations.right,
+        bounds=(0, None), method="highs",
+    )  # fmt: skip
     if solution.x is None:
         raise MagmathError(f"plan: the linear program has no solution: {solution.message}")
-    weights = [solution.x[starts[i] : starts[i + 1]] for i in range(len(sizes))]
+    weights = [solution.x[start:stop] for start, stop in pairwise(starts)]
     return weights, float(solution.fun) * scale
 
 
@@ -107,6 +124,7 @@ def _conditional(
 def _improve_pair(
     options: list[int], u: int, v: int, layers: Sequence[Table], edges: Edges
 ) -> None:
+    """Change the options of two neighbours to the best pair, given all others."""
     joint = (
         _conditional(options, u, layers, edges, without=v)[:, None]
         + _conditional(options, v, layers, edges, without=u)[None, :]

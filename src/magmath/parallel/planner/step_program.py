@@ -87,6 +87,8 @@ def step_program(
 
 @final
 class _Writer:
+    """Appends steps to a program. Its methods take and return the instructions to wait for."""
+
     def __init__(self, tables: CostTables, options: Sequence[Option], sharded: bool) -> None:
         self._tables = tables
         self._graph = tables.graph
@@ -114,8 +116,8 @@ class _Writer:
             after = list(self._fresh.get(number, ()))
             for edge in layer.inputs:
                 after += self._moved(number, edge, ready[edge.source])
-            done = self._compute(number, "forward", self._costs[number].forward, after)
-            ready[number] = self._within(number, "forward", done)
+            last = self._compute(number, "forward", self._costs[number].forward, after)
+            ready[number] = self._within(number, "forward", last)
         return ready
 
     def _backward(self, ready: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
@@ -130,33 +132,34 @@ class _Writer:
                 continue
             after = (*cotangents[number], *ready[number])
             after = self._within(number, "backward", after)
-            done = self._compute(number, "backward", self._costs[number].backward, after)
+            last = self._compute(number, "backward", self._costs[number].backward, after)
             for edge in layer.inputs:
                 if layers[edge.source].trainable:
-                    cotangents[edge.source] += self._returned(number, edge, done)
-            gradients[number] = self._exchanged(number, done)
+                    cotangents[edge.source] += self._returned(number, edge, last)
+            gradients[number] = self._exchanged(number, last)
         return gradients
 
     def _update(self, gradients: dict[int, tuple[int, ...]]) -> None:
         """Append the updates, in the order in which the next forward pass needs them."""
         for number in sorted(gradients):
             cost, option = self._costs[number], self._options[number]
-            exchanges_of_layer = self._tables.gradient_exchanges(self._graph.layers[number], option)
+            reductions = self._tables.gradient_exchanges(self._graph.layers[number], option)
             share = 1.0
-            if self._sharded and exchanges_of_layer:
-                share = 1.0 / self._tables.mesh.group(exchanges_of_layer[0][0].axes).size
-            done = self._compute(number, "update", cost.update * share, gradients[number])
+            if self._sharded and reductions:
+                share = 1.0 / self._tables.mesh.group(reductions[0].exchange.axes).size
+            last = self._compute(number, "update", cost.update * share, gradients[number])
             if self._sharded:
-                for one, nbytes in exchanges_of_layer:
-                    gather = Exchange("allgather", one.axes, one.share)
-                    done = (self._collective(number, "replicate", gather, nbytes, done),)
-            self._fresh[number] = done
+                for reduction in reductions:
+                    gather = reduction.exchange._replace(kind="allgather")
+                    last = (self._collective(number, "replicate", gather, reduction.nbytes, last),)
+            self._fresh[number] = last
 
     # instructions ---------------------------------------------------------------------------------
 
     def _compute(
         self, number: int, phase: str, seconds: float, after: Sequence[int]
     ) -> tuple[int, ...]:
+        """Append a computation, unless it takes no time; return what to wait for."""
         if not seconds:
             return tuple(after)
         name = self._graph.layers[number].name
@@ -164,10 +167,10 @@ class _Writer:
         return (self.program.add(instruction),)
 
     def _collective(
-        self, number: int, phase: str, one: Exchange, nbytes: float, after: Sequence[int]
+        self, number: int, phase: str, exchange: Exchange, nbytes: float, after: Sequence[int]
     ) -> int:
-        name = f"{self._graph.layers[number].name}: {one.kind}"
-        instruction = SimulatedInstruction(name, number, phase, 0.0, one, nbytes, tuple(after))
+        name = f"{self._graph.layers[number].name}: {exchange.kind}"
+        instruction = SimulatedInstruction(name, number, phase, 0.0, exchange, nbytes, tuple(after))
         return self.program.add(instruction)
 
     def _transfer(
@@ -179,11 +182,12 @@ class _Writer:
         nbytes: int,
         after: Sequence[int],
     ) -> tuple[int, ...]:
-        done = tuple(after)
+        """Append the collectives that change the state of a value."""
+        last = tuple(after)
         if have != want:
-            for one in transfer(self._tables.mesh, have, want):
-                done = (self._collective(number, phase, one, nbytes, done),)
-        return done
+            for exchange in transfer(self._tables.mesh, have, want):
+                last = (self._collective(number, phase, exchange, nbytes, last),)
+        return last
 
     def _moved(self, number: int, edge: Edge, after: Sequence[int]) -> tuple[int, ...]:
         """Append the redistribution of an operand."""
@@ -202,20 +206,20 @@ class _Writer:
     def _within(self, number: int, phase: str, after: Sequence[int]) -> tuple[int, ...]:
         """Append the exchanges within a layer."""
         layer, option = self._graph.layers[number], self._options[number]
-        done = tuple(after)
-        for one, nbytes, when in exchanges(layer, option, self._tables.mesh):
-            if when == phase:
-                done = (self._collective(number, phase, one, nbytes, done),)
-        return done
+        last = tuple(after)
+        for exchange, nbytes, own_phase in exchanges(layer, option, self._tables.mesh):
+            if own_phase == phase:
+                last = (self._collective(number, phase, exchange, nbytes, last),)
+        return last
 
     def _exchanged(self, number: int, after: Sequence[int]) -> tuple[int, ...]:
         """Append the exchange of a layer's gradients."""
         layer, option = self._graph.layers[number], self._options[number]
-        done = tuple(after)
-        for one, nbytes in self._tables.gradient_exchanges(layer, option):
-            reduced = Exchange("reduce_scatter", one.axes, one.share) if self._sharded else one
-            done = (self._collective(number, "gradient", reduced, nbytes, done),)
-        return done
+        last = tuple(after)
+        for exchange, nbytes, phase in self._tables.gradient_exchanges(layer, option):
+            reduction = exchange._replace(kind="reduce_scatter") if self._sharded else exchange
+            last = (self._collective(number, phase, reduction, nbytes, last),)
+        return last
 
 
 # tasks --------------------------------------------------------------------------------------------
@@ -234,23 +238,23 @@ def tasks(
     numbers_of: list[dict[int, int]] = []
     known: dict[Hashable, tuple[PortStage, ...]] = {}
     workers = range(tables.mesh.workers) if every_worker else range(1)
-    for one in program.instructions:
+    for instruction in program.instructions:
         members: list[tuple[int, ...]] = [(worker,) for worker in workers]
-        if one.exchange is not None:
-            members = _groups(tables.mesh, one.exchange.axes) if every_worker else [(0,)]
+        if instruction.exchange is not None:
+            members = _groups(tables.mesh, instruction.exchange.axes) if every_worker else [(0,)]
         numbers: dict[int, int] = {}
         for group in members:
-            after = tuple({numbers_of[i][worker] for i in one.after for worker in group})
+            after = tuple({numbers_of[i][worker] for i in instruction.after for worker in group})
             numbers.update(dict.fromkeys(group, len(simulated_tasks)))
-            name = f"{one.name} ({one.phase})"
-            if one.exchange is None:
+            name = f"{instruction.name} ({instruction.phase})"
+            if instruction.exchange is None:
                 simulated_tasks.append(
-                    SimulatedTask(name, group, (COMPUTE,), one.seconds, (), after)
+                    SimulatedTask(name, group, (COMPUTE,), instruction.seconds, (), after)
                 )
             else:
-                key = (one.exchange, one.nbytes, group)
+                key = (instruction.exchange, instruction.nbytes, group)
                 if key not in known:
-                    known[key] = _stages(tables, one, group, every_worker)
+                    known[key] = _stages(tables, instruction, group, every_worker)
                 stages = known[key]
                 simulated_tasks.append(SimulatedTask(name, group, streams, 0.0, stages, after))
         numbers_of.append(numbers)
@@ -269,13 +273,17 @@ def _groups(mesh: PlannerMesh, axes: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _stages(
-    tables: CostTables, one: SimulatedInstruction, workers: tuple[int, ...], every_worker: bool
+    tables: CostTables,
+    instruction: SimulatedInstruction,
+    workers: tuple[int, ...],
+    every_worker: bool,
 ) -> tuple[PortStage, ...]:
-    assert one.exchange is not None
+    """Return the stages of a collective on the ports that its workers pass."""
+    assert instruction.exchange is not None
     levels = tables.model.machine.levels
-    group: Group = tables.mesh.group(one.exchange.axes)
-    size = one.exchange.share * one.nbytes
-    algorithm, _ = fastest(levels, one.exchange.kind, size, group, tables.model.algorithm)
+    group: Group = tables.mesh.group(instruction.exchange.axes)
+    size = instruction.exchange.share * instruction.nbytes
+    algorithm, _ = fastest(levels, instruction.exchange.kind, size, group, tables.model.algorithm)
     parts = spans(levels, group)
     ports: dict[int, list[int]] = {}
     child = 1

@@ -77,13 +77,13 @@ class Host:
         busy = (min(running, self.processors) - 1) / max(self.processors - 1, 1)
         share = min(1.0, self.processors / running) / (1.0 + (self.crowding - 1.0) * busy)
         rates = [share / (task.seconds * _slowest(task, slowdown)) for task in tasks]
-        wanted = [rate * task.nbytes for rate, task in zip(rates, tasks, strict=True)]
-        left, others = self.bandwidth, running
-        for i in sorted(range(running), key=wanted.__getitem__):
-            granted = min(wanted[i], left / others)
-            if granted < wanted[i]:
-                rates[i] *= granted / wanted[i]
-            left, others = left - granted, others - 1
+        demands = [rate * task.nbytes for rate, task in zip(rates, tasks, strict=True)]
+        bandwidth, others = self.bandwidth, running
+        for i in sorted(range(running), key=demands.__getitem__):
+            granted = min(demands[i], bandwidth / others)
+            if granted < demands[i]:
+                rates[i] *= granted / demands[i]
+            bandwidth, others = bandwidth - granted, others - 1
         return rates
 
 
@@ -233,6 +233,7 @@ class _Simulation:
         self._start_if_ready(number)
 
     def _start_if_ready(self, number: int) -> None:
+        """Start a task if all tasks before it have ended and its streams are free."""
         task = self._tasks[number]
         waits = self._pending[number] or self._heads[number] < len(self._streams(task))
         if waits or number in self._starts:
@@ -314,6 +315,7 @@ class _Simulation:
                 flow.rate = rate
 
     def _end(self, number: int) -> None:
+        """End a task, and start those that wait for it or for its streams."""
         task = self._tasks[number]
         self._ends[number] = self._now
         for user in self._users[number]:

@@ -114,7 +114,7 @@ def simulate_program(
     candidates = _forms(program, environment, times, slower, count)
     if program.team is not None:
         candidates += _team_forms(program.team, environment, times, slower, count)
-    return min(candidates, key=lambda one: one.seconds)
+    return min(candidates, key=lambda step: step.seconds)
 
 
 def _team_forms(
@@ -128,7 +128,7 @@ def _team_forms(
     threads = replace(environment, threads=1, link=environment.machine.team, shares_memory=True)
     slower = dict.fromkeys(range(team.workers), slowdown.get(0, 1.0))
     forms = _forms(team, threads, times, slower, count)
-    return [replace(one, form=f"{THREADS}, {one.form}") for one in forms]
+    return [replace(step, form=f"{THREADS}, {step.form}") for step in forms]
 
 
 def _forms(
@@ -155,13 +155,13 @@ def _forms(
         if times == "measured"
         else {"predicted": [_predicted(program, priced, environment)] * program.workers}
     )
-    found = []
+    steps = []
     for form, tiers in forms.items():
         tasks, ends = program_tasks(program, tiers, network, priced, STEPS)
         timeline = simulate(tasks, network.levels, slowdown, host)
         last, former = (_end(timeline, end) for end in (ends[-1], ends[-2]))
-        found.append(SimulatedStep(last - former, timeline, form))
-    return found
+        steps.append(SimulatedStep(last - former, timeline, form))
+    return steps
 
 
 def _end(timeline: Timeline, tasks: int) -> float:
@@ -174,7 +174,7 @@ def _measured(program: Program, environment: Environment) -> dict[str, list[Call
     from magmath.executor.isolated_run import isolated_times  # loads the kernels: on first use
 
     known: dict[Hashable, dict[str, CallTimes]] = {}
-    found = []
+    by_worker = []
     for worker in range(program.workers):
         shapes = tuple([_shape(program, slot, worker) for slot in range(len(program.slots))])
         if shapes not in known:
@@ -184,9 +184,9 @@ def _measured(program: Program, environment: Environment) -> dict[str, list[Call
                 shares_memory=environment.shares_memory,
                 threads=environment.threads,
             )
-        found.append(known[shapes])
-    forms = [form for form in found[0] if all(form in times for times in found)]
-    return {form: [times[form] for times in found] for form in forms}
+        by_worker.append(known[shapes])
+    forms = [form for form in by_worker[0] if all(form in times for times in by_worker)]
+    return {form: [times[form] for times in by_worker] for form in forms}
 
 
 def _shape(program: Program, slot: int, worker: int) -> Hashable:
@@ -197,10 +197,10 @@ def _shape(program: Program, slot: int, worker: int) -> Hashable:
 def _predicted(program: Program, priced: list[float], environment: Environment) -> CallTimes:
     """Return the predicted times of a worker's calls; barriers and messages are tasks of their
     own."""
-    found: CallTimes = []
-    for i, one in enumerate(program.instructions):
-        seconds = priced[i] if isinstance(one, Call | Redistribute) else 0.0
-        if isinstance(one, Redistribute) and not environment.shares_memory:
+    times: CallTimes = []
+    for i, instruction in enumerate(program.instructions):
+        seconds = priced[i] if isinstance(instruction, Call | Redistribute) else 0.0
+        if isinstance(instruction, Redistribute) and not environment.shares_memory:
             seconds = environment.machine.call_seconds
-        found.append(CallTime(range(i, i + 1), seconds))
-    return found[program.prologue :]
+        times.append(CallTime(range(i, i + 1), seconds))
+    return times[program.prologue :]

@@ -7,10 +7,11 @@ exchange messages, which pass the ports of the network and may run concurrently 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
+from magmath.core.shapes import size_of
 from magmath.cost import Level, Link, Machine
 from magmath.executor.call_times import CallTime, CallTimes
 from magmath.layout import Layout, plan
@@ -92,11 +93,12 @@ class _Writer:
 
     def step(self, tiers: Sequence[CallTimes]) -> None:
         """Append one step."""
-        begins: list[dict[int, CallTime]] = [{one.positions[-1]: one for one in t} for t in tiers]
+        by_end: list[dict[int, CallTime]]
+        by_end = [{call.positions[-1]: call for call in calls} for calls in tiers]
         first = self.program.prologue
         for position in range(first, len(self.program.instructions)):
-            self._instruction(position, [found.get(position) for found in begins])
-            for end, number in [one for one in self.due if one[0] <= position]:
+            self._instruction(position, [calls.get(position) for calls in by_end])
+            for end, number in [x for x in self.due if x[0] <= position]:
                 self._compute_wait(number)
                 self.due.remove((end, number))
         for _, number in self.due:
@@ -104,6 +106,8 @@ class _Writer:
         self.due.clear()
 
     def _instruction(self, position: int, times: Sequence[CallTime | None]) -> None:
+        """Append the tasks of an instruction; `times` are those of the calls that end there, by
+        worker."""
         instruction = self.program.instructions[position]
         match instruction:
             case Barrier():
@@ -122,12 +126,13 @@ class _Writer:
                 pass
 
     def _computations(self, position: int, times: Sequence[CallTime | None]) -> None:
-        for worker, one in enumerate(times):
-            if one is None or not one.seconds:
+        """Append the computation of each worker that has a call."""
+        for worker, call in enumerate(times):
+            if call is None or not call.seconds:
                 continue
-            members = [self.program.instructions[i] for i in one.positions]
+            members = [self.program.instructions[i] for i in call.positions]
             nbytes = sum(self._bytes(worker, member) for member in members)
-            seconds = max(one.seconds, self._read_seconds(worker, members))
+            seconds = max(call.seconds, self._read_seconds(worker, members))
             name = _name(members[0]) if len(members) == 1 else f"{len(members)} calls ({KERNEL})"
             task = SimulatedTask(name, (worker,), (COMPUTE,), seconds, nbytes=nbytes)
             self.last[worker] = self._add(task)
@@ -136,14 +141,16 @@ class _Writer:
         """Return the least seconds of reading what other workers have written."""
         if not self.network.shares_memory:
             return 0.0
-        moves = [one for one in members if isinstance(one, Redistribute)]
-        return sum([self._received(worker, one) for one in moves]) / self.network.bandwidth
+        moves = [member for member in members if isinstance(member, Redistribute)]
+        return sum([self._received(worker, member) for member in moves]) / self.network.bandwidth
 
     def _received(self, worker: int, move: Redistribute) -> float:
         """Return the bytes that a worker reads of other workers' tiles."""
         itemsize = self.program.slots[move.source].dtype.itemsize
         traffics = [stage.traffic.get(worker) for stage in self._stages(move)]
-        return float(sum([one.received * itemsize for one in traffics if one is not None]))
+        return float(
+            sum([traffic.received * itemsize for traffic in traffics if traffic is not None])
+        )
 
     def _bytes(self, worker: int, instruction: Instruction) -> float:
         """Return the bytes that a worker reads and writes and that no cache holds."""
@@ -157,6 +164,7 @@ class _Writer:
         return nbytes if nbytes > self.network.cache else 0.0
 
     def _bytes_of_call(self, worker: int, call: Call) -> float:
+        """Return the bytes that a kernel reads and writes on a worker; none for a view."""
         slots, operation = self.program.slots, OPERATIONS[call.operation]
         if operation.is_view and root_of(slots, call.out) in {
             root_of(slots, i) for i in call.inputs
@@ -268,7 +276,7 @@ def _port_stage(stage: Stage, itemsize: int, levels: tuple[Level, ...]) -> PortS
         for move in stage.moves:
             units = move.source // child, move.target // child
             if units[0] != units[1]:
-                nbytes = _elements(move.shape) * itemsize
+                nbytes = size_of(move.shape) * itemsize
                 sent[number, units[0]] = sent.get((number, units[0]), 0.0) + nbytes
                 received[number, units[1]] = received.get((number, units[1]), 0.0) + nbytes
                 slowest = max(slowest, level.latency)
@@ -277,10 +285,3 @@ def _port_stage(stage: Stage, itemsize: int, levels: tuple[Level, ...]) -> PortS
     ports = dict.fromkeys([*sent, *received])
     loads = [(port, max(sent.get(port, 0.0), received.get(port, 0.0))) for port in ports]
     return PortStage(count * slowest, tuple(loads))
-
-
-def _elements(shape: Iterable[int]) -> int:
-    count = 1
-    for extent in shape:
-        count *= extent
-    return count

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Collection
 from html import escape
 from pathlib import Path
 from typing import Any, Final
 
 from magmath.errors import OptionError
-from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, Timeline
+from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, Span, Timeline
 
 STREAMS: Final = (COMPUTE, COMMUNICATE)
 COLOURS: Final = {
@@ -27,6 +28,10 @@ COLOURS: Final = {
 }
 MAX_WORKERS: Final = 16
 """Workers that an SVG shows."""
+LEFT: Final = 150
+WIDTH: Final = 900
+LANE: Final = 16
+"""The left end, the width and the height of a lane, in pixels."""
 
 
 def save_timeline(timeline: Timeline, path: str | os.PathLike[str]) -> None:
@@ -82,42 +87,50 @@ def perfetto(timeline: Timeline) -> str:
 def timeline_svg(timeline: Timeline) -> str:
     """Return the timeline of the first workers as SVG: two lanes each, coloured by phase."""
     workers = _workers(timeline)[:MAX_WORKERS]
-    left, width, lane = 150, 900, 16
-    scale = width / (timeline.seconds or 1.0)
-    top = {(w, s): 20 + (2 * i + j) * lane + i * 6
-           for i, w in enumerate(workers) for j, s in enumerate(STREAMS)}  # fmt: skip
+    scale = WIDTH / (timeline.seconds or 1.0)
+    top_of = {(w, s): 20 + (2 * i + j) * LANE + i * 6
+              for i, w in enumerate(workers) for j, s in enumerate(STREAMS)}  # fmt: skip
     lines = [
         f'<text x="4" y="{y + 12}">worker {worker}: {stream}</text>'
-        for (worker, stream), y in top.items()
+        for (worker, stream), y in top_of.items()
     ]
-    for task, span in zip(timeline.tasks, timeline.spans, strict=True):
-        for worker in task.workers:
-            for stream in task.streams:
-                if (worker, stream) in top and span.end > span.start:
-                    lines.append(
-                        f'<rect x="{left + span.start * scale:.2f}" y="{top[worker, stream]}" '
-                        f'width="{(span.end - span.start) * scale:.2f}" height="{lane - 2}" '
-                        f'fill="{COLOURS.get(_phase(task.name), "#888888")}">'
-                        f"<title>{escape(task.name)}: {(span.end - span.start) * 1e3:.3f} ms"
-                        f"</title></rect>"
-                    )
-    bottom = max(top.values(), default=0) + 2 * lane
-    used = {_phase(task.name) for task in timeline.tasks}
-    shown = {name: colour for name, colour in COLOURS.items() if name in used}
-    for i, (name, colour) in enumerate(shown.items()):
-        x = left + 110 * i
-        lines.append(f'<rect x="{x}" y="{bottom}" width="12" height="12" fill="{colour}"/>')
-        lines.append(f'<text x="{x + 16}" y="{bottom + 11}">{name}</text>')
-    lines.append(f'<text x="{left}" y="14">{timeline.seconds * 1e3:.2f} ms</text>')
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + width + 10}" '
-            f'height="{bottom + 24}" font-family="sans-serif" font-size="11">',
-            *lines,
-            "</svg>",
-            "",
-        ]
+    lines += [
+        _bar(task.name, span, top_of[worker, stream], scale)
+        for task, span in zip(timeline.tasks, timeline.spans, strict=True)
+        for worker in task.workers
+        for stream in task.streams
+        if (worker, stream) in top_of and span.end > span.start
+    ]
+    bottom = max(top_of.values(), default=0) + 2 * LANE
+    lines += _legend({_phase(task.name) for task in timeline.tasks}, bottom)
+    lines.append(f'<text x="{LEFT}" y="14">{timeline.seconds * 1e3:.2f} ms</text>')
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 10}" '
+        f'height="{bottom + 24}" font-family="sans-serif" font-size="11">'
     )
+    return "\n".join([head, *lines, "</svg>", ""])
+
+
+def _bar(name: str, span: Span, top: int, scale: float) -> str:
+    """Return the rectangle of a task in a lane."""
+    return (
+        f'<rect x="{LEFT + span.start * scale:.2f}" y="{top}" '
+        f'width="{(span.end - span.start) * scale:.2f}" height="{LANE - 2}" '
+        f'fill="{COLOURS.get(_phase(name), "#888888")}">'
+        f"<title>{escape(name)}: {(span.end - span.start) * 1e3:.3f} ms"
+        f"</title></rect>"
+    )
+
+
+def _legend(phases: Collection[str], top: int) -> list[str]:
+    """Return the colours of the phases that occur, with their names."""
+    lines = []
+    shown = {name: colour for name, colour in COLOURS.items() if name in phases}
+    for i, (name, colour) in enumerate(shown.items()):
+        x = LEFT + 110 * i
+        lines.append(f'<rect x="{x}" y="{top}" width="12" height="12" fill="{colour}"/>')
+        lines.append(f'<text x="{x + 16}" y="{top + 11}">{name}</text>')
+    return lines
 
 
 def _workers(timeline: Timeline) -> list[int]:

@@ -48,6 +48,7 @@ class Database:
         self._open(Path(path))
 
     def _open(self, path: Path) -> None:
+        """Open the file; create the tables in a new one, and check an existing one."""
         if not path.parent.is_dir():
             raise DataError(f"search: the folder {path.parent} of the results does not exist")
         if path.is_dir():
@@ -72,8 +73,9 @@ class Database:
             connection.executemany("INSERT INTO search VALUES (?, ?)", self._known.items())
 
     def _check(self, path: Path) -> None:
+        """Raise DataError if the file is no database or has the trials of another search."""
         try:
-            found = dict(self._connection.execute("SELECT name, value FROM search"))
+            described = dict(self._connection.execute("SELECT name, value FROM search"))
             query = "SELECT number, settings, state, curve FROM trials LIMIT 1"
             has_trials = self._connection.execute(query).fetchone() is not None
         except sqlite3.DatabaseError as error:
@@ -84,11 +86,13 @@ class Database:
             self._describe()
             return
         names = [
-            name for name in {**found, **self._known} if found.get(name) != self._known.get(name)
+            name
+            for name in {**described, **self._known}
+            if described.get(name) != self._known.get(name)
         ]
         if names:
             listed = "; ".join(
-                f"{name} is {_short(found.get(name))} there and "
+                f"{name} is {_short(described.get(name))} there and "
                 f"{_short(self._known.get(name))} here"
                 for name in names
             )
@@ -122,8 +126,8 @@ class Database:
 
 def _trial(number: int, settings: str, state: Any, curve: str) -> Trial:
     points = json.loads(curve)
-    found = LossCurve(tuple(points["seconds"]), tuple(points["losses"]))
-    return Trial(number, json.loads(settings), state, found)
+    loss_curve = LossCurve(tuple(points["seconds"]), tuple(points["losses"]))
+    return Trial(number, json.loads(settings), state, loss_curve)
 
 
 def _short(value: str | None) -> str:

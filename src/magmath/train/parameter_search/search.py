@@ -223,13 +223,13 @@ class _Search:
 
     def successive_halving(self, order: Proposals, factor: int) -> SearchResults:
         """Train the trials of each number of workers in rounds, of which only the best continue."""
-        done = {repr(trial.settings) for trial in self._trials}
+        completed = {repr(trial.settings) for trial in self._trials}
         numbered = enumerate(order.remaining())
         groups: dict[Any, list[tuple[int, Settings]]] = {}
         for number, settings in numbered:
             groups.setdefault(settings.get("workers"), []).append((number, settings))
         for group in groups.values():
-            if all(repr(settings) in done for _, settings in group):
+            if all(repr(settings) in completed for _, settings in group):
                 continue
             self._forget(settings for _, settings in group)
             self._halve([self._started(settings, number) for number, settings in group], factor)
@@ -241,6 +241,7 @@ class _Search:
         self._trials = [trial for trial in self._trials if repr(trial.settings) not in again]
 
     def _halve(self, runs: list[TrialRun], factor: int) -> None:
+        """Train the runs in rounds: each multiplies the epochs, and keeps one run in `factor`."""
         epochs = self._amount.epochs
         rungs = 0
         while factor ** (rungs + 1) <= min(len(runs), epochs):
@@ -275,6 +276,7 @@ class _Search:
         return SearchResults(tuple(self._trials), self._rules.threshold, images)
 
     def _started(self, settings: Settings, number: int) -> TrialRun:
+        """Return the run of a trial in its pool, after warming up for a new step size."""
         key = (settings.get("workers"), settings["batch"])
         data = self._pools.data(settings.get("workers"))
         epochs = self._amount.epochs
@@ -298,6 +300,7 @@ class _Search:
                 break
 
     def _network(self, settings: Settings) -> NeuralNetwork:
+        """Return the network of a trial, with the seed of the search unless it has its own."""
         network = _built(self._build, settings)
         if network.seed is None:
             old = network.trainer

@@ -71,9 +71,9 @@ class TrialRun(Listener[Trainer]):
         """Extend the curve, and stop if the trial cannot win."""
         self._epochs += 1
         assert trainer.history is not None
-        steps = trainer.history.step_losses
-        losses = steps[-len(steps) // len(trainer.history.records) :]
-        curve = self.trial.curve.extended(losses, record.seconds, self._points)
+        all_losses = trainer.history.step_losses
+        steps = len(all_losses) // len(trainer.history.records)
+        curve = self.trial.curve.extended(all_losses[-steps:], record.seconds, self._points)
         state: TrialState = "finished"
         if self._epochs < self._all_epochs and curve.area > self._limit(self.trial):
             state = "stopped"

@@ -1,0 +1,32 @@
+"""The calls of modules in progress, for each thread of the user's program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import local
+from typing import Any, final
+
+ForwardHook = Callable[[object, Any], None]
+"""A function of the called module and its outputs."""
+
+
+@final
+class CallState(local):
+    """The calls of modules of the current thread; other threads have their own.
+
+    modules         the modules whose calls are active, the innermost one last: what these store in
+                    attributes, such as their last output, is no setting of the user
+    hooks           the hooks of the contexts that are open, see `forward_hooks.py`
+    abstract_calls  the number of active calls with abstract inputs, see `abstract.py`
+    forced_modes    the number of active `Module.mode` blocks; in these the mode does not depend on
+                    the state of modules
+    """
+
+    def __init__(self) -> None:
+        self.modules: list[object] = []
+        self.hooks: list[ForwardHook] = []
+        self.abstract_calls = 0
+        self.forced_modes = 0
+
+
+CALLS = CallState()

@@ -1,0 +1,57 @@
+"""Freezing: the choice of the parameters that training updates, by path or by a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+
+from magmath.arrays.variables.variable import Variable
+from magmath.engine.traces.captured_arrays import note_update
+from magmath.errors import MagmathError
+from magmath.nn.variables import Parameter
+
+Filter = str | Callable[[str, Variable], bool] | None
+"""A path, a function of path and parameter, or None for all parameters; see `Module.freeze`."""
+
+TRAINABLE_FLAGS = object()
+"""Represents the trainable flags of all parameters, as state that compiled functions depend on."""
+
+
+def set_trainable(
+    operation: str, parameters: Sequence[tuple[str, Variable]], which: Filter, trainable: bool
+) -> None:
+    """Set the trainable flags of those of the parameters, given with their paths, that a filter
+    selects.
+
+    Raises MagmathError, which names the operation, for a path that matches none of them, and for a
+    variable that is always trained.
+    """
+    if not (which is None or callable(which) or isinstance(which, str)):
+        raise TypeError(
+            f"{operation}: needs a path, a function of path and parameter, or None for all "
+            f"parameters, was given {which!r}"
+        )
+    selected = [(path, p) for path, p in parameters if _is_selected(which, path, p)]
+    if isinstance(which, str) and not selected:
+        raise MagmathError(
+            f"{operation}: no parameter has the path {which!r} or one below it; the paths are "
+            f"{', '.join([path for path, _ in parameters])}"
+        )
+    for path, parameter in selected:
+        if not isinstance(parameter, Parameter):
+            raise MagmathError(
+                f"{operation}: {path} is a variable and always trained; make it an "
+                f"mm.nn.Parameter(value)"
+            )
+        parameter.trainable = trainable
+    note_update(TRAINABLE_FLAGS)
+
+
+def _is_selected(which: Filter, path: str, parameter: Variable) -> bool:
+    """Return True if a filter selects the parameter with this path."""
+    if which is None:
+        return True
+    if callable(which):
+        return bool(which(path, parameter))
+    names, patterns = path.split("."), which.split(".")
+    return len(patterns) <= len(names) and all(map(fnmatchcase, names, patterns))

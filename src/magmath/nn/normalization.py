@@ -1,0 +1,202 @@
+"""Functions that normalize: over features, batches, groups of channels, or neighbouring channels.
+
+Moments of half types are computed in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from magmath.api import elementwise, statistics
+from magmath.api.creation import normal_shape
+from magmath.api.data_types import astype, finfo, result_type
+from magmath.api.manipulation import reshape
+from magmath.arrays.array import Array, floating
+from magmath.core.dtypes import compute_dtype
+from magmath.engine.user_line import user_line
+from magmath.errors import ShapeError
+from magmath.graph import apply
+from magmath.ops.conv.pooling import SUM_POOL
+from magmath.ops.normalization import affine, centred_squares
+
+
+def layer_norm(
+    x: Array,
+    normalized_shape: int | Sequence[int],
+    weight: Array | None = None,
+    bias: Array | None = None,
+    epsilon: float = 1e-5,
+) -> Array:
+    """Return x normalized to mean 0 and variance 1 over its last axes, times weight, plus bias.
+
+    The last axes have the shape `normalized_shape`. Source: Ba, Kiros and Hinton (2016). Moments of
+    half types are computed in float32.
+    """
+    x = floating("layer_norm", x)
+    axes = _last_axes("layer_norm", x, normalized_shape)
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
+    centred = wide - statistics.mean(wide, axis=axes, keepdims=True)
+    variance = statistics.mean(elementwise.square(centred), axis=axes, keepdims=True)
+    y = _scaled(centred, variance, weight, bias, epsilon)
+    return astype(y, x.dtype, copy=False)
+
+
+def rms_norm(
+    x: Array,
+    normalized_shape: int | Sequence[int],
+    weight: Array | None = None,
+    epsilon: float | None = None,
+) -> Array:
+    """Return x divided by the root of the mean of its squares over its last axes, times weight.
+
+    The last axes have the shape `normalized_shape`. `epsilon` is added to the mean, by default the
+    distance from 1 to the next number of the type, as in PyTorch. Source: Zhang and Sennrich
+    (2019). Means of half types are computed in float32.
+    """
+    x = floating("rms_norm", x)
+    axes = _last_axes("rms_norm", x, normalized_shape)
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
+    squares = statistics.mean(elementwise.square(wide), axis=axes, keepdims=True)
+    epsilon = finfo(x.dtype).eps if epsilon is None else epsilon
+    return astype(_scaled(wide, squares, weight, None, epsilon), x.dtype, copy=False)
+
+
+def _last_axes(name: str, x: Array, normalized_shape: Any) -> tuple[int, ...]:
+    """Return the last axes of x, which have this shape. Raises ShapeError if they do not."""
+    if isinstance(normalized_shape, Array):
+        raise TypeError(
+            f"{name}: the second argument is the shape of the last axes, was given an array of "
+            f"shape {normalized_shape.shape}; write {name}(x, weight.shape, weight)"
+        )
+    shape = normal_shape(name, normalized_shape)
+    if not shape or x.shape[-len(shape) :] != shape:
+        raise ShapeError(
+            f"{name}: normalizes last axes of shape {shape}, was given {x.shape}"
+            "; give the shape of the input's last axes"
+        )
+    return tuple(range(x.ndim - len(shape), x.ndim))
+
+
+def batch_moments(x: Array, axis: int = 1) -> tuple[Array, Array]:
+    """Return mean and biased variance of each channel over all other axes, in float32 at least."""
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
+    others = tuple([a for a in range(x.ndim) if a != axis % x.ndim])
+    mean = statistics.mean(wide, axis=others, keepdims=True)
+    squares = Array(centred_squares(wide.node, mean.node, others))
+    channels, count = (x.shape[axis],), x.size // max(x.shape[axis], 1)
+    return reshape(mean, channels), reshape(squares, channels) / count
+
+
+def batch_norm(
+    x: Array,
+    mean: Array,
+    variance: Array,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    *,
+    axis: int = 1,
+    epsilon: float = 1e-5,
+) -> Array:
+    """Return (x - mean) / √(variance + epsilon) · weight + bias.
+
+    Mean, variance, weight and bias are (channels,), along `axis`. In training the moments are those
+    of `batch_moments(x)`. Source: Ioffe and Szegedy (2015).
+    """
+    x = floating("batch_norm", x)
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
+    factor = (1.0 if weight is None else weight) / elementwise.sqrt(variance + epsilon)
+    vectors = [v for v in (mean, factor, bias) if v is not None]
+    common = result_type(wide, *vectors)
+    centre, scale, *offset = [
+        astype(_along(v, axis, x.ndim), common, copy=False).node for v in vectors
+    ]
+    y = affine(astype(wide, common, copy=False).node, centre, scale, offset[0] if offset else None)
+    return astype(Array(y.at_line(user_line())), x.dtype, copy=False)
+
+
+def _along(values: Array, axis: int, ndim: int) -> Array:
+    """Return an array (channels,) reshaped to broadcast along an axis."""
+    shape = [1] * ndim
+    shape[axis] = values.shape[0]
+    return reshape(values, tuple(shape))
+
+
+def _scaled(
+    centred: Array, variance: Array, weight: Array | None, bias: Array | None, epsilon: float
+) -> Array:
+    y = centred / elementwise.sqrt(variance + epsilon)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def group_norm(
+    x: Array,
+    groups: int,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    epsilon: float = 1e-5,
+) -> Array:
+    """Return x (N, channels, …) with each image normalized to mean 0 and variance 1 over each of
+    `groups` groups of channels; times weight (channels,), plus bias.
+
+    Source: Wu and He (2018).
+    """
+    x = floating("group_norm", x)
+    if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
+        raise ShapeError(
+            f"group_norm: takes (N, channels, …) with channels that {groups} groups divide, was "
+            f"given {x.shape}"
+            "; choose groups that divide the channels"
+        )
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
+    grouped = reshape(wide, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
+    axes = tuple(range(2, grouped.ndim))
+    centred = grouped - statistics.mean(grouped, axis=axes, keepdims=True)
+    variance = statistics.mean(elementwise.square(centred), axis=axes, keepdims=True)
+    y = reshape(_scaled(centred, variance, None, None, epsilon), x.shape)
+    y = y if weight is None else y * _along(weight, 1, x.ndim)
+    y = y if bias is None else y + _along(bias, 1, x.ndim)
+    return astype(y, x.dtype, copy=False)
+
+
+def instance_norm(
+    x: Array, weight: Array | None = None, bias: Array | None = None, epsilon: float = 1e-5
+) -> Array:
+    """Return x (N, channels, *space) with each channel of each image normalized to mean 0 and
+    variance 1. Source: Ulyanov et al. (2016)."""
+    x = floating("instance_norm", x)
+    if x.ndim < 3:
+        raise ShapeError(
+            f"instance_norm: takes (N, channels, *space), was given {x.shape}"
+            "; add a dimension with mm.expand_dims"
+        )
+    return group_norm(x, x.shape[1], weight, bias, epsilon)
+
+
+def local_response_norm(
+    x: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+) -> Array:
+    """Return x / (k + alpha / size · Σ x²)^beta with sums over `size` neighbouring channels.
+
+    x is (N, channels, …). Source: Krizhevsky et al. (2012), section 3.3, where alpha is not divided
+    by size.
+    """
+    x = floating("local_response_norm", x)
+    if x.ndim < 2 or size < 1:
+        raise ShapeError(
+            f"local_response_norm: takes (N, channels, …) and a size of at least 1, was given "
+            f"{x.shape} and {size}"
+            "; give images with channels at axis 1, and a size such as 5"
+        )
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
+    rest = (1,) * (x.ndim - 2)
+    squares = apply(
+        SUM_POOL, elementwise.square(wide).node, kernel=(size, *rest), stride=(1, *rest),
+        padding=((size // 2, (size - 1) // 2), *((0, 0),) * len(rest)), dilation=(1, *rest),
+    )  # fmt: skip
+    base = k + (alpha / size) * Array(squares)
+    if beta == 0.75:  # the usual exponent: roots are much faster than powers
+        root = elementwise.sqrt(base)
+        return astype(wide / (root * elementwise.sqrt(root)), x.dtype, copy=False)
+    return astype(wide * base**-beta, x.dtype, copy=False)

@@ -1,0 +1,347 @@
+"""The layers of a module: the nodes of a trace, grouped.
+
+`layer_graph` traces a module with abstract inputs. A product or correlation with a parameter begins
+a layer, and the element-wise operations on its result join that layer. A node that reads several
+layers, or that a division of its layer would not allow, begins a layer of its own. The *roles* of
+dimensions follow from the index notation of the operations, so a user's own layers need no rules
+here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, final
+
+from magmath.errors import MagmathError
+from magmath.graph import Node
+from magmath.graph.graph import topological
+from magmath.nn.abstract import abstract_arrays, trace_nodes
+from magmath.nn.module import Module, deferred_variables
+from magmath.nn.variables import zeros
+from magmath.parallel.planner.layer_graph import BATCH, CHANNEL, SPACE, Edge, Layer, LayerGraph
+
+Roles = tuple[str | None, ...]
+"""The role of each dimension of a value, or None."""
+
+
+def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> LayerGraph:
+    """Return the layers of a module for an input of this shape, the batch included.
+
+    A module that is not built is left so: a copy without initial values is traced. Raises
+    MagmathError if the output does not depend on the input.
+    """
+    module = _without_values(module)  # the nodes refer to its variables weakly
+    (network_input,), outputs = trace_nodes(module, abstract_arrays("plan", [shape], dtype))
+    grouping = _Grouping(network_input)
+    module.named_parameters()  # names the parameters by their paths
+    for node in topological(outputs):
+        grouping.add(node)
+    if not any(grouping.depends(node) for node in outputs):
+        raise MagmathError(
+            "plan: the output of the network does not depend on its input"
+            "; compute the output in __call__ from its argument"
+        )
+    grouping.finish([node for node in outputs if grouping.depends(node)])
+    layers = tuple(draft.layer(grouping) for draft in grouping.drafts)
+    return LayerGraph(layers, network_input.shape[0], network_input.dtype.itemsize)
+
+
+def _without_values(module: Module) -> Module:
+    """Return the module if it is built, otherwise a copy whose parameters begin with zeros."""
+    if module.is_built:
+        return module
+    abstract = copy.deepcopy(module)
+    for placeholder in deferred_variables(abstract):
+        placeholder.initial = zeros
+    return abstract
+
+
+@final
+@dataclass(eq=False)
+class _Draft:
+    """A layer that is being collected."""
+
+    number: int
+    anchor: Node
+    product: bool
+    members: list[Node] = field(default_factory=list)
+    parameters: list[Node] = field(default_factory=list)
+    reductions: list[tuple[str, int]] = field(default_factory=list)
+    excluded: set[str] = field(default_factory=set)
+    tensors: dict[Node, int] = field(default_factory=dict)
+    """The values that it reads from other layers, with the layers."""
+
+    def layer(self, grouping: _Grouping) -> Layer:
+        """Return the finished layer."""
+        anchor, item = self.anchor, self.anchor.dtype.itemsize
+        roles = grouping.roles[anchor]
+        extents = {role: n for role, n in zip(roles, anchor.shape, strict=True) if role is not None}
+        weights = grouping.weight_of(self) if self.product else None
+        rows = extents.get(CHANNEL, 0) if self.product else 0
+        flops = anchor.operation.flops(anchor) if self.product else 0.0
+        depth = int(flops / (2 * anchor.size)) if self.product else 0
+        if self.product and grouping.can_split_input(self):
+            extents["input"] = grouping.input_extent(self)
+        extents = {role: n for role, n in extents.items() if role not in self.excluded}
+        others = [node for node in self.members if node is not anchor]
+        own = prod(weights.shape) * item if weights is not None else 0
+        reads = sum(node.size * item for node in self.tensors)
+        largest = max([node.size for node in others], default=0)
+        return Layer(
+            name=grouping.name_of(self),
+            kind=anchor.name if self.members else "loss",
+            flops=flops,
+            other_flops=sum(node.operation.flops(node) for node in others),
+            nbytes=reads + own + (anchor.size + 2 * largest) * item,
+            rows=rows,
+            columns=anchor.size // rows if rows else 0,
+            depth=depth,
+            groups=anchor.attributes.get("groups", 1) if self.product else 1,
+            weights=own,
+            other_weights=sum(p.size * item for p in self.parameters if p is not weights),
+            tensors=len(self.parameters),
+            extents=extents,
+            halo=_halo_bytes(self.members, grouping),
+            reductions=tuple(self.reductions),
+            result=anchor.size * item,
+            trainable=grouping.is_trainable(self),
+            passes_back=grouping.passes_back(self),
+            inputs=tuple(
+                Edge(n, node.size * item, frozenset(r for r in grouping.roles[node] if r))
+                for node, n in self.tensors.items()
+            ),
+        )
+
+
+@final
+class _Grouping:
+    """Assigns nodes to layers, in topological order."""
+
+    def __init__(self, network_input: Node) -> None:
+        self.drafts: list[_Draft] = []
+        self.roles: dict[Node, Roles] = {}
+        self._layer: dict[Node, _Draft] = {}
+        self._parameters: dict[Node, tuple[Node, ...]] = {}
+        self._input = network_input
+        self._seen: set[Node] = set()
+        self._passes_back: dict[_Draft, bool] = {}
+
+    def depends(self, node: Node) -> bool:
+        """Return True if a node depends on the network's input."""
+        return node in self._layer
+
+    def add(self, node: Node) -> None:
+        """Assign the next node."""
+        if node is self._input:
+            self.roles[node] = _input_roles(node.ndim)
+            self._layer[node] = self._open(node, product=False)
+            return
+        sources = [x for x in node.inputs if self.depends(x)]
+        if not sources:
+            below = [p for x in node.inputs for p in self._parameters[x]]
+            own = [node] if node.operation.is_leaf and node.name == "variable" else []
+            self._parameters[node] = tuple(dict.fromkeys([*below, *own]))
+            return
+        owners = list(dict.fromkeys(self._layer[x] for x in sources))
+        divisions = _divisions(node, sources, self.roles)
+        self.roles[node] = divisions.roles
+        product = self._is_product(node, sources)
+        if product or len(owners) > 1 or divisions.lost:
+            draft = self._open(node, product=product)
+        else:
+            draft = owners[0]
+            draft.members.append(node)
+        draft.excluded |= divisions.excluded
+        if not product:
+            draft.reductions += [(role, node.nbytes) for role in divisions.summed]
+        self._layer[node] = draft
+        self._read(draft, node, sources)
+
+    def finish(self, outputs: Iterable[Node]) -> None:
+        """Add the layer that reads the outputs: the loss."""
+        for node in outputs:
+            last = self._open(node, product=False)
+            last.members = []
+            last.tensors[node] = self._layer[node].number
+
+    def _open(self, node: Node, *, product: bool) -> _Draft:
+        draft = _Draft(len(self.drafts), node, product, [node])
+        self.drafts.append(draft)
+        return draft
+
+    def _read(self, draft: _Draft, node: Node, sources: Sequence[Node]) -> None:
+        """Note the values and the parameters that a node of a layer reads."""
+        for x in sources:
+            if self._layer[x] is not draft:
+                draft.tensors[x] = self._layer[x].number
+        for x in node.inputs:
+            for parameter in self._parameters.get(x, ()):
+                if parameter not in self._seen:
+                    self._seen.add(parameter)
+                    draft.parameters.append(parameter)
+
+    def _is_product(self, node: Node, sources: Sequence[Node]) -> bool:
+        """Return True for a product of one activation and one parameter that sums over a letter."""
+        if node.operation.elementwise or len(node.inputs) != 2 or len(sources) != 1:
+            return False
+        notation = node.index_notation
+        other = node.inputs[1] if node.inputs[0] is sources[0] else node.inputs[0]
+        shared = set(notation.inputs[0]) & set(notation.inputs[1]) - set(notation.output)
+        return bool(self._parameters[other]) and bool(
+            shared - {"."} or node.attributes.get("groups")
+        )
+
+    def weight_of(self, draft: _Draft) -> Node:
+        """Return the parameter of a product, as its operand."""
+        (operand,) = [x for x in draft.anchor.inputs if not self.depends(x)]
+        return operand
+
+    def _summed(self, draft: _Draft) -> int | None:
+        """Return the dimension of the activation over which a product sums."""
+        notation = draft.anchor.index_notation
+        which = next(i for i, x in enumerate(draft.anchor.inputs) if self.depends(x))
+        shared = set(notation.inputs[1 - which]) - set(notation.output) - {"."}
+        for d, letter in enumerate(notation.inputs[which]):
+            if letter in shared:
+                return d
+        return None
+
+    def can_split_input(self, draft: _Draft) -> bool:
+        """Return True if the summed dimension of a product has the role of channels."""
+        (x,) = [x for x in draft.anchor.inputs if self.depends(x)]
+        d = self._summed(draft)
+        return d is not None and self.roles[x][d] == CHANNEL
+
+    def input_extent(self, draft: _Draft) -> int:
+        """Return the extent of the summed dimension of a product."""
+        (x,) = [x for x in draft.anchor.inputs if self.depends(x)]
+        d = self._summed(draft)
+        assert d is not None
+        return x.shape[d]
+
+    def is_trainable(self, draft: _Draft) -> bool:
+        """Return True if a layer, or one that it reads, has parameters."""
+        return bool(draft.parameters) or self.passes_back(draft)
+
+    def passes_back(self, draft: _Draft) -> bool:
+        """Return True if a layer reads a trainable one."""
+        known = self._passes_back.get(draft)
+        if known is None:
+            read = {self.drafts[number] for number in draft.tensors.values()}
+            known = self._passes_back[draft] = any(map(self.is_trainable, read))
+        return known
+
+    def name_of(self, draft: _Draft) -> str:
+        """Return the path of the layer's module, or its operation and number."""
+        if draft.number == 0:
+            return "input"
+        if not draft.members:
+            return "loss"
+        for parameter in draft.parameters:
+            variable = parameter.value() if callable(parameter.value) else None
+            path = getattr(variable, "name", "").rpartition(".")[0]
+            if path:
+                return str(path)
+        return f"{draft.anchor.name} {draft.number}"
+
+
+@final
+@dataclass(frozen=True)
+class _Divisions:
+    """How divisions of the operands pass through a node.
+
+    roles     the roles of the result's dimensions
+    summed    roles over which it sums
+    lost      True if it needs a divided dimension whole, or mixes its parts
+    excluded  roles by which it cannot be divided
+    """
+
+    roles: Roles
+    summed: tuple[str, ...]
+    lost: bool
+    excluded: frozenset[str]
+
+
+def _divisions(node: Node, sources: Sequence[Node], roles: Mapping[Node, Roles]) -> _Divisions:
+    """Return how divisions of the operands pass through a node, by its index notation."""
+    notation = node.index_notation
+    by_letter: dict[str, str] = {}
+    excluded: set[str] = set()
+    for letters, x in zip(notation.inputs, node.inputs, strict=True):
+        if x not in roles:
+            continue
+        for letter, role, extent in zip(letters, roles[x], x.shape, strict=True):
+            if role is None or extent == 1:
+                continue
+            several = letter.isupper() and len(sources) > 1
+            if letter == "." or several:
+                excluded.add(role)
+            if letter != ".":
+                by_letter.setdefault(letter.lower(), role)
+    kept = [by_letter.get(letter.lower()) for letter in notation.output]
+    present = {letter.lower() for letter in notation.output}
+    summed = tuple(role for letter, role in by_letter.items() if letter not in present)
+    lost = bool(excluded)
+    if not node.operation.elementwise:
+        kept = _with_outputs(node, notation.inputs, notation.output, kept, roles)
+    return _Divisions(tuple(kept), summed, lost, frozenset(excluded))
+
+
+def _with_outputs(
+    node: Node,
+    inputs: tuple[str, ...],
+    output: str,
+    kept: list[str | None],
+    roles: Mapping[Node, Roles],
+) -> list[str | None]:
+    """Give a dimension of the result that comes from a parameter the role of channels."""
+    known = {c.lower() for x, letters in zip(node.inputs, inputs, strict=True)
+             if x in roles for c in letters}  # fmt: skip
+    others = {c.lower() for x, letters in zip(node.inputs, inputs, strict=True)
+              if x not in roles for c in letters}  # fmt: skip
+    if CHANNEL in kept:
+        return kept
+    for d, letter in enumerate(output):
+        if letter.lower() in others - known - {"."}:
+            kept[d] = CHANNEL
+            break
+    return kept
+
+
+def _input_roles(ndim: int) -> Roles:
+    """Return the roles of an input: samples, then channels and space, or steps and features."""
+    if ndim == 3:
+        return (BATCH, SPACE, CHANNEL)
+    return (BATCH, CHANNEL, SPACE, *[None] * ndim)[:ndim]
+
+
+def _halo_bytes(members: Sequence[Node], grouping: _Grouping) -> int:
+    """Return the bytes that a border between two parts of space exchanges, once forward."""
+    total = 0
+    for node in members:
+        for x, letters in zip(node.inputs, _letters(node), strict=False):
+            if x not in grouping.roles or SPACE not in grouping.roles[x]:
+                continue
+            d = grouping.roles[x].index(SPACE)
+            if letters[d].isupper():
+                total += _overlap(node, x, d) * (x.size // x.shape[d]) * x.dtype.itemsize
+    return total
+
+
+def _letters(node: Node) -> tuple[str, ...]:
+    return node.index_notation.inputs
+
+
+def _overlap(node: Node, x: Node, d: int) -> int:
+    """Return the elements along a dimension that two neighbouring parts both read."""
+    attributes: Mapping[str, Any] = node.attributes
+    window = attributes.get("window", attributes.get("kernel"))
+    extent = node.inputs[1].shape[d] if window is None and len(node.inputs) > 1 else None
+    if extent is None:
+        if window is None or len(window) <= d - 2:
+            return 0
+        extent = window[d - 2]
+    return max(0, extent - attributes["stride"][d - 2]) if "stride" in attributes else extent - 1

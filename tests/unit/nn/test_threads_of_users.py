@@ -1,0 +1,69 @@
+"""Modules in several threads of the user: what one thread does with them changes no results of
+others."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+import magmath as mm
+from engines import current
+from magmath import nn
+
+X = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def _pool() -> Iterator[None]:
+    with current("inline", 1):
+        yield
+
+
+@contextmanager
+def while_another_thread_is_in(block: Callable[[threading.Event, threading.Event], None]) -> Any:
+    """Run the body after another thread has entered a block, and before it leaves it."""
+    entered, leave = threading.Event(), threading.Event()
+    thread = threading.Thread(target=block, args=(entered, leave))
+    thread.start()
+    assert entered.wait(30)
+    try:
+        yield
+    finally:
+        leave.set()
+        thread.join()
+
+
+def test_the_precision_of_a_thread_is_its_own() -> None:
+    module = nn.Sequential(nn.Dense(16, "relu"), nn.Dense(3)).build((1, 8))
+    exact = module(X).numpy()
+
+    def mixed(entered: threading.Event, leave: threading.Event) -> None:
+        with nn.precision("mixed-bfloat16"):
+            entered.set()
+            leave.wait()
+
+    with while_another_thread_is_in(mixed):
+        np.testing.assert_array_equal(module(X).numpy(), exact)
+    with nn.precision("mixed-bfloat16"):
+        assert np.any(module(X).numpy() != exact)
+
+
+def test_compiled_functions_see_the_mode_while_another_thread_has_set_one() -> None:
+    module = nn.Sequential(nn.Dense(64), nn.Dropout(0.5)).build((1, 8))
+    other = nn.Dense(2).build((1, 8))
+
+    def evaluating(entered: threading.Event, leave: threading.Event) -> None:
+        with other.mode(False):
+            entered.set()
+            leave.wait()
+
+    compiled = mm.compile(lambda x: module(x))
+    with while_another_thread_is_in(evaluating):
+        assert (compiled(X).numpy() == 0).any()
+    module.eval()
+    assert (compiled(X).numpy() != 0).all()
