@@ -1,4 +1,4 @@
-"""Calls of functions on small arrays, which are repeated from the third call of a form on: the same
+"""Calls of functions on small arrays, which are repeated from the third call with a key on: the same
 values, gradients, errors and effects as the first call."""
 
 from __future__ import annotations

@@ -19,14 +19,15 @@ class Signature:
     """The common properties of all applications of an operation with the same attributes to
     operands of the same shapes and types.
 
-    attributes      those of the operation, read-only
-    shape, dtype    those of the result
-    index_notation  None until it is needed
-    eager_step      the prepared step that computes such a node eagerly; None until it is needed
-    recipes         how gradients find the value of an eager array again, by the pattern of its
-                    operands; None until it is known whether such nodes are computed eagerly, and a
-                    mapping that refuses entries if they are not
-    id              unique: two signatures with one id are identical
+    attributes       those of the operation, read-only
+    shape, dtype     those of the result
+    index_notation   None until it is needed
+    prepared_kernel  how such a node is computed on small whole arrays
+                     (`executor/prepared_kernels.py`); None until it is needed
+    recipes          how gradients find the value of an eager array again, by the pattern of its
+                     operands; None until it is known whether such nodes are computed eagerly, and a
+                     mapping that refuses entries if they are not
+    id               unique: two signatures with one id are identical
 
     Signatures of the same operation, attributes and operands are equal; most of them are identical,
     so that a graph of many nodes is compared fast.
@@ -37,10 +38,10 @@ class Signature:
         "_key",
         "attributes",
         "dtype",
-        "eager_step",
         "id",
         "index_notation",
         "nbytes",
+        "prepared_kernel",
         "recipes",
         "shape",
     )
@@ -54,7 +55,7 @@ class Signature:
         self.shape = shape
         self.dtype = dtype
         self.nbytes = prod(shape) * dtype.itemsize
-        self.eager_step: Any = None
+        self.prepared_kernel: Any = None
         self.recipes: Any = None
         self.index_notation: IndexNotation | None = None
 

@@ -213,13 +213,13 @@ class Worker:
     @cached_property
     def _compute(self) -> Compute:
         from magmath.executor.context import Context
-        from magmath.executor.eager import compute  # loads the kernels: on first use
+        from magmath.executor.interpret import interpret  # loads the kernels: on first use
 
         options = self.options
         context = Context(
             self.comm, self.heap, self.device, options.deterministic, options.winograd
         )
-        return partial(compute, context)
+        return partial(interpret, context)
 
     def close(self) -> None:
         """Release programs, arrays and the communicator. Collective."""

@@ -48,7 +48,7 @@ from magmath.passes.simplify import merge_equal
 from magmath.runtime.failures import add_user_line
 
 if TYPE_CHECKING:
-    from magmath.executor.eager import EagerKernels
+    from magmath.executor.eager_kernels import EagerKernels
     from magmath.executor.eager_program import EagerProgram
     from magmath.runtime.pool import Pool
 
@@ -110,13 +110,13 @@ class EagerArrays:
 
     @cached_property
     def _kernels(self) -> EagerKernels:
-        from magmath.executor.eager import EagerKernels  # loads the kernels: on first use
+        from magmath.executor.eager_kernels import EagerKernels  # loads the kernels: on first use
 
         return EagerKernels()
 
     @cached_property
     def _number(self) -> Callable[[Node], np.ndarray[Any, Any] | None]:
-        from magmath.executor.eager import number_array
+        from magmath.executor.prepared_kernels import number_array
 
         return number_array
 
