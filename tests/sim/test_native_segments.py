@@ -55,7 +55,7 @@ class Counted(Compiled):
 def bound(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Every program that is run again is compiled; the bindings that got segments."""
     monkeypatch.setattr(background_build, "BackgroundBuild", Counted)
-    monkeypatch.setattr(tiers, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(tiers, "COMPILE_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SAMPLE_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SHORT_SECONDS", 0.0)  # every run is timed
     found: list[Any] = []

@@ -50,7 +50,7 @@ class Late(Compiled):
 def _native_early(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every program that is run again is compiled; Python floats are NumPy's."""
     monkeypatch.setattr(background_build, "BackgroundBuild", Late)
-    monkeypatch.setattr(tiers, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(tiers, "COMPILE_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SHORT_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SAMPLE_SECONDS", 0.0)
     mm.set_default_dtype("float64")

@@ -102,7 +102,7 @@ def test_workers_may_differ_in_the_form_of_a_step(
 ) -> None:
     """One worker inverts a matrix while the other has only element-wise work, compiled or not."""
     monkeypatch.setattr(background_build, "BackgroundBuild", Compiled)
-    monkeypatch.setattr(tiers, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(tiers, "COMPILE_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SHORT_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SAMPLE_SECONDS", 0.0)
     calls = tiers._SegmentsTier.calls

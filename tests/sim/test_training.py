@@ -31,7 +31,7 @@ from magmath.errors import (
     WeightsError,
 )
 from magmath.executor import native_forms
-from magmath.executor.select import ExecutorSelector, Segmented
+from magmath.executor.step_executors import ExecutorSelector, Segmented
 from magmath.layout import plan
 from magmath.nn import Dense, Dropout, Flatten, NeuralNetwork
 from magmath.optim import Adam, GradientDescent, Momentum
@@ -820,7 +820,7 @@ def test_training_continues_after_a_team_has_failed(
 
         def _next(self, ready: list[bool]) -> int:
             used.append(self.current_name)
-            teams = [i for i, e in enumerate(self._alternatives) if e.name == "team" and ready[i]]
+            teams = [i for i, e in enumerate(self.alternatives) if e.name == "team" and ready[i]]
             return teams[0] if teams else 0
 
     pool = start_pool(PoolOptions(0, device="cpu", threads=3))

@@ -25,7 +25,7 @@ CONCRETE_BASES = {
     "engine/array_handle.py": ["ArrayHandle"],
     "engine/traces/drawn_streams.py": ["StreamPosition"],
     "engine/traces/tracing.py": ["Scope", "_Effects"],
-    "executor/select.py": ["FastestSelector"],
+    "executor/fastest_selector.py": ["FastestSelector"],
     "graph/arithmetic.py": ["Arithmetic"],
     "graph/provenance/recorded_operands.py": ["ProvenanceRecord", "RecordedOperand"],
     "interop/named_parts.py": ["NamedParts"],

@@ -13,7 +13,8 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath.executor import executable
-from magmath.executor.select import RECHECK, TRIALS, Executor, ExecutorSelector
+from magmath.executor.fastest_selector import RECHECK, TRIALS
+from magmath.executor.step_executors import Executor, ExecutorSelector
 
 
 class Fake(Executor):
@@ -132,7 +133,7 @@ def test_runs_on_ever_new_arrays_are_worth_one_compilation(
         return native(*given)
 
     monkeypatch.setattr(executable, "native_executors", counted)
-    monkeypatch.setattr(executable, "WORTH_SECONDS", 0.2)
+    monkeypatch.setattr(executable, "COMPILE_AFTER_SECONDS", 0.2)
     with current("inline"):
         x = mm.asarray(np.arange(1024.0))
         kept = []
@@ -158,7 +159,7 @@ def test_runs_on_new_arrays_replay_one_step_before_known_code_goes_on(
         return replay(selector, steps)
 
     monkeypatch.setattr(executable.ExecutorSelector, "replay", noted)
-    monkeypatch.setattr(executable, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(executable, "COMPILE_AFTER_SECONDS", 0.0)
     with current("inline"):
         x = mm.asarray(np.arange(1024.0))
         kept = []

@@ -23,7 +23,7 @@ import torch
 from magmath.core.type_aliases import ReadyCall
 from magmath.executor.bind import Binding, Calls
 from magmath.executor.numpy_fast_path import without_fp_warnings
-from magmath.executor.select import Executor
+from magmath.executor.step_executors import Executor
 from magmath.kernels.dispatch.tuner import Measuring
 from magmath.program.instructions import Call
 

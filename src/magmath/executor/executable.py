@@ -19,13 +19,13 @@ from magmath.errors import MemoryLimitError
 from magmath.executor.asynchronous_run import AsynchronousRun
 from magmath.executor.bind import Binding
 from magmath.executor.context import Context, no_progress_thread
+from magmath.executor.fastest_selector import COMPILE_AFTER_SECONDS
 from magmath.executor.fault import found_by
 from magmath.executor.native_forms import NativeForms
 from magmath.executor.numpy_fast_path import silent_context, without_fp_warnings
 from magmath.executor.rebinding import Rebinding
 from magmath.executor.scalars import Scalars
-from magmath.executor.select import (
-    WORTH_SECONDS,
+from magmath.executor.step_executors import (
     Executor,
     ExecutorSelector,
     Replay,
@@ -75,7 +75,7 @@ class Executable:
         self._selectors: RecentlyUsed[Hashable, ExecutorSelector] = RecentlyUsed(KEPT_BINDINGS)
         self._has_unread_faults = False
         self._chunk = 1
-        self._compile_after = WORTH_SECONDS
+        self._compile_after = COMPILE_AFTER_SECONDS
         self._on_progress_thread: Executable | None = None
         self._lanes: Lanes | None = None
         self._forms = NativeForms(exact=context.deterministic)

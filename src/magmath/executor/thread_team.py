@@ -28,7 +28,7 @@ from magmath.errors import MemoryLimitError, WorkerLost
 from magmath.executor.bind import Binding, bind
 from magmath.executor.context import Context, no_progress_thread
 from magmath.executor.native_forms import NativeForms
-from magmath.executor.select import Executor, NativeAlternative, Segmented
+from magmath.executor.step_executors import Executor, NativeLoop, Segmented
 from magmath.kernels.denormals import flushed_here, is_flushing
 from magmath.kernels.thread_count import single_threaded
 from magmath.memory.heap import Block, Heap
@@ -130,7 +130,7 @@ class Team(Executor):
 
     def error(self) -> str:
         """Return the compiler's error if it has failed, otherwise an empty string."""
-        errors = [lane.error() for lane in self._lanes if isinstance(lane, NativeAlternative)]
+        errors = [lane.error() for lane in self._lanes if isinstance(lane, NativeLoop)]
         return next(filter(None, errors), "")
 
     def start(self) -> None:
@@ -187,7 +187,7 @@ def _executors(
     if None in loops:
         return [Segmented(own.segments(binding), binding) for own, binding in pairs]
     return [
-        NativeAlternative(loop, context, binding)
+        NativeLoop(loop, context, binding)
         for loop, context, binding in zip(loops, contexts, bindings, strict=True)
         if loop is not None
     ]

@@ -17,8 +17,12 @@ from time import perf_counter
 from typing import final
 
 from magmath.executor.bind import Binding, Calls
+from magmath.executor.fastest_selector import (
+    COMPILE_AFTER_SECONDS,
+    Alternative,
+    FastestSelector,
+)
 from magmath.executor.native_forms import NativeForms
-from magmath.executor.select import WORTH_SECONDS, Alternative, FastestSelector
 from magmath.kernels.free_processors import adapt_threads
 
 MIN_RUNS = 3
@@ -101,7 +105,7 @@ class Tiers:
         self._seconds, self._runs = 0.0, 0
         self._skipped = 0  # runs between the last one that was timed and the next one
         self._untimed = 0  # those of them that are still to come
-        self._due = WORTH_SECONDS if enabled else float("inf")
+        self._due = COMPILE_AFTER_SECONDS if enabled else float("inf")
         self._least = MIN_RUNS
 
     def run(self, binding: Binding) -> list[float]:
