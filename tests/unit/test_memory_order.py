@@ -24,7 +24,8 @@ from magmath.ops import OPERATIONS
 from magmath.ops.conv.convolution import correlation
 from magmath.ops.leaves import constant
 from magmath.passes import memory_order, pipeline
-from magmath.program.instructions import Program, Redistribute, decode, encode
+from magmath.program.encoding import decode, encode
+from magmath.program.instructions import Program, Redistribute
 from magmath.program.lower import lower
 from operation_bodies import values
 

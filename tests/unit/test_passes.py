@@ -39,7 +39,8 @@ from magmath.passes.fuse import fuse
 from magmath.passes.place import place
 from magmath.passes.simplify import simplify
 from magmath.program.arena import arrange
-from magmath.program.instructions import Barrier, Call, Program, Redistribute, decode, encode
+from magmath.program.encoding import decode, encode
+from magmath.program.instructions import Barrier, Call, Program, Redistribute
 from operation_bodies import values
 
 KINDS = [("inline", 1), ("planned", 1), ("shared", 2), ("shared", 3), ("shared", 4), ("messages", 2),

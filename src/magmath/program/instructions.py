@@ -3,22 +3,19 @@
 A slot is an array that the program touches, with its layout; a worker derives the shape of its own
 tile from the layout and its rank. An instruction computes one slot (`Call`), redistributes a slot
 into another layout (`Redistribute`), synchronizes the workers (`Barrier`) or reports a scalar
-(`Emit`). Programs are sent as msgpack; they contain no code.
+(`Emit`). Programs contain no code, and are sent as msgpack (`program/encoding.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import prod, sqrt
-from operator import index
 from typing import Any, final
 
 import msgspec
 
-from magmath.core.dtypes import DTYPES, DType
-from magmath.core.paused_gc import paused_gc
-from magmath.errors import ProtocolError
+from magmath.core.dtypes import DType
 from magmath.layout import Layout
 
 
@@ -136,7 +133,7 @@ class Emit(_SlotAccess, frozen=True):
 Instruction = Call | Redistribute | Barrier | Emit
 
 
-LONG = 1 << 22
+LONG_ELEMENTS = 1 << 22
 """Number of elements that a worker processes in a few milliseconds."""
 
 
@@ -231,18 +228,21 @@ class Program(msgspec.Struct, frozen=True, dict=True):
         sizes = sorted([prod(slot.shape) for slot in slots])
         # sizes of m × k, k × n and m × n give m · k · n; one n × n matrix gives n³
         work = sqrt(prod(sizes[-3:])) if len(sizes) > 2 else sizes[-1] ** 1.5
-        return sum(sizes) + work / 64 > LONG * self.workers
+        return sum(sizes) + work / 64 > LONG_ELEMENTS * self.workers
 
     def writer(self, slot: int) -> Call | Redistribute | None:
         """Return the first instruction that writes into the memory of a slot."""
         for instruction in self.instructions:
             if isinstance(instruction, Call | Redistribute):
-                for written in instruction.writes:
-                    while written != slot and (alias := self.slots[written].alias) is not None:
-                        written = alias
-                    if written == slot:
-                        return instruction
+                if any(self._is_inside(written, slot) for written in instruction.writes):
+                    return instruction
         return None
+
+    def _is_inside(self, slot: int, outer: int) -> bool:
+        """Return True if a slot is another one, or is stored in its memory."""
+        while slot != outer and (alias := self.slots[slot].alias) is not None:
+            slot = alias
+        return slot == outer
 
     def accessed(self, instruction: Instruction) -> set[int]:
         """Return the slots in whose memory an instruction reads or writes: those that views alias,
@@ -268,11 +268,11 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     def _describe(self, instruction: Instruction) -> str:
         match instruction:
-            case Call(operation, attributes, inputs, out, _, workspace, again):
+            case Call(operation, attributes, inputs, out, _, workspace, is_recomputation):
                 arguments = [f"%{i}" for i in inputs] + [f"{k}={v}" for k, v in attributes.items()]
                 text = f"{self._format_slot(out)} = {operation}({', '.join(arguments)})"
                 text += "" if workspace is None else f" collectively in %{workspace}"
-                return f"{text} again" if again else text
+                return f"{text} again" if is_recomputation else text
             case Redistribute(source, target, _, overlapped):
                 while_next = f", concurrently with the next {overlapped}" if overlapped else ""
                 return f"{self._format_slot(target)} <- {self._format_slot(source)}{while_next}"
@@ -280,170 +280,3 @@ class Program(msgspec.Struct, frozen=True, dict=True):
                 return f"emit %{slot}"
             case _:
                 return "barrier"
-
-
-_TAGS: dict[str, Callable[..., Instruction]] = {
-    "call": Call,
-    "move": Redistribute,
-    "barrier": Barrier,
-    "emit": Emit,
-}
-_TAG_OF = {kind: tag for tag, kind in _TAGS.items()}
-
-
-def _plain(value: Any) -> Any:
-    """Convert attributes to msgpack values; a dtype becomes a map of one entry."""
-    if isinstance(value, DType):
-        return {"dtype": value.name}
-    if isinstance(value, complex):
-        return {"complex": [value.real, value.imag]}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    return value
-
-
-def _rich(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(_rich(item) for item in value)
-    if isinstance(value, dict):
-        if "dtype" in value:
-            return DTYPES[value["dtype"]]
-        return complex(*value["complex"])
-    return value
-
-
-def encode(program: Program) -> bytes:
-    """Return the program as msgpack bytes."""
-    return msgspec.msgpack.encode(_encoded(program))
-
-
-def _encoded(program: Program) -> list[Any]:
-    """Return the program as plain values; each layout is encoded once."""
-    layouts = {layout: i for i, layout in enumerate(dict.fromkeys(s.layout for s in program.slots))}
-    slots = [
-        [
-            list(s.shape),
-            s.dtype.name,
-            layouts[s.layout],
-            s.kind,
-            s.alias,
-            s.window,
-            _plain(s.value),
-            s.start,
-            s.leading,
-            s.order,
-            s.first,
-            s.last,
-        ]
-        for s in program.slots
-    ]
-    instructions = [
-        [_TAG_OF[type(i)], [_field(getattr(i, f)) for f in i.__struct_fields__]]
-        for i in program.instructions
-    ]
-    team = None if program.team is None else _encoded(program.team)
-    step = program.asynchronous
-    return [
-        [layout.encode() for layout in layouts],
-        slots,
-        instructions,
-        program.inputs,
-        program.outputs,
-        program.scalars,
-        program.donated,
-        program.workers,
-        program.reads_peers,
-        program.prologue,
-        team,
-        program.training,
-        None if step is None else _encoded_step(step),
-    ]
-
-
-def _encoded_step(step: AsynchronousStep) -> list[Any]:
-    parts = [
-        [_encoded(part.program), part.inputs, part.outputs, part.scalars]
-        for part in (step.compute, step.advance, *step.updates)
-    ]
-    pairs = step.steps_counted, step.updates_counted, step.advanced
-    return [parts, step.copies, *pairs, step.staleness]
-
-
-def _decoded_step(fields: list[Any]) -> AsynchronousStep:
-    parts, copies, *others, staleness = fields
-    compute, advance, *updates = [
-        WorkerProgram(_decoded(program), *rest) for program, *rest in parts
-    ]
-    *pairs, steps, counts, advanced = [
-        [(first, second) for first, second in listed] for listed in (*copies, *others)
-    ]
-    return AsynchronousStep(
-        compute, updates, pairs, steps, counts, index(staleness), advance, advanced
-    )
-
-
-def _field(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return value
-
-
-@paused_gc()
-def decode(data: bytes) -> Program:
-    """Return the program in `data`. Raises ProtocolError if `data` is not a program."""
-    try:
-        return _decoded(msgspec.msgpack.decode(data))
-    except (
-        ValueError, TypeError, LookupError, AttributeError, RecursionError, msgspec.MsgspecError
-    ) as error:  # fmt: skip
-        raise ProtocolError(f"not a program: {error}") from error
-
-
-def _decoded(fields: list[Any]) -> Program:
-    layouts = [Layout.decode(layout) for layout in fields[0]]
-    slots = [_decode_slot(values, layouts) for values in fields[1]]
-    instructions = [_instruction(tag, values) for tag, values in fields[2]]
-    inputs, outputs, scalars, donated, workers, reads_peers, prologue, *rest = fields[3:]
-    team, training, step = rest
-    return Program(
-        slots,
-        instructions,
-        inputs,
-        outputs,
-        scalars,
-        donated,
-        workers,
-        reads_peers,
-        prologue,
-        None if team is None else _decoded(team),
-        training,
-        None if step is None else _decoded_step(step),
-    )
-
-
-def _decode_slot(values: list[Any], layouts: list[Layout]) -> Slot:
-    shape, dtype, layout, kind, alias, window, value, start, leading, order, first, last = values
-    return Slot(
-        tuple(shape),
-        DTYPES[dtype],
-        layouts[index(layout)],
-        kind,
-        alias,
-        window,
-        _rich(value),
-        None if start is None else tuple(start),
-        leading,
-        None if order is None else tuple(order),
-        first,
-        last,
-    )
-
-
-def _instruction(tag: str, values: list[Any]) -> Instruction:
-    if tag != "call":
-        rest = [tuple(v) if isinstance(v, list) else v for v in values]
-        return _TAGS[tag](*rest)
-    operation, attributes, inputs, out, line, workspace, again = values
-    rich = {key: _rich(value) for key, value in attributes.items()}
-    place = tuple(line) if line else None
-    return Call(operation, rich, tuple(inputs), out, place, workspace, bool(again))

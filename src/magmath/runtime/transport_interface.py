@@ -16,8 +16,8 @@ from magmath.core.dtypes import DType
 from magmath.core.type_aliases import Number
 from magmath.layout import Layout
 from magmath.memory.local_array import LocalArray
+from magmath.program.encoding import encode as encode_program
 from magmath.program.instructions import Program
-from magmath.program.instructions import encode as encode_program
 from magmath.runtime.messages import Command, Hello, Reply, encode
 from magmath.runtime.tiles import TileData, tile_bytes
 

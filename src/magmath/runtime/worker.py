@@ -29,7 +29,8 @@ from magmath.memory.chunk_sources import PrivateSource, WindowSource
 from magmath.memory.heap import CHUNK_BYTES, Heap, View
 from magmath.memory.local_array import LocalArray, TileSpec, tile_spec
 from magmath.memory.temporaries import MIN_SHARED, Temporaries
-from magmath.program.instructions import Program, decode
+from magmath.program.encoding import decode
+from magmath.program.instructions import Program
 from magmath.runtime import messages
 from magmath.runtime.array_file import ArrayFile, transfer_tile
 from magmath.runtime.array_table import ArrayTable
