@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.executor.bind import Calls
+from magmath.executor.calls import Calls
 
 POOLS = [
     ("planned", 1), ("shared", 2), ("shared", 3), ("messages", 2), ("overlapped", 2), ("exact", 2),

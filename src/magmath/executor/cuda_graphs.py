@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 import torch
 
 from magmath.core.type_aliases import ReadyCall
-from magmath.executor.bind import Binding, Calls
+from magmath.executor.bind import Binding
+from magmath.executor.calls import Calls
 from magmath.executor.numpy_fast_path import without_fp_warnings
 from magmath.executor.step_executors import Executor
 from magmath.kernels.dispatch.tuner import Measuring
@@ -35,7 +36,7 @@ MIN_RUNS: Final = 3
 """Runs of a binding, one step each, before its step is recorded."""
 MIN_CALLS: Final = 2
 """Minimum instructions of a graph: one that replaces one call saves little."""
-WATCHED: Final = 64
+MAX_WATCHED: Final = 64
 """Maximum number of steps that are watched for measurements; then they remain ready calls."""
 
 
@@ -74,12 +75,12 @@ class RecordedRuns:
     def run(self, binding: Binding) -> list[float]:
         """Run one step; return the scalars that it emits. Must be called in
         `without_fp_warnings`."""
-        if binding.recording == MIN_RUNS:
-            binding.recording = Recording(binding)
-        recording = binding.recording
-        if not isinstance(recording, Recording):
-            binding.recording += 1
+        if binding.runs < MIN_RUNS:
+            binding.runs += 1
             return binding.run_once(binding.step)
+        if binding.recording is None:
+            binding.recording = Recording(binding)
+        recording: Recording = binding.recording
         if recording.is_settled():
             return binding.run_once(recording.calls)
         binding.prologue.run()
@@ -122,7 +123,7 @@ class Recording:
         watch.run(self._binding.step)
         if not watch.is_measuring:
             self._record(_runs(self._binding, watch.waiting))
-        self._is_watched = not watch.is_measuring or self._watched == WATCHED
+        self._is_watched = not watch.is_measuring or self._watched == MAX_WATCHED
 
     def _record(self, runs: list[range]) -> None:
         """Record these runs of instructions; start the compilation of fused kernels for them."""
@@ -215,20 +216,14 @@ def _with_graphs(
 ) -> Calls | None:
     """Return the calls of a step with a graph for each run, which has fused kernels for some of its
     instructions; None if there is no run, or if one cannot be recorded."""
-    calls = _with_segments(binding, fused) if fused else binding.step
+    calls = binding.with_segments(fused) if fused else binding.step
     graphs: dict[range, ReadyCall] = {}
     for run in runs:
         graph = _recorded(calls, run, binding.tensors.context.device)
         if graph is None:
             return None
         graphs[run] = graph
-    return _with_segments(binding, graphs) if graphs else None
-
-
-def _with_segments(binding: Binding, segments: Mapping[range, ReadyCall]) -> Calls:
-    program = binding.tensors.program
-    first = program.prologue
-    return Calls(first, program.instructions[first:], binding.tensors, segments)
+    return binding.with_segments(graphs) if graphs else None
 
 
 def _recorded(calls: Calls, positions: range, device: torch.device) -> ReadyCall | None:

@@ -17,8 +17,9 @@ import torch
 
 from magmath.comm.isolated_communicator import IsolatedCommunicator
 from magmath.core.type_aliases import ReadyCall
-from magmath.executor.bind import Binding, Calls, bind
+from magmath.executor.bind import Binding, bind
 from magmath.executor.call_times import CallTime, CallTimes
+from magmath.executor.calls import Calls
 from magmath.executor.context import Context
 from magmath.executor.native import write_segments
 from magmath.executor.native_segments import NativeSegments

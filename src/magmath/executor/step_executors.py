@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from magmath.errors import WorkerLost
-from magmath.executor.bind import Binding, Calls
+from magmath.executor.bind import Binding
+from magmath.executor.calls import Calls
 from magmath.executor.context import Context
 from magmath.executor.fastest_selector import Alternative, FastestSelector
 from magmath.executor.native_forms import NativeForms

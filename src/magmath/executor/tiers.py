@@ -16,7 +16,8 @@ from __future__ import annotations
 from time import perf_counter
 from typing import final
 
-from magmath.executor.bind import Binding, Calls
+from magmath.executor.bind import Binding
+from magmath.executor.calls import Calls
 from magmath.executor.fastest_selector import (
     COMPILE_AFTER_SECONDS,
     Alternative,

@@ -233,9 +233,9 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     def writer(self, slot: int) -> Call | Redistribute | None:
         """Return the first instruction that writes into the memory of a slot."""
         for instruction in self.instructions:
-            if isinstance(instruction, Call | Redistribute):
-                if any(self._is_inside(written, slot) for written in instruction.writes):
-                    return instruction
+            is_writer = any(self._is_inside(written, slot) for written in instruction.writes)
+            if is_writer and isinstance(instruction, Call | Redistribute):
+                return instruction
         return None
 
     def _is_inside(self, slot: int, outer: int) -> bool:

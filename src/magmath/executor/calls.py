@@ -1,0 +1,267 @@
+"""The calls of a bound program: the ready calls of its instructions, in order.
+
+`executor/ready_calls.py` makes the call of each instruction. Errors of a call carry the user's line
+of its instruction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from copy import copy
+from functools import partial
+from typing import NamedTuple, final
+
+import torch
+
+from magmath.core.paused_gc import paused_gc
+from magmath.core.stage_times import stage
+from magmath.core.type_aliases import ReadyCall
+from magmath.errors import LinAlgError, WorkerLost
+from magmath.executor.context import Context
+from magmath.executor.memory_fill import fills_of
+from magmath.executor.move import AsyncMove
+from magmath.executor.numpy_fast_path import without_fp_warnings
+from magmath.executor.ready_calls import overlapped_move, ready_calls, with_user_line
+from magmath.executor.tensors import Tensors
+from magmath.executor.user_line import attach_user_line
+from magmath.program.instructions import Call, Instruction, Program, Redistribute
+
+NO_SEGMENTS: Mapping[range, ReadyCall] = {}
+
+
+@final
+class Calls:
+    """Ready calls in order, with the instruction of each for the user's line.
+
+    `segments` are ranges of instructions that one call, a compiled function, replaces.
+    """
+
+    __slots__ = (
+        "_alone",
+        "_failures",
+        "_finish",
+        "_instructions",
+        "_positions",
+        "_ready",
+        "_spans",
+        "_transfers",
+    )
+
+    @paused_gc()
+    @stage("bind")
+    def __init__(
+        self,
+        positions: range,
+        tensors: Tensors,
+        segments: Mapping[range, ReadyCall] = NO_SEGMENTS,
+    ) -> None:
+        self._ready: list[ReadyCall] = []
+        self._instructions: list[Instruction] = []
+        self._positions: list[int] = []
+        self._spans: dict[int, range] | None = None
+        self._transfers: list[AsyncMove] = []
+        self._alone = tensors.context.comm.size == 1
+        self._failures = tensors.context.failures
+        device = tensors.context.device
+        self._finish = partial(torch.cuda.synchronize, device) if device.type == "cuda" else None
+        program = tensors.program
+        segment_at = {position: segment for segment in segments for position in segment}
+        beginning, fills = fills_of(tensors, positions, segment_at)
+        if beginning:
+            self._add(beginning, program.instructions[positions[0]], positions[0])
+        pending: list[_PendingTransfer] = []
+        for position in positions:
+            instruction = program.instructions[position]
+            self._add(fills.get(position, ()), instruction, position)
+            if _is_interruptible(program, instruction):
+                self._add((partial(_check_abandoned, tensors.context),), instruction, position)
+            segment = segment_at.get(position)
+            if segment is None:
+                pending += self._bind(instruction, position, tensors)
+            elif position == segment[-1]:
+                self._add((segments[segment],), _last_call(segment, program), position)
+            due = (
+                pending if position == positions[-1] else [x for x in pending if x.due <= position]
+            )
+            for x in due:
+                self._add((x.transfer.wait,), x.move, x.position)
+            pending = [x for x in pending if x not in due]
+
+    def _bind(
+        self, instruction: Instruction, position: int, tensors: Tensors
+    ) -> list[_PendingTransfer]:
+        """Add the ready calls of an instruction; return the transfer that they begin, if any."""
+        with with_user_line(instruction):
+            transfer = overlapped_move(instruction, tensors)
+            ready = ready_calls(instruction, tensors) if transfer is None else (transfer.begin,)
+        self._add(ready, instruction, position)
+        if transfer is None:
+            return []
+        assert isinstance(instruction, Redistribute)
+        self._transfers.append(transfer)
+        return [_PendingTransfer(instruction, position, transfer)]
+
+    def rebound(
+        self,
+        positions: Collection[int],
+        tensors: Tensors,
+        segments: Mapping[range, ReadyCall] = NO_SEGMENTS,
+    ) -> Calls | None:
+        """Return these calls, with those of the instructions at some positions on other tensors.
+
+        `segments` are the same ranges as before, on the other tensors. Returns None if the calls
+        depend on one another: transfers on the progress thread, and filled memory.
+        """
+        if self._transfers or tensors.context.heap.fills:
+            return None
+        program = tensors.program
+        segment_at = {position: segment for segment in segments for position in segment}
+        rebound = copy(self)
+        rebound._ready = [*self._ready]
+        for position in {segment_at[p][-1] if p in segment_at else p for p in positions}:
+            instruction = program.instructions[position]
+            segment = segment_at.get(position)
+            if segment is not None:
+                calls: Sequence[ReadyCall] = (segments[segment],)
+            else:
+                with with_user_line(instruction):
+                    calls = ready_calls(instruction, tensors)
+            span = self._span(position)
+            checks = int(_is_interruptible(program, instruction))  # calls in front of its own
+            if len(span) != len(calls) + checks:
+                return None
+            rebound._ready[span.start + checks : span.stop] = calls
+        return rebound
+
+    def _span(self, position: int) -> range:
+        """Return the range of the ready calls of an instruction."""
+        if self._spans is None:
+            self._spans = {}
+            for i, own in enumerate(self._positions):
+                start = self._spans[own].start if own in self._spans else i
+                self._spans[own] = range(start, i + 1)
+        return self._spans.get(position, range(0))
+
+    def _add(self, ready: Sequence[ReadyCall], instruction: Instruction, position: int) -> None:
+        self._ready += ready
+        self._instructions += [instruction] * len(ready)
+        self._positions += [position] * len(ready)
+
+    def run(self) -> None:
+        """Make all calls; call it in `without_fp_warnings`. An error of a call carries the user's
+        line."""
+        for position, call in enumerate(self._ready):
+            try:
+                call()
+            except Exception as error:
+                self._fail(error, position)
+
+    def _fail(self, error: Exception, position: int) -> None:
+        """Raise the error of a call, or record it if the other workers may wait for this one.
+
+        A kernel does not synchronize workers, so a worker on which one fails can continue with an
+        undefined result and remain in step. In a collective kernel, data can cause LinAlgError or
+        IndexError, on all workers or after the last exchange. The executor raises a recorded error
+        at the end of the program.
+        """
+        instruction = self._instructions[position]
+        attach_user_line(error, instruction)
+        if isinstance(error, InterruptedError):
+            self._wait_for_transfers()
+            raise error
+        local = isinstance(instruction, Call) and instruction.workspace is None
+        lost = isinstance(error, WorkerLost)
+        if self._alone or lost or not (local or isinstance(error, LinAlgError | IndexError)):
+            self._wait_for_transfers()
+            raise error
+        self._failures.append(error)
+
+    def _wait_for_transfers(self) -> None:
+        """Wait for all pending transfers after a failure, before the memory is freed."""
+        for transfer in self._transfers:
+            with suppress(Exception):
+                transfer.wait()
+
+    def time(self, seconds: list[float]) -> None:
+        """Make all calls, and add the seconds of each to the entry of its instruction."""
+        for position, call in enumerate(self._ready):
+            start = time.perf_counter()
+            try:
+                without_fp_warnings(call)
+                if self._finish is not None:
+                    self._finish()
+            except Exception as error:
+                self._fail(error, position)
+            seconds[self._positions[position]] += time.perf_counter() - start
+
+    def run_some(self, positions: Collection[int]) -> None:
+        """Make the calls of the instructions at these positions."""
+        for _, call in self._at(positions):
+            call()
+
+    def run_range(self, positions: range) -> None:
+        """Make the calls of these instructions, like `run`."""
+        for i, call in self._at(positions):
+            try:
+                call()
+            except Exception as error:
+                self._fail(error, i)
+
+    def run_each(self, around: Callable[[int], AbstractContextManager[object]]) -> None:
+        """Make all calls, each in the context that `around` returns for its instruction."""
+        for i, call in enumerate(self._ready):
+            try:
+                with around(self._positions[i]):
+                    call()
+            except Exception as error:
+                self._fail(error, i)
+
+    def time_some(self, positions: Collection[int], seconds: list[float]) -> None:
+        """Make the calls of the instructions at these positions, and add the seconds of each to the
+        entry of its instruction."""
+        for i, call in self._at(positions):
+            start = time.perf_counter()
+            call()
+            seconds[self._positions[i]] += time.perf_counter() - start
+
+    def _at(self, positions: Collection[int]) -> Iterator[tuple[int, ReadyCall]]:
+        """Yield the calls of the instructions at these positions, with their indices."""
+        for i, position in enumerate(self._positions):
+            if position in positions:
+                yield i, self._ready[i]
+
+
+@final
+class _PendingTransfer(NamedTuple):
+    """A transfer on the progress thread, and the move at a position that has begun it."""
+
+    move: Redistribute
+    position: int
+    transfer: AsyncMove
+
+    @property
+    def due(self) -> int:
+        """The position of the last instruction that may run before the transfer is complete."""
+        return self.position + self.move.overlapped
+
+
+def _is_interruptible(program: Program, instruction: Instruction) -> bool:
+    """Return True for an instruction before which the workers check whether the run is
+    abandoned."""
+    return program.is_abandonable and program.is_long(instruction)
+
+
+def _last_call(segment: range, program: Program) -> Instruction:
+    """Return the last call of a segment; a failure in the segment concerns this worker alone."""
+    instructions = [program.instructions[position] for position in reversed(segment)]
+    return next((x for x in instructions if isinstance(x, Call)), instructions[0])
+
+
+def _check_abandoned(context: Context) -> None:
+    """Raise InterruptedError on all workers if the run is abandoned."""
+    if context.comm.allreduce_max(int(context.is_abandoned())):
+        error = InterruptedError("interrupted between two instructions: the result is not computed")
+        error.is_in_step = True  # type: ignore[attr-defined]
+        raise error
