@@ -18,6 +18,7 @@ from magmath.comm.local_group import LocalGroup
 from magmath.core.type_aliases import Number
 from magmath.errors import WorkerLost
 from magmath.executor.context import Context
+from magmath.executor.error_context import mark_in_step
 from magmath.executor.message_servers import MessageServers
 from magmath.executor.servers import (
     Bind,
@@ -32,6 +33,8 @@ from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import AsynchronousStep, Emit, Program
 
 Poll = Callable[[int, list[float]], bool]
+"""Receives the number of completed steps, and what those since the last poll have emitted; returns
+True to stop the run."""
 REPORT_SECONDS = 0.05  # between polls of worker 0 for interrupts and reports of progress
 
 
@@ -116,7 +119,7 @@ class AsynchronousRun:
                 raise error
             servers.raise_failure()
         except Exception as failure:
-            failure.is_in_step = True  # type: ignore[attr-defined]
+            mark_in_step(failure)
             raise
         if self._context.rank:
             return []

@@ -26,7 +26,7 @@ from magmath.program.instructions import Emit, Program
 
 
 @final
-class Former(NamedTuple):
+class FormerBinding(NamedTuple):
     """A binding that is equal to another one, except for the memory of the slots in `changed`,
     which the instructions at `positions` access."""
 
@@ -46,7 +46,7 @@ class Binding:
     signature: Hashable
     """Which of the arrays are the same: bindings of one program with equal signatures have the same
     native code."""
-    former: Former | None = None
+    former: FormerBinding | None = None
     compiled: Calls | None = None
     """The calls of a step with compiled segments; None before they are compiled."""
     runs: int = 0
@@ -83,7 +83,7 @@ class Binding:
         segments: Mapping[range, ReadyCall] = NO_SEGMENTS,
     ) -> Calls:
         """Return the calls of the instructions at these positions; `former` are those of the former
-        binding, if it has some of the same form."""
+        binding, if it has some with the same segments."""
         if former is not None and self.former is not None:
             touched = [i for i in self.former.positions if i in positions]
             rebound = former.rebound(touched, self.tensors, segments)
@@ -129,10 +129,10 @@ class Binding:
         """Run the prologue and some steps, and add the seconds of each instruction to its entry;
         return the emitted scalars."""
         self.prologue.time(seconds)
-        values: list[Any] = []
+        values: list[float] = []
         for _ in range(steps):
             self.step.time(seconds)
-            values += [tensor.item() for tensor in self.emitted]
+            values += self.emitted_now()
         return values
 
     def replay(self, steps: int, calls: Calls) -> list[float]:
@@ -162,7 +162,7 @@ def bind(
     scalars: Mapping[int, torch.Tensor],
     block: Block | None,
     offsets: Mapping[int, int],
-    former: Former | None = None,
+    former: FormerBinding | None = None,
 ) -> Binding:
     """Return a binding of a program to these arrays.
 
@@ -176,10 +176,8 @@ def bind(
         numbers = {**scalars, **_constants(program)}
         tensors = Tensors(program, context, stored, numbers, block, offsets)
         return Binding(tensors, signature)
-    known = former.binding.tensors
-    tensors = Tensors(
-        program, context, stored, known.scalars, block, offsets, known, former.changed
-    )
+    same = former.binding.tensors
+    tensors = Tensors(program, context, stored, same.scalars, block, offsets, same, former.changed)
     return Binding(tensors, signature, former)
 
 

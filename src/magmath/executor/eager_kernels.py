@@ -10,9 +10,9 @@ import torch
 
 from magmath.comm.local_group import LocalGroup
 from magmath.executor.context import Context
+from magmath.executor.error_context import attach_user_line
 from magmath.executor.numpy_fast_path import silent_context
 from magmath.executor.prepared_kernels import PreparedKernel, call_kernel, prepared_kernel
-from magmath.executor.user_line import attach_user_line
 from magmath.graph import Node
 from magmath.memory.chunk_sources import PrivateSource
 from magmath.memory.heap import Heap, View

@@ -14,9 +14,9 @@ from typing import Any, final
 import numpy as np
 
 from magmath.executor.eager_kernels import EagerKernels
+from magmath.executor.error_context import attach_user_line
 from magmath.executor.numpy_fast_path import silent_context
 from magmath.executor.prepared_kernels import number_array
-from magmath.executor.user_line import attach_user_line
 from magmath.graph import Node
 from magmath.memory.torch_dtypes import NUMPY
 from magmath.ops.leaves import CONSTANT, SCALAR

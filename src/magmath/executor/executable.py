@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, final
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.type_aliases import Number
 from magmath.errors import MemoryLimitError
-from magmath.executor.asynchronous_run import AsynchronousRun
+from magmath.executor.asynchronous_run import AsynchronousRun, Poll
 from magmath.executor.bind import Binding
 from magmath.executor.context import Context, no_progress_thread
+from magmath.executor.error_context import attach_user_line, mark_in_step
 from magmath.executor.fastest_selector import COMPILE_AFTER_SECONDS
 from magmath.executor.fault import found_by
 from magmath.executor.native_forms import NativeForms
@@ -32,7 +33,6 @@ from magmath.executor.step_executors import (
     native_executors,
 )
 from magmath.executor.tiers import Tiers
-from magmath.executor.user_line import attach_user_line
 from magmath.memory.heap import Block
 from magmath.memory.local_array import LocalArray
 from magmath.memory.temporaries import Temporaries
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from magmath.executor.cuda_graphs import RecordedRuns
     from magmath.executor.thread_team import Lanes
 
-Poll = Callable[[int, list[float]], bool]
 KEPT_BINDINGS = 64
 """Bindings of a program that are cached: a loop in Python that replaces arrays in each step uses
 the same blocks of memory in turn, which takes some tens of sets."""
@@ -209,7 +208,7 @@ class Executable:
         if self.context.failures:
             first = self.context.failures[0]
             self.context.failures.clear()
-            first.is_in_step = True  # type: ignore[attr-defined]
+            mark_in_step(first)
             raise first
 
     def _read_faults(self) -> None:

@@ -8,7 +8,7 @@ from typing import final
 
 import torch
 
-from magmath.executor.user_line import attach_user_line
+from magmath.executor.error_context import attach_user_line
 from magmath.program.instructions import Instruction
 
 

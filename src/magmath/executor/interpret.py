@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from magmath.executor.context import Context
+from magmath.executor.error_context import attach_user_line
 from magmath.executor.numpy_fast_path import silent_context
 from magmath.executor.prepared_kernels import (
     WholeTile,
@@ -18,7 +19,6 @@ from magmath.executor.prepared_kernels import (
     number_view,
     prepared_kernel,
 )
-from magmath.executor.user_line import attach_user_line
 from magmath.graph import Node
 from magmath.memory.heap import View
 from magmath.memory.local_array import LocalArray

@@ -18,10 +18,10 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import LinAlgError
 from magmath.executor.context import Context
 from magmath.executor.deterministic import logical_calls, node_of_call
+from magmath.executor.error_context import attach_user_line
 from magmath.executor.move import AsyncMove, bind_move
 from magmath.executor.numpy_fast_path import is_faster_by_numpy, numpy_call
 from magmath.executor.tensors import Tensors
-from magmath.executor.user_line import attach_user_line
 from magmath.graph import CollectiveCall, KernelCall
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Barrier, Call, Instruction, Redistribute

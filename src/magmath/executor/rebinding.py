@@ -13,7 +13,7 @@ from typing import final
 
 import torch
 
-from magmath.executor.bind import Binding, Former, bind
+from magmath.executor.bind import Binding, FormerBinding, bind
 from magmath.executor.context import Context
 from magmath.memory.heap import Block
 from magmath.memory.local_array import LocalArray
@@ -51,18 +51,18 @@ class Rebinding:
             self._first = binding, blocks
         return binding
 
-    def _former(self, blocks: Sequence[Block]) -> Former | None:
+    def _former(self, blocks: Sequence[Block]) -> FormerBinding | None:
         """Return the first binding, and what differs from it; None before there is one."""
         if self._first is None:
             return None
-        first, known = self._first
+        first, first_blocks = self._first
         slots = (*self._program.inputs, *self._program.outputs)
-        compared = zip(slots, blocks, known, strict=True)
+        compared = zip(slots, blocks, first_blocks, strict=True)
         changed = frozenset([slot for slot, block, old in compared if block != old])
         if self._accesses is None:
             self._accesses = _accesses(self._program)
         positions = {i for slot in changed for i in self._accesses.get(slot, ())}
-        return Former(first, changed, positions)
+        return FormerBinding(first, changed, positions)
 
 
 def _accesses(program: Program) -> dict[int, list[int]]:

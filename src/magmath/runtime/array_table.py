@@ -120,7 +120,7 @@ class ArrayTable:
                     read[donated[position]] if is_donated else result.allocate(self._heap)
                 )
         except Exception as error:
-            from magmath.executor.user_line import attach_user_line
+            from magmath.executor.error_context import attach_user_line
 
             for position, stored in enumerate(arrays):
                 if position not in donated:
