@@ -18,7 +18,7 @@ from magmath.comm.local_group import LocalGroup
 from magmath.core.type_aliases import Number
 from magmath.errors import WorkerLost
 from magmath.executor.context import Context
-from magmath.executor.error_context import mark_in_step
+from magmath.executor.error_context import set_in_step
 from magmath.executor.message_servers import MessageServers
 from magmath.executor.servers import (
     Bind,
@@ -119,7 +119,7 @@ class AsynchronousRun:
                 raise error
             servers.raise_failure()
         except Exception as failure:
-            mark_in_step(failure)
+            set_in_step(failure)
             raise
         if self._context.rank:
             return []

@@ -20,7 +20,7 @@ from magmath.core.stage_times import stage
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import LinAlgError, WorkerLost
 from magmath.executor.context import Context
-from magmath.executor.error_context import attach_user_line, mark_in_step
+from magmath.executor.error_context import attach_user_line, set_in_step
 from magmath.executor.memory_fill import fills_of
 from magmath.executor.move import AsyncMove
 from magmath.executor.numpy_fast_path import without_fp_warnings
@@ -263,5 +263,5 @@ def _check_abandoned(context: Context) -> None:
     """Raise InterruptedError on all workers if the run is abandoned."""
     if context.comm.allreduce_max(int(context.is_abandoned())):
         error = InterruptedError("interrupted between two instructions: the result is not computed")
-        mark_in_step(error)
+        set_in_step(error)
         raise error

@@ -13,7 +13,7 @@ def attach_user_line(error: Exception, origin: Instruction | Node | None) -> Non
         error.user_line = f"{line[0]}:{line[1]}"  # type: ignore[attr-defined]
 
 
-def mark_in_step(error: Exception) -> None:
-    """Mark an error after which the worker is still in step with the others: it has taken part in
-    all exchanges of the program."""
+def set_in_step(error: Exception) -> None:
+    """Record that this worker has completed the program in spite of an error, so that no other
+    worker waits for it."""
     error.is_in_step = True  # type: ignore[attr-defined]

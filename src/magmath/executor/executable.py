@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.type_aliases import Number
-from magmath.errors import MemoryLimitError
+from magmath.executor.arena_memory import ArenaMemory
 from magmath.executor.asynchronous_run import AsynchronousRun, Poll
 from magmath.executor.bind import Binding
 from magmath.executor.context import Context, no_progress_thread
-from magmath.executor.error_context import attach_user_line, mark_in_step
+from magmath.executor.error_context import set_in_step
 from magmath.executor.fastest_selector import COMPILE_AFTER_SECONDS
 from magmath.executor.fault import found_by
 from magmath.executor.native_forms import NativeForms
@@ -35,8 +35,6 @@ from magmath.executor.step_executors import (
 from magmath.executor.tiers import Tiers
 from magmath.memory.heap import Block
 from magmath.memory.local_array import LocalArray
-from magmath.memory.temporaries import Temporaries
-from magmath.program.arena import arrange
 from magmath.program.instructions import Program
 
 if TYPE_CHECKING:
@@ -60,14 +58,9 @@ class Executable:
             context = replace(context, faults={})
         self.program = program
         self.context = context
-        self._arena = arrange(program)
+        self._memory = ArenaMemory(program, context)
         self._synchronizes = program.reads_peers
-        self._shared: Temporaries | None = None
         self._is_running = False  # many steps
-        if context.temporaries is not None and self._arena.nbytes >= context.temporaries.min_shared:
-            self._shared = context.temporaries
-        self._can_move = self._shared is not None
-        self._block = self._reserved()
         self._scalars = Scalars(program, context.device)
         self._bindings: RecentlyUsed[Hashable, Binding] = RecentlyUsed(KEPT_BINDINGS)
         self._rebinding = Rebinding(program, context)
@@ -81,18 +74,6 @@ class Executable:
         self._tiers = _tiers(context)
         self._asynchronous = self._asynchronous_run()
 
-    def _reserved(self) -> Block:
-        """Return memory for the arena; an error carries the user's line of the largest
-        temporary."""
-        try:
-            if self._shared is None:
-                return self.context.heap.allocate(self._arena.nbytes, "the workspace of a program")
-            self._shared.reserve(self._arena.nbytes)
-            return self._shared.block
-        except MemoryLimitError as error:
-            attach_user_line(error, self.program.writer(next(iter(self._arena.offsets))))
-            raise
-
     def _asynchronous_run(self) -> AsynchronousRun | None:
         """Return the executor of an asynchronous step; None if the program has none."""
         if self.program.asynchronous is None:
@@ -100,29 +81,17 @@ class Executable:
         try:
             return AsynchronousRun(self.program, self.context, Executable)
         except BaseException:
-            if self._shared is None:
-                self.context.heap.free(self._block)
+            self._memory.close(self)
             raise
-
-    def _take_own_memory(self) -> None:
-        """Give the program a block of its own: between the steps of a run of many, callbacks of the
-        user may run other programs."""
-        assert self._shared is not None
-        own = self._shared.take(self._arena.nbytes, self)
-        self._forget_bindings()
-        self._shared, self._block = None, own
 
     def free_idle_memory(self) -> None:
         """Use the memory that programs share again, instead of a block of its own, unless the
         program is running."""
-        shared = self.context.temporaries
-        if self._is_running or shared is None:
+        if self._is_running or not self._memory.can_move:
             return
-        del shared.owners[self]
         self._forget_bindings()
         self._close_lanes()
-        self.context.heap.free(self._block)
-        self._shared, self._block = shared, self.context.heap.allocate(0)
+        self._memory.share_again(self)
 
     def run(
         self,
@@ -151,8 +120,9 @@ class Executable:
     ) -> list[float]:
         if self._asynchronous is not None:
             return self._asynchronous.run(inputs, scalars, steps, poll)
-        if steps > 1 and self._shared is not None:
-            self._take_own_memory()
+        if steps > 1 and self._memory.is_shared:
+            self._memory.take_own(self)
+            self._forget_bindings()
         key = _blocks_of(inputs, outputs)
         binding = self._begin(key, inputs, outputs, scalars)
         self._synchronize()
@@ -208,7 +178,7 @@ class Executable:
         if self.context.failures:
             first = self.context.failures[0]
             self.context.failures.clear()
-            mark_in_step(first)
+            set_in_step(first)
             raise first
 
     def _read_faults(self) -> None:
@@ -232,7 +202,7 @@ class Executable:
         call at a time.
         """
         key = _blocks_of(inputs, outputs)
-        fixed = None if self._can_move else self._bound(key, inputs, outputs)
+        fixed = None if self._memory.can_move else self._bound(key, inputs, outputs)
         run, heap, within = self._tiers.run, self.context.heap, silent_context()
         current = self._scalars
         kept = {stored.block for stored in inputs}
@@ -296,7 +266,7 @@ class Executable:
     @property
     def nbytes(self) -> int:
         """The bytes of the arena."""
-        return self._arena.nbytes
+        return self._memory.nbytes
 
     def _begin(
         self,
@@ -315,15 +285,18 @@ class Executable:
         self, key: tuple[Block, ...], inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> Binding:
         """Return the binding to these arrays, a cached or a new one."""
-        if self._shared is not None and self._block is not self._shared.block:
+        if self._memory.is_outdated():
             self._forget_bindings()
-            self._shared.reserve(self._arena.nbytes)
-            self._block = self._shared.block
+            self._memory.update()
         binding = self._bindings.find(key)
         if binding is None:
-            offsets = self._arena.offsets
-            scalars = self._scalars.tensors
-            binding = self._rebinding.binding(inputs, outputs, scalars, self._block, offsets)
+            binding = self._rebinding.binding(
+                inputs,
+                outputs,
+                self._scalars.tensors,
+                self._memory.block,
+                self._memory.offsets,
+            )
             oldest = self._bindings.store(key, binding)
             if oldest in self._selectors:
                 self._selectors.pop(oldest).close()
@@ -404,10 +377,7 @@ class Executable:
             self._on_progress_thread = None
         if self._asynchronous is not None:
             self._asynchronous.close()
-        if self._shared is None:
-            self.context.heap.free(self._block)
-            if self.context.temporaries is not None:
-                self.context.temporaries.owners.pop(self, None)
+        self._memory.close(self)
 
     def _close_lanes(self) -> None:
         if self._lanes is not None:
