@@ -74,6 +74,16 @@ def test_training_flushes_and_other_computations_keep_gradual_underflow(workers:
     assert not is_flushing()
 
 
+def test_profiled_training_flushes_as_well() -> None:
+    x = np.zeros((40, 4), np.float32)
+    with mm.init(workers=0, device="cpu"), mm.profile() as profile:
+        model = Scale()
+        optimizer = mm.optim.GradientDescent(0.1)
+        Trainer(model, "mean_squared_error", optimizer).fit(x, x, batch_size=10)
+        assert not model.w.numpy().any()
+    assert profile.runs
+
+
 def test_training_keeps_gradual_underflow_if_it_is_asked_to() -> None:
     w, product = trained(workers=0, flush_denormals=False)
     assert (w == TINY).all()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, final
@@ -102,13 +103,17 @@ class Executable:
         poll: Poll | None,
     ) -> list[float]:
         """Run the program `steps` times; return the scalars emitted in every step."""
-        on_cpu = self.context.device.type == "cpu"
-        if on_cpu and self.program.training and self.context.flush_denormals:
-            from magmath.kernels.denormals import flushed
+        with self._denormals():
+            return self._run(inputs, outputs, scalars, steps, poll)
 
-            with flushed():
-                return self._run(inputs, outputs, scalars, steps, poll)
-        return self._run(inputs, outputs, scalars, steps, poll)
+    def _denormals(self) -> AbstractContextManager[object]:
+        """Return a context in which denormal numbers count as 0 if they do so in this program."""
+        on_cpu = self.context.device.type == "cpu"
+        if not (on_cpu and self.program.training and self.context.flush_denormals):
+            return nullcontext()
+        from magmath.kernels.denormals import flushed
+
+        return flushed()
 
     def _run(
         self,
@@ -258,7 +263,8 @@ class Executable:
         seconds = [0.0] * len(self.program.instructions)
         binding.prepare()
         self.context.comm.barrier()  # so that no first instruction includes a wait
-        values = binding.run_timed(steps, seconds)
+        with self._denormals():
+            values = binding.run_timed(steps, seconds)
         self.context.comm.barrier()
         self._raise_failures()
         return values, seconds
@@ -313,12 +319,12 @@ class Executable:
         while done < steps:
             chunk = min(self._chunk, steps - done)
             start = time.perf_counter()
-            fresh = selector.replay(chunk)
+            emitted = selector.replay(chunk)
             seconds = time.perf_counter() - start
-            values += fresh
+            values += emitted
             done += chunk
             self._read_faults()
-            stop = poll is not None and poll(done, fresh)
+            stop = poll is not None and poll(done, emitted)
             if comm.allreduce_max(int(stop or bool(self.context.failures))):
                 break
             fitting = int(CHUNK_SECONDS * chunk / max(seconds, 1e-7))
