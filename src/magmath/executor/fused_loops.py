@@ -6,7 +6,7 @@ Values that are read only inside of a loop stay in registers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -30,7 +30,7 @@ from magmath.executor.loop_nests import (
 )
 from magmath.executor.native_source import Arguments, NoNativeForm, view_finder
 from magmath.ops import OPERATIONS
-from magmath.program.instructions import Call, Emit, Instruction, Program, Redistribute
+from magmath.program.instructions import Call, Program
 
 
 @final
@@ -189,8 +189,8 @@ class FusedLoops:
         extents: dict[int, int] = {}
         operands = [self._operands(member) for member in members]
         if None not in operands:
-            found = [x for some in operands for x in some or ()]
-            order, extents = joined_dimensions(order, loops, found)
+            accessed = [x for of_member in operands for x in of_member or ()]
+            order, extents = joined_dimensions(order, loops, accessed)
         indices = [writer.name("i") if d in order else "0" for d in range(ndim)]
 
         def step(active: Sequence[PartLoop[_Member]]) -> None:
@@ -220,10 +220,10 @@ class FusedLoops:
                 return None
             slots = [call.out]
         tensors = [self._tensors.own(x) for x in slots if not self._is_literal(x)]
-        found = [(tuple(x.shape), x.stride()) for x in tensors]
+        accessed = [(tuple(x.shape), x.stride()) for x in tensors]
         if member.view is not None:
-            found.append((tuple(member.view.shape), member.view.strides))
-        return found
+            accessed.append((tuple(member.view.shape), member.view.strides))
+        return accessed
 
     def _divided_extent(
         self, loops: Sequence[PartLoop[_Member]], order: Sequence[int], extents: Mapping[int, int]
@@ -301,12 +301,14 @@ class FusedLoops:
         return f"{cast}({text})" if dtype.kind != "bool" and call.operation != "astype" else text
 
     def _is_read_elsewhere(self, slot: int, position: int, members: set[int]) -> bool:
-        place: int | None = slot
-        while place is not None:  # the slot, and those in whose memory it is stored
-            own = self._slots[place]
+        """Return True if an element of a slot must be stored: it is read outside of the program, by
+        another loop or step, or before it is computed."""
+        stored: int | None = slot
+        while stored is not None:  # the slot, and those in whose memory it is stored
+            own = self._slots[stored]
             if own.kind != "temporary" or own.window:
                 return True
-            place = own.alias
+            stored = own.alias
         return any(reader < position or reader not in members for reader in self._readers[slot])
 
 
@@ -335,13 +337,12 @@ def _readers(program: Program) -> list[list[int]]:
     readers: list[list[int]] = [[] for _ in program.slots]
     written = set[int]()
     for position, instruction in enumerate(program.instructions):
-        for read in _read(instruction):
+        for read in instruction.reads:
             readers[read].append(position)
         if isinstance(instruction, Call):
             for read in _read_in_memory(instruction):
                 readers[read].append(-1)
-        if isinstance(instruction, (Call, Redistribute)):
-            written.add(instruction.out if isinstance(instruction, Call) else instruction.target)
+        written.update(instruction.writes)
     for i, slot in enumerate(program.slots):
         if slot.alias is not None and i not in written:
             base = slot.alias
@@ -351,14 +352,3 @@ def _readers(program: Program) -> list[list[int]]:
     for output in program.outputs:
         readers[output].append(len(program.instructions))
     return readers
-
-
-def _read(instruction: Instruction) -> Iterable[int]:
-    match instruction:
-        case Call(inputs=inputs):
-            return inputs
-        case Redistribute(source):
-            return (source,)
-        case Emit(slot):
-            return (slot,)
-    return ()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import final
@@ -76,7 +76,7 @@ class Arguments:
         self.offsets: list[int] = []
         self.faults: list[Fault] = []
         self._can_fault = can_fault
-        self._names: dict[tuple[int, int], str] = {}
+        self._names: dict[Hashable, str] = {}
 
     def operand(self, slot: int) -> NativeOperand:
         """Return a slot as an operand of the source; constants as literals."""
@@ -93,12 +93,12 @@ class Arguments:
         dtype = from_torch(tensor.dtype)
         if dtype.name in ("float16", "bfloat16") or dtype.kind == "complex":
             raise NoNativeForm(dtype.name)
-        shown = tensor.reshape(1) if tensor.ndim == 0 else tensor
-        key = (tensor.data_ptr(), hash((tuple(shown.shape), shown.stride(), tensor.dtype)))
+        array = tensor.reshape(1) if tensor.ndim == 0 else tensor
+        key = (tensor.data_ptr(), tuple(array.shape), array.stride(), tensor.dtype)
         if key not in self._names:
             self._names[key] = f"a{len(self.find)}"
             self.find.append(find)
-            self.types.append(f"{dtype.name}[{', '.join(map(str, shown.stride()))}]")
+            self.types.append(f"{dtype.name}[{', '.join(map(str, array.stride()))}]")
         name = self._names[key]
         if tensor.ndim == 0:
             return NativeOperand(f"{name}[0]", (), dtype, scalar=True)
@@ -127,9 +127,9 @@ class Arguments:
 
     def tile(self, slot: int) -> Tile:
         """Return this worker's tile of an array."""
-        held = self.tensors.program.slots[slot]
-        tiles = held.layout.tiles(self.tensors.rank)
-        tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in held.shape)
+        own = self.tensors.program.slots[slot]
+        tiles = own.layout.tiles(self.tensors.rank)
+        tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in own.shape)
         if not all(index.is_range for index in tile):
             raise NoNativeForm("a tile of several separate ranges")
         return tile
