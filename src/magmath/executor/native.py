@@ -70,7 +70,7 @@ def write_loop(program: Program, tensors: Tensors) -> NativeSource | None:
     if tensors.context.device.type != "cpu":
         return None
     try:
-        return _Lowering(program, tensors).loop()
+        return _SourceWriter(program, tensors).loop()
     except NoNativeForm:
         return None
 
@@ -86,13 +86,13 @@ def write_segments(program: Program, tensors: Tensors, *, exact: bool) -> Native
     segments = _segments(program, tensors, exact)
     if not segments:
         return None
-    return _Lowering(program, tensors, exact=exact, whole=False).segments(segments)
+    return _SourceWriter(program, tensors, exact=exact, is_loop=False).segments(segments)
 
 
 def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
     """Return the maximal runs of instructions with a native form, by their positions."""
     segments: list[range] = []
-    probe = _Lowering(program, tensors, exact=exact, whole=False)
+    probe = _SourceWriter(program, tensors, exact=exact, is_loop=False)
     begin, calls = program.prologue, 0
     cuts: set[int] = set()  # positions that wait for an asynchronous move
     end = len(program.instructions)
@@ -121,26 +121,27 @@ class _LineGroup:
 
 
 @final
-class _Lowering:
-    """The state of writing source.
+class _SourceWriter:
+    """Writes the source of a native function.
 
-    `whole`: the loop over all instructions, in which workers may synchronize. `exact`: only
-    instructions whose native form gives the bits of their kernel.
+    exact    only instructions whose native form gives the bits of their kernel
+    is_loop  the function is the loop over all steps, in which workers may synchronize; otherwise it
+             has segments
     """
 
     def __init__(
-        self, program: Program, tensors: Tensors, *, exact: bool = False, whole: bool = True
+        self, program: Program, tensors: Tensors, *, exact: bool = False, is_loop: bool = True
     ) -> None:
         self.program = program
         self.tensors = tensors
         self.exact = exact
-        self.whole = whole
+        self.is_loop = is_loop
         self.groups: list[_LineGroup] = []
         self.parts: dict[tuple[str, str], str] = {}
         self.emits = 0
         # Invalid data must be found before anything is overwritten.
-        self.arguments = Arguments(tensors, can_fault=whole or not program.donated)
-        self.loops = FusedLoops(self.arguments, self._part, divides=not whole)
+        self.arguments = Arguments(tensors, can_fault=is_loop or not program.donated)
+        self.loops = FusedLoops(self.arguments, self._part, divides=not is_loop)
 
     def loop(self) -> NativeSource:
         """Return the source of the loop over all instructions after the prologue."""
@@ -250,8 +251,8 @@ class _Lowering:
             if joins and self.loops.join(position, instruction):
                 return
         self.loops.flush()
-        if not self.whole and isinstance(instruction, (Barrier, Emit)):
-            raise NoNativeForm("it is not a computation")
+        if not self.is_loop and isinstance(instruction, (Barrier, Emit)):
+            raise NoNativeForm("an instruction that is no computation")
         match instruction:
             case Call():
                 self._call(instruction)
@@ -291,7 +292,7 @@ class _Lowering:
         if len(stages) != 1 or have.boxes or want.boxes or stages[0].identity:
             raise NoNativeForm("move")
         rank, stage, comm = self.tensors.rank, stages[0], self.tensors.context.comm
-        if stage.reads_peers and not (self.whole and comm.shares_memory):
+        if stage.reads_peers and not (self.is_loop and comm.shares_memory):
             raise NoNativeForm("a synchronization of workers")
         for part in stage.moves_to(rank):
             selects = (*part.source_select, *part.target_select)
