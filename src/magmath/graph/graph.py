@@ -80,6 +80,12 @@ class Graph:
         targets = tuple(t for t in self.targets if t is not None)
         return (*self.outputs, *self.emitted, *targets)
 
+    @property
+    def outputs_and_targets(self) -> list[tuple[Node, Node | None]]:
+        """Each output with its target; None if it is stored in an array of its own."""
+        targets = self.targets or (None,) * len(self.outputs)
+        return list(zip(self.outputs, targets, strict=True))
+
     def mapped(self, new: Mapping[Node, Node], *, in_order: bool = False) -> Graph:
         """Return the graph with the images of this graph's roots as roots.
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from magmath.core.index_set import Tile, shift_tile
 from magmath.graph import Node
+from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout, plan
 
 
@@ -46,10 +47,8 @@ def is_slice_view(node: Node) -> bool:
     bounds = node.attributes["bounds"]
     if any(step != 1 for _, _, step in bounds):
         return False
-    have, want = node.inputs[0].layout, node.layout
-    assert have is not None
-    assert want is not None
-    return is_part(have, want, tuple([first for first, _, _ in bounds]))
+    start = tuple([first for first, _, _ in bounds])
+    return is_part(layout_of(node.inputs[0]), layout_of(node), start)
 
 
 def is_materialized(node: Node) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, final
 
 from magmath.graph import Graph, Node, applied, users_of
-from magmath.layout import Layout
+from magmath.graph.placed_nodes import layout_of, local_bytes
 from magmath.ops.block_reduction import REDUCE_BLOCKS, ExpressionStep
 from magmath.ops.creation import BITS, FULL, IOTA, NORMAL, UNIFORM
 from magmath.ops.redistribute import REDISTRIBUTE
@@ -31,7 +31,7 @@ def reduce_in_blocks(graph: Graph, environment: Environment) -> Graph:
     if environment.allocation_limit is None:
         return graph
     min_bytes = environment.allocation_limit // STORED_SHARE
-    large = {node for node in graph.nodes if _nbytes(node) > min_bytes and not node.is_leaf}
+    large = {node for node in graph.nodes if not node.is_leaf and local_bytes(node) > min_bytes}
     if not large:
         return graph
     created = _created(graph, environment)
@@ -47,10 +47,6 @@ def reduce_in_blocks(graph: Graph, environment: Environment) -> Graph:
     return graph.mapped(new)
 
 
-def _nbytes(node: Node) -> int:
-    return 0 if node.layout is None else node.layout.max_local_size * node.dtype.itemsize
-
-
 def _is_reduction(node: Node) -> bool:
     return node.operation in REDUCTIONS and bool(node.attributes["axis"])
 
@@ -60,7 +56,7 @@ def _created(graph: Graph, environment: Environment) -> set[Node]:
     that each worker can compute any part of them."""
     created: set[Node] = set()
     for node in graph.nodes:
-        everywhere = node.layout is not None and node.layout.mesh.size == environment.workers
+        everywhere = layout_of(node).mesh.size == environment.workers
         is_created = (
             node.operation in (*CREATED, BROADCAST, REDISTRIBUTE) or node.operation.elementwise
         )
@@ -72,7 +68,7 @@ def _created(graph: Graph, environment: Environment) -> set[Node]:
 
 def _is_number(node: Node) -> bool:
     """Return True for an array of one element that every worker stores."""
-    return node.size == 1 and (node.layout is None or node.layout.is_replicated)
+    return node.size == 1 and layout_of(node).is_replicated
 
 
 def _unstored(graph: Graph, large: Collection[Node], created: Collection[Node]) -> set[Node]:
@@ -88,8 +84,8 @@ def _unstored(graph: Graph, large: Collection[Node], created: Collection[Node]) 
 
 
 def _is_computable(node: Node, created: Collection[Node]) -> bool:
-    layout = node.layout
-    if layout is None or layout.is_partial or layout.boxes:
+    layout = layout_of(node)
+    if layout.is_partial or layout.boxes:
         return False
     if node in created:
         return True
@@ -99,11 +95,10 @@ def _is_computable(node: Node, created: Collection[Node]) -> bool:
 
 def _divides_alike(x: Node, node: Node) -> bool:
     """Return True if a worker computes its part of `node` from its own part of `x` alone."""
-    have, want = x.layout, node.layout
-    assert want is not None
+    have, want = layout_of(x), layout_of(node)
     if x.shape == ():
         return True
-    if have is None or have.mesh != want.mesh or have.is_partial or have.boxes:
+    if have.mesh != want.mesh or have.is_partial or have.boxes:
         return False
     splits = want.splits[node.ndim - x.ndim :]
     pairs = zip(x.shape, have.splits, splits, strict=True)
@@ -128,14 +123,12 @@ class _Expression:
 
     def reduced(self, node: Node, operands: list[Node]) -> Node:
         """Return a reduction that computes its operand from the stored `operands`."""
-        layout = self.operand.layout
-        assert isinstance(layout, Layout)
         attributes = {
             "reduction": node.name,
             "axis": node.attributes["axis"],
             "keepdims": node.attributes["keepdims"],
             "dtype": node.dtype,
-            "layout": layout.encode(),
+            "layout": layout_of(self.operand).encode(),
             "steps": tuple(map(tuple, self.steps)),
             "flops": self.flops + self.operand.size,
         }

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, final
 
 from magmath.graph import Graph, Node, applied
+from magmath.graph.placed_nodes import layout_of, local_bytes
 from magmath.layout import Layout, Split
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import FULL
@@ -117,7 +118,7 @@ def _is_gradient(node: Node, x: Node, axis: int, total: Node) -> bool:
     if node.dtype is not x.dtype or total.dtype is not x.dtype or _have_boxes(node, total):
         return False
     (divided,) = _splits(total)
-    same = _layout(node).partial == _layout(total).partial
+    same = layout_of(node).partial == layout_of(total).partial
     return same and _splits(x)[1] is None and _splits(node) == _at(1 - axis, divided)
 
 
@@ -125,21 +126,16 @@ def _is_plain(*nodes: Node) -> bool:
     """Return True for arrays of one type, float32 or wider, that each worker stores by itself."""
     dtype = nodes[0].dtype
     one = dtype.name in ("float32", "float64") and all(x.dtype is dtype for x in nodes)
-    layouts = [_layout(x) for x in nodes]
+    layouts = [layout_of(x) for x in nodes]
     return one and not (_have_boxes(*nodes) or any(y.is_partial or y.shared for y in layouts))
 
 
 def _have_boxes(*nodes: Node) -> bool:
-    return any(_layout(x).boxes is not None for x in nodes)
-
-
-def _layout(node: Node) -> Layout:
-    assert node.layout is not None
-    return node.layout
+    return any(layout_of(x).boxes is not None for x in nodes)
 
 
 def _splits(node: Node) -> tuple[Split | None, ...]:
-    return _layout(node).splits
+    return layout_of(node).splits
 
 
 def _at(position: int, split: Split | None) -> tuple[Split | None, ...]:
@@ -197,8 +193,8 @@ class _Folded:
         if measure is None:
             return False
         here = self._environment.mesh.workers[0]
-        rows, inputs = _layout(self._x).local_shape(here)
-        (units,) = _layout(total).local_shape(here)
+        rows, inputs = layout_of(self._x).local_shape(here)
+        (units,) = layout_of(total).local_shape(here)
         transposed, threads = product.inputs[1] is self._x, self._environment.threads
         name = self._x.dtype.name
         fastest = measure(rows, inputs, units, name, transposed=transposed, threads=threads)
@@ -209,7 +205,7 @@ class _Folded:
     def _widened(self, movable: bool) -> tuple[Node, float]:
         x = self._x
         one = constant(1, x.dtype)
-        one = one.replace((), Layout.whole((), _layout(x).mesh))
+        one = one.replace((), Layout.whole((), layout_of(x).mesh))
         attributes = {"shape": (x.shape[0], 1), "dtype": x.dtype}
         ones = self._made(FULL, (one,), (_splits(x)[0], None), **attributes)
         wide = self._made(CONCAT, (ones, x), (_splits(x)[0], None), axis=1)
@@ -250,7 +246,7 @@ class _Folded:
         axis = 0 if product.inputs[0] is self._x else 1
         inputs = tuple([self._wide if x is self._x else x for x in product.inputs])
         shape = tuple([n + (d == axis) for d, n in enumerate(product.shape)])
-        layout = _with_shape(_layout(product), shape)
+        layout = _with_shape(layout_of(product), shape)
         both = applied(GEMM, inputs, product.line, product.attributes, layout)
         weight = self._part(both, axis, 1, shape[axis], product)
         row = self._part(both, axis, 0, 1, product)
@@ -266,21 +262,20 @@ class _Folded:
     ) -> Node:
         """Return a node without pending reductions, divided by these splits."""
         node = applied(operation, inputs, self._x.line, attributes)
-        layout = Layout(node.shape, _layout(self._x).mesh, tuple(splits))
+        layout = Layout(node.shape, layout_of(self._x).mesh, tuple(splits))
         return node.replace(node.inputs, layout)
 
     def _part(self, wide: Node, axis: int, start: int, stop: int, like: Node) -> Node:
         """Return rows or columns of a matrix, in the layout of another one."""
         bounds = tuple([(start, stop, 1) if d == axis else (0, n, 1) for d, n in _extents(wide)])
         part = applied(SLICE, (wide,), like.line, {"bounds": bounds})
-        return part.replace(part.inputs, _with_shape(_layout(like), part.shape))
+        return part.replace(part.inputs, _with_shape(layout_of(like), part.shape))
 
     def _seconds(self, node: Node) -> float:
         return 0.0 if _is_view(node) else node_seconds(node, self._environment)
 
     def _copy_seconds(self, x: Node) -> float:
-        touched = 2 * _layout(x).max_local_size * x.dtype.itemsize
-        return touched / self._environment.bandwidth
+        return 2 * local_bytes(x) / self._environment.bandwidth
 
 
 def _extents(node: Node) -> Iterable[tuple[int, int]]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from magmath.graph import Graph, Node, users_of
+from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout, Mesh
 from magmath.ops import creation
 
@@ -37,7 +38,7 @@ def hint_sources(graph: Graph, mesh: Mesh) -> dict[Node, HintSource]:
 
     The sources do not depend on the layouts of the targets.
     """
-    pairs = zip(graph.outputs, graph.targets, strict=False)
+    pairs = graph.outputs_and_targets
     hints: dict[Node, HintSource] = {node: t for node, t in pairs if t is not None}
     _set_hints_of_terms(graph, hints)
     created: set[Node] = set()
@@ -73,9 +74,8 @@ def _set_hints_of_samples(graph: Graph, mesh: Mesh, hints: dict[Node, HintSource
     dimension: dict[Node, int] = {}
     for node in graph.nodes:
         if node.name == "recompute" and node.inputs[0].name == "redistribute":
-            layout = node.inputs[0].layout
-            assert layout is not None
-            split = [d for d, one in enumerate(layout.splits) if one is not None]
+            splits = layout_of(node.inputs[0]).splits
+            split = [d for d, one in enumerate(splits) if one is not None]
             dimension |= {node: split[0]} if len(split) == 1 else {}
         elif any(x in dimension for x in node.inputs):
             own = _dimension_of_samples(node, dimension)

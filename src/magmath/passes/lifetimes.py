@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from magmath.graph import Graph, Node
+from magmath.graph.placed_nodes import layout_of, local_bytes
 from magmath.passes.schedule import ExecutionOrder
 from magmath.passes.storage_sharing import Storage, outputs_with_own_storage
 
@@ -80,7 +81,7 @@ class Lifetimes:
         self._owner = {node: self._owner_of(node) for node in schedule.order}
         min_bytes = self.occupation({}).peak // IGNORED
         self._owner = {
-            node: None if owner is None or nbytes_of(owner) < min_bytes else owner
+            node: None if owner is None or local_bytes(owner) < min_bytes else owner
             for node, owner in self._owner.items()
         }
         self._order = [
@@ -92,9 +93,8 @@ class Lifetimes:
     def _owner_of(self, node: Node) -> Node | None:
         """Return the node that owns the memory of a temporary that is not stored throughout."""
         owner = self._storage.root(node)
-        assert owner.layout is not None
         is_stored = owner.is_leaf_or_constant
-        throughout = owner in self._storage.window or owner.layout.shared
+        throughout = owner in self._storage.window or layout_of(owner).shared
         throughout = throughout or node in self._invariant or owner in self._invariant
         return None if is_stored or throughout or owner in self._own_outputs else owner
 
@@ -135,12 +135,6 @@ class Lifetimes:
             touch(owner, inside, at)
         change = np.zeros(len(self.place) + 1, dtype=np.int64)
         for (owner, _), (first, last) in alive.items():
-            change[first] += nbytes_of(owner)
-            change[last + 1] -= nbytes_of(owner)
+            change[first] += local_bytes(owner)
+            change[last + 1] -= local_bytes(owner)
         return Occupation(np.cumsum(change[:-1]), readers)
-
-
-def nbytes_of(node: Node) -> int:
-    """Return the bytes of a placed node on the worker that stores most of it."""
-    assert node.layout is not None
-    return node.layout.max_local_size * node.dtype.itemsize

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from magmath.cost import redistribution_seconds
 from magmath.cost.roofline import compute_seconds, local_work, traffic
 from magmath.graph import Node
+from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout, plan
 from magmath.passes.aliasing import is_materialized
 from magmath.passes.environment import Environment
@@ -14,11 +15,10 @@ from magmath.passes.environment import Environment
 
 def node_seconds(node: Node, environment: Environment) -> float:
     """Return the predicted seconds of one node of a placed graph on the slowest worker."""
-    layout = node.layout
-    assert layout is not None
+    layout = layout_of(node)
     if node.is_leaf:
         return 0.0
-    inputs = [source.layout for source in node.inputs if source.layout is not None]
+    inputs = [layout_of(source) for source in node.inputs]
     if node.name == "redistribute":
         stored = is_materialized(node.inputs[0])
         return copy_seconds(inputs[0], layout, node.dtype.itemsize, stored, environment)
@@ -47,13 +47,10 @@ def copy_seconds(
 
 def node_traffic(node: Node) -> tuple[int, int]:
     """Return the bytes and messages between workers during the computation of a placed node."""
-    assert node.layout is not None
-    return traffic(node, [x.layout for x in node.inputs if x.layout is not None], node.layout)
+    return traffic(node, [layout_of(x) for x in node.inputs], layout_of(node))
 
 
 def node_work(node: Node) -> tuple[float, float]:
     """Return the arithmetic operations of the busiest worker for a placed node, and the bytes that
     it touches in its own memory."""
-    assert node.layout is not None
-    inputs = [x.layout for x in node.inputs if x.layout is not None]
-    return local_work(node, inputs, node.layout)
+    return local_work(node, [layout_of(x) for x in node.inputs], layout_of(node))

@@ -299,7 +299,7 @@ def _owners(step: Graph, layers: Sequence[LayerOptions]) -> dict[Node, int]:
     for node in step.nodes:
         needs[node] = max([number.get(node, -1), *[needs[source] for source in node.inputs]])
     last_update = dict.fromkeys(step.nodes, -1)
-    for output, target in zip(step.outputs, step.targets, strict=False):
+    for output, target in step.outputs_and_targets:
         if target in number:
             last_update[output] = max(last_update[output], number[target])
     for node in reversed(step.nodes):
@@ -348,7 +348,7 @@ class _Cut:
         ends = {node: None for node in members if any(user not in inside for user in users[node])}
         outputs = [self.new[node] for node in ends]
         targets = [self._target(node, users[node]) for node in ends]
-        for output, target in zip(step.outputs, step.targets, strict=False):
+        for output, target in step.outputs_and_targets:
             if output in inside:
                 outputs.append(self.new[output])
                 targets.append(target)

@@ -15,6 +15,7 @@ from typing import final
 
 from magmath.graph import Graph, Node
 from magmath.graph.operation import Line
+from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout
 from magmath.ops.product.panel_products import panels_of
 from magmath.ops.redistribute import redistribute
@@ -48,7 +49,7 @@ def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node,
         placing.delivered(placing.new[node], target.layout)
         if target is not None and target.layout is not None
         else placing.resolved(placing.new[node])
-        for node, target in zip(graph.outputs, _padded_targets(graph), strict=True)
+        for node, target in graph.outputs_and_targets
     )
     emitted = tuple(
         placing.moved(placing.new[node], environment.whole(node.shape)) for node in graph.emitted
@@ -96,10 +97,6 @@ def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidat
     return candidates
 
 
-def _padded_targets(graph: Graph) -> tuple[Node | None, ...]:
-    return graph.targets or (None,) * len(graph.outputs)
-
-
 Copies = Mapping[Layout, Node]
 NO_COPIES: Copies = {}
 
@@ -128,8 +125,8 @@ class _Placing:
         if node.is_leaf:
             self.new[node] = self._placed_leaf(node)
         elif node.name == "redistribute":
-            assert node.layout is not None
-            self.new[node] = self.moved(self.new[node.inputs[0]], node.layout, self._line_of(node))
+            x = self.new[node.inputs[0]]
+            self.new[node] = self.moved(x, layout_of(node), self._line_of(node))
         elif node.name == "recompute":
             x, *after = (self.new[source] for source in node.inputs)
             x = self.resolved(x)
@@ -139,7 +136,7 @@ class _Placing:
 
     def _place_cheapest(self, node: Node) -> None:
         """Place a node itself, or the cheapest of its decompositions."""
-        layouts = [_layout(self.new[source]) for source in node.inputs]
+        layouts = [layout_of(self.new[source]) for source in node.inputs]
         decompositions = (
             [] if self.environment.deterministic else node.operation.decompositions(node, layouts)
         )
@@ -201,7 +198,7 @@ class _Placing:
         return tuple(
             [
                 OperandState(
-                    _layout(node),
+                    layout_of(node),
                     node.dtype.itemsize,
                     is_materialized(node),
                     tuple(self.copies.get(node, NO_COPIES)),
@@ -226,7 +223,7 @@ class _Placing:
 
     def moved(self, node: Node, layout: Layout, line: Line = None) -> Node:
         """Return `node` in `layout`, by existing copies if there are some."""
-        have = _layout(node)
+        have = layout_of(node)
         if have is not layout:
             for stage in self.costs.stages(have, layout):
                 node = self._copy(node, stage, line)
@@ -246,10 +243,5 @@ class _Placing:
 
     def resolved(self, node: Node) -> Node:
         """Return `node` without pending reductions."""
-        layout = _layout(node)
+        layout = layout_of(node)
         return self.moved(node, default_reduction(layout)) if layout.is_partial else node
-
-
-def _layout(node: Node) -> Layout:
-    assert node.layout is not None, f"{node} has no layout"
-    return node.layout

@@ -14,6 +14,7 @@ from typing import final
 
 from magmath.core.stage_times import count
 from magmath.graph import Graph, Node
+from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout
 from magmath.passes.default_reduction import default_reduction
 from magmath.passes.environment import Environment
@@ -42,9 +43,7 @@ class PlanSeconds:
             self.decisions,
         )
         position = self._part.position
-        targets = graph.targets or (None,) * len(graph.outputs)
-        pairs = zip(graph.outputs, targets, strict=True)
-        self._outputs = [(position[x], numbers[target]) for x, target in pairs]
+        self._outputs = [(position[x], numbers[t]) for x, t in graph.outputs_and_targets]
         self._emitted = [(position[x], environment.whole(x.shape)) for x in graph.emitted]
         self._groups = [
             FusionGroup.of(nodes, self._part, self.decisions) for nodes in fusion_groups(graph)
@@ -154,8 +153,7 @@ class _Plan:
     def _move(self, node: Node, inputs: Sequence[_Value]) -> _Value:
         """Return the value of a redistribution, or of the operand of a second computation."""
         if node.name == "redistribute":
-            assert node.layout is not None
-            return self.moved(inputs[0], node.layout)
+            return self.moved(inputs[0], layout_of(node))
         x = self._resolved(inputs[0])
         layouts = [x.state.layout, *[after.state.layout for after in inputs[1:]]]
         environment = self._decisions.environment

@@ -27,10 +27,11 @@ from typing import final
 import numpy as np
 
 from magmath.graph import Graph, Node
+from magmath.graph.placed_nodes import layout_of, local_bytes
 from magmath.passes.environment import Environment
-from magmath.passes.lifetimes import Lifetimes, Occupation, Splits, nbytes_of, walk
+from magmath.passes.lifetimes import Lifetimes, Occupation, Splits, walk
 from magmath.passes.node_cost import node_seconds
-from magmath.passes.schedule import ExecutionOrder
+from magmath.passes.schedule import ExecutionOrder, writer_of
 from magmath.passes.storage_sharing import Storage
 
 SMALL = 16
@@ -132,11 +133,11 @@ class _Selection:
             if more is None:
                 continue
             then = self._lifetimes.occupation(more)
-            little = nbytes_of(owner) // SMALL
+            little = local_bytes(owner) // SMALL
             is_lower = bool(np.any((then.nbytes < now.nbytes - little) & excess))
             if is_lower and np.all(then.nbytes <= np.maximum(now.nbytes + little, bound)):
                 seconds = sum([self._seconds(node) for node in more if node not in splits])
-                dropped.append(_Dropped(late, seconds / max(nbytes_of(owner), 1)))
+                dropped.append(_Dropped(late, seconds / max(local_bytes(owner), 1)))
                 splits, now = more, then
         return splits, dropped, now
 
@@ -179,12 +180,11 @@ class _Selection:
         """Return True if the first computation of a value is read at a position or later, or stored
         throughout."""
         root = self._storage.root(node)
-        assert root.layout is not None
         if node.is_leaf or root.is_leaf:
             return self._overwritten.get(root, at) >= at
         if node.name == "constant" or node in self._kept or root in self._kept:
             return True
-        if root in self._storage.window or root.layout.shared:
+        if root in self._storage.window or layout_of(root).shared:
             return True
         return max(now.readers.get(node, (-1,))) >= at
 
@@ -197,7 +197,7 @@ class _Selection:
     def _is_worth(self, source: Node, node: Node) -> bool:
         """Return True if an operand of a dropped value should be computed twice, too, instead of
         being stored longer."""
-        return self._is_repeatable(source) and SMALL * nbytes_of(source) > nbytes_of(node)
+        return self._is_repeatable(source) and SMALL * local_bytes(source) > local_bytes(node)
 
     def _is_repeatable(self, node: Node) -> bool:
         """Return True for a value that a worker can compute a second time without exchanges."""
@@ -219,8 +219,7 @@ def _overwritten(graph: Graph, schedule: ExecutionOrder) -> Mapping[Node, int]:
     """Return for each target that is updated in place the position of its first writer."""
     place = {node: at for at, node in enumerate(schedule.order)}
     writers = {}
-    for output, target in zip(graph.outputs, graph.targets, strict=False):
+    for output, target in graph.outputs_and_targets:
         if target is not None and output not in schedule.late:
-            writer = output.inputs[0] if output.name == "redistribute" else output
-            writers[target] = min(place[output], place[writer])
+            writers[target] = min(place[output], place[writer_of(output)])
     return writers

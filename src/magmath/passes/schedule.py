@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from magmath.graph import Graph, Node, topological, users_of
+from magmath.graph.placed_nodes import layout_of, local_bytes
 from magmath.passes.aliasing import is_cross_worker
 
 LITTLE_BYTES = 32 << 20
@@ -50,37 +51,90 @@ def schedule(graph: Graph, workspace: int = 0, changing: Collection[Node] = ()) 
     and can overlap with other work. `changing`: leaves that change between the steps of a run, in
     addition to the targets.
     """
-    targets = [(n, t) for n, t in zip(graph.outputs, graph.targets, strict=False) if t is not None]
     depth = _depths(graph)
-    nodes = topological(_last_roots(graph, depth), depth=depth)
-    users = users_of(nodes)
+    nodes = topological(_final_roots(graph, depth), depth=depth)
+    dependences = _Dependences(nodes)
+    late = _late_outputs(graph, dependences)
+    targets = {target for target in graph.targets if target is not None}
+    invariant = _invariant(nodes, targets.union(changing))
     position = {node: i for i, node in enumerate(nodes)}
     position.update({node: position[node] - len(nodes) for node in _scalars(nodes)})
-    after: dict[Node, set[Node]] = {node: set(node.inputs) for node in nodes}
-    followers = {node: set(users[node]) for node in nodes}
+    levels = _levels(nodes, dependences)
+    last = max(levels.values(), default=0)
+    copies = [x for x, target in graph.outputs_and_targets if target and _copies_to_all(x)]
+    levels.update(dict.fromkeys(copies, last))
+    levels.update(dict.fromkeys(invariant, -1))
+    order = dependences.ordered(nodes, lambda node: (levels[node], position[node]))
+    if last and _needs_more_memory(order, nodes):
+        order = dependences.ordered(nodes, lambda node: (min(levels[node], 0), position[node]))
+    if workspace:
+        order = _with_early_transfers(order, dependences, workspace, len(invariant))
+    return ExecutionOrder(order, late, invariant)
+
+
+@final
+class _Dependences:
+    """What each node must wait for: its operands and, if it overwrites a target, the readers of
+    the target's former value."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.users = users_of(nodes)
+        self.predecessors = {node: set(node.inputs) for node in nodes}
+        self._successors = {node: set(users) for node, users in self.users.items()}
+
+    def add(self, before: Node, after: Node) -> None:
+        """Let one node wait for another one."""
+        self.predecessors[after].add(before)
+        self._successors[before].add(after)
+
+    def can_reach(self, start: Node, goals: Collection[Node]) -> bool:
+        """Return True if one of the goals waits, directly or through others, for a node."""
+        seen, stack = {start}, [start]
+        while stack:
+            for successor in self._successors[stack.pop()]:
+                if successor in goals:
+                    return True
+                if successor not in seen:
+                    seen.add(successor)
+                    stack.append(successor)
+        return False
+
+    def ordered(
+        self, nodes: Sequence[Node], priority: Callable[[Node], tuple[int, int]]
+    ) -> list[Node]:
+        """Return a topological order by Kahn's algorithm: of the ready nodes, the one whose
+        priority is the least comes first. Priorities differ."""
+        missing = {node: len(self.predecessors[node]) for node in nodes}
+        ready = [(priority(node), node) for node in nodes if not missing[node]]
+        heapq.heapify(ready)
+        order: list[Node] = []
+        while ready:
+            _, node = heapq.heappop(ready)
+            order.append(node)
+            for successor in self._successors[node]:
+                missing[successor] -= 1
+                if not missing[successor]:
+                    heapq.heappush(ready, (priority(successor), successor))
+        return order
+
+
+def _late_outputs(graph: Graph, dependences: _Dependences) -> frozenset[Node]:
+    """Return the outputs that may not overwrite their target at once; let all others wait for the
+    readers of their target."""
     late: set[Node] = set()
     uses = Counter(graph.outputs)
-    kept = {_source(node) for node in (*graph.outputs, *graph.emitted)}
-    for output, target in targets:
-        writer = _writer(output)
-        readers = {r for r in _readers(target, users) if r not in (output, writer)}
-        if uses[output] > 1 or target in kept or _is_reachable(writer, readers, followers):
+    kept = {_viewed(node) for node in (*graph.outputs, *graph.emitted)}
+    for output, target in graph.outputs_and_targets:
+        if target is None:
+            continue
+        writer = writer_of(output)
+        readers = {x for x in _readers(target, dependences.users) if x not in (output, writer)}
+        if uses[output] > 1 or target in kept or dependences.can_reach(writer, readers):
             late.add(output)
             continue
-        after[writer] |= readers
         for reader in readers:
-            followers[reader].add(writer)
-    invariant = _invariant(nodes, {target for _, target in targets}.union(changing))
-    levels = _levels(nodes, after)
-    last = max(levels.values(), default=0)
-    levels.update({node: last for node, _ in targets if _copies_to_all(node)})
-    levels.update(dict.fromkeys(invariant, -1))
-    order = _ordered(nodes, after, position, levels)
-    if last and _needs_more_memory(order, nodes):
-        order = _ordered(nodes, after, position, {x: min(levels[x], 0) for x in nodes})
-    if workspace:
-        order = _early(order, after, workspace, len(invariant))
-    return ExecutionOrder(order, frozenset(late), invariant)
+            dependences.add(reader, writer)
+    return frozenset(late)
 
 
 def _scalars(nodes: Sequence[Node]) -> set[Node]:
@@ -111,17 +165,15 @@ def _peak_bytes(order: list[Node]) -> int:
     last = {source: node for node in order for source in node.inputs}
     alive = peak = 0
     for node in order:
-        alive += _local_bytes(node)
+        alive += _computed_bytes(node)
         peak = max(peak, alive)
-        alive -= sum([_local_bytes(x) for x in dict.fromkeys(node.inputs) if last[x] is node])
+        alive -= sum([_computed_bytes(x) for x in dict.fromkeys(node.inputs) if last[x] is node])
     return peak
 
 
-def _local_bytes(node: Node) -> int:
+def _computed_bytes(node: Node) -> int:
     """Return the bytes of a value on a worker; 0 for leaves, which exist anyway."""
-    if node.is_leaf or node.layout is None:
-        return 0
-    return node.layout.max_local_size * node.dtype.itemsize
+    return 0 if node.is_leaf else local_bytes(node)
 
 
 def _copies_to_all(node: Node) -> bool:
@@ -130,10 +182,9 @@ def _copies_to_all(node: Node) -> bool:
 
     The copy waits for the last barrier, so that it needs none of its own.
     """
-    if node.name != "redistribute" or node.layout is None or not node.layout.shared:
+    if node.name != "redistribute" or not layout_of(node).shared:
         return False
-    have = node.inputs[0].layout
-    return have is not None and have.is_replicated
+    return layout_of(node.inputs[0]).is_replicated
 
 
 def _invariant(nodes: list[Node], changed: set[Node]) -> frozenset[Node]:
@@ -147,12 +198,12 @@ def _invariant(nodes: list[Node], changed: set[Node]) -> frozenset[Node]:
     return frozenset(invariant)
 
 
-def _last_roots(graph: Graph, depth: Mapping[Node, int]) -> list[Node]:
+def _final_roots(graph: Graph, depth: Mapping[Node, int]) -> list[Node]:
     """Return the roots that no other one needs, the shallowest first.
 
     A root that others need is computed as a part of these. If it came first, all of its expression
-    would be computed first, and its intermediate values, which the other roots read
-    too, would occupy memory until these are computed.
+    would be computed first, and its intermediate values, which the other roots read too, would
+    occupy memory until these are computed.
     """
     needed = {source for node in graph.nodes for source in node.inputs}
     return sorted([x for x in graph.roots if x not in needed], key=depth.__getitem__)
@@ -165,12 +216,12 @@ def _depths(graph: Graph) -> Mapping[Node, int]:
     return depth
 
 
-def _writer(output: Node) -> Node:
+def writer_of(output: Node) -> Node:
     """Return the node that computes the content of the target: the source of a redistribution."""
     return output.inputs[0] if output.name == "redistribute" else output
 
 
-def _source(node: Node) -> Node:
+def _viewed(node: Node) -> Node:
     """Return the node in whose storage this one may be a view."""
     while node.operation.is_view:
         node = node.inputs[0]
@@ -188,107 +239,61 @@ def _readers(target: Node, users: Mapping[Node, list[Node]]) -> list[Node]:
     return readers
 
 
-def _is_reachable(start: Node, goals: set[Node], followers: Mapping[Node, set[Node]]) -> bool:
-    seen, stack = {start}, [start]
-    while stack:
-        for user in followers[stack.pop()]:
-            if user in goals:
-                return True
-            if user not in seen:
-                seen.add(user)
-                stack.append(user)
-    return False
-
-
-def _levels(nodes: list[Node], after: Mapping[Node, set[Node]]) -> dict[Node, int]:
+def _levels(nodes: Sequence[Node], dependences: _Dependences) -> dict[Node, int]:
+    """Return the number of barriers that must precede each node."""
+    position = {node: i for i, node in enumerate(nodes)}
     level: dict[Node, int] = {}
-    for node in _any_order(nodes, after):
-        level[node] = max(
-            (level[before] + _step(before, node) for before in after[node]), default=0
-        )
+    for node in dependences.ordered(nodes, lambda node: (0, position[node])):
+        before = dependences.predecessors[node]
+        level[node] = max([level[x] + _barriers_between(x, node) for x in before], default=0)
     return level
 
 
-def _step(before: Node, node: Node) -> int:
+def _barriers_between(before: Node, node: Node) -> int:
     """Return 1 if a barrier must separate the two nodes, otherwise 0."""
     if before.is_leaf:
         return 0
     if before in node.inputs:
-        published = before.layout is not None and before.layout.shared
-        return int(published or _crosses(node))
+        return int(layout_of(before).shared or _crosses(node))
     # `before` reads storage that `node` overwrites: peers may read it too
-    return int(any(x.layout is not None and x.layout.shared for x in before.inputs))
+    return int(any(layout_of(x).shared for x in before.inputs))
 
 
 def _crosses(node: Node) -> bool:
     if node.name != "redistribute":
         return False
-    have, want = node.inputs[0].layout, node.layout
-    assert have is not None
-    assert want is not None
-    return is_cross_worker(have, want)
+    return is_cross_worker(layout_of(node.inputs[0]), layout_of(node))
 
 
-def _any_order(nodes: list[Node], after: Mapping[Node, set[Node]]) -> list[Node]:
-    position = {node: i for i, node in enumerate(nodes)}
-    return _ordered(nodes, after, position, dict.fromkeys(nodes, 0))
-
-
-def _ordered(
-    nodes: list[Node],
-    after: Mapping[Node, set[Node]],
-    position: Mapping[Node, int],
-    level: Mapping[Node, int],
-) -> list[Node]:
-    """Return a topological order by Kahn's algorithm: the ready node of lowest level first, then of
-    earliest position."""
-    waiting = {node: len(after[node]) for node in nodes}
-    followers: dict[Node, list[Node]] = {node: [] for node in nodes}
-    for node in nodes:
-        for before in after[node]:
-            followers[before].append(node)
-    ready = [(level[n], position[n], n) for n in nodes if waiting[n] == 0]
-    heapq.heapify(ready)
-    order: list[Node] = []
-    while ready:
-        *_, node = heapq.heappop(ready)
-        order.append(node)
-        for follower in followers[node]:
-            waiting[follower] -= 1
-            if waiting[follower] == 0:
-                heapq.heappush(ready, (level[follower], position[follower], follower))
-    return order
-
-
-def _early(
-    order: list[Node], after: Mapping[Node, set[Node]], workspace: int, invariant: int
+def _with_early_transfers(
+    order: Sequence[Node], dependences: _Dependences, workspace: int, invariant: int
 ) -> list[Node]:
     """Return the order with transfers between workers as early as their operands exist, while at
     most `workspace` bytes wait for their use.
 
     The first `invariant` nodes remain in front.
     """
-    staying = [node for node in order if not _crosses(node)]
+    others = [node for node in order if not _crosses(node)]
     fixed = sum(not _crosses(node) for node in order[:invariant])
-    place = {node: i for i, node in enumerate(staying)}
+    place = {node: i for i, node in enumerate(others)}
     gap: dict[Node, int] = {}  # of a transfer: the number of other nodes before it
-    waiting = [0] * (len(staying) + 1)  # bytes that have arrived, in each gap
+    arrived = [0] * (len(others) + 1)  # bytes that wait for their use, in each gap
     passed = 0
     for number, node in enumerate(order):
         if node in place:
             passed += 1
             continue
-        needed = [gap[x] if x in gap else place[x] + 1 for x in after[node]]
+        before = dependences.predecessors[node]
+        needed = [gap[x] if x in gap else place[x] + 1 for x in before]
         first = max([0 if number < invariant else fixed, *needed])
-        assert node.layout is not None
-        nbytes = node.layout.max_local_size * node.dtype.itemsize
+        nbytes = local_bytes(node)
         begin = passed
-        while begin > first and waiting[begin - 1] + nbytes <= workspace:
+        while begin > first and arrived[begin - 1] + nbytes <= workspace:
             begin -= 1
-            waiting[begin] += nbytes
+            arrived[begin] += nbytes
         gap[node] = begin
-    begun: defaultdict[int, list[Node]] = defaultdict(list)
+    transfers: defaultdict[int, list[Node]] = defaultdict(list)
     for node, number in gap.items():
-        begun[number].append(node)
-    gaps = range(len(staying) + 1)
-    return [node for i in gaps for node in (*begun[i], *staying[i : i + 1])]
+        transfers[number].append(node)
+    gaps = range(len(others) + 1)
+    return [node for i in gaps for node in (*transfers[i], *others[i : i + 1])]

@@ -17,7 +17,7 @@ from typing import final
 
 from magmath.core.optional_passes import IN_PLACE
 from magmath.graph import Graph, Node, users_of
-from magmath.layout import Layout
+from magmath.graph.placed_nodes import layout_of
 from magmath.passes.aliasing import can_publish, is_cross_worker, is_part, is_slice_view, is_view
 from magmath.passes.schedule import ExecutionOrder
 
@@ -63,7 +63,9 @@ def assign_storage(
     storage = Storage()
     for node in schedule.order:
         moved = node.name == "redistribute"
-        if node.name == "recompute" or (moved and is_view(_layout(node.inputs[0]), _layout(node))):
+        if node.name == "recompute" or (
+            moved and is_view(layout_of(node.inputs[0]), layout_of(node))
+        ):
             storage.alias[node] = node.inputs[0]
         elif node.name == "slice" and is_slice_view(node):
             storage.alias[node] = node.inputs[0]
@@ -77,15 +79,9 @@ def assign_storage(
     return storage
 
 
-def _layout(node: Node) -> Layout:
-    assert node.layout is not None
-    return node.layout
-
-
 def _outputs(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     claimed: set[Node] = set()
-    targets = graph.targets or (None,) * len(graph.outputs)
-    for i, (output, target) in enumerate(zip(graph.outputs, targets, strict=True)):
+    for i, (output, target) in enumerate(graph.outputs_and_targets):
         is_stored = output.is_leaf_or_constant
         taken = is_stored or output in claimed or output in storage.alias
         claimed.add(output)
@@ -111,7 +107,7 @@ def _can_compute_inside(shared: Node, storage: Storage, outputs: set[Node]) -> b
     source = shared.inputs[0]
     computed = not source.is_leaf and source.name != "redistribute"
     free = computed and source not in storage.alias and source not in outputs
-    return free and can_publish(_layout(source), _layout(shared))
+    return free and can_publish(layout_of(source), layout_of(shared))
 
 
 def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
@@ -120,7 +116,7 @@ def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
     reading = [i for i, x in enumerate(writer.inputs) if storage.root(x) is target]
     if not reading:
         return True
-    if any(_layout(writer.inputs[i]) != _layout(writer) for i in reading):
+    if any(layout_of(writer.inputs[i]) != layout_of(writer) for i in reading):
         return False
     if writer.operation.elementwise or writer.operation.in_place:
         return all(writer.inputs[i].shape == writer.shape for i in reading)
@@ -135,9 +131,9 @@ def _windows(schedule: ExecutionOrder, storage: Storage, outputs: set[Node]) -> 
         if node.name != "redistribute" or storage.alias.get(node) is node.inputs[0]:
             continue
         source = node.inputs[0]
-        if is_cross_worker(_layout(source), _layout(node)):
+        if is_cross_worker(layout_of(source), layout_of(node)):
             storage.window.add(storage.root(source))
-        if _layout(node).shared and node not in storage.alias:
+        if layout_of(node).shared and node not in storage.alias:
             storage.window.add(node)
             if _can_compute_inside(node, storage, outputs):
                 storage.alias[source] = node
@@ -189,7 +185,7 @@ def _concatenated(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> N
             shut = shut or x in storage.alias or x in storage.window
             shut = shut or (node in storage.alias and last[x] >= overwritten)
             again = x in schedule.invariant and node not in schedule.invariant
-            if not (shut or again) and is_part(_layout(node), _layout(x), start):
+            if not (shut or again) and is_part(layout_of(node), layout_of(x), start):
                 storage.alias[x] = node
                 storage.start[x] = start
                 last[node] = max(last.get(node, 0), last[x])
@@ -280,6 +276,5 @@ def _replaceable(node: Node) -> Sequence[Node]:
 
 def outputs_with_own_storage(graph: Graph, storage: Storage) -> set[Node]:
     """Return the outputs that become arrays of their own, computed where these are stored."""
-    targets = graph.targets or (None,) * len(graph.outputs)
-    pairs = enumerate(zip(graph.outputs, targets, strict=True))
+    pairs = enumerate(graph.outputs_and_targets)
     return {node for i, (node, target) in pairs if target is None and i not in storage.copied}

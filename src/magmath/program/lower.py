@@ -11,10 +11,11 @@ from magmath.core.dtypes import uint8
 from magmath.graph import Graph, Node
 from magmath.graph.collective_nodes import is_collective
 from magmath.graph.operation import MemoryOrder
+from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout, Mesh
 from magmath.passes.environment import Environment
 from magmath.passes.pipeline import Planned
-from magmath.passes.storage_sharing import Storage
+from magmath.passes.storage_sharing import Storage, outputs_with_own_storage
 from magmath.program.barriers import Hazards
 from magmath.program.instructions import Call, Emit, Instruction, Program, Redistribute, Slot
 from magmath.program.overlap import with_overlap
@@ -76,11 +77,7 @@ class _Lowering:
     prologue: int | None = None
 
     def __post_init__(self) -> None:
-        self.targets = self.graph.targets or (None,) * len(self.graph.outputs)
-        pairs = enumerate(zip(self.graph.outputs, self.targets, strict=True))
-        self.own_outputs = {
-            output for i, (output, t) in pairs if t is None and i not in self.storage.copied
-        }
+        self.own_outputs = outputs_with_own_storage(self.graph, self.storage)
         for leaf in self.graph.leaves:
             self.slot_of(leaf)
 
@@ -98,14 +95,13 @@ class _Lowering:
         return self.slot[node]
 
     def _new(self, node: Node, kind: str, alias: int | None = None) -> int:
-        assert node.layout is not None
         value = node.attributes["value"] if node.name == "constant" else None
         window = node in self.storage.window and self.environment.shares_memory
         self.slots.append(
             Slot(
                 node.shape,
                 node.dtype,
-                node.layout,
+                layout_of(node),
                 kind,
                 alias,
                 window,
@@ -179,7 +175,7 @@ class _Lowering:
             if i in self.storage.copied:
                 sources[i] = self._saved(output)
         emitted = [self._saved(node) for node in self.graph.emitted]
-        for i, (output, target) in enumerate(zip(self.graph.outputs, self.targets, strict=True)):
+        for i, (output, target) in enumerate(self.graph.outputs_and_targets):
             slot = self.slot_of(output) if target is None else self.slot_of(target)
             if i in self.storage.copied:
                 if target is None:
@@ -193,7 +189,7 @@ class _Lowering:
         overwritten first."""
         slot = self.slot_of(output)
         root = self.storage.root(output)
-        if root not in {t for t in self.targets if t is not None}:
+        if root not in self.graph.targets:
             return slot
         saved = self._new(output, "temporary")
         self.instructions.append(Redistribute(slot, saved, output.line))
@@ -210,5 +206,4 @@ def _is_collective(node: Node) -> bool:
 
 def _workspace_bytes(node: Node) -> int:
     assert node.operation.collective is not None
-    assert node.layout is not None
-    return node.operation.collective.workspace(node, node.layout.mesh.size).nbytes
+    return node.operation.collective.workspace(node, layout_of(node).mesh.size).nbytes

@@ -16,6 +16,7 @@ from magmath.engine.evaluation.loop_rows import row_number, row_of, step_graph
 from magmath.engine.evaluation.result_records import record_provenance
 from magmath.engine.remote_array import leaf_of, remote_array_of
 from magmath.graph import Graph, Node, Shape, apply
+from magmath.graph.placed_nodes import layout_of
 from magmath.graph.provenance.rebuild import rebuilt
 from magmath.layout import Layout
 from magmath.ops import elementwise as e
@@ -177,7 +178,7 @@ class _LoopProgram:
         initial = [apply(e.ASTYPE, x, dtype=x.dtype) for x in states]
         initial += [full(x.shape, constant(0, x.dtype)) for x in (*self._collectors, self._counter)]
         pairs = zip(initial, self._updated, strict=True)
-        leaves = self._engine.evaluate([redistribute(x, _layout_of(own)) for x, own in pairs])
+        leaves = self._engine.evaluate([redistribute(x, layout_of(own)) for x, own in pairs])
         for leaf, own in zip(leaves, self._updated, strict=True):
             assert leaf.layout == own.layout, (leaf.layout, own.layout)
         return leaves
@@ -186,7 +187,7 @@ class _LoopProgram:
         """Return the leaf of an array in the layout that the program's own leaf has."""
         if x.layout == own.layout:
             return x
-        (leaf,) = self._engine.evaluate([redistribute(x, _layout_of(own))])
+        (leaf,) = self._engine.evaluate([redistribute(x, layout_of(own))])
         assert leaf.layout == own.layout, (leaf.layout, own.layout)
         return leaf
 
@@ -195,8 +196,3 @@ def _leaves(shapes: Sequence[Shape], like: Sequence[Node], layouts: Sequence[Lay
     """Return leaves of these shapes and layouts, with the types of the nodes `like`."""
     rows = zip(shapes, like, layouts, strict=True)
     return [input_leaf(shape, x.dtype, layout, None) for shape, x, layout in rows]
-
-
-def _layout_of(node: Node) -> Layout:
-    assert node.layout is not None
-    return node.layout

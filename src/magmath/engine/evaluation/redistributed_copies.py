@@ -11,6 +11,7 @@ from magmath.engine.programs.program_runs import ProgramRuns
 from magmath.engine.programs.program_table import ProgramTable
 from magmath.engine.remote_array import leaf_of, remote_array_of
 from magmath.graph import Graph, Node
+from magmath.graph.placed_nodes import layout_of
 from magmath.ops.redistribute import REDISTRIBUTE, redistribute
 
 
@@ -49,8 +50,7 @@ class RedistributedCopies:
 
         With `asynchronous`, the workers make a new copy concurrently with their next commands.
         """
-        source, layout = remote_array_of(node.inputs[0]), node.layout
-        assert layout is not None
+        source, layout = remote_array_of(node.inputs[0]), layout_of(node)
         copy = self._cache.find(source, layout)
         if copy is None:
             graph = cut(Graph((node,)))

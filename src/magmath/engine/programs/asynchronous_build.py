@@ -16,6 +16,7 @@ from magmath.engine.programs.program_build import UNSENT, Compiled, lowered
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.graph.graph import topological
+from magmath.graph.placed_nodes import layout_of
 from magmath.graph.provenance.rebuild import rebuilt
 from magmath.layout import Layout, Mesh
 from magmath.ops.leaves import input_leaf
@@ -64,7 +65,7 @@ class _Split:
     def __init__(self, graph: Graph, division: AsynchronousDivision) -> None:
         self._nodes = graph.nodes
         self._counts = set(division.updates)
-        value = {t: x for x, t in zip(graph.outputs, graph.targets, strict=True) if t is not None}
+        value = {t: x for x, t in graph.outputs_and_targets if t is not None}
         groups = [[t for t in value if t in server] for server in division.servers]
         named = {t for group in groups for t in group}.union(division.steps, self._counts)
         states = _step_states(graph.nodes, value, value.keys() - named)
@@ -173,7 +174,7 @@ class _Assembly:
         numbers = [x for x in leaves if x.name == "scalar"]
         for leaf in inputs:
             self._require_whole(leaf)
-            self._new(leaf, leaf.layout, "input")
+            self._new(leaf, layout_of(leaf), "input")
         targets = [t for t in self.graph.targets if t is not None]
         for leaf in (*private, *split.sent.values()):
             self._new(leaf, self.environment.whole(leaf.shape), "temporary")
@@ -234,8 +235,7 @@ class _Assembly:
             [numbers.index(read[i]) for i in part.scalars],
         )
 
-    def _new(self, leaf: Node, layout: Layout | None, kind: str) -> int:
-        assert layout is not None
+    def _new(self, leaf: Node, layout: Layout, kind: str) -> int:
         self.slots.append(Slot(leaf.shape, leaf.dtype, layout, kind))
         self.slot[leaf] = len(self.slots) - 1
         return self.slot[leaf]
@@ -246,8 +246,7 @@ class _Assembly:
         return len(self.slots) - 1
 
     def _require_whole(self, leaf: Node) -> None:
-        layout = leaf.layout
-        assert layout is not None
+        layout = layout_of(leaf)
         if layout.mesh.size != self.environment.workers or not layout.is_replicated:
             raise MagmathError(
                 f"fit: every worker of an asynchronous strategy reads whole arrays, but an array "

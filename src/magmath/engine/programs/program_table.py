@@ -22,8 +22,8 @@ from magmath.engine.programs.asynchronous_build import AsynchronousDivision, bui
 from magmath.engine.programs.memory_check import check_memory, total_bytes
 from magmath.engine.programs.program_build import Compiled, build_program, lowered
 from magmath.graph import Graph, Node
+from magmath.graph.placed_nodes import local_bytes
 from magmath.passes.environment import Environment
-from magmath.passes.lifetimes import nbytes_of
 
 if TYPE_CHECKING:
     from magmath.runtime.pool import Pool
@@ -164,5 +164,5 @@ class ProgramTable:
         if bound is None:
             return None
         leaves = [leaf for leaf in graph.leaves if leaf.layout is not None and leaf not in later]
-        others = self._pool.array_bytes - sum(map(nbytes_of, leaves))
+        others = self._pool.array_bytes - sum(map(local_bytes, leaves))
         return bound - max(0, others)
