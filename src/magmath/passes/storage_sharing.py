@@ -62,36 +62,38 @@ def assign_storage(
     """Return the storage of every node of a placed, scheduled graph."""
     storage = Storage()
     for node in schedule.order:
-        moved = node.name == "redistribute"
-        if node.name == "recompute" or (
-            moved and is_view(layout_of(node.inputs[0]), layout_of(node))
-        ):
+        if node.name == "recompute" or _is_view(node):
             storage.alias[node] = node.inputs[0]
         elif node.name == "slice" and is_slice_view(node):
             storage.alias[node] = node.inputs[0]
             storage.start[node] = tuple([first for first, _, _ in node.attributes["bounds"]])
-    _outputs(graph, schedule, storage)
-    _windows(schedule, storage, set(graph.outputs))
-    _computed_inside(graph, schedule, storage)
-    _concatenated(graph, schedule, storage)
+    _assign_outputs(graph, schedule, storage)
+    _assign_windows(schedule, storage, set(graph.outputs))
+    _store_operands_in_results(graph, schedule, storage)
+    _store_parts_in_concatenations(graph, schedule, storage)
     if IN_PLACE not in without:
-        _in_place(graph, schedule, storage)
+        _reuse_operands(graph, schedule, storage)
     return storage
 
 
-def _outputs(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
-    claimed: set[Node] = set()
+def _is_view(node: Node) -> bool:
+    """Return True for a redistribution in which every worker keeps a part of its own tile."""
+    return node.name == "redistribute" and is_view(layout_of(node.inputs[0]), layout_of(node))
+
+
+def _assign_outputs(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
+    """Compute outputs in the storage of their targets where that is safe; copy the others there."""
+    earlier: set[Node] = set()
     for i, (output, target) in enumerate(graph.outputs_and_targets):
-        is_stored = output.is_leaf_or_constant
-        taken = is_stored or output in claimed or output in storage.alias
-        claimed.add(output)
-        if taken or output in schedule.late:
+        is_stored = output.is_leaf_or_constant or output in earlier or output in storage.alias
+        earlier.add(output)
+        if is_stored or output in schedule.late:
             storage.copied.add(i)
             continue
         if target is None:
             continue
         writer = output
-        if output.name == "redistribute" and _can_compute_inside(output, storage, claimed):
+        if output.name == "redistribute" and _can_compute_inside(output, storage, earlier):
             writer = output.inputs[0]
         if not _overwrites_safely(writer, target, storage):
             storage.copied.add(i)
@@ -105,9 +107,11 @@ def _can_compute_inside(shared: Node, storage: Storage, outputs: set[Node]) -> b
     """Return True if the source of a gathering redistribution can be computed in the gathered
     copy."""
     source = shared.inputs[0]
-    computed = not source.is_leaf and source.name != "redistribute"
-    free = computed and source not in storage.alias and source not in outputs
-    return free and can_publish(layout_of(source), layout_of(shared))
+    if source.is_leaf or source.name == "redistribute":
+        return False
+    if source in storage.alias or source in outputs:
+        return False
+    return can_publish(layout_of(source), layout_of(shared))
 
 
 def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
@@ -126,7 +130,9 @@ def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
     return bool(accumulates and reading == [len(writer.inputs) - 2])
 
 
-def _windows(schedule: ExecutionOrder, storage: Storage, outputs: set[Node]) -> None:
+def _assign_windows(schedule: ExecutionOrder, storage: Storage, outputs: set[Node]) -> None:
+    """Note the storage that other workers read; compute sources of gathering redistributions in the
+    gathered copy."""
     for node in schedule.order:
         if node.name != "redistribute" or storage.alias.get(node) is node.inputs[0]:
             continue
@@ -139,21 +145,21 @@ def _windows(schedule: ExecutionOrder, storage: Storage, outputs: set[Node]) -> 
                 storage.alias[source] = node
 
 
-def _computed_inside(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
+def _store_operands_in_results(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     """Compute operands in the storage of the result, if nothing else reads them: an operand onto
     which a product accumulates, one that is transformed in place, one that is overwritten in part,
     and one that grows."""
     users = users_of(graph.nodes)
-    kept = set(graph.roots)
+    roots = set(graph.roots)
     for node in graph.nodes:
         operand = _rewritten(node)
-        if operand is None or storage.root(node).is_leaf:
+        if operand is None or storage.root(node).is_leaf or users[operand] != [node]:
             continue
-        shut = operand in kept or operand in storage.alias or operand in storage.window
-        again = operand in schedule.invariant and node not in schedule.invariant
+        if operand in roots or operand in storage.alias or operand in storage.window:
+            continue
+        if _outlives(operand, node, schedule):
+            continue
         grows = node.operation.grows_operand
-        if shut or again or users[operand] != [node]:
-            continue
         if grows and node not in storage.alias:
             storage.alias[operand] = node
             storage.leading.add(operand)
@@ -161,7 +167,14 @@ def _computed_inside(graph: Graph, schedule: ExecutionOrder, storage: Storage) -
             storage.alias[operand] = node
 
 
-def _concatenated(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
+def _outlives(operand: Node, node: Node, schedule: ExecutionOrder) -> bool:
+    """Return True if later steps read an operand again, after a node would have overwritten it."""
+    return operand in schedule.invariant and node not in schedule.invariant
+
+
+def _store_parts_in_concatenations(
+    graph: Graph, schedule: ExecutionOrder, storage: Storage
+) -> None:
     """Compute operands of concatenations in their parts of the result, so that nothing is copied.
 
     Others may read the operand too: the result keeps its value. If the result is computed in the
@@ -169,8 +182,7 @@ def _concatenated(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> N
     """
     if all(node.name != "concat" for node in graph.nodes):
         return
-    kept = set(graph.roots)
-    grown = {storage.alias[x] for x in storage.leading}
+    excluded = {*graph.roots, *[storage.alias[x] for x in storage.leading]}
     position = {node: i for i, node in enumerate(schedule.order)}
     last = _last_uses(graph, schedule, storage, position)
     for node in graph.nodes:
@@ -181,11 +193,12 @@ def _concatenated(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> N
         for x in node.inputs:
             start = tuple([first if d == axis else 0 for d in range(node.ndim)])
             first += x.shape[axis]
-            shut = not can_be_part(x) or x in grown or x in kept
-            shut = shut or x in storage.alias or x in storage.window
-            shut = shut or (node in storage.alias and last[x] >= overwritten)
-            again = x in schedule.invariant and node not in schedule.invariant
-            if not (shut or again) and is_part(layout_of(node), layout_of(x), start):
+            if not can_be_part(x) or x in excluded or x in storage.alias or x in storage.window:
+                continue
+            is_read_later = node in storage.alias and last[x] >= overwritten
+            if is_read_later or _outlives(x, node, schedule):
+                continue
+            if is_part(layout_of(node), layout_of(x), start):
                 storage.alias[x] = node
                 storage.start[x] = start
                 last[node] = max(last.get(node, 0), last[x])
@@ -216,19 +229,19 @@ def _need_equal_memory(x: Node, y: Node) -> bool:
     return (x.shape, x.dtype, x.layout) == (y.shape, y.dtype, y.layout)
 
 
-def _in_place(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
+def _reuse_operands(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     """Give results the storage of an operand after its last use: element-wise results that of any
     operand, an array that is written in part that of its first operand.
 
     An output has storage of its own. There, the operand gets the storage of the output.
     """
     position = {node: i for i, node in enumerate(schedule.order)}
-    kept = set(graph.roots)
+    roots = set(graph.roots)
     own = outputs_with_own_storage(graph, storage)
     last = _last_uses(graph, schedule, storage, position)
     for node in schedule.order:
         fixed = (
-            node in storage.alias or node in storage.window or (node in kept and node not in own)
+            node in storage.alias or node in storage.window or (node in roots and node not in own)
         )
         operands = () if fixed else _replaceable(node)
         alone = len(operands) == 1 < len(node.inputs)
@@ -236,10 +249,10 @@ def _in_place(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
             root = storage.root(x)
             if alone and any(storage.root(v) is root for v in node.inputs if v is not x):
                 break
-            private = not (root.is_leaf or root in kept or root in storage.window)
+            private = not (root.is_leaf or root in roots or root in storage.window)
             read = [root, *[v for v in node.inputs if storage.root(v) is root]]
-            same = all(_need_equal_memory(v, node) for v in read) and root.name != "constant"
-            if private and same and last[root] <= position[node]:
+            fits = all(_need_equal_memory(v, node) for v in read) and root.name != "constant"
+            if private and fits and last[root] <= position[node]:
                 if node in own:
                     storage.alias[root] = node
                 else:
@@ -253,13 +266,13 @@ def _last_uses(
 ) -> dict[Node, int]:
     """Return the position of the last use of each storage, by the node that owns it."""
     users = users_of(graph.nodes)
-    kept = set(graph.roots)
+    roots = set(graph.roots)
     last: dict[Node, int] = {}
     for node in schedule.order:
         uses = [position[user] for user in users.get(node, []) if user in position]
         root = storage.root(node)  # a view that is a root keeps its base
-        kept_on = len(schedule.order) if node in schedule.invariant or node in kept else 0
-        last[root] = max([last.get(root, 0), position[node], kept_on, *uses])
+        end = len(schedule.order) if node in schedule.invariant or node in roots else 0
+        last[root] = max([last.get(root, 0), position[node], end, *uses])
     return last
 
 
