@@ -70,7 +70,7 @@ def assign_storage(
     _assign_outputs(graph, schedule, storage)
     _assign_windows(schedule, storage, set(graph.outputs))
     _store_operands_in_results(graph, schedule, storage)
-    _store_parts_in_concatenations(graph, schedule, storage)
+    _store_parts_in_results(graph, schedule, storage)
     if IN_PLACE not in without:
         _reuse_operands(graph, schedule, storage)
     return storage
@@ -172,9 +172,7 @@ def _outlives(operand: Node, node: Node, schedule: ExecutionOrder) -> bool:
     return operand in schedule.invariant and node not in schedule.invariant
 
 
-def _store_parts_in_concatenations(
-    graph: Graph, schedule: ExecutionOrder, storage: Storage
-) -> None:
+def _store_parts_in_results(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
     """Compute operands of concatenations in their parts of the result, so that nothing is copied.
 
     Others may read the operand too: the result keeps its value. If the result is computed in the
@@ -243,22 +241,33 @@ def _reuse_operands(graph: Graph, schedule: ExecutionOrder, storage: Storage) ->
         fixed = (
             node in storage.alias or node in storage.window or (node in roots and node not in own)
         )
-        operands = () if fixed else _replaceable(node)
-        alone = len(operands) == 1 < len(node.inputs)
-        for x in operands:
-            root = storage.root(x)
-            if alone and any(storage.root(v) is root for v in node.inputs if v is not x):
-                break
-            private = not (root.is_leaf or root in roots or root in storage.window)
-            read = [root, *[v for v in node.inputs if storage.root(v) is root]]
-            fits = all(_need_equal_memory(v, node) for v in read) and root.name != "constant"
-            if private and fits and last[root] <= position[node]:
-                if node in own:
-                    storage.alias[root] = node
-                else:
-                    storage.alias[node] = x
-                    last[root] = last[node]
-                break
+        used = {root for root in map(storage.root, node.inputs) if last[root] > position[node]}
+        operand = None if fixed else _reusable_operand(node, storage, used | roots)
+        if operand is None:
+            continue
+        root = storage.root(operand)
+        if node in own:
+            storage.alias[root] = node
+        else:
+            storage.alias[node] = operand
+            last[root] = last[node]
+
+
+def _reusable_operand(node: Node, storage: Storage, kept: Collection[Node]) -> Node | None:
+    """Return the first operand in whose storage a node can be computed; None if there is none. The
+    storage of `kept` nodes must not change."""
+    operands = _replaceable(node)
+    is_one_of_several = len(operands) == 1 < len(node.inputs)
+    for x in operands:
+        root = storage.root(x)
+        inside = [v for v in node.inputs if storage.root(v) is root]
+        if is_one_of_several and any(v is not x for v in inside):
+            return None
+        if root.is_leaf_or_constant or root in kept or root in storage.window:
+            continue
+        if all(_need_equal_memory(v, node) for v in (root, *inside)):
+            return x
+    return None
 
 
 def _last_uses(
