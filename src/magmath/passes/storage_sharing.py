@@ -241,8 +241,8 @@ def _reuse_operands(graph: Graph, schedule: ExecutionOrder, storage: Storage) ->
         fixed = (
             node in storage.alias or node in storage.window or (node in roots and node not in own)
         )
-        used = {root for root in map(storage.root, node.inputs) if last[root] > position[node]}
-        operand = None if fixed else _reusable_operand(node, storage, used | roots)
+        read_later = {x for x in map(storage.root, node.inputs) if last[x] > position[node]}
+        operand = None if fixed else _reusable_operand(node, storage, roots, read_later)
         if operand is None:
             continue
         root = storage.root(operand)
@@ -253,9 +253,11 @@ def _reuse_operands(graph: Graph, schedule: ExecutionOrder, storage: Storage) ->
             last[root] = last[node]
 
 
-def _reusable_operand(node: Node, storage: Storage, kept: Collection[Node]) -> Node | None:
-    """Return the first operand in whose storage a node can be computed; None if there is none. The
-    storage of `kept` nodes must not change."""
+def _reusable_operand(
+    node: Node, storage: Storage, roots: Collection[Node], read_later: Collection[Node]
+) -> Node | None:
+    """Return the first operand in whose storage a node can be computed; None if there is none: not
+    in that of roots, or of nodes that are read later."""
     operands = _replaceable(node)
     is_one_of_several = len(operands) == 1 < len(node.inputs)
     for x in operands:
@@ -263,7 +265,9 @@ def _reusable_operand(node: Node, storage: Storage, kept: Collection[Node]) -> N
         inside = [v for v in node.inputs if storage.root(v) is root]
         if is_one_of_several and any(v is not x for v in inside):
             return None
-        if root.is_leaf_or_constant or root in kept or root in storage.window:
+        if root.is_leaf_or_constant or root in roots or root in storage.window:
+            continue
+        if root in read_later:
             continue
         if all(_need_equal_memory(v, node) for v in (root, *inside)):
             return x
