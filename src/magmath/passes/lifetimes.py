@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,30 +24,44 @@ from magmath.passes.storage_sharing import Storage, outputs_with_own_storage
 IGNORED: Final = 512
 """Values of less than this part of the peak do not count."""
 IntArray = npt.NDArray[np.int64]
-Splits = Mapping[Node, int]
+Recomputed = Mapping[Node, int]
 """Values that are computed twice: readers from this position of the schedule on read the second
 computation."""
 
 
-def walk(
-    order: Iterable[tuple[int, Node]], place: Mapping[Node, int], splits: Splits
-) -> Iterator[tuple[int, Node, bool]]:
-    """Yield each computation in the order of execution: its position in the schedule, its node, and
-    whether it is the second one of the node."""
+@final
+class Computation(NamedTuple):
+    """A computation of a node before, or at, a position of the schedule; `is_second`: its value was
+    computed before."""
+
+    position: int
+    node: Node
+    is_second: bool
+
+
+def reads_second(node: Node, position: int, recomputed: Recomputed) -> bool:
+    """Return True if a reader at this position reads the second computation of a node."""
+    return recomputed.get(node, position + 1) <= position
+
+
+def computations(
+    order: Iterable[tuple[int, Node]], place: Mapping[Node, int], recomputed: Recomputed
+) -> Iterator[Computation]:
+    """Yield each computation in the order of execution, for nodes with their positions."""
     done: set[Node] = set()
-    for at, node in order:
+    for position, node in order:
         needed: set[Node] = set()
-        stack = [node] if splits else []
+        stack = [node] if recomputed else []
         while stack:
             for source in stack.pop().inputs:
-                again = splits.get(source, at + 1) <= at
-                if again and source not in done and source not in needed:
+                second = reads_second(source, position, recomputed)
+                if second and source not in done and source not in needed:
                     needed.add(source)
                     stack.append(source)
         for source in sorted(needed, key=place.__getitem__):
-            yield at, source, True
+            yield Computation(position, source, True)
         done |= needed
-        yield at, node, False
+        yield Computation(position, node, False)
 
 
 @final
@@ -73,7 +87,7 @@ class Lifetimes:
     """The temporaries of a scheduled graph with storage, without small ones."""
 
     def __init__(self, graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
-        self.place: Final = {node: at for at, node in enumerate(schedule.order)}
+        self.place: Final = {node: position for position, node in enumerate(schedule.order)}
         self._storage = storage
         self._own_outputs = outputs_with_own_storage(graph, storage)
         self._invariant = schedule.invariant
@@ -85,8 +99,8 @@ class Lifetimes:
             for node, owner in self._owner.items()
         }
         self._order = [
-            (at, node)
-            for at, node in self._order
+            (position, node)
+            for position, node in self._order
             if any(self._owner[x] is not None for x in (node, *node.inputs))
         ]
 
@@ -107,32 +121,34 @@ class Lifetimes:
                 members[owner].append(node)
         return members
 
-    def occupation(self, splits: Splits) -> Occupation:
+    def occupation(self, recomputed: Recomputed) -> Occupation:
         """Return the memory over time if these values are computed twice.
 
         A value that is computed in the memory of a second computation stays there.
         """
         readers: defaultdict[Node, list[int]] = defaultdict(list)
-        alive: dict[tuple[Node, bool], tuple[int, int]] = {}
+        alive: dict[
+            tuple[Node, bool], tuple[int, int]
+        ] = {}  # by the owner, and if it is a second one
         owners, moved = self._owner, set[Node]()
 
-        def touch(owner: Node | None, again: bool, at: int) -> None:
+        def touch(owner: Node | None, is_second: bool, position: int) -> None:
             if owner is not None:
-                first, _ = alive.get((owner, again), (at, at))
-                alive[owner, again] = (first, at)
+                first, _ = alive.get((owner, is_second), (position, position))
+                alive[owner, is_second] = (first, position)
 
-        for at, node, second in walk(self._order, self.place, splits):
-            owner, inside = owners[node], second
+        for position, node, is_second in computations(self._order, self.place, recomputed):
+            owner, in_second = owners[node], is_second
             for source in node.inputs:
-                again = splits.get(source, at + 1) <= at
-                if not again:
-                    readers[source].append(at)
-                again = again or source in moved
-                inside = inside or (again and owners[source] is owner)
-                touch(owners[source], again, at)
-            if inside and not second:
+                second = reads_second(source, position, recomputed)
+                if not second:
+                    readers[source].append(position)
+                second = second or source in moved
+                in_second = in_second or (second and owners[source] is owner)
+                touch(owners[source], second, position)
+            if in_second and not is_second:
                 moved.add(node)
-            touch(owner, inside, at)
+            touch(owner, in_second, position)
         change = np.zeros(len(self.place) + 1, dtype=np.int64)
         for (owner, _), (first, last) in alive.items():
             change[first] += local_bytes(owner)

@@ -29,7 +29,13 @@ import numpy as np
 from magmath.graph import Graph, Node
 from magmath.graph.placed_nodes import layout_of, local_bytes
 from magmath.passes.environment import Environment
-from magmath.passes.lifetimes import Lifetimes, Occupation, Splits, walk
+from magmath.passes.lifetimes import (
+    Lifetimes,
+    Occupation,
+    Recomputed,
+    computations,
+    reads_second,
+)
 from magmath.passes.node_cost import node_seconds
 from magmath.passes.schedule import ExecutionOrder, writer_of
 from magmath.passes.storage_sharing import Storage
@@ -58,26 +64,26 @@ def rematerialize(
 ) -> Rematerialized:
     """Return the graph in which temporaries need at least `excess` bytes less on a worker, or as
     few as the pass can reach."""
-    splits = _Selection(graph, schedule, storage, environment).splits(excess)
-    new: dict[Node, Node] = {}
-    again: dict[Node, Node] = {}
+    recomputed = _Selection(graph, schedule, storage, environment).recomputed(excess)
+    first: dict[Node, Node] = {}
+    second: dict[Node, Node] = {}
     order: list[Node] = []
-    place = {node: at for at, node in enumerate(schedule.order)}
-    for at, node, second in walk(enumerate(schedule.order), place, splits):
-        inputs = tuple([again[x] if splits.get(x, at + 1) <= at else new[x] for x in node.inputs])
-        if second:
-            again[node] = node.replace(inputs)
-        else:
-            new[node] = node.with_inputs(inputs)
-        order.append(again[node] if second else new[node])
+    place = {node: position for position, node in enumerate(schedule.order)}
+    for position, node, is_second in computations(enumerate(schedule.order), place, recomputed):
+        inputs = tuple(
+            [second[x] if reads_second(x, position, recomputed) else first[x] for x in node.inputs]
+        )
+        image = node.replace(inputs) if is_second else node.with_inputs(inputs)
+        (second if is_second else first)[node] = image
+        order.append(image)
     return Rematerialized(
-        graph.mapped(new),
+        graph.mapped(first),
         ExecutionOrder(
             order,
-            frozenset([new[node] for node in schedule.late]),
-            frozenset([new[node] for node in schedule.invariant]),
+            frozenset([first[node] for node in schedule.late]),
+            frozenset([first[node] for node in schedule.invariant]),
         ),
-        {copy: new[node] for node, copy in again.items()},
+        {image: first[node] for node, image in second.items()},
     )
 
 
@@ -86,7 +92,7 @@ def rematerialize(
 class _Dropped:
     """Values in one memory that are computed twice, and the seconds of that for a byte."""
 
-    values: Splits
+    values: Recomputed
     price: float
 
 
@@ -106,42 +112,44 @@ class _Selection:
         self._environment = environment
         self._place = self._lifetimes.place
         self._overwritten = _overwritten(graph, schedule)
-        self._kept = {*graph.roots, *schedule.invariant}
+        self._lasting = {*graph.roots, *schedule.invariant}
 
-    def splits(self, excess: int) -> Splits:
+    def recomputed(self, excess: int) -> Recomputed:
         """Return the values that are computed twice to lower the peak by `excess` bytes."""
         start = self._lifetimes.occupation({})
         bound = start.peak - excess
-        splits, dropped, now = self._dropped(start, bound)
+        recomputed, dropped, now = self._dropped(start, bound)
         if now.peak > bound:
-            return splits
+            return recomputed
         for entry in sorted(dropped, key=lambda entry: -entry.price):
-            fewer = {node: at for node, at in splits.items() if node not in entry.values}
+            fewer = {x: position for x, position in recomputed.items() if x not in entry.values}
             if self._lifetimes.occupation(fewer).peak <= bound:
-                splits = fewer
-        return splits
+                recomputed = fewer
+        return recomputed
 
-    def _dropped(self, start: Occupation, bound: int) -> tuple[Splits, list[_Dropped], Occupation]:
+    def _dropped(
+        self, start: Occupation, bound: int
+    ) -> tuple[Recomputed, list[_Dropped], Occupation]:
         """Return all values that can be computed twice within the bound, also as a list, and the
         memory then."""
-        splits: Splits = {}
+        recomputed: Recomputed = {}
         dropped: list[_Dropped] = []
         now, excess = start, start.nbytes > bound
         for owner, members in self._lifetimes.members.items():
             late = self._late(members, now)
-            more = self._with(splits, late, now) if late else None
+            more = self._with(recomputed, late, now) if late else None
             if more is None:
                 continue
             then = self._lifetimes.occupation(more)
             little = local_bytes(owner) // SMALL
             is_lower = bool(np.any((then.nbytes < now.nbytes - little) & excess))
             if is_lower and np.all(then.nbytes <= np.maximum(now.nbytes + little, bound)):
-                seconds = sum([self._seconds(node) for node in more if node not in splits])
+                seconds = sum([self._seconds(node) for node in more if node not in recomputed])
                 dropped.append(_Dropped(late, seconds / max(local_bytes(owner), 1)))
-                splits, now = more, then
-        return splits, dropped, now
+                recomputed, now = more, then
+        return recomputed, dropped, now
 
-    def _late(self, members: Sequence[Node], now: Occupation) -> Splits:
+    def _late(self, members: Sequence[Node], now: Occupation) -> Recomputed:
         """Return the values in one memory that are read behind its longest gap between two
         accesses, with the positions of these readers; none if no such value can be dropped."""
         reads = [at for node in members for at in now.readers.get(node, ())]
@@ -157,14 +165,14 @@ class _Selection:
                 late[node] = behind[0]
         return late if all(map(self._is_repeatable, late)) else {}
 
-    def _with(self, splits: Splits, late: Splits, now: Occupation) -> Splits | None:
-        """Return the splits with those of further values, and of the values from which they can be
-        computed; None if one of them is overwritten before."""
-        extended = dict(splits)
+    def _with(self, recomputed: Recomputed, late: Recomputed, now: Occupation) -> Recomputed | None:
+        """Return the recomputed values with further ones, and with those from which they can be
+        computed; None if one of these is overwritten before."""
+        extended = dict(recomputed)
         stack = list(late.items())
         while stack:
             node, at = stack.pop()
-            if extended.get(node, at + 1) <= at:
+            if reads_second(node, at, extended):
                 continue
             extended[node] = at
             for source in node.inputs:
@@ -182,7 +190,7 @@ class _Selection:
         root = self._storage.root(node)
         if node.is_leaf or root.is_leaf:
             return self._overwritten.get(root, at) >= at
-        if node.name == "constant" or node in self._kept or root in self._kept:
+        if node.name == "constant" or node in self._lasting or root in self._lasting:
             return True
         if root in self._storage.window or layout_of(root).shared:
             return True
@@ -202,9 +210,9 @@ class _Selection:
     def _is_repeatable(self, node: Node) -> bool:
         """Return True for a value that a worker can compute a second time without exchanges."""
         root = self._storage.root(node)
-        if node.is_leaf_or_constant or node.name == "recompute" or node in self._kept:
+        if node.is_leaf_or_constant or node.name == "recompute" or node in self._lasting:
             return False
-        if root.is_leaf or root in self._kept or root in self._storage.window:
+        if root.is_leaf or root in self._lasting or root in self._storage.window:
             return False
         if node.name == "redistribute":
             return self._storage.alias.get(node) is node.inputs[0]
