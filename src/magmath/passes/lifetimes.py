@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,14 +29,9 @@ Recomputed = Mapping[Node, int]
 computation."""
 
 
-@final
-class Computation(NamedTuple):
-    """A computation of a node before, or at, a position of the schedule; `is_second`: its value was
-    computed before."""
-
-    position: int
-    node: Node
-    is_second: bool
+Computation = tuple[int, Node, bool]
+"""A position of the schedule, a node that is computed there or directly before, and True if its
+value was computed before. No class, since the pass makes millions."""
 
 
 def reads_second(node: Node, position: int, recomputed: Recomputed) -> bool:
@@ -54,14 +49,14 @@ def computations(
         stack = [node] if recomputed else []
         while stack:
             for source in stack.pop().inputs:
-                second = reads_second(source, position, recomputed)
+                second = recomputed.get(source, position + 1) <= position  # `reads_second`
                 if second and source not in done and source not in needed:
                     needed.add(source)
                     stack.append(source)
         for source in sorted(needed, key=place.__getitem__):
-            yield Computation(position, source, True)
+            yield position, source, True
         done |= needed
-        yield Computation(position, node, False)
+        yield position, node, False
 
 
 @final
@@ -127,9 +122,7 @@ class Lifetimes:
         A value that is computed in the memory of a second computation stays there.
         """
         readers: defaultdict[Node, list[int]] = defaultdict(list)
-        alive: dict[
-            tuple[Node, bool], tuple[int, int]
-        ] = {}  # by the owner, and if it is a second one
+        alive: dict[tuple[Node, bool], tuple[int, int]] = {}  # (owner, is second) → first, last
         owners, moved = self._owner, set[Node]()
 
         def touch(owner: Node | None, is_second: bool, position: int) -> None:
@@ -140,7 +133,7 @@ class Lifetimes:
         for position, node, is_second in computations(self._order, self.place, recomputed):
             owner, in_second = owners[node], is_second
             for source in node.inputs:
-                second = reads_second(source, position, recomputed)
+                second = recomputed.get(source, position + 1) <= position  # `reads_second`
                 if not second:
                     readers[source].append(position)
                 second = second or source in moved
