@@ -16,13 +16,9 @@ from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf
 from magmath.ops.redistribute import redistribute
-from magmath.passes.hoisting import (
-    fold_scales,
-    hoisted_nodes,
-    values_to_keep,
-    with_leaves,
-    with_versions,
-)
+from magmath.passes.fold_scales import fold_scales
+from magmath.passes.frozen_filters import with_versions
+from magmath.passes.hoisting import hoisted_nodes, values_to_keep, with_leaves
 from magmath.passes.simplify import simplify
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Filters in the order or transform of a kernel, kept as long as their values are the same.
 
-The filters of an inference program are frozen (`passes/hoisting.py`): a number, their version, is
-the same in two calls only if the values are. A kernel converts them once for each version. Training
-programs have no versions.
+The filters of an inference program are frozen (`passes/frozen_filters.py`): a number, their
+version, is the same in two calls only if the values are. A kernel converts them once for each
+version. Training programs have no versions.
 """
 
 from __future__ import annotations

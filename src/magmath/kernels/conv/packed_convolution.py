@@ -1,9 +1,9 @@
 """oneDNN's convolution with filters that are kept in oneDNN's own memory order.
 
 A convolution with plain filters reorders them in each call, which takes longer than the arithmetic
-if the images are few and small. Frozen filters (`passes/hoisting.py`) are reordered once, and again
-if their version has changed. Bias, ReLU and the addition to a residual in the memory of the result
-are oneDNN's post-operations.
+if the images are few and small. Frozen filters (`passes/frozen_filters.py`) are reordered once, and
+again if their version has changed. Bias, ReLU and the addition to a residual in the memory of the
+result are oneDNN's post-operations.
 """
 
 from __future__ import annotations
