@@ -25,8 +25,9 @@ from magmath.parallel import per_layer
 from magmath.passes import parameter_layouts
 from magmath.passes.candidate_cost import cost_cache_of
 from magmath.passes.fuse import fuse
+from magmath.passes.layer_blocks import LayerOptions
 from magmath.passes.node_cost import node_seconds
-from magmath.passes.parameter_layouts import ChosenOptions, LayerOptions, clear_option_caches
+from magmath.passes.parameter_layouts import ChosenOptions, clear_option_caches
 from magmath.passes.place import placed
 from magmath.passes.simplify import simplify
 from magmath.program.arena import arrange

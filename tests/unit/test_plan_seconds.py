@@ -27,8 +27,9 @@ from magmath.parallel import per_layer
 from magmath.passes import parameter_layouts
 from magmath.passes.environment import Environment
 from magmath.passes.fuse import fuse
+from magmath.passes.layer_blocks import LayerOptions
 from magmath.passes.node_cost import node_seconds
-from magmath.passes.parameter_layouts import ChosenOptions, LayerOptions
+from magmath.passes.parameter_layouts import ChosenOptions
 from magmath.passes.place import placed
 from magmath.passes.plan_seconds import PlanSeconds
 from magmath.passes.simplify import simplify

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from magmath.passes.parameter_layouts import layer_of
+from magmath.passes.layer_blocks import layer_of
 from magmath.program.instructions import Program
 
 

@@ -20,7 +20,7 @@ from magmath.layout import Layout
 from magmath.optim.states import VariableStates
 from magmath.parallel.unit_axes import LayerAxes, ParameterAxes
 from magmath.passes.environment import Environment
-from magmath.passes.parameter_layouts import LayerOptions
+from magmath.passes.layer_blocks import LayerOptions
 
 COMPARED_OPTIONS = ("data", "model", "rows")
 """The options that planning by cost compares."""
