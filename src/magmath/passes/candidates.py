@@ -22,6 +22,9 @@ from magmath.graph.index_notation import LOGICAL_PARTS, IndexNotation
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.passes.environment import Environment
 
+Choice = tuple[str, Split] | None
+"""The letter that is split on a mesh axis, and its split; None: no letter is."""
+
 
 @final
 @dataclass(frozen=True)
@@ -70,17 +73,14 @@ def layout_candidates(
             yield LayoutCandidate(*layouts)
 
 
-Choice = tuple[str, Split] | None
-
-
-def is_contraction(structure: IndexNotation) -> bool:
+def is_contraction(notation: IndexNotation) -> bool:
     """Return True for a sum over letters that several operands have.
 
     Such a node gains more from splits of two or three letters than from a split of one, because
     every worker then needs less of each operand.
     """
-    apart = "".join(structure.inputs).replace(".", "").lower()
-    return any(apart.count(c) > 1 and c not in structure.letters for c in apart)
+    letters = "".join(notation.inputs).replace(".", "").lower()
+    return any(letters.count(c) > 1 and c not in notation.letters for c in letters)
 
 
 def _are_pending_sums(operands: Sequence[Layout]) -> bool:
@@ -90,7 +90,7 @@ def _are_pending_sums(operands: Sequence[Layout]) -> bool:
 
 
 def _on_grids(
-    node: Node, structure: IndexNotation, environment: Environment
+    node: Node, notation: IndexNotation, environment: Environment
 ) -> Iterator[LayoutCandidate]:
     """Yield candidates on all workers as a grid of two or three dimensions, each of which divides a
     letter evenly.
@@ -98,15 +98,15 @@ def _on_grids(
     Of the grids for the same letters, the function yields the one on which a worker touches the
     fewest elements (Irony, Toledo and Tiskin, 2004).
     """
-    letters = _letters(node, structure, environment)
+    letters = _letters(node, notation, environment)
     for dimensions in (2, 3):
         grids = _factorized(environment.workers, dimensions)
         for chosen in combinations(letters, dimensions):
             divided = [
                 _candidate(
                     node,
-                    structure,
-                    _mesh(grid, environment.mesh.workers),
+                    notation,
+                    _interned_mesh(grid, environment.mesh.workers),
                     tuple(
                         (letter, Split.even(axis, letters[letter], count))
                         for axis, (letter, count) in enumerate(zip(chosen, grid, strict=True))
@@ -117,7 +117,7 @@ def _on_grids(
             ]
             fitting = [candidate for candidate in divided if candidate is not None]
             if fitting:
-                yield min(fitting, key=_touched)
+                yield min(fitting, key=_touched_elements)
 
 
 def algorithm(node: Node, candidate: LayoutCandidate) -> str:
@@ -163,7 +163,7 @@ _ALGORITHMS = {
 }
 
 
-def _touched(candidate: LayoutCandidate) -> int:
+def _touched_elements(candidate: LayoutCandidate) -> int:
     """Return the number of elements of operands and result on the busiest worker."""
     return sum(layout.max_local_size for layout in (*candidate.inputs, candidate.output))
 
@@ -183,12 +183,13 @@ def _factorized(count: int, dimensions: int) -> list[tuple[int, ...]]:
 
 
 @lru_cache(maxsize=256)
-def _mesh(shape: tuple[int, ...], workers: tuple[int, ...]) -> Mesh:
+def _interned_mesh(shape: tuple[int, ...], workers: tuple[int, ...]) -> Mesh:
     """Intern meshes so that their cached properties are shared."""
     return Mesh(shape, None, workers)
 
 
 def _meshes(node: Node, examples: tuple[Layout, ...], environment: Environment) -> list[Mesh]:
+    """Return the meshes on which a node may be computed: that of all workers first."""
     meshes = [environment.mesh]
     if environment.deterministic:
         return meshes
@@ -202,7 +203,7 @@ def _meshes(node: Node, examples: tuple[Layout, ...], environment: Environment) 
 
 def _choices(
     node: Node,
-    structure: IndexNotation,
+    notation: IndexNotation,
     examples: tuple[Layout, ...],
     mesh: Mesh,
     axis: int,
@@ -211,21 +212,21 @@ def _choices(
     """Yield the splits on one mesh axis: each letter with each reasonable set of cuts, then no
     split."""
     if mesh.shape[axis] > 1:
-        letters = _letters(node, structure, environment)
+        letters = _letters(node, notation, environment)
         for letter, extent in letters.items():
-            for split in _splits(letter, extent, structure, examples, mesh, axis, environment):
+            for split in _splits(letter, extent, notation, examples, mesh, axis, environment):
                 yield letter, split
     yield None
 
 
-def _letters(node: Node, structure: IndexNotation, environment: Environment) -> dict[str, int]:
+def _letters(node: Node, notation: IndexNotation, environment: Environment) -> dict[str, int]:
     """Return the letters that may be split with their extents, those of the result first."""
-    extents = structure.extents([x.shape for x in node.inputs], node.shape)
+    extents = notation.extents([x.shape for x in node.inputs], node.shape)
     if environment.deterministic:
-        letter = structure.logical_letter(node.shape)
+        letter = notation.logical_letter(node.shape)
         return {} if letter is None else {letter: extents[letter]}
     reduces = node.operation.reduction is not None
-    outer = structure.letters
+    outer = notation.letters
     inner = [c for c in extents if c.islower() and c not in outer] if reduces else []
     return {c: extents[c] for c in (*outer, *inner) if extents[c] > 1}
 
@@ -233,25 +234,24 @@ def _letters(node: Node, structure: IndexNotation, environment: Environment) -> 
 def _splits(
     letter: str,
     extent: int,
-    structure: IndexNotation,
+    notation: IndexNotation,
     examples: tuple[Layout, ...],
     mesh: Mesh,
     axis: int,
     environment: Environment,
 ) -> list[Split]:
+    """Return the splits of a letter on one mesh axis: those of the operands and of the layout hint,
+    then an even one."""
     if environment.deterministic:
         return [logical_split(axis, extent, mesh.shape[axis])]
     splits: list[Split] = []
-    for letters, layout in zip((*structure.inputs, structure.output), examples, strict=False):
+    for letters, layout in zip((*notation.inputs, notation.output), examples, strict=False):
         if layout.boxes is None and layout.mesh == mesh:
-            for d, c in enumerate(letters):
-                split = layout.splits[d]
-                if (
-                    c == letter
-                    and split is not None
-                    and split.mesh_axis == axis
-                    and split not in splits
-                ):
+            present = [
+                split for c, split in zip(letters, layout.splits, strict=False) if c == letter
+            ]
+            for split in present:
+                if split is not None and split.mesh_axis == axis and split not in splits:
                     splits.append(split)
     # The first of equal costs is chosen: `a[1:] -= b[:-1]` stays where the rows of a are.
     even = Split.even(axis, extent, mesh.shape[axis])
@@ -268,27 +268,28 @@ def logical_split(axis: int, extent: int, workers: int) -> Split:
 
 
 def _candidate(
-    node: Node, structure: IndexNotation, mesh: Mesh, choice: tuple[Choice, ...]
+    node: Node, notation: IndexNotation, mesh: Mesh, choice: tuple[Choice, ...]
 ) -> LayoutCandidate | None:
     """Return the candidate of these choices; None if a dimension cannot follow its letter."""
     splits = {c[0]: c[1] for c in choice if c is not None}
-    followed = [c for c in splits if structure.is_followed(c)]
-    every: list[Mapping[str, Split]] = []
-    for operand, letters in enumerate((*structure.inputs, structure.output)):
+    followed = [c for c in splits if notation.is_followed(c)]
+    splits_of: list[Mapping[str, Split]] = []  # of each operand, and of the result
+    for operand, letters in enumerate((*notation.inputs, notation.output)):
         number = None if operand == len(node.inputs) else operand
         following = _following(node, [c for c in followed if c.upper() in letters], splits, number)
         if following is None:
             return None
-        every.append({**splits, **following})
+        splits_of.append({**splits, **following})
     inputs = tuple(
-        _bound(source.shape, letters, mesh, own)
-        for letters, source, own in zip(structure.inputs, node.inputs, every[:-1], strict=True)
+        _layout_with(source.shape, letters, mesh, own)
+        for letters, source, own in zip(notation.inputs, node.inputs, splits_of[:-1], strict=True)
     )
     partial = tuple(
-        node.operation.reduction if c is not None and c[0] not in structure.letters else None
+        node.operation.reduction if c is not None and c[0] not in notation.letters else None
         for c in choice
     )
-    return LayoutCandidate(inputs, _bound(node.shape, structure.output, mesh, every[-1], partial))
+    output = _layout_with(node.shape, notation.output, mesh, splits_of[-1], partial)
+    return LayoutCandidate(inputs, output)
 
 
 def _following(
@@ -306,18 +307,18 @@ def _following(
     return by_letter
 
 
-def _bound(
+def _layout_with(
     shape: tuple[int, ...],
     letters: str,
     mesh: Mesh,
     splits: Mapping[str, Split],
     partial: tuple[str | None, ...] = (),
 ) -> Layout:
-    return _product(shape, mesh, tuple([splits.get(c) for c in letters]), partial)
+    return _interned_layout(shape, mesh, tuple([splits.get(c) for c in letters]), partial)
 
 
 @lru_cache(maxsize=16384)
-def _product(
+def _interned_layout(
     shape: tuple[int, ...],
     mesh: Mesh,
     splits: tuple[Split | None, ...],
