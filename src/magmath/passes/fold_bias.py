@@ -45,18 +45,19 @@ GAIN: Final = 0.1
 def fold_bias(graph: Graph, environment: Environment) -> Graph:
     """Return the graph with biases and their gradients folded where that is cheaper, or wherever it
     is possible if the environment names the form."""
-    asked = environment.fold_bias
-    if environment.deterministic or asked in (SEPARATE, EPILOGUE):
+    form = environment.fold_bias
+    is_auto = form == "auto"
+    if environment.deterministic or form in (SEPARATE, EPILOGUE):
         return graph
     expressions: dict[Node, Node] = {}
     roots = set(graph.roots)
     for x, layers in _layers(graph).items():
-        forms = FOLDED if asked == "auto" else (asked,)
-        options = [_Folded(x, form, x not in roots, environment) for form in forms]
+        forms = FOLDED if is_auto else (form,)
+        options = [_Folded(x, each, x not in roots, environment) for each in forms]
         for option in options:
-            option.fold(layers, only_faster=asked == "auto")
+            option.fold(layers, only_faster=is_auto)
         best = min(options, key=lambda option: option.seconds)
-        if best.expressions and (asked != "auto" or best.seconds < 0.0):
+        if best.expressions and (not is_auto or best.seconds < 0.0):
             expressions |= best.expressions
     return graph.replaced(expressions) if expressions else graph
 
@@ -109,9 +110,9 @@ def _is_gradient(node: Node, x: Node, axis: int, total: Node) -> bool:
     """Return True for xᵀ·g (axis 0) or gᵀ·x (axis 1) whose bias has a gradient in the same layout:
     `total` is the sum of the rows of g."""
     attributes, g = node.attributes, total.inputs[0]
-    alone = not attributes["bias"] and attributes["activation"] == "none"
+    has_no_epilogue = not attributes["bias"] and attributes["activation"] == "none"
     transposed = attributes["transpose_a"] and not attributes["transpose_b"]
-    if x is g or not (alone and transposed and _is_plain(x, g)):
+    if x is g or not (has_no_epilogue and transposed and _is_plain(x, g)):
         return False
     if total.attributes["keepdims"]:
         return False
@@ -125,9 +126,10 @@ def _is_gradient(node: Node, x: Node, axis: int, total: Node) -> bool:
 def _is_plain(*nodes: Node) -> bool:
     """Return True for arrays of one type, float32 or wider, that each worker stores by itself."""
     dtype = nodes[0].dtype
-    one = dtype.name in ("float32", "float64") and all(x.dtype is dtype for x in nodes)
+    if dtype.name not in ("float32", "float64") or any(x.dtype is not dtype for x in nodes):
+        return False
     layouts = [layout_of(x) for x in nodes]
-    return one and not (_have_boxes(*nodes) or any(y.is_partial or y.shared for y in layouts))
+    return not (_have_boxes(*nodes) or any(y.is_partial or y.shared for y in layouts))
 
 
 def _have_boxes(*nodes: Node) -> bool:
@@ -145,7 +147,7 @@ def _at(position: int, split: Split | None) -> tuple[Split | None, ...]:
 
 @final
 @dataclass(frozen=True)
-class _Made:
+class _Replacement:
     """Nodes that replace others, with the predicted seconds of both."""
 
     seconds: float
@@ -157,18 +159,18 @@ class _Made:
 class _Folded:
     """One way to store [1 x], with the nodes that replace others and the seconds that they add.
 
-    `movable`: nothing outside of the graph reads x.
+    `is_private`: nothing outside of the graph reads x.
     """
 
-    def __init__(self, x: Node, form: str, movable: bool, environment: Environment) -> None:
+    def __init__(self, x: Node, form: str, is_private: bool, environment: Environment) -> None:
         self._x = x
         self._form = form
         self._environment = environment
         self.expressions: dict[Node, Node] = {}
         if form == WIDENED:
-            self._wide, self.seconds = self._widened(movable)
+            self._wide, self.seconds = self._widened(is_private)
         else:
-            self._wide, self.seconds = self._realigned(movable)
+            self._wide, self.seconds = self._realigned(is_private)
 
     def fold(self, layer: _Layer, *, only_faster: bool) -> None:
         """Fold the products and gradients of x, or only those that become faster."""
@@ -179,12 +181,12 @@ class _Folded:
             if not only_faster or (self._gains(gradient) and self._is_fastest(product, total)):
                 self._add(gradient, only_faster)
 
-    def _add(self, folded: _Made, only_faster: bool) -> None:
+    def _add(self, folded: _Replacement, only_faster: bool) -> None:
         if not only_faster or self._gains(folded):
             self.seconds += folded.seconds - folded.saved
             self.expressions |= folded.expressions
 
-    def _gains(self, folded: _Made) -> bool:
+    def _gains(self, folded: _Replacement) -> bool:
         return folded.seconds < (1.0 - GAIN) * folded.saved
 
     def _is_fastest(self, product: Node, total: Node) -> bool:
@@ -202,46 +204,48 @@ class _Folded:
 
     # [1 x]
 
-    def _widened(self, movable: bool) -> tuple[Node, float]:
+    def _widened(self, is_private: bool) -> tuple[Node, float]:
         x = self._x
         one = constant(1, x.dtype)
         one = one.replace((), Layout.whole((), layout_of(x).mesh))
         attributes = {"shape": (x.shape[0], 1), "dtype": x.dtype}
-        ones = self._made(FULL, (one,), (_splits(x)[0], None), **attributes)
-        wide = self._made(CONCAT, (ones, x), (_splits(x)[0], None), axis=1)
-        copied = 0.0 if movable and can_be_part(x) and not _is_view(x) else self._copy_seconds(x)
+        ones = self._placed(FULL, (one,), (_splits(x)[0], None), **attributes)
+        wide = self._placed(CONCAT, (ones, x), (_splits(x)[0], None), axis=1)
+        copied = 0.0 if is_private and can_be_part(x) and not _is_view(x) else self._copy_seconds(x)
         return wide, self._seconds(ones) + self._environment.machine.call_seconds + copied
 
-    def _realigned(self, movable: bool) -> tuple[Node, float]:
+    def _realigned(self, is_private: bool) -> tuple[Node, float]:
         """Return [1 x] by realignment: other nodes then read x in it."""
         x = self._x
-        alone = movable and not (x.is_leaf_or_constant or x.name == "recompute" or _is_view(x))
-        moved = x.replace(x.inputs) if alone else x
+        is_inside = is_private and not (
+            x.is_leaf_or_constant or x.name == "recompute" or _is_view(x)
+        )
+        moved = x.replace(x.inputs) if is_inside else x
         splits = (_splits(x)[0], None)
-        wide = self._made(INSERT_COLUMN, (moved,), splits, value=1.0)
-        if alone:
+        wide = self._placed(INSERT_COLUMN, (moved,), splits, value=1.0)
+        if is_inside:
             self.expressions[x] = self._part(wide, 1, 1, x.shape[1] + 1, x)
         return wide, self._seconds(wide)
 
     # What reads it
 
-    def _product(self, node: Node) -> _Made:
+    def _product(self, node: Node) -> _Replacement:
         """Return [1 x]·[b; W] for x·W + b."""
         _, weight, bias = node.inputs
         axis = 1 if node.attributes["transpose_b"] else 0
         joined, seconds = self._joined(weight, bias, axis)
         attributes = {**node.attributes, "bias": False}
         product = applied(GEMM, (self._wide, joined), node.line, attributes, node.layout)
-        return _Made(seconds + self._seconds(product), self._seconds(node), {node: product})
+        return _Replacement(seconds + self._seconds(product), self._seconds(node), {node: product})
 
     def _joined(self, weight: Node, bias: Node, axis: int) -> tuple[Node, float]:
         """Return [b; W], and the seconds of making it."""
         shape = (1, weight.shape[1]) if axis == 0 else (weight.shape[0], 1)
-        row = self._made(RESHAPE, (bias,), _splits(weight), shape=shape)
-        joined = self._made(CONCAT, (row, weight), _splits(weight), axis=axis)
+        row = self._placed(RESHAPE, (bias,), _splits(weight), shape=shape)
+        joined = self._placed(CONCAT, (row, weight), _splits(weight), axis=axis)
         return joined, self._seconds(row) + self._seconds(joined)
 
-    def _gradient(self, product: Node, total: Node) -> _Made:
+    def _gradient(self, product: Node, total: Node) -> _Replacement:
         """Return the parts of [1 x]ᵀ·g, or gᵀ·[1 x], for the gradients of weights and bias."""
         axis = 0 if product.inputs[0] is self._x else 1
         inputs = tuple([self._wide if x is self._x else x for x in product.inputs])
@@ -253,11 +257,11 @@ class _Folded:
         bias = applied(RESHAPE, (row,), total.line, {"shape": total.shape}, total.layout)
         seconds = sum(map(self._seconds, (both, weight, row, bias)))
         saved = self._seconds(product) + self._seconds(total)
-        return _Made(seconds, saved, {product: weight, total: bias})
+        return _Replacement(seconds, saved, {product: weight, total: bias})
 
     # Nodes and prices
 
-    def _made(
+    def _placed(
         self, operation: Any, inputs: tuple[Node, ...], splits: Iterable[Any], **attributes: Any
     ) -> Node:
         """Return a node without pending reductions, divided by these splits."""
