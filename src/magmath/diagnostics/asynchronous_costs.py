@@ -45,8 +45,8 @@ def explain_asynchronous(
         steps += [*_pushes(program, part, environment, names), *costs.instructions]
     private = sum(slot.layout.size * slot.dtype.itemsize for slot in _temporaries(program))
     temporaries = private + sum(costs.temporaries for costs in costs_of_parts)
-    held = [program.slots[i] for i in program.inputs]
-    memory = temporaries + sum(x.layout.size * x.dtype.itemsize for x in held)
+    inputs = [program.slots[i] for i in program.inputs]
+    memory = temporaries + sum(x.layout.size * x.dtype.itemsize for x in inputs)
     seconds = sum(one.seconds for one in steps)
     text = (
         f"{heading}\neach of {program.workers} workers takes steps on its own, so that an update "

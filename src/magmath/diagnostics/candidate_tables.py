@@ -24,20 +24,20 @@ def describe_candidates(graph: Graph, environment: Environment) -> str:
     """
     if environment.workers == 1:
         return ""
-    found = node_candidates(simplify(graph), environment)
-    return "\n".join([_table(candidates) for candidates in found])
+    ranked = node_candidates(simplify(graph), environment)
+    return "\n".join([_table(candidates) for candidates in ranked])
 
 
 def _table(candidates: NodeCandidates) -> str:
-    node, found = candidates.node, candidates.ranked
+    node, ranked = candidates.node, candidates.ranked
     operands = " @ ".join([str(list(x.shape)) for x in node.inputs])
     line = "" if node.line is None else f"  # {node.line[0]}:{node.line[1]}"
     chosen = candidates.panels > 0
-    rows = [HEADER, *[_row(node, o, chosen and i == 0) for i, o in enumerate(found[:SHOWN])]]
+    rows = [HEADER, *[_row(node, o, chosen and i == 0) for i, o in enumerate(ranked[:SHOWN])]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     panels = f", summed in {candidates.panels} panels" if candidates.panels > 1 else ""
     panels = panels if chosen else ", computed by other operations instead"
-    count = f"{len(found)} candidate" + "s" * (len(found) != 1)
+    count = f"{len(ranked)} candidate" + "s" * (len(ranked) != 1)
     lines = [f"{node.name} {operands} {node.dtype}: {count}{panels}{line}"]
     for row in rows:
         cells = [

@@ -119,8 +119,8 @@ def explain_program(
         for instruction, text, seconds, layer, times in rows
     ]
     temporaries = arrange(program).nbytes
-    held = sum(_slot_bytes(program, slot) for slot in {*program.inputs, *_new(program)})
-    return Explanation(tuple(steps), heading, candidates, temporaries, held + temporaries, memory)
+    stored = sum(_slot_bytes(program, slot) for slot in {*program.inputs, *_new(program)})
+    return Explanation(tuple(steps), heading, candidates, temporaries, stored + temporaries, memory)
 
 
 def explain_run(run: RunHandle, heading: str = "") -> Explanation:

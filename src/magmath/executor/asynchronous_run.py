@@ -109,10 +109,10 @@ class AsynchronousRun:
         except Exception as failure:  # the other workers finish the steps that they have taken
             servers.stop()
             error = failure
-        done = servers.finish()
+        steps_taken = servers.finish()
         for slot in counts.keys() & set(self._program.outputs):
-            arrays[slot].tensor.fill_(counts[slot] + done)
-        states.store(done)
+            arrays[slot].tensor.fill_(counts[slot] + steps_taken)
+        states.store(steps_taken)
         self._context.comm.barrier()
         try:
             if error is not None:
@@ -123,9 +123,9 @@ class AsynchronousRun:
             raise
         if self._context.rank:
             return []
-        if poll is not None and done < steps:
-            poll(done, servers.values.news(done))
-        return servers.values.of(done)
+        if poll is not None and steps_taken < steps:
+            poll(steps_taken, servers.values.take_unreported(steps_taken))
+        return servers.values.before(steps_taken)
 
     def _take_steps(self, run: ServerRun, states: _StepStates, poll: Poll | None) -> None:
         """Compute steps and apply their updates until no step is left."""

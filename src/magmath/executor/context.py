@@ -89,9 +89,9 @@ class Context:
             return None
         key = id(self.instruction), place
         if key not in self.faults:
-            noted = torch.zeros(2, dtype=torch.int64, device=self.device)
-            self.faults[key] = Fault(noted, error, self.instruction)
-        return self.faults[key].noted
+            record = torch.zeros(2, dtype=torch.int64, device=self.device)
+            self.faults[key] = Fault(record, error, self.instruction)
+        return self.faults[key].record
 
     @property
     def records_graphs(self) -> bool:

@@ -50,10 +50,10 @@ def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall) -> li
     if letter is None or node.operation.grows_operand:
         return [local]
     dim = notation.output.index(letter)
-    held = local.tile[dim]
+    stored = local.tile[dim]
     parts = []
-    for start, stop in _parts(node.shape[dim], held):
-        offset, part = start - held.start, IndexSet.range(start, stop)
+    for start, stop in _parts(node.shape[dim], stored):
+        offset, part = start - stored.start, IndexSet.range(start, stop)
         parts.append(
             KernelCall(
                 out=local.out.narrow(dim, offset, stop - start),
@@ -77,11 +77,11 @@ def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall) -> li
     return parts
 
 
-def _parts(extent: int, held: IndexSet) -> list[tuple[int, int]]:
+def _parts(extent: int, stored: IndexSet) -> list[tuple[int, int]]:
     """Return the stored range, cut where logical parts begin. A split that a reshape has derived
     may begin within a part."""
     ranges = [
-        (max(a, held.start), min(b, held.stop))
+        (max(a, stored.start), min(b, stored.stop))
         for a, b in pairwise(even_cuts(extent, LOGICAL_PARTS))
     ]
     return [(a, b) for a, b in ranges if a < b]

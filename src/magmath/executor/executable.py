@@ -195,7 +195,7 @@ class Executable:
         """Before a run, clear what an earlier run that has failed otherwise has noted."""
         if self._has_unread_faults:
             for fault in (self.context.faults or {}).values():
-                fault.noted.zero_()
+                fault.record.zero_()
         self._has_unread_faults = bool(self.context.faults)
 
     def prepare_replay(
@@ -210,14 +210,18 @@ class Executable:
         fixed = None if self._memory.can_move else self._bound(key, inputs, outputs)
         run, heap, within = self._tiers.run, self.context.heap, silent_context()
         current = self._scalars
-        kept = {stored.block for stored in inputs}
-        new = [stored.block for stored in outputs if stored.block not in kept] if heap.fills else []
+        input_blocks = {stored.block for stored in inputs}
+        new_blocks = (
+            [stored.block for stored in outputs if stored.block not in input_blocks]
+            if heap.fills
+            else []
+        )
 
         def replay(scalars: Sequence[Number]) -> None:
             self._drop_unread_faults()
             if scalars is not current.numbers:
                 current.write(scalars)
-            for block in new:
+            for block in new_blocks:
                 heap.fill(block)
             within.run(run, fixed or self._bound(key, inputs, outputs))
             if self.context.faults:

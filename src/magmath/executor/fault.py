@@ -17,16 +17,16 @@ from magmath.program.instructions import Instruction
 class Fault:
     """The record in which code reports invalid data of an instruction."""
 
-    noted: torch.Tensor
+    record: torch.Tensor
     error: Callable[[int], Exception]
     instruction: Instruction
 
     def take(self) -> Exception | None:
         """Return the error if code has reported one since the last call, otherwise None."""
-        is_noted, number = self.noted.tolist()
+        is_noted, number = self.record.tolist()
         if not is_noted:
             return None
-        self.noted.zero_()
+        self.record.zero_()
         error = self.error(number)
         attach_user_line(error, self.instruction)
         return error
@@ -35,6 +35,6 @@ class Fault:
 def found_by(faults: Collection[Fault]) -> list[Exception]:
     """Return the errors that code has reported in records of one device since the last call; the
     host waits for the device once."""
-    if not torch.stack([fault.noted[0] for fault in faults]).any():
+    if not torch.stack([fault.record[0] for fault in faults]).any():
         return []
     return [error for fault in faults if (error := fault.take()) is not None]

@@ -166,19 +166,19 @@ def joined_dimensions(
     and strides, either has one element in both or is contiguous over them.
     """
     whole = loops[0].whole
-    kept: list[int] = []
+    written: list[int] = []
     extents: dict[int, int] = {}
     for d in reversed([d for d in order if whole[d] > 1]):
         covered = all(x.shape[d] == whole[d] for x in loops)
-        if kept and covered and kept[-1] in extents:
-            inner, extent = kept[-1], extents[kept[-1]]
+        if written and covered and written[-1] in extents:
+            inner, extent = written[-1], extents[written[-1]]
             if all(_is_contiguous(x, len(whole), (d, inner), whole, extent) for x in operands):
                 extents[inner] = extent * whole[d]
                 continue
-        kept.append(d)
+        written.append(d)
         if covered:
             extents[d] = whole[d]
-    return kept[::-1], extents
+    return written[::-1], extents
 
 
 def _is_contiguous(

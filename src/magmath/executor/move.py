@@ -106,10 +106,10 @@ def _pull(move: Redistribute, tensors: Tensors, stage: Stage) -> list[ReadyCall]
     targets = pieces(own, stage.target, rank)
     ready = _fill_identity(stage, rank, own)
     for part in stage.moves_to(rank):
-        held = pieces(tensors.of(move.source, part.source), stage.source, part.source)
+        sources = pieces(tensors.of(move.source, part.source), stage.source, part.source)
         ready.append(
             _transfer(
-                held[part.source_tile],
+                sources[part.source_tile],
                 part.source_select,
                 targets[part.target_tile],
                 part.target_select,
@@ -148,27 +148,27 @@ def _in_numpy(reduction: str) -> Callable[..., torch.Tensor]:
 
 def _transfer(
     source: torch.Tensor,
-    take: Sequence[Any],
+    source_select: Sequence[Any],
     target: torch.Tensor,
-    put: Sequence[Any],
+    target_select: Sequence[Any],
     combine: Callable[..., Any] | None,
 ) -> ReadyCall:
     """Return a ready call that copies, or reduces, a part of one tensor into a part of another."""
-    source, taken = _selected(source, take)
-    target, placed = _selected(target, put)
-    if taken is None and placed is None:
+    source, source_index = _selected(source, source_select)
+    target, target_index = _selected(target, target_select)
+    if source_index is None and target_index is None:
         if combine is None:
             return lambda: target.copy_(source)
         return lambda: combine(target, source, out=target)
 
     def run() -> None:
-        value = source if taken is None else source[taken]
+        value = source if source_index is None else source[source_index]
         if combine is not None:
-            value = combine(target if placed is None else target[placed], value)
-        if placed is None:
+            value = combine(target if target_index is None else target[target_index], value)
+        if target_index is None:
             target.copy_(value)
         else:
-            as_signed(target)[placed] = as_signed(value)
+            as_signed(target)[target_index] = as_signed(value)
 
     return run
 

@@ -143,9 +143,9 @@ class Arguments:
         """Return the name of the record in which native code reports invalid data of a call."""
         if not self._can_fault:
             raise NoNativeForm("invalid data must be found before anything is overwritten")
-        noted = torch.zeros(2, dtype=torch.int64)
-        self.faults.append(Fault(noted, error, call))
-        return self.array(noted, lambda tensors: noted).name
+        record = torch.zeros(2, dtype=torch.int64)
+        self.faults.append(Fault(record, error, call))
+        return self.array(record, lambda tensors: record).name
 
 
 def view_finder(view: OperandView, call: NativeCall, slot: int) -> Find:

@@ -42,16 +42,17 @@ class StepValues:
     def prefix(self) -> tuple[int, list[float]]:
         """Return the number of steps before the first unfinished one, and their values that were
         not reported yet."""
-        done = self._reported
-        while done < len(self._rows) and self._rows[done, -1] >= 0:
-            done += 1
-        return done, self.news(done)
+        finished = self._reported
+        while finished < len(self._rows) and self._rows[finished, -1] >= 0:
+            finished += 1
+        return finished, self.take_unreported(finished)
 
-    def news(self, done: int) -> list[float]:
-        """Return the values of the steps before step `done` that were not reported yet."""
-        first, self._reported = self._reported, done
-        return self._rows[first:done].reshape(-1).tolist()
+    def take_unreported(self, finished: int) -> list[float]:
+        """Return the values of the steps before step `finished` that were not reported yet; they
+        are reported now."""
+        first, self._reported = self._reported, finished
+        return self._rows[first:finished].reshape(-1).tolist()
 
-    def of(self, done: int) -> list[float]:
-        """Return the values of the steps before step `done`."""
-        return self._rows[:done].reshape(-1).tolist()
+    def before(self, finished: int) -> list[float]:
+        """Return the values of the steps before step `finished`."""
+        return self._rows[:finished].reshape(-1).tolist()

@@ -118,11 +118,11 @@ class Tiers:
             return binding.run_once(calls)
         start = perf_counter()
         values = binding.run_once(calls)
-        taken = perf_counter() - start
+        seconds = perf_counter() - start
         self._runs += 1 + self._skipped
-        self._seconds += taken * (1 + self._skipped)
-        self._skipped = self._untimed = SAMPLED - 1 if taken < SHORT_SECONDS else 0
-        if taken > LONG_SECONDS and not self._deterministic:
+        self._seconds += seconds * (1 + self._skipped)
+        self._skipped = self._untimed = SAMPLED - 1 if seconds < SHORT_SECONDS else 0
+        if seconds > LONG_SECONDS and not self._deterministic:
             adapt_threads()
         if self._seconds > self._due and self._runs >= self._least:
             self._note(binding)

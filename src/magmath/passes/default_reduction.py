@@ -51,24 +51,26 @@ def _split_further(layout: Layout, dim: int, axis: int) -> Layout:
     for start, stop, owner in bounds:
         cuts += [start + cut for cut in even_cuts(stop - start, count)[1:]]
         owners += range(owner * count, (owner + 1) * count)
-    kept = [a for a in range(mesh.ndim) if a != axis]
+    remaining = [a for a in range(mesh.ndim) if a != axis]
     merged = Split(split.mesh_axis, Blocks(tuple(cuts), tuple(owners)))
     splits = [merged if d == dim else s for d, s in enumerate(layout.splits)]
     return Layout(
         layout.shape,
         _merged(mesh, split.mesh_axis, axis),
-        tuple([None if s is None else Split(kept.index(s.mesh_axis), s.pieces) for s in splits]),
+        tuple(
+            [None if s is None else Split(remaining.index(s.mesh_axis), s.pieces) for s in splits]
+        ),
     )
 
 
 def _merged(mesh: Mesh, axis: int, other: int) -> Mesh:
     """Return the mesh with `other` merged into `axis` as its faster part."""
-    kept = [a for a in range(mesh.ndim) if a != other]
-    shape = tuple([mesh.shape[a] * (mesh.shape[other] if a == axis else 1) for a in kept])
+    remaining = [a for a in range(mesh.ndim) if a != other]
+    shape = tuple([mesh.shape[a] * (mesh.shape[other] if a == axis else 1) for a in remaining])
     workers = []
     for place in range(mesh.size):
         position = 0
-        for a, length, step in zip(kept, shape, Mesh(shape).strides, strict=True):
+        for a, length, step in zip(remaining, shape, Mesh(shape).strides, strict=True):
             coordinate = place // step % length
             if a == axis:
                 coordinate, faster = divmod(coordinate, mesh.shape[other])

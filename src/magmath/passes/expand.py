@@ -38,16 +38,16 @@ def _first_step(loop: Node) -> list[Node]:
 
 def _without_loops(graph: Graph, expressions: Callable[[Node], list[Node]]) -> Graph:
     """Return the graph with expressions in place of the results of loops."""
-    found: dict[Node, list[Node]] = {}
+    results: dict[Node, list[Node]] = {}
 
     def step_result(node: Node) -> Node | None:
         if node.operation is not LOOP_RESULT:
             return None
         loop = node.inputs[0]
-        if loop not in found:
-            found[loop] = expressions(loop)
+        if loop not in results:
+            results[loop] = expressions(loop)
         index: int = node.attributes["index"]
-        return found[loop][index]
+        return results[loop][index]
 
     return rewrite(graph, step_result)
 

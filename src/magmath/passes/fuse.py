@@ -35,14 +35,14 @@ def fusion_groups(graph: Graph) -> list[list[Node]]:
 def _candidate_groups(graph: Graph) -> list[list[Node]]:
     """Return these groups, and others in which no rule may apply."""
     users = users_of(graph.nodes)
-    kept = set(graph.roots)
+    roots = set(graph.roots)
     groups: dict[Node, list[Node]] = {}  # by their last node
     alone: list[list[Node]] = []
     for node in graph.nodes:
         group: list[Node] = []
         if node.operation.elementwise:
             for source in dict.fromkeys(node.inputs):
-                if source in groups and source not in kept and len(users[source]) == 1:
+                if source in groups and source not in roots and len(users[source]) == 1:
                     group += groups.pop(source)
         if group or node.operation.epilogues:
             groups[node] = [*group, node]

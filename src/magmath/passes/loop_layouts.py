@@ -38,22 +38,22 @@ class LoopLayouts:
 
 
 def loop_layouts(
-    body: ScanBody, steps: int, given: Sequence[Layout], environment: Environment
+    body: ScanBody, steps: int, input_layouts: Sequence[Layout], environment: Environment
 ) -> LoopLayouts:
-    """Return the fastest layouts of a loop whose inputs have the layouts `given`; cached for steps
-    of the same structure."""
+    """Return the fastest layouts of a loop with inputs in these layouts; cached for steps of the
+    same structure."""
     if environment.workers == 1:
         whole = environment.whole
-        _, rows, captured = body.divided(given)
+        _, rows, captured = body.divided(input_layouts)
         collected = [whole((steps, *x.shape)) for x in body.collected]
         return LoopLayouts([whole(x.shape) for x in body.states], rows, captured, collected)
-    choice = _Choice(body, steps, given, environment)
-    key = choice.key, steps, tuple(given), environment
-    found = _chosen.get(key)
-    if found is None:
-        found = choice.fastest()
-        store_bounded(_chosen, key, found, MAX_CACHED_CHOICES)
-    return found
+    choice = _Choice(body, steps, input_layouts, environment)
+    key = choice.key, steps, tuple(input_layouts), environment
+    chosen = _chosen.get(key)
+    if chosen is None:
+        chosen = choice.fastest()
+        store_bounded(_chosen, key, chosen, MAX_CACHED_CHOICES)
+    return chosen
 
 
 _chosen: dict[Hashable, LoopLayouts] = {}
@@ -64,21 +64,21 @@ class _Choice:
     """The step of a loop, and the layouts to choose from."""
 
     def __init__(
-        self, body: ScanBody, steps: int, given: Sequence[Layout], environment: Environment
+        self, body: ScanBody, steps: int, input_layouts: Sequence[Layout], environment: Environment
     ) -> None:
         self._environment, self._steps = environment, steps
-        self._given = body.divided(given)
+        self._input_layouts = body.divided(input_layouts)
         leaves = [self._leaf(x) for x in (*body.states, *body.rows, *body.captured)]
         self._states, self._rows, self._captured = body.divided(leaves)
         outputs = body.applied(self._states, self._rows, self._captured, self._leaf(body.number))
         self._graph = Graph(tuple(outputs), (*self._states, *[None for _ in body.collected]))
-        self._own = leaves
+        self._inputs = leaves
 
     @property
     def key(self) -> Hashable:
         """Equal for steps of the same structure, whose arrays have the same places."""
         position = {leaf: i for i, leaf in enumerate(self._graph.leaves)}
-        places = tuple([position.get(leaf) for leaf in self._own])
+        places = tuple([position.get(leaf) for leaf in self._inputs])
         return self._graph.key, places, len(self._states), len(self._rows)
 
     def _leaf(self, x: Node) -> Node:
@@ -86,12 +86,12 @@ class _Choice:
 
     def fastest(self) -> LoopLayouts:
         """Return the layouts of the fastest of the compared divisions."""
-        environment, (*_, given) = self._environment, self._given
+        environment, (*_, captured) = self._environment, self._input_layouts
         whole = [environment.whole(x.shape, shared=True) for x in self._captured]
         self._graph = simplify(self._graph)
         self._plan = PlanSeconds(self._graph, environment)
-        found = [self._divided(*axes) for axes in product(AXES, AXES, (given, whole))]
-        return min(found, key=lambda pair: pair[0])[1]
+        divided = [self._divided(*axes) for axes in product(AXES, AXES, (captured, whole))]
+        return min(divided, key=lambda pair: pair[0])[1]
 
     def _divided(
         self, of_states: int | None, of_rows: int | None, captured: Sequence[Layout]
@@ -100,16 +100,18 @@ class _Choice:
         the layouts."""
         states = [self._layout(x.shape, of_states) for x in self._states]
         rows = [self._layout(x.shape, of_rows) for x in self._rows]
-        leaves = dict(zip(self._own, (*states, *rows, *captured), strict=True))
+        leaves = dict(zip(self._inputs, (*states, *rows, *captured), strict=True))
         seconds, layouts = self._plan.placement(leaves)
         results = self._graph.outputs[len(states) :]
         stacked = [self._stacked(x.shape, layouts[x]) for x in results]
         scanned = [self._stacked(x.shape, y) for x, y in zip(self._rows, rows, strict=True)]
-        found = LoopLayouts(states, scanned, captured, stacked)
-        given = [y for part in self._given for y in part]
-        wanted = (*states, *scanned, *captured)
-        moves = [self._move(*each) for each in zip(leaves, given, wanted, strict=True)]
-        return seconds + sum(moves) / self._steps, found
+        have = [y for part in self._input_layouts for y in part]
+        want = (*states, *scanned, *captured)
+        moves = [self._move(*each) for each in zip(leaves, have, want, strict=True)]
+        return (
+            seconds + sum(moves) / self._steps,
+            LoopLayouts(states, scanned, captured, stacked),
+        )
 
     def _layout(self, shape: Shape, axis: int | None) -> Layout:
         """Return the layout of an array that is split along an axis if it has parts for all.
@@ -127,9 +129,9 @@ class _Choice:
         is_even = len(axes) == 1 and layout == self._layout(shape, axes[0])
         return self._layout((self._steps, *shape), axes[0] + 1 if is_even else None)
 
-    def _move(self, leaf: Node, given: Layout, wanted: Layout) -> float:
+    def _move(self, leaf: Node, have: Layout, want: Layout) -> float:
         """Return the seconds of the copy in another layout that a loop begins with."""
-        if given == wanted:
+        if have == want:
             return 0.0
-        have = self._plan.decisions.state(given, leaf.dtype.itemsize, True)
-        return self._plan.decisions.move(have, wanted)[0]
+        state = self._plan.decisions.state(have, leaf.dtype.itemsize, True)
+        return self._plan.decisions.move(state, want)[0]

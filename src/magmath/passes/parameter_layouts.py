@@ -122,16 +122,16 @@ def _cheapest_path(blocks: Sequence[Block], options: Sequence[str]) -> list[str]
     steps: list[dict[str, tuple[str, str]]] = []  # border → the previous border and the option
     for block in blocks:
         reached: dict[str, float] = {}
-        taken: dict[str, tuple[str, str]] = {}
+        arrivals: dict[str, tuple[str, str]] = {}
         for left, option, right in product(BORDERS, options, BORDERS):
             total = best[left] + block.seconds(left, option, right)
             if right not in reached or total < reached[right]:
-                reached[right], taken[right] = total, (left, option)
+                reached[right], arrivals[right] = total, (left, option)
         best = reached
-        steps.append(taken)
+        steps.append(arrivals)
     border = min(best, key=best.__getitem__)
     path: list[str] = []
-    for taken in reversed(steps):
-        border, option = taken[border]
+    for arrivals in reversed(steps):
+        border, option = arrivals[border]
         path.append(option)
     return path[::-1]

@@ -92,7 +92,7 @@ def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidat
         placing.place(node)
         if ranked is not None:
             candidates.append(
-                NodeCandidates(node, ranked, panels_of(node, placing.taken.get(node, node)))
+                NodeCandidates(node, ranked, panels_of(node, placing.decomposed.get(node, node)))
             )
     return candidates
 
@@ -111,7 +111,7 @@ class _Placing:
     new: ChainMap[Node, Node] = field(default_factory=ChainMap)
     copies: ChainMap[Node, Copies] = field(default_factory=ChainMap)
     cost: int = 0  # of all placed nodes, in units of RESOLUTION
-    taken: dict[Node, Node] = field(default_factory=dict)  # chosen decompositions of nodes
+    decomposed: dict[Node, Node] = field(default_factory=dict)  # nodes → chosen decompositions
     lines: Mapping[Node, Line] = field(default_factory=dict)  # of nodes that have none
     line: Line = None  # line of other nodes without one, of the node that they decompose
     workspace: int = 0  # maximum bytes that an operation needs for moved operands
@@ -144,7 +144,9 @@ class _Placing:
             self.new[node] = self._placed(node)
             return
         trials = [(graph, self._trial(node, graph)) for graph in (node, *decompositions)]
-        self.taken[node], best = min(trials, key=lambda trial: (trial[1].excess, trial[1].cost))
+        self.decomposed[node], best = min(
+            trials, key=lambda trial: (trial[1].excess, trial[1].cost)
+        )
         self.new.update(best.new.maps[0])
         self.copies.update(best.copies.maps[0])
         self.cost = best.cost

@@ -182,15 +182,15 @@ class _Plan:
         return self.moved(value, default_reduction(layout)) if layout.is_partial else value
 
     def _copy(self, value: _Value, layout: Layout) -> _Value:
-        found = value.copies.get(layout)
-        if found is None:
+        copy = value.copies.get(layout)
+        if copy is None:
             seconds, state = self._decisions.move(value.state, layout)
             self.seconds += seconds
-            found = _Value(state)
+            copy = _Value(state)
             self._journal.append((value, value.state, value.copies))
-            value.copies = {**value.copies, layout: found}
+            value.copies = {**value.copies, layout: copy}
             value.state = self._decisions.with_copy(value.state, layout)
-        return found
+        return copy
 
     # decompositions -----------------------------------------------------------------------------
 

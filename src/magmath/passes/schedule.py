@@ -123,13 +123,13 @@ def _late_outputs(graph: Graph, dependences: _Dependences) -> frozenset[Node]:
     readers of their target."""
     late: set[Node] = set()
     uses = Counter(graph.outputs)
-    kept = {_viewed(node) for node in (*graph.outputs, *graph.emitted)}
+    returned = {_viewed(node) for node in (*graph.outputs, *graph.emitted)}
     for output, target in graph.outputs_and_targets:
         if target is None:
             continue
         writer = writer_of(output)
         readers = {x for x in _readers(target, dependences.users) if x not in (output, writer)}
-        if uses[output] > 1 or target in kept or dependences.can_reach(writer, readers):
+        if uses[output] > 1 or target in returned or dependences.can_reach(writer, readers):
             late.add(output)
             continue
         for reader in readers:

@@ -50,13 +50,13 @@ def _is_loop(node: Node) -> bool:
 
 def leaves_of_loops(graph: Graph) -> set[Node]:
     """Return the leaves that are inputs of loops, as they are or in another form."""
-    found = set[Node]()
+    sources = set[Node]()
     for loop in filter(_is_loop, graph.nodes):
         for node in loop.inputs:
             while len(node.inputs) == 1:
                 (node,) = node.inputs
-            found.add(node)
-    return {node for node in found if node.is_leaf}
+            sources.add(node)
+    return {node for node in sources if node.is_leaf}
 
 
 def with_shared_loops(roots: Sequence[Node]) -> list[Node]:
@@ -86,10 +86,10 @@ def with_shared_loops(roots: Sequence[Node]) -> list[Node]:
     return [new[node] for node in roots]
 
 
-def without_versions(roots: Sequence[Node], given: Mapping[Node, Node]) -> list[Node]:
+def without_versions(roots: Sequence[Node], images: Mapping[Node, Node]) -> list[Node]:
     """Return expressions with values in place of the versions of variables, and with other nodes in
     place of some nodes."""
-    new = dict(given)
+    new = dict(images)
     for node in topological(roots, cut=True):
         if node in new:
             continue
@@ -102,22 +102,24 @@ def without_versions(roots: Sequence[Node], given: Mapping[Node, Node]) -> list[
 
 
 def frontier(
-    outputs: Sequence[Node], starts: Collection[Node], made: Container[Node] | None = None
+    outputs: Sequence[Node], starts: Collection[Node], dependent: Container[Node] | None = None
 ) -> list[Node]:
     """Return what expressions read that does not depend on the nodes `starts`.
 
-    `made`, if given, contains all nodes that depend on these.
+    `dependent`, if given, contains all nodes that depend on these.
     """
 
     def inputs_of(node: Node) -> Sequence[Node]:
-        return node.inputs if node.value is None and (made is None or node in made) else ()
+        return (
+            node.inputs if node.value is None and (dependent is None or node in dependent) else ()
+        )
 
     order = topological_until(outputs, starts, inputs_of)
     varying, whole = set(starts), _interior(order)
     for node in order:
         if node.value is None and not varying.isdisjoint(node.inputs):
             varying.add(node)
-    found = dict[Node, None]()
+    read = dict[Node, None]()
     stack, seen = list(outputs), set(starts)
     while stack:
         node = stack.pop()
@@ -127,8 +129,8 @@ def frontier(
         if node in varying or (node in whole and not node.is_leaf):
             stack += node.inputs
         elif not _is_number(node):
-            found[node] = None
-    return list(found)
+            read[node] = None
+    return list(read)
 
 
 def subgraphs(outputs: Sequence[Node], outside: Collection[Node]) -> list[Subgraph]:
@@ -157,19 +159,19 @@ class _Division:
         needed: list[dict[Node, None]] = [{} for _ in range(count)]
         for node in (*self._outputs, *[x for loop in self._loops for x in loop.inputs]):
             needed[self._after[node]][node] = None
-        found: list[Subgraph] = []
+        parts: list[Subgraph] = []
         for number in reversed(range(count)):  # the last first: it tells what others must compute
             outputs = [node for node in needed[number] if not self._is_given(node)]
             inputs = self._read_by(outputs, number)
             for node in inputs:
                 needed[self._after[node]][node] = None
             loop = self._loops[number] if number < len(self._loops) else None
-            found.append(Subgraph(inputs, outputs, loop, self._results(loop)))
-        return found[::-1]
+            parts.append(Subgraph(inputs, outputs, loop, self._results(loop)))
+        return parts[::-1]
 
     def _read_by(self, outputs: Sequence[Node], number: int) -> list[Node]:
         """Return what a subgraph reads: what it is given, and results of earlier ones."""
-        found = dict[Node, None]()
+        read = dict[Node, None]()
         stack, seen = list(outputs), set[Node]()
         while stack:
             node = stack.pop()
@@ -177,10 +179,10 @@ class _Division:
                 continue
             seen.add(node)
             if self._is_given(node) or self._is_earlier(node, number):
-                found[node] = None
+                read[node] = None
             elif node.value is None:
                 stack += node.inputs
-        return list(found)
+        return list(read)
 
     def _is_given(self, node: Node) -> bool:
         """Return True for arguments, variables, arrays from outside, and states of loops."""
@@ -197,17 +199,17 @@ class _Division:
 
 def _interior(order: Sequence[Node]) -> set[Node]:
     """Return the nodes of branches and of functions that are recomputed, and the marks."""
-    found = set[Node]()
+    interior = set[Node]()
     for node in order:
         if node.operation in (BRANCH, CUSTOM_CALL):
-            found.add(node)
+            interior.add(node)
         elif node.operation is BRANCH_RESULT:
             value, branch = node.inputs
-            found.update(_between(value, branch.inputs))
+            interior.update(_between(value, branch.inputs))
         elif node.operation is CHECKPOINT:
             value, *inputs = node.inputs
-            found.update(_between(value, inputs))
-    return found
+            interior.update(_between(value, inputs))
+    return interior
 
 
 def _between(value: Node, ends: Sequence[Node]) -> set[Node]:
