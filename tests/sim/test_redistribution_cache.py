@@ -86,6 +86,16 @@ def test_the_least_recently_used_copy_is_evicted(pool: Pool) -> None:
     assert (copies(x), copies(y), copies(z)) == (1, 0, 1)
 
 
+def test_copies_are_found_after_a_repeated_run_has_renumbered_their_array(pool: Pool) -> None:
+    x, repeated = rows(), rows()
+    mm.evaluate(x.redistribute(Layout.split(1)))
+    remote_array_of(x.evaluated()).swap(remote_array_of(repeated.evaluated()))
+    messages = pool.traffic.messages
+    mm.evaluate(x.redistribute(Layout.split(1)))
+    assert pool.traffic.messages == messages
+    assert copies(x) == 1
+
+
 def test_nothing_is_kept_where_memory_is_short() -> None:
     with mm.init(2, launcher="threads", device="cpu", memory_limit=16 * NBYTES):
         x = rows()

@@ -27,11 +27,11 @@ def user_line(inside: int = 1) -> Line:
         code = frame.f_code
         file = code.co_filename
         if file not in _OWN_FILES:
-            noted = _lines.get((id(code), frame.f_lasti))
-            if noted is not None:
-                return noted[1]
+            known = _lines.get((id(code), frame.f_lasti))
+            if known is not None:
+                return known[1]
             if not (file.startswith(_HERE) or _is_library(file)):
-                return _noted(code, frame)
+                return _stored_line(code, frame)
             _OWN_FILES.add(file)
         frame = frame.f_back
     return None
@@ -48,7 +48,7 @@ def _is_library(file: str) -> bool:
     return file.startswith(_LIBRARY) and "site-packages" not in file
 
 
-def _noted(code: CodeType, frame: FrameType) -> Line:
+def _stored_line(code: CodeType, frame: FrameType) -> Line:
     """Return and cache the line of a frame: computing it takes long in long functions."""
     line = code.co_filename, frame.f_lineno
     store_bounded(_lines, (id(code), frame.f_lasti), (code, line), _MAX_LINES)

@@ -78,13 +78,13 @@ class _Expression(NamedTuple):
 
     outputs   the requested nodes, then those that are computed with them
     order     the nodes that the outputs need, up to evaluated ones, in topological order
-    held      the intermediates among them that something refers to
+    live      the intermediates among them that something refers to
     results   the outputs that are results of calls, whose gradients exist
     """
 
     outputs: tuple[Node, ...]
     order: list[Node]
-    held: Container[Node]
+    live: Container[Node]
     results: Sequence[Node]
 
 
@@ -203,7 +203,7 @@ class Evaluator:
             leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
             structure = structure_of(expression.order, outputs, (None,) * len(outputs))
             record_by_structure(
-                leaves, expression.order, expression.held, (), structure, self._recipes
+                leaves, expression.order, expression.live, (), structure, self._recipes
             )
         else:
             targets: tuple[Node | None, ...] = ()
@@ -225,7 +225,7 @@ class Evaluator:
         pending = [x for x in rest if x.operation is not INPUT]
         values = dict(zip(pending, self.evaluate(pending), strict=True))
         leaves = {x: values.get(y, y) for x, y in zip(outputs, rest, strict=True)}
-        record_provenance(leaves, expression.order, expression.held)
+        record_provenance(leaves, expression.order, expression.live)
         self._set_intermediates(outputs[requested:], leaves, expression)
         return leaves
 
@@ -236,10 +236,10 @@ class Evaluator:
         if results or updates:
             outputs = (*outputs, *results, *updates)
             order = topological(outputs, cut=True)
-        held = live_intermediates(order, outputs)
+        live = live_intermediates(order, outputs)
         if self._pool.memory_limit is None:
-            outputs = (*outputs, *worthwhile_intermediates(order, held))
-        return _Expression(outputs, order, held, results)
+            outputs = (*outputs, *worthwhile_intermediates(order, live))
+        return _Expression(outputs, order, live, results)
 
     def _known_by_program(
         self,
@@ -257,7 +257,7 @@ class Evaluator:
             data = self._run_program(expression.order, outputs, targets, structure)
             leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
             record_by_structure(
-                leaves, expression.order, expression.held, donated, structure, self._recipes
+                leaves, expression.order, expression.live, donated, structure, self._recipes
             )
             if donated:  # the expressions cannot be recomputed
                 for node, leaf in leaves.items():

@@ -18,7 +18,7 @@ SHORT: Final = 1 << 20
 """Elements of an array that is stored at once if it is referenced."""
 
 
-def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> list[Node]:
+def worthwhile_intermediates(order: Sequence[Node], live: Iterable[Node]) -> list[Node]:
     """Return the referenced intermediates that should be computed now, and not once more later.
 
     So `while float(error(x)) > 0.1: x = step(x)` computes each x once, and `q, r = qr(x)` both
@@ -27,7 +27,7 @@ def worthwhile_intermediates(order: Sequence[Node], held: Iterable[Node]) -> lis
     many of them have no array, and are only parts of other pending expressions.
     """
     candidates = [
-        x for x in held if not (x.is_leaf_or_constant or x.operation in (SCAN, CUSTOM_CALL))
+        x for x in live if not (x.is_leaf_or_constant or x.operation in (SCAN, CUSTOM_CALL))
     ]
     if not candidates:
         return candidates

@@ -30,26 +30,26 @@ def deliver_results(leaves: Mapping[Node, Node]) -> None:
 def record_provenance(
     leaves: Mapping[Node, Node],
     order: Sequence[Node],
-    held: Container[Node],
+    live: Container[Node],
     donated: Sequence[Node] = (),
 ) -> None:
     """Store how the values of nodes were computed, in the leaves that hold them.
 
     order    the nodes of the expression
-    held     those nodes of it that have other references
+    live     those nodes of it that have other references
     donated  leaves whose memory was overwritten
     """
     if not leaves:
         return
     empty = {x: input_leaf(x.shape, x.dtype, x.layout, OVERWRITTEN) for x in donated if x.layout}
-    recipe, operands, position = recipe_of(order, _operands_in(order, leaves, held), empty)
+    recipe, operands, position = recipe_of(order, _operands_in(order, leaves, live), empty)
     _record_outputs(leaves, position, Provenance.of(recipe, recipe.last, operands, None))
 
 
 def record_by_structure(
     results: Mapping[Node, Node],
     order: Sequence[Node],
-    held: Container[Node],
+    live: Container[Node],
     donated: Sequence[Node],
     structure: tuple[Hashable, Sequence[Node]],
     recipes: RecipeMemo,
@@ -61,9 +61,9 @@ def record_by_structure(
     """
     key, leaves = structure
     if donated or not _has_shared_recipe(order, leaves):
-        record_provenance(results, order, held, donated)
+        record_provenance(results, order, live, donated)
         return
-    read = _operands_in(order, results, held)
+    read = _operands_in(order, results, live)
     key = key, *[i for i, node in enumerate(order) if node in read]
     recipe = recipes.find(key)
     if recipe is None:
@@ -97,11 +97,11 @@ def _has_shared_recipe(order: Sequence[Node], leaves: Sequence[Node]) -> bool:
 
 
 def _operands_in(
-    order: Sequence[Node], results: Mapping[Node, Node], held: Container[Node]
+    order: Sequence[Node], results: Mapping[Node, Node], live: Container[Node]
 ) -> Container[Node]:
     """Return the nodes that are recorded as operands: also the results, if there are several,
     which may be computed from each other."""
-    return held if len(results) == 1 else {*results, *[node for node in order if node in held]}
+    return live if len(results) == 1 else {*results, *[node for node in order if node in live]}
 
 
 def _record_outputs(

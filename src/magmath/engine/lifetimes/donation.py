@@ -53,15 +53,15 @@ def donate(
     """
     if not any(x.overwrites_first for x in {node.operation for node in order}):
         return requested, ()
-    held = referenced_elsewhere(order)
-    pending = [x for x in order if x in held and x.value is None and not x.is_leaf]
+    referenced = referenced_elsewhere(order)
+    pending = [x for x in order if x in referenced and x.value is None and not x.is_leaf]
     writes = [x for x in pending if x.operation.overwrites_first]
     if sum([x.size for x in writes]) > MAX_PARTS * max([x.size for x in writes], default=0):
-        writes = [x for x in writes if has_array(x) or _overwritten(x, held)]
+        writes = [x for x in writes if has_array(x) or _overwritten(x, referenced)]
     nodes = list(dict.fromkeys([*requested, *writes]))
     targets: list[Node | None] = []
     for node in list(nodes):
-        target = _overwritten(node, held) if node.value is None else None
+        target = _overwritten(node, referenced) if node.value is None else None
         needing = [] if target is None else _depending(order, node.inputs[0])
         others = [x for x in needing if x in pending and x not in nodes]
         fits = sum(x.size for x in others) < node.size
@@ -70,11 +70,11 @@ def donate(
     return tuple(nodes), (*targets, *(None,) * (len(nodes) - len(targets)))
 
 
-def _overwritten(node: Node, held: set[Node]) -> Node | None:
+def _overwritten(node: Node, referenced: set[Node]) -> Node | None:
     """Return the leaf of the array that a node writes into if only the node references it."""
     if (
         not node.operation.overwrites_first
-        or node.inputs[0] in held
+        or node.inputs[0] in referenced
         or not is_value_owned(node.inputs[0])
     ):
         return None

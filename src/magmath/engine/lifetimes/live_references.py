@@ -75,8 +75,10 @@ def is_value_owned(node: Node) -> bool:
 
 def bytes_held_alone(order: Sequence[Node]) -> int:
     """Return the bytes of the evaluated arrays that only a pending expression references."""
-    held = referenced_elsewhere(order)
-    evaluated = [x for x in order if x not in held and (x.value is not None or x.name == "input")]
+    referenced = referenced_elsewhere(order)
+    evaluated = [
+        x for x in order if x not in referenced and (x.value is not None or x.name == "input")
+    ]
     alone = [x for x in evaluated if x.operation.name != "scalar" and is_value_owned(x)]
     return sum([x.nbytes for x in alone])
 
@@ -109,8 +111,8 @@ def is_unobservable(order: Sequence[Node], own: Sequence[Node]) -> bool:
         remembers = not node.is_leaf and node.value is not None and node.dtype.is_floating
         if node.name == "variable" or unknown or remembers:
             return False
-    held = referenced_elsewhere(order)
-    return not any(node.dtype.is_floating for node in held.difference(own))
+    referenced = referenced_elsewhere(order)
+    return not any(node.dtype.is_floating for node in referenced.difference(own))
 
 
 def has_array(node: Node) -> bool:

@@ -115,11 +115,11 @@ def _compute_holders(engine: EngineMemory) -> None:
         values = [remote_array_of(x) for x in order if _has_value(x)]
         if any(x.pool is not engine.pool for x in values):
             continue
-        held = sum([x.nbytes for x in set(values)])
+        held_bytes = sum([x.nbytes for x in set(values)])
         del order, values  # references count: `worthwhile_intermediates`
         if isinstance(node.value, Node):
             array.set_known(node.value)
-        elif held > MAX_HELD * node.nbytes:
+        elif held_bytes > MAX_HELD * node.nbytes:
             with suppress(MemoryLimitError):
                 (leaf,) = engine.evaluate((node,))
                 if array.node is node:

@@ -81,43 +81,41 @@ class RedistributionCache:
     def __init__(self, workers: int, limit: int | None) -> None:
         self.budget = int((limit or memory_share(workers)) * MAX_SHARE)
         self.limit = limit
-        self._recent: OrderedDict[tuple[int, Layout], ref[RemoteArray]] = OrderedDict()
+        self._recent: OrderedDict[tuple[ref[RemoteArray], Layout], None] = OrderedDict()
+        """Arrays and the layouts of their copies, the least recently used one first. An array is
+        not known by its number, which changes if an abandoned run is repeated."""
 
     def find(self, data: RemoteArray, layout: Layout) -> RemoteArray | None:
         """Return the copy of an array in a layout, or None."""
         copy = data.copies.get(layout)
         if copy is not None:
-            self._recent.move_to_end((data.number, layout))
+            self._recent.move_to_end((ref(data), layout))
         return copy
 
-    def keep(self, data: RemoteArray, layout: Layout, copy: RemoteArray, held: int) -> None:
-        """Cache a copy of an array if memory allows; `held`: bytes that a worker stores now."""
-        if copy.nbytes > self.budget or self._is_short(held):
+    def keep(self, data: RemoteArray, layout: Layout, copy: RemoteArray, used: int) -> None:
+        """Cache a copy of an array if memory allows; `used`: bytes of all arrays on a worker."""
+        if copy.nbytes > self.budget or self._is_short(used):
             return
         data.copies[layout] = copy
-        self._recent[data.number, layout] = ref(data)
+        self._recent[ref(data), layout] = None
         self._evict(self.budget)
 
-    def make_room(self, held: int, temporaries: int) -> None:
+    def make_room(self, used: int, temporaries: int) -> None:
         """Release all copies if memory is short for a program that needs these temporaries."""
         if not self._recent or self.limit is None:
             return
-        if self._is_short(held) or held + temporaries > self.limit:
+        if self._is_short(used) or used + temporaries > self.limit:
             self._evict(0)
 
-    def _is_short(self, held: int) -> bool:
-        return self.limit is not None and 2 * held > self.limit
+    def _is_short(self, used: int) -> bool:
+        return self.limit is not None and 2 * used > self.limit
 
     def _evict(self, budget: int) -> None:
-        living = {
-            key: data
-            for key, reference in self._recent.items()
-            if (data := reference()) is not None
-        }
-        self._recent = OrderedDict((key, ref(data)) for key, data in living.items())
-        total = sum(data.copies[layout].nbytes for (_, layout), data in living.items())
-        for (number, layout), data in living.items():
+        living = {key: data for key in self._recent if (data := key[0]()) is not None}
+        self._recent = OrderedDict.fromkeys(living)
+        total = sum([data.copies[layout].nbytes for (_, layout), data in living.items()])
+        for key, data in living.items():
             if total <= budget:
                 break
-            total -= data.copies.pop(layout).nbytes
-            del self._recent[number, layout]
+            total -= data.copies.pop(key[1]).nbytes
+            del self._recent[key]

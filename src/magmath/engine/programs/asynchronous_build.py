@@ -137,10 +137,10 @@ def _step_states(
     states = set(candidates)
     while True:
         computed = _of_numbers(order, states)
-        kept = {t for t in states if value[t] in computed}
-        if kept == states:
+        remaining = {t for t in states if value[t] in computed}
+        if remaining == states:
             return [t for t in value if t in states]
-        states = kept
+        states = remaining
 
 
 def _of_numbers(order: Sequence[Node], others: Collection[Node] = ()) -> set[Node]:

@@ -168,9 +168,9 @@ def _fitting_batch(program: Program, batch: int, room: int, shrinks: Collection[
     occupied = _occupied(program, own)
     gaps = arrange(program).nbytes / max(1.0, occupied.max())
     moving = _occupied(program, parts.intersection(own))
-    held = {*program.inputs, *_new_outputs(program)}
-    fixed = gaps * (occupied - moving) + total_bytes(program, held - parts)
-    slope = (gaps * moving + total_bytes(program, held & parts)) / batch
+    arrays = {*program.inputs, *_new_outputs(program)}
+    fixed = gaps * (occupied - moving) + total_bytes(program, arrays - parts)
+    slope = (gaps * moving + total_bytes(program, arrays & parts)) / batch
     positions = slope > 0
     rest = (1 - RESERVED_SHARE) * room - fixed
     fitting = int(np.min(rest[positions] / slope[positions], initial=batch))

@@ -104,13 +104,13 @@ class ProgramTable:
         """
         for _ in range(2 * len(self._programs)):
             key, oldest = self._programs.popitem(last=False)
-            identifier, held = oldest.identifier, ref(oldest)
+            identifier, reference = oldest.identifier, ref(oldest)
             if identifier in self._spared:
                 self._spared.remove(identifier)
                 self._programs[key] = oldest
                 continue
             del oldest
-            program = held()
+            program = reference()
             if program is None:
                 self._pool.forget(identifier)
                 return
