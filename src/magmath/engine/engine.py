@@ -17,11 +17,11 @@ from magmath.engine.evaluation.interpreter import Interpreter
 from magmath.engine.evaluation.loop_runs import LoopPrograms
 from magmath.engine.evaluation.redistributed_copies import RedistributedCopies
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
-from magmath.engine.programs.asynchronous_build import AsynchronousDivision
 from magmath.engine.programs.cut import cut
 from magmath.engine.programs.program_build import Compiled, environment_of
 from magmath.engine.programs.program_runs import ProgramRuns
 from magmath.engine.programs.program_table import ProgramTable
+from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.traces.stream_state import INITIAL_STREAMS, StreamState
 from magmath.graph import Graph, Node
 from magmath.passes.environment import Environment

@@ -21,7 +21,7 @@ from magmath.core.dtypes import float64, int64
 from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.engine.evaluation.loop_rows import row_of, with_row
-from magmath.engine.programs.asynchronous_build import AsynchronousDivision
+from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout

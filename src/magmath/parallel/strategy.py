@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
-from magmath.engine.programs.asynchronous_build import AsynchronousDivision
+from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout

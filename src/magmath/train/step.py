@@ -25,8 +25,8 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.engine import session
 from magmath.engine.lifetimes.retained_expressions import keeping_expressions
-from magmath.engine.programs.asynchronous_build import AsynchronousDivision
 from magmath.engine.programs.program_build import Compiled
+from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import Captured

@@ -18,9 +18,10 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.engine.data_failures import is_fallible_program
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
-from magmath.engine.programs.asynchronous_build import AsynchronousDivision, build_asynchronous
+from magmath.engine.programs.asynchronous_build import build_asynchronous
 from magmath.engine.programs.memory_check import check_memory, total_bytes
 from magmath.engine.programs.program_build import Compiled, build_program, lowered
+from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.graph import Graph, Node
 from magmath.graph.placed_nodes import local_bytes
 from magmath.passes.environment import Environment
