@@ -80,8 +80,8 @@ def fold_epilogues(graph: Graph, *, bias: bool = True) -> Graph:
     return graph.mapped(new)
 
 
-def _remade(product: Node, node: Node, *rest: Node, **changes: object) -> Node:
-    """Return `product` with more operands and attributes, as a replacement for `node`."""
+def _with_epilogue(product: Node, node: Node, *rest: Node, **changes: object) -> Node:
+    """Return `product` with an epilogue, more operands and attributes, in place of `node`."""
     attributes = {**product.attributes, **changes}
     inputs = (*product.inputs, *rest)
     return applied(product.operation, inputs, node.line, attributes, node.layout)
@@ -108,7 +108,7 @@ def _conversion(node: Node, single: set[Node]) -> Node | None:
     back = convertible and product.inputs[0].dtype is node.dtype
     if not back or product.layout != node.layout:
         return None
-    return _remade(product, node, dtype=node.dtype)
+    return _with_epilogue(product, node, dtype=node.dtype)
 
 
 def _bias(node: Node, single: set[Node]) -> Node | None:
@@ -116,7 +116,7 @@ def _bias(node: Node, single: set[Node]) -> Node | None:
     for product, row in (node.inputs, node.inputs[::-1]):
         fits = _is_open(product, "bias", single) and row.shape == _bias_shape(product)
         if fits and product.layout == node.layout and node.shape == product.shape:
-            return _remade(product, node, row, bias=True)
+            return _with_epilogue(product, node, row, bias=True)
     return None
 
 
@@ -133,7 +133,7 @@ def _residual(node: Node, single: set[Node]) -> Node | None:
     for product, other in (node.inputs[::-1], node.inputs):
         fits = _is_open(product, "residual", single) and other.shape == node.shape == product.shape
         if fits and product.layout == node.layout == other.layout and other is not product:
-            return _remade(product, node, other, residual=True)
+            return _with_epilogue(product, node, other, residual=True)
     return None
 
 
@@ -148,7 +148,7 @@ def _activation(node: Node, single: set[Node]) -> Node | None:
     product = node.inputs[0]
     if product.layout != node.layout or not _is_open(product, "relu", single):
         return None
-    return _remade(product, node, activation="relu")
+    return _with_epilogue(product, node, activation="relu")
 
 
 def _relu(node: Node, single: set[Node]) -> Node | None:
@@ -167,15 +167,15 @@ def _update(node: Node, single: set[Node]) -> Node | None:
     for alpha, product in (scaled.inputs, scaled.inputs[::-1]):
         fits = alpha.shape == () and c.shape == node.shape
         fits = fits and _is_open(product, "accumulate", single)
-        if fits and product.layout == scaled.layout == node.layout == _own(c, node):
+        if fits and product.layout == scaled.layout == node.layout == _layout_read(c, node):
             factor = alpha
             if node.name == "subtract":
                 factor = negative(alpha).replace((alpha,), alpha.layout)
-            return _remade(product, node, c, factor, accumulate=True)
+            return _with_epilogue(product, node, c, factor, accumulate=True)
     return None
 
 
-def _own(c: Node, node: Node) -> object:
+def _layout_read(c: Node, node: Node) -> object:
     """Return the layout in which `node` reads c."""
     return c.layout if c.layout is not None and not c.layout.shared else node.layout
 

@@ -49,35 +49,46 @@ class GroupForm:
     def savings_with(self, decisions: tuple[Decision | None, ...]) -> Savings | None:
         """Return the savings from `fuse` on the group with these decisions; None for a group with a
         decomposed node."""
-        leaves: dict[tuple[int, Layout], Node] = {}
-        nodes: list[Node] = []
-        read: set[Node] = set()
-        for kind, numbers, decision in zip(self.kinds, self.operands, decisions, strict=True):
-            if decision is None:
-                return None
-            inputs = []
-            for i, number in enumerate(numbers):
-                if number >= 0 and not (decision.stages and decision.stages[i]):
-                    read.add(nodes[number])
-                    inputs.append(nodes[number])
-                    continue
-                key = number, decision.inputs[i]
-                if key not in leaves:
-                    leaves[key] = kind.node.inputs[i].replace((), decision.inputs[i])
-                inputs.append(leaves[key])
-            nodes.append(kind.node.replace(tuple(inputs), decision.state.layout))
-        fused = fuse(Graph(tuple([node for node in nodes if node not in read])))
-        saved = sum([decision.seconds for decision in decisions if decision is not None])
-        operand = {leaf: -1 - number for (number, _), leaf in leaves.items() if number < 0}
+        decided = [decision for decision in decisions if decision is not None]
+        if len(decided) < len(decisions):
+            return None
+        graph, operand = self._graph_with(decided)
+        nodes = set(graph.nodes)
+        saved = sum([decision.seconds for decision in decided])
         merged = []
-        for node in fused.nodes:
+        for node in fuse(graph).nodes:
             seconds = node_seconds(node, self.environment)
-            added = node.shape == () and not node.is_leaf and node not in nodes
-            if added and node.inputs[0] in operand:
+            is_added = node.shape == () and not node.is_leaf and node not in nodes
+            if is_added and node.inputs[0] in operand:
                 merged.append((node.name, operand[node.inputs[0]], seconds))
             else:
                 saved -= seconds
         return Savings(saved, merged)
+
+    def _graph_with(self, decisions: Sequence[Decision]) -> tuple[Graph, dict[Node, int]]:
+        """Return the group with these decisions as a graph of its own, and its leaves that are
+        operands from outside of the group, with their numbers.
+
+        A node of the group that another one reads in another layout is a leaf, too.
+        """
+        leaves: dict[tuple[int, Layout], Node] = {}
+        nodes: list[Node] = []
+        read: set[Node] = set()
+        for kind, numbers, decision in zip(self.kinds, self.operands, decisions, strict=True):
+            inputs: list[Node] = []
+            for i, number in enumerate(numbers):
+                is_inside = number >= 0 and not (decision.stages and decision.stages[i])
+                if is_inside:
+                    inputs.append(nodes[number])
+                else:
+                    key = number, decision.inputs[i]
+                    if key not in leaves:
+                        leaves[key] = kind.node.inputs[i].replace((), decision.inputs[i])
+                    inputs.append(leaves[key])
+            read.update(inputs)
+            nodes.append(kind.node.replace(tuple(inputs), decision.state.layout))
+        graph = Graph(tuple([node for node in nodes if node not in read]))
+        return graph, {leaf: -1 - number for (number, _), leaf in leaves.items() if number < 0}
 
 
 @lru_cache(maxsize=1024)

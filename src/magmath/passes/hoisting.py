@@ -39,7 +39,7 @@ def values_to_keep(graph: Graph, hoisted: Collection[Node]) -> list[Node]:
     """Return the hoisted values that the others read and that need no more memory than the arrays
     from which they are computed."""
     outputs = set(graph.outputs)
-    kept: dict[Node, None] = {}
+    values: dict[Node, None] = {}
     read = [x for node in graph.nodes if node not in hoisted for x in node.inputs if x in hoisted]
     seen: set[Node] = set()
     while read:
@@ -48,10 +48,10 @@ def values_to_keep(graph: Graph, hoisted: Collection[Node]) -> list[Node]:
             continue
         seen.add(node)
         if node not in outputs and _is_worth_memory(node):
-            kept[node] = None
+            values[node] = None
         else:
             read += node.inputs
-    return list(kept)
+    return list(values)
 
 
 def _is_worth_memory(node: Node) -> bool:

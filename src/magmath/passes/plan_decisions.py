@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import final
+from typing import NamedTuple, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.graph import Node
@@ -204,18 +204,27 @@ def _with_layouts(node: Node, inputs: Iterable[Layout], output: Layout) -> Node:
 
 
 @final
+class PlanStep(NamedTuple):
+    """The placing of a node: its kind, the numbers of its operands, and that of its layout hint (0
+    for none)."""
+
+    kind: NodeKind
+    operands: tuple[int, ...]
+    hint: int
+
+
+@final
 @dataclass(frozen=True)
 class StepList:
     """A graph, or a decomposition of a node, as a list of steps.
 
-    position  the number of each node: first the given ones (leaves, or operands of the node)
-    steps     for every other node: its kind, the numbers of its operands, and that of its layout
-              hint (0 for none)
-    leaves    further leaves, numbered after the given nodes
+    position  the number of each node: first those that are read (leaves, or operands of the node)
+    steps     the step of every other node
+    leaves    further leaves, numbered after the nodes that are read
     """
 
     position: Mapping[Node, int]
-    steps: Sequence[tuple[NodeKind, tuple[int, ...], int]]
+    steps: Sequence[PlanStep]
     leaves: Sequence[Node]
 
     @staticmethod
@@ -225,16 +234,16 @@ class StepList:
         hints: Mapping[Node, int],
         decisions: Decisions,
     ) -> StepList:
-        """Return the part for nodes in topological order."""
+        """Return the steps for nodes in topological order, which read some of them."""
         outside = set(read)
         rest = [node for node in nodes if node not in outside]
         leaves = [node for node in rest if node.is_leaf]
         position = {node: i for i, node in enumerate((*read, *leaves))}
         first = len(read) + len(leaves)
-        steps: list[tuple[NodeKind, tuple[int, ...], int]] = []
+        steps: list[PlanStep] = []
         for node in rest:
             if not node.is_leaf:
                 operands = tuple([position[x] for x in node.inputs])
                 position[node] = first + len(steps)
-                steps.append((decisions.kind(node), operands, hints.get(node, 0)))
+                steps.append(PlanStep(decisions.kind(node), operands, hints.get(node, 0)))
         return StepList(position, steps, leaves)

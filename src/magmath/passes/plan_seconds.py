@@ -10,7 +10,7 @@ computed in panels are priced without epilogues.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import final
+from typing import NamedTuple, final
 
 from magmath.core.stage_times import count
 from magmath.graph import Graph, Node
@@ -102,13 +102,22 @@ _NO_COPIES: Mapping[Layout, _Value] = {}
 
 
 @final
+class _Change(NamedTuple):
+    """A value that got another copy, with its state and its copies before."""
+
+    value: _Value
+    state: ArrayState
+    copies: Mapping[Layout, _Value]
+
+
+@final
 class _Plan:
     """One plan: its predicted seconds so far, and what decompositions are compared by."""
 
     def __init__(self, decisions: Decisions) -> None:
         self._decisions = decisions
         self.seconds, self._cost, self._workspace = 0.0, 0, 0
-        self._journal: list[tuple[_Value, ArrayState, Mapping[Layout, _Value]]] = []
+        self._journal: list[_Change] = []  # since the plan began, to undo a trial
 
     def run(
         self, part: StepList, values: list[_Value], hints: Sequence[ArrayState | None]
@@ -187,7 +196,7 @@ class _Plan:
             seconds, state = self._decisions.move(value.state, layout)
             self.seconds += seconds
             copy = _Value(state)
-            self._journal.append((value, value.state, value.copies))
+            self._journal.append(_Change(value, value.state, value.copies))
             value.copies = {**value.copies, layout: copy}
             value.state = self._decisions.with_copy(value.state, layout)
         return copy

@@ -45,20 +45,18 @@ class Hazards:
         self.slots = slots
         self.instructions = instructions
         self.prologue = prologue
-        self.any_remote = False
         self.remote = self._remote_roots()
+        """The storages that more than one worker touches."""
 
     def root(self, slot: int) -> int:
         """Return the slot that owns the memory of `slot`."""
         return root_of(self.slots, slot)
 
     def _remote_roots(self) -> set[int]:
-        """Return the storages that more than one worker touches."""
         roots = {self.root(i) for i, slot in enumerate(self.slots) if slot.layout.shared}
         for instruction in self.instructions:
             if isinstance(instruction, Redistribute) and self._pulls(instruction):
                 roots.add(self.root(instruction.source))
-        self.any_remote = bool(roots)
         return roots
 
     def _pulls(self, move: Redistribute) -> bool:
@@ -99,15 +97,17 @@ class Hazards:
         """Return the instructions with barriers between conflicting accesses, also across the end
         of the loop, and the length of the prologue."""
         once, loop = self.instructions[: self.prologue], self.instructions[self.prologue :]
-        state = _Dirty()
-        first = self._pass(state, once)
+        state = _PendingAccesses()
+        first = self._with_barriers(state, once)
         if first and self.remote:  # the first step begins after all prologues
             first.append(Barrier())
             state.clear()
-        self._pass(state, loop)
-        return [*first, *self._pass(state, loop)], len(first)
+        self._with_barriers(state, loop)  # the accesses at the end of the step before
+        return [*first, *self._with_barriers(state, loop)], len(first)
 
-    def _pass(self, state: _Dirty, instructions: list[Instruction]) -> list[Instruction]:
+    def _with_barriers(
+        self, state: _PendingAccesses, instructions: list[Instruction]
+    ) -> list[Instruction]:
         result: list[Instruction] = []
         for instruction in instructions:
             accesses = [a for a in self._accesses(instruction) if a.root in self.remote]
@@ -122,7 +122,7 @@ class Hazards:
 
 @final
 @dataclass
-class _Dirty:
+class _PendingAccesses:
     """The accesses since the last barrier: storage → their layouts."""
 
     written: dict[int, set[Layout | None]] = field(default_factory=dict)

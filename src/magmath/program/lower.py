@@ -42,7 +42,7 @@ def lower(
     if environment.shares_memory:
         hazards = Hazards(lowering.slots, instructions, prologue)
         instructions, prologue = hazards.fenced()
-        reads_peers = hazards.any_remote
+        reads_peers = bool(hazards.remote)
     elif environment.workers > 1:
         instructions = with_overlap(
             lowering.slots, instructions, prologue, environment.overlap_min_bytes
