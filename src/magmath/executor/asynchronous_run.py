@@ -101,31 +101,35 @@ class AsynchronousRun:
         run, servers = ServerRun(arrays, scalars, counts, steps), self._servers
         states = _StepStates(run, self._step, self._advance)
         servers.start(run)
-        error = None
+        failure: Exception | None = None
         try:
             self._take_steps(run, states, poll)
         except WorkerLost:
             raise
-        except Exception as failure:  # the other workers finish the steps that they have taken
+        except Exception as error:  # the other workers finish the steps that they have taken
             servers.stop()
-            error = failure
+            failure = error
         steps_taken = servers.finish()
         for slot in counts.keys() & set(self._program.outputs):
             arrays[slot].tensor.fill_(counts[slot] + steps_taken)
         states.store(steps_taken)
         self._context.comm.barrier()
-        try:
-            if error is not None:
-                raise error
-            servers.raise_failure()
-        except Exception as failure:
-            set_in_step(failure)
-            raise
+        self._raise_failure(failure)
         if self._context.rank:
             return []
         if poll is not None and steps_taken < steps:
             poll(steps_taken, servers.values.take_unreported(steps_taken))
         return servers.values.before(steps_taken)
+
+    def _raise_failure(self, failure: Exception | None) -> None:
+        """Raise the failure of a step, or of an update, of this worker."""
+        try:
+            if failure is not None:
+                raise failure
+            self._servers.raise_failure()
+        except Exception as error:
+            set_in_step(error)
+            raise
 
     def _take_steps(self, run: ServerRun, states: _StepStates, poll: Poll | None) -> None:
         """Compute steps and apply their updates until no step is left."""

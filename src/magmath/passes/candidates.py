@@ -48,16 +48,7 @@ def layout_candidates(
     notation = node.index_notation
     examples = operands if hint is None else (*operands, hint)
     for mesh in _meshes(node, examples, environment):
-        choices = [
-            list(_choices(node, notation, examples, mesh, axis, environment))
-            for axis in range(mesh.ndim)
-        ]
-        for choice in product(*choices):
-            letters = [c[0] for c in choice if c is not None]
-            if len(set(letters)) == len(letters):
-                candidate = _candidate(node, notation, mesh, choice)
-                if candidate is not None:
-                    yield candidate
+        yield from _on_mesh(node, notation, examples, mesh, environment)
     if environment.workers == 1:
         return
     if node.operation.additive and _are_pending_sums(operands):
@@ -71,6 +62,27 @@ def layout_candidates(
         layouts = collective.layouts(node, environment.mesh.flattened())
         if layouts is not None:
             yield LayoutCandidate(*layouts)
+
+
+def _on_mesh(
+    node: Node,
+    notation: IndexNotation,
+    examples: tuple[Layout, ...],
+    mesh: Mesh,
+    environment: Environment,
+) -> Iterator[LayoutCandidate]:
+    """Yield the candidates on a mesh, of which each axis divides another letter, or none."""
+    choices = [
+        list(_choices(node, notation, examples, mesh, axis, environment))
+        for axis in range(mesh.ndim)
+    ]
+    for choice in product(*choices):
+        letters = [c[0] for c in choice if c is not None]
+        candidate = None
+        if len(set(letters)) == len(letters):
+            candidate = _candidate(node, notation, mesh, choice)
+        if candidate is not None:
+            yield candidate
 
 
 def is_contraction(notation: IndexNotation) -> bool:
@@ -244,18 +256,16 @@ def _splits(
     then an even one."""
     if environment.deterministic:
         return [logical_split(axis, extent, mesh.shape[axis])]
-    splits: list[Split] = []
-    for letters, layout in zip((*notation.inputs, notation.output), examples, strict=False):
-        if layout.boxes is None and layout.mesh == mesh:
-            present = [
-                split for c, split in zip(letters, layout.splits, strict=False) if c == letter
-            ]
-            for split in present:
-                if split is not None and split.mesh_axis == axis and split not in splits:
-                    splits.append(split)
+    present = [
+        split
+        for letters, layout in zip((*notation.inputs, notation.output), examples, strict=False)
+        if layout.boxes is None and layout.mesh == mesh
+        for c, split in zip(letters, layout.splits, strict=True)
+        if c == letter
+    ]
+    splits = [split for split in present if split is not None and split.mesh_axis == axis]
     # The first of equal costs is chosen: `a[1:] -= b[:-1]` stays where the rows of a are.
-    even = Split.even(axis, extent, mesh.shape[axis])
-    return splits if even in splits else [*splits, even]
+    return list(dict.fromkeys([*splits, Split.even(axis, extent, mesh.shape[axis])]))
 
 
 @lru_cache(maxsize=4096)
