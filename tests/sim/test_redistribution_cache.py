@@ -77,7 +77,9 @@ def test_copies_go_with_their_array(pool: Pool) -> None:
 
 
 def test_the_least_recently_used_copy_is_evicted(pool: Pool) -> None:
-    session.engine().copies.budget = NBYTES  # two copies of half the array on a worker
+    session.engine().redistribution_cache.budget = (
+        NBYTES  # two copies of half the array on a worker
+    )
     x, y, z = rows(1), rows(2), rows(3)
     mm.evaluate(x.redistribute(Layout.split(1)))
     mm.evaluate(y.redistribute(Layout.split(1)))
@@ -109,7 +111,7 @@ def test_nothing_is_kept_where_memory_is_short() -> None:
 
 
 def test_a_copy_larger_than_the_budget_is_not_kept(pool: Pool) -> None:
-    session.engine().copies.budget = NBYTES // 4
+    session.engine().redistribution_cache.budget = NBYTES // 4
     x = rows()
     mm.evaluate(x.redistribute(Layout.split(1)))
     assert copies(x) == 0

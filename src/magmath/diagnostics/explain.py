@@ -62,7 +62,7 @@ def explain_node(node: Node) -> Explanation:
             return _explain_eager(node, heading)
         how = "is copied concurrently with other work," if run.asynchronous else "was computed"
         return explain_run(run, f"{heading}; it {how} by")
-    graph = engine.redistributions.substituted_in(engine.cut(Graph((node,))), make=False)
+    graph = engine.redistributed_copies.substituted_in(engine.cut(Graph((node,))), make=False)
     candidates = describe_candidates(graph, engine.environment)
     return explain_program(engine.compile(graph).program, engine.environment, candidates=candidates)
 

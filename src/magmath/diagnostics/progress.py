@@ -42,4 +42,4 @@ def transfer_progress(name: str, nbytes: int) -> Iterator[ProgressCallback | Non
     columns = ("{task.description}", BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with progress_bar(*columns) as bar:
         task = bar.add_task(name, total=nbytes)
-        yield None if bar.disable else lambda done, _: bar.advance(task, done)
+        yield None if bar.disable else lambda copied, _: bar.advance(task, copied)

@@ -35,15 +35,16 @@ if TYPE_CHECKING:
 class Engine:
     """The engine of one pool.
 
-    runs             the runs of programs: started and waited for
-    evaluator        the values of expressions and of variables
-    eager_arrays     small arrays, computed at their line in this process
-    eager_gradients  their gradients
-    interpreter      small expressions, computed node by node by the worker in this process
-    redistributions  copies of arrays in other layouts
-    copies           the cache of these copies
-    loops            the programs of loops with a fixed number of steps
-    stream_state     the state of the random numbers; `initial_stream_state` draws initial values
+    runs                  the runs of programs: started and waited for
+    evaluator             the values of expressions and of variables
+    eager_arrays          small arrays, computed at their line in this process
+    eager_gradients       their gradients
+    interpreter           small expressions, computed node by node by the worker in this process
+    redistributed_copies  copies of arrays in other layouts
+    redistribution_cache  the cache of these copies
+    loops                 the programs of loops with a fixed number of steps
+    stream_state          the state of the random numbers; `initial_stream_state` draws initial
+                          values
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -53,16 +54,16 @@ class Engine:
         self.eager_gradients = EagerGradients(self.eager_arrays)
         self.stream_state = StreamState(pool.seed)
         self.initial_stream_state = StreamState(pool.seed, INITIAL_STREAMS)
-        self.copies = RedistributionCache(pool.workers, pool.memory_limit)
-        self.runs = runs = ProgramRuns(pool, self.copies)
-        self._programs = programs = ProgramTable(pool, environment, self.copies)
+        self.redistribution_cache = RedistributionCache(pool.workers, pool.memory_limit)
+        self.runs = runs = ProgramRuns(pool, self.redistribution_cache)
+        self._programs = programs = ProgramTable(pool, environment, self.redistribution_cache)
         self.interpreter = Interpreter(runs, deterministic=environment.deterministic)
-        self.redistributions = RedistributedCopies(programs, runs, self.copies)
+        self.redistributed_copies = RedistributedCopies(programs, runs, self.redistribution_cache)
         self.loops = LoopPrograms(self)
         self.evaluator = Evaluator(
             programs,
             runs,
-            self.redistributions,
+            self.redistributed_copies,
             self.eager_arrays,
             self.interpreter,
             self.loops,

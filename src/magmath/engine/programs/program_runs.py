@@ -30,10 +30,10 @@ class ProgramRuns:
     profiler  receives each run after its end; None: no run is measured
     """
 
-    def __init__(self, pool: Pool, copies: RedistributionCache) -> None:
+    def __init__(self, pool: Pool, redistribution_cache: RedistributionCache) -> None:
         self.pool = pool
         self.profiler: Callable[[RunHandle], object] | None = None
-        self._copies = copies
+        self._redistribution_cache = redistribution_cache
         self._last: RunHandle | None = None
         self._last_fallible: RunHandle | None = None  # the last run that can fail for some data
 
@@ -69,7 +69,7 @@ class ProgramRuns:
     ) -> tuple[list[RemoteArray], RunHandle]:
         """Like `run`, with the program's input arrays and scalars in order."""
         if self.pool.memory_limit is not None:
-            self._copies.make_room(self.pool.array_bytes, compiled.new_bytes)
+            self._redistribution_cache.make_room(self.pool.array_bytes, compiled.new_bytes)
         timed = self.profiler is not None
         run = self.pool.run(
             compiled.identifier,

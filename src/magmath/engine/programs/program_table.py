@@ -36,10 +36,12 @@ MAX_PROGRAMS = 512
 class ProgramTable:
     """Builds the programs of one pool and keeps the `MAX_PROGRAMS` most recently used."""
 
-    def __init__(self, pool: Pool, environment: Environment, copies: RedistributionCache) -> None:
+    def __init__(
+        self, pool: Pool, environment: Environment, redistribution_cache: RedistributionCache
+    ) -> None:
         self._pool = pool
         self.environment = environment
-        self._copies = copies
+        self._redistribution_cache = redistribution_cache
         self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
         self._spared: set[int] = set()
         self.built = 0
@@ -141,7 +143,7 @@ class ProgramTable:
             )
             program = msgspec.structs.replace(built.program, training=training)
             if pool.memory_limit is not None:
-                self._copies.make_room(pool.array_bytes, built.new_bytes)
+                self._redistribution_cache.make_room(pool.array_bytes, built.new_bytes)
             leaves = [graph.leaves[position] for position in built.inputs]
             stored = [x for x, y in zip(program.inputs, leaves, strict=True) if y not in later]
             check_memory(
