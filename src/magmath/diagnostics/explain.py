@@ -110,7 +110,7 @@ def explain_program(
     )
     steps = [
         replace(
-            _step(program, instruction, environment, text, seconds),
+            _explained(program, instruction, environment, text, seconds),
             layer=layer,
             phase=_phase(instruction),
             is_even=_is_even(program, instruction),
@@ -160,7 +160,7 @@ def _slot_bytes(program: Program, index: int) -> int:
     return slot.layout.max_local_size * slot.dtype.itemsize
 
 
-def _step(
+def _explained(
     program: Program,
     instruction: Instruction,
     environment: Environment,
@@ -168,38 +168,62 @@ def _step(
     measured: float | None,
 ) -> ExplainedInstruction:
     match instruction:
-        case Call(operation, _, _, out, line, _, again):
-            node = _node(program, instruction)
-            seconds = node_seconds(node, environment)
-            moved, messages = node_traffic(node)
-            memory = _result_bytes(program, out)
-            workers = program.slots[out].layout.mesh.size
-            flops, touched = node_work(node)
-            return ExplainedInstruction(
-                text, operation, line, seconds, moved, messages, memory, measured, workers,
-                flops=flops, touched=touched, rate=rate_name(node), is_recomputation=again,
-            )  # fmt: skip
-        case Redistribute(source, target, line):
-            have, want = program.slots[source], program.slots[target]
-            step, itemsize = plan(have.layout, want.layout), have.dtype.itemsize
-            link = environment.link
-            if link.shared_memory:  # its barriers are instructions of their own
-                link = replace(link, barrier=0.0)
-            seconds = environment.machine.call_seconds
-            seconds += redistribution_seconds(step, itemsize, link)
-            if want.layout.shared and not have.layout.shared:  # each worker copies its part
-                seconds += have.layout.max_local_size * itemsize / environment.bandwidth
-            moved, messages = redistribution_traffic(step, itemsize, link)
-            memory = _result_bytes(program, target)
-            return ExplainedInstruction(
-                text, step.kind, line, seconds, moved, messages, memory, measured
-            )
+        case Call():
+            return _explained_call(program, instruction, environment, text, measured)
+        case Redistribute():
+            return _explained_move(program, instruction, environment, text, measured)
         case Barrier():
             return ExplainedInstruction(
                 text, "barrier", None, environment.link.barrier, 0, 0, 0, measured
             )
         case Emit():
             return ExplainedInstruction(text, "emit", None, 0.0, 0, 0, 0, measured)
+
+
+def _explained_call(
+    program: Program, call: Call, environment: Environment, text: str, measured: float | None
+) -> ExplainedInstruction:
+    node = _node(program, call)
+    moved, messages = node_traffic(node)
+    flops, touched = node_work(node)
+    return ExplainedInstruction(
+        text,
+        call.operation,
+        call.line,
+        node_seconds(node, environment),
+        moved,
+        messages,
+        _result_bytes(program, call.out),
+        measured,
+        program.slots[call.out].layout.mesh.size,
+        flops=flops,
+        touched=touched,
+        rate=rate_name(node),
+        is_recomputation=call.is_recomputation,
+    )
+
+
+def _explained_move(
+    program: Program,
+    move: Redistribute,
+    environment: Environment,
+    text: str,
+    measured: float | None,
+) -> ExplainedInstruction:
+    have, want = program.slots[move.source], program.slots[move.target]
+    change, itemsize = plan(have.layout, want.layout), have.dtype.itemsize
+    link = environment.link
+    if link.shared_memory:  # its barriers are instructions of their own
+        link = replace(link, barrier=0.0)
+    seconds = environment.machine.call_seconds
+    seconds += redistribution_seconds(change, itemsize, link)
+    if want.layout.shared and not have.layout.shared:  # each worker copies its part
+        seconds += have.layout.max_local_size * itemsize / environment.bandwidth
+    moved, messages = redistribution_traffic(change, itemsize, link)
+    memory = _result_bytes(program, move.target)
+    return ExplainedInstruction(
+        text, change.kind, move.line, seconds, moved, messages, memory, measured
+    )
 
 
 def _phase(instruction: Instruction) -> str:

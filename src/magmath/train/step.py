@@ -153,7 +153,7 @@ class TrainingStep:
         self._trace_steps()
         self._updated = self._updated_variables()
         self._leaves = self._leaves_of_module()
-        self._captured = Captured(self.full.graph, self.full.placeholders, moves=False)
+        self._captured = Captured(self.full.graph, self.full.placeholders, counts_moves=False)
         self._captured.add_state(self.full.trace)
         self._compile_steps()
         del self._feed  # the data are operands of each run

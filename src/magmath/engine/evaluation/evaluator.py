@@ -15,11 +15,12 @@ from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.core.traceback_cleanup import clear_frames
+from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.data_failures import any_pending_fallible
 from magmath.engine.eager.eager_arrays import EagerArrays
 from magmath.engine.evaluation.intermediate_choice import worthwhile_intermediates
 from magmath.engine.evaluation.interpreter import Interpreter
-from magmath.engine.evaluation.joint_evaluation import JointEvaluation, Pending
+from magmath.engine.evaluation.joint_evaluation import JointEvaluation
 from magmath.engine.evaluation.loop_runs import LoopPrograms, has_counted_loop
 from magmath.engine.evaluation.redistributed_copies import (
     RedistributedCopies,
@@ -344,14 +345,14 @@ class Evaluator:
         their nodes."""
         return self._intermediates.forget_failed()
 
-    def note_update(self, array: Pending, node: Node) -> None:
+    def note_update(self, array: ArrayHandle, node: Node) -> None:
         """Register an array after an update in place: a later evaluation of other arrays may
         compute it in the same program. Small arrays are computed when they are read."""
         signature = node.signature
         if signature is not None and signature.nbytes > self._interpreter.max_bytes:
             self._joint.note_update(array)
 
-    def note_gradients(self, gradients: Sequence[Pending], value: Pending) -> None:
+    def note_gradients(self, gradients: Sequence[ArrayHandle], value: ArrayHandle) -> None:
         """Register the gradients of a function and its value: an evaluation of one gradient
         computes the others and the value in the same program."""
         if self._pool.memory_limit is None:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import local
-from typing import NamedTuple, TypeAlias, final
+from typing import NamedTuple, final
 from weakref import ref
 
 from magmath.engine.array_handle import ArrayHandle
@@ -41,20 +41,17 @@ _NUMBERS = frozenset({CONSTANT, SCALAR})
 """Operations of nodes that are numbers."""
 
 
-Pending: TypeAlias = ArrayHandle
-
-
 @final
-class _Noted(NamedTuple):
+class _Result(NamedTuple):
     """A result of differentiation: the array, and its node at that time, which an update in place
     replaces."""
 
-    array: Callable[[], Pending | None]
+    array: Callable[[], ArrayHandle | None]
     original: Callable[[], Node | None]
 
     @staticmethod
-    def of(array: Pending) -> _Noted:
-        return _Noted(ref(array), ref(array.node))
+    def of(array: ArrayHandle) -> _Result:
+        return _Result(ref(array), ref(array.node))
 
     @property
     def node(self) -> Node | None:
@@ -69,8 +66,8 @@ class _Noted(NamedTuple):
 class _Call(NamedTuple):
     """The results of a call of `grad`."""
 
-    gradients: list[_Noted]
-    value: _Noted
+    gradients: list[_Result]
+    value: _Result
 
 
 @final
@@ -78,7 +75,7 @@ class _OfThread(local):
     """The latest updates and calls of a thread."""
 
     def __init__(self) -> None:
-        self.updates: deque[Callable[[], Pending | None]] = deque(maxlen=MAX_UPDATES)
+        self.updates: deque[Callable[[], ArrayHandle | None]] = deque(maxlen=MAX_UPDATES)
         self.calls: deque[_Call] = deque(maxlen=MAX_CALLS)
 
 
@@ -89,13 +86,13 @@ class JointEvaluation:
     def __init__(self) -> None:
         self._own = _OfThread()
 
-    def note_update(self, array: Pending) -> None:
+    def note_update(self, array: ArrayHandle) -> None:
         """Register an array after an update in place."""
         self._own.updates.append(ref(array))
 
-    def note_gradients(self, gradients: Sequence[Pending], value: Pending) -> None:
+    def note_gradients(self, gradients: Sequence[ArrayHandle], value: ArrayHandle) -> None:
         """Register the gradients that a call returns, and the value that it differentiated."""
-        self._own.calls.append(_Call([_Noted.of(x) for x in gradients], _Noted.of(value)))
+        self._own.calls.append(_Call([_Result.of(x) for x in gradients], _Result.of(value)))
 
     def nodes_with(self, order: Sequence[Node]) -> tuple[list[Node], list[Node]]:
         """Return what is computed with the nodes in `order`: gradients and values, and updates in

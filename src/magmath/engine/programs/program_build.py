@@ -79,7 +79,7 @@ def build_program(
     """
     single = lowered(graph, environment, room=room)
     if room is not None and environment.workers > 1 and could_exceed(single.program, room):
-        single = _frugal(graph, single, environment, room)
+        single = _with_less_memory(graph, single, environment, room)
     with stage("team"):
         team = _team_program(graph, single, environment, device)
         if team is not None and room is not None and room < _bytes_with_team(single.program, team):
@@ -87,7 +87,9 @@ def build_program(
     return replace(single, program=msgspec.structs.replace(single.program, team=team))
 
 
-def _frugal(graph: Graph, usual: Compiled, environment: Environment, room: int) -> Compiled:
+def _with_less_memory(
+    graph: Graph, usual: Compiled, environment: Environment, room: int
+) -> Compiled:
     """Return a program that needs less memory than the usual one, if that exceeds the room: workers
     repeat computations on small arrays where that is faster than an exchange."""
     need = need_of(usual.program).nbytes

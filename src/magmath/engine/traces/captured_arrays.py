@@ -23,18 +23,18 @@ class Captured:
     """The arrays and variables that a traced function reads in addition to its arguments.
 
     placeholders   the leaves of the arguments
-    moves          if True, the move of a variable to another layout counts as an update
+    counts_moves   the move of a variable to another layout counts as an update
     """
 
     def __init__(
-        self, traced: Graph, placeholders: Collection[Node | None], moves: bool = True
+        self, traced: Graph, placeholders: Collection[Node | None], counts_moves: bool = True
     ) -> None:
         self.is_stale = False
         self._nodes: list[object] = []
         self._observed_states: Sequence[ObservedState] = ()
         self._identities: list[int] = []
         for node in _read(traced, placeholders):
-            if moves or node.name != "variable":
+            if counts_moves or node.name != "variable":
                 self.add(node)
         finalize(self, _forget, self._identities)
 

@@ -165,9 +165,9 @@ class Scope(_Effects):
 
     Used for the functions of `vmap` and `remat`, the branches of `cond` and the steps of
     `while_loop`. Such a function reads variables and draws random numbers as the surrounding code
-    does; the caller applies the assignments. `drawn`
-    lists the numbers of the streams that the function draws from generators that exist outside of
-    it. `can_loop`: the function may contain a `while_loop`, if the surrounding code may.
+    does; the caller applies the assignments. `drawn` lists the numbers of the streams that the
+    function draws from generators that exist outside of it. `can_loop`: the function may contain a
+    `while_loop`, if the surrounding code may.
     """
 
     def __init__(self, *, can_loop: bool = False) -> None:
