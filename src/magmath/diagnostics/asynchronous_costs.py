@@ -7,12 +7,10 @@ arrays from which it updates the servers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from magmath.diagnostics.explain import explain_program
 from magmath.diagnostics.explanation import ExplainedInstruction, Explanation, duration
 from magmath.diagnostics.program_layers import layers_of
-from magmath.layout import Mesh
 from magmath.passes.environment import Environment
 from magmath.program.instructions import AsynchronousStep, Call, Program, Slot, WorkerProgram
 
@@ -30,23 +28,22 @@ def explain_asynchronous(
     """
     step = program.asynchronous
     assert step is not None
-    alone = replace(environment, mesh=Mesh.line(1), shares_memory=False)
-    own = dict(owners) | {y: owners[x] for pairs in step.copies for x, y in pairs if x in owners}
-    own = _ordered(own, owners)
+    alone = environment.of_one_worker()
+    copies = {y: owners[x] for pairs in step.copies for x, y in pairs if x in owners}
+    layer_of = _ordered({**owners, **copies}, owners)
     parts = [step.compute, *step.updates]
-    layers = [_layers(part, own) for part in parts]
+    layers = [_layers(part, layer_of) for part in parts]
     costs_of_parts = [
         explain_program(part.program, alone, layers=names)
         for part, names in zip(parts, layers, strict=True)
     ]
-    steps = _pulls(program, step, environment, own)
+    steps = _pulls(program, step, environment, layer_of)
     steps += costs_of_parts[0].instructions
     for part, names, costs in zip(step.updates, layers[1:], costs_of_parts[1:], strict=True):
         steps += [*_pushes(program, part, environment, names), *costs.instructions]
-    private = sum(slot.layout.size * slot.dtype.itemsize for slot in _temporaries(program))
+    private = sum(map(_nbytes, _temporaries(program)))
     temporaries = private + sum(costs.temporaries for costs in costs_of_parts)
-    inputs = [program.slots[i] for i in program.inputs]
-    memory = temporaries + sum(x.layout.size * x.dtype.itemsize for x in inputs)
+    memory = temporaries + sum([_nbytes(program.slots[i]) for i in program.inputs])
     seconds = sum(one.seconds for one in steps)
     text = (
         f"{heading}\neach of {program.workers} workers takes steps on its own, so that an update "
@@ -56,31 +53,38 @@ def explain_asynchronous(
     return Explanation(tuple(steps), text, "", temporaries, memory)
 
 
-def _ordered(own: Mapping[int, str], owners: Mapping[int, str]) -> dict[int, str]:
-    """Return slots by layer, in the order of the layers of `owners`."""
+def _ordered(layer_of: Mapping[int, str], owners: Mapping[int, str]) -> dict[int, str]:
+    """Return the layers of slots, in the order of the layers of `owners`."""
     names = list(dict.fromkeys(owners.values()))
-    return dict(sorted(own.items(), key=lambda item: names.index(item[1])))
+    return dict(sorted(layer_of.items(), key=lambda item: names.index(item[1])))
 
 
-def _layers(part: WorkerProgram, own: Mapping[int, str]) -> list[str]:
+def _layers(part: WorkerProgram, layer_of: Mapping[int, str]) -> list[str]:
     """Return the layers of the instructions of a part."""
     inputs = dict(zip(part.inputs, part.program.inputs, strict=True))
-    return layers_of(part.program, {inputs[x]: name for x, name in own.items() if x in inputs})
+    owners = {inputs[x]: name for x, name in layer_of.items() if x in inputs}
+    return layers_of(part.program, owners)
 
 
 def _temporaries(program: Program) -> list[Slot]:
     return [slot for slot in program.slots if slot.kind == "temporary"]
 
 
+def _nbytes(slot: Slot) -> int:
+    """Return the bytes of an array, which one worker stores as a whole."""
+    return slot.layout.size * slot.dtype.itemsize
+
+
 def _pulls(
-    program: Program, step: AsynchronousStep, environment: Environment, own: Mapping[int, str]
+    program: Program, step: AsynchronousStep, environment: Environment, layer_of: Mapping[int, str]
 ) -> list[ExplainedInstruction]:
     """Return the copies of shared arrays."""
     pulls = []
     for server, pairs in enumerate(step.copies):
         for shared, private in pairs:
             text = f"%{private} <- %{shared} of server {server}"
-            pulls.append(_transfer(program, PULL, text, shared, environment, own.get(shared, "")))
+            layer = layer_of.get(shared, "")
+            pulls.append(_transfer(program, PULL, text, shared, environment, layer))
     return pulls
 
 
@@ -108,8 +112,7 @@ def _transfer(
 ) -> ExplainedInstruction:
     """Return the copy of a slot. In shared memory an update reads its operands in place, without
     time of its own. One worker alone moves nothing between workers."""
-    array = program.slots[slot]
-    nbytes = array.layout.size * array.dtype.itemsize
+    nbytes = _nbytes(program.slots[slot])
     several = program.workers > 1
     if several and not environment.shares_memory:
         link = environment.link.network or environment.link

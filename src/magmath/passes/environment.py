@@ -4,7 +4,7 @@ computation and communication."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import final
 
@@ -85,6 +85,10 @@ class Environment:
         """The mesh of the first worker, which computes undivided operations with the threads of
         all."""
         return Mesh((1,), None, self.mesh.workers[:1])
+
+    def of_one_worker(self) -> Environment:
+        """Return the environment of programs that one of the workers runs on its own."""
+        return replace(self, mesh=Mesh.line(1), shares_memory=False)
 
     def whole(self, shape: tuple[int, ...], shared: bool = False) -> Layout:
         """Return the layout replicated over all workers; stored once if `shared` and they share

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import final
 
 from magmath.engine.programs.program_build import UNSENT, Compiled, lowered
@@ -14,7 +13,7 @@ from magmath.engine.programs.step_split import AsynchronousDivision, StepSplit
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.graph.placed_nodes import layout_of
-from magmath.layout import Layout, Mesh
+from magmath.layout import Layout
 from magmath.passes.environment import Environment
 from magmath.program.instructions import AsynchronousStep, Program, Slot, WorkerProgram
 
@@ -110,7 +109,7 @@ class _Assembly:
     def _part(self, graph: Graph, outputs: Sequence[Node | None]) -> WorkerProgram:
         """Return the program of a graph for one worker."""
         slot = self._slot_in_step
-        alone = replace(self._environment, mesh=Mesh.line(1), shares_memory=False)
+        alone = self._environment.of_one_worker()
         new = {x: x.replace((), alone.whole(x.shape)) for x in graph.leaves if x.layout}
         former = {y: x for x, y in new.items()}
         changing = [y for x, y in new.items() if slot[x] in self._changing]
