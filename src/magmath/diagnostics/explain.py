@@ -119,7 +119,8 @@ def explain_program(
         for instruction, text, seconds, layer, times in rows
     ]
     temporaries = arrange(program).nbytes
-    stored = sum(_slot_bytes(program, slot) for slot in {*program.inputs, *_new(program)})
+    arrays = {*program.inputs, *program.new_outputs}
+    stored = sum([program.slots[i].local_bytes for i in arrays])
     return Explanation(tuple(steps), heading, candidates, temporaries, stored + temporaries, memory)
 
 
@@ -148,16 +149,6 @@ def profile() -> Iterator[Profile]:
         yield measured
     finally:
         engine.profiler = former
-
-
-def _new(program: Program) -> list[int]:
-    """Return the slots of outputs that do not reuse the memory of a donated input."""
-    return [slot for i, slot in enumerate(program.outputs) if i not in program.donated]
-
-
-def _slot_bytes(program: Program, index: int) -> int:
-    slot = program.slots[index]
-    return slot.layout.max_local_size * slot.dtype.itemsize
 
 
 def _explained(
@@ -218,7 +209,7 @@ def _explained_move(
     seconds = environment.machine.call_seconds
     seconds += redistribution_seconds(change, itemsize, link)
     if want.layout.shared and not have.layout.shared:  # each worker copies its part
-        seconds += have.layout.max_local_size * itemsize / environment.bandwidth
+        seconds += have.local_bytes / environment.bandwidth
     moved, messages = redistribution_traffic(change, itemsize, link)
     memory = _result_bytes(program, move.target)
     return ExplainedInstruction(
@@ -242,7 +233,8 @@ def _is_even(program: Program, instruction: Instruction) -> bool:
 
 
 def _result_bytes(program: Program, index: int) -> int:
-    return 0 if program.slots[index].alias is not None else _slot_bytes(program, index)
+    slot = program.slots[index]
+    return 0 if slot.alias is not None else slot.local_bytes
 
 
 def _node(program: Program, call: Call) -> Node:

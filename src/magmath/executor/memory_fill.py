@@ -30,7 +30,7 @@ def fills_of(
     first: list[ReadyCall] = []
     later: dict[int, list[ReadyCall]] = {}
     for index, slot in enumerate(program.slots):
-        if slot.kind != "temporary" or slot.alias is not None:
+        if not slot.owns_arena_memory:
             continue
         lasting = slot.window or slot.layout.shared or index in in_prologue
         if lasting and (index in in_prologue) == (positions.start < program.prologue):

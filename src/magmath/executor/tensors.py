@@ -86,13 +86,10 @@ class Tensors:
         """Return the bytes of a temporary that owns memory. If all workers share them, only worker
         0 gets them, the others no bytes."""
         assert self.block is not None
-        layout, itemsize = (
-            self.program.slots[slot].layout,
-            self.program.slots[slot].dtype.itemsize,
-        )
+        own = self.program.slots[slot]
         memory, offset = self.context.memory.peer(self.block, self.rank), self.offsets[slot]
-        mine = not layout.shared or self.rank == 0
-        return memory[offset : offset + layout.max_local_size * itemsize * mine]
+        nbytes = own.local_bytes if not own.layout.shared or self.rank == 0 else 0
+        return memory[offset : offset + nbytes]
 
     def _view(self, index: int, alias: int, rank: int) -> torch.Tensor:
         """Return this slot's tile as a view of the tensor in whose memory it is stored."""

@@ -32,11 +32,7 @@ def arrange(program: Program) -> Arena:
 
     Each temporary is compared with all temporaries placed before by one vector operation.
     """
-    own = [
-        (bytes_of(slot), i)
-        for i, slot in enumerate(program.slots)
-        if slot.kind == "temporary" and slot.alias is None
-    ]
+    own = [(bytes_of(slot), i) for i, slot in enumerate(program.slots) if slot.owns_arena_memory]
     own.sort(key=lambda entry: (-entry[0], entry[1]))
     # placed temporaries in the order of their offsets: start, stop, first and last use
     placed = np.empty((4, len(own)), dtype=np.int64)
@@ -56,7 +52,7 @@ def arrange(program: Program) -> Arena:
 
 def bytes_of(slot: Slot) -> int:
     """Return the bytes of the memory of a slot on the worker that needs most."""
-    return block_bytes(slot.layout.max_local_size * slot.dtype.itemsize)
+    return block_bytes(slot.local_bytes)
 
 
 def _lowest_gap(start: IntArray, stop: IntArray, nbytes: int) -> int:

@@ -46,6 +46,16 @@ class Slot(msgspec.Struct, frozen=True):
     first: int = 0
     last: int = 0
 
+    @property
+    def local_bytes(self) -> int:
+        """The bytes of its elements on the worker that stores most of them."""
+        return self.layout.max_local_size * self.dtype.itemsize
+
+    @property
+    def owns_arena_memory(self) -> bool:
+        """True for a temporary that is not stored in the memory of another slot."""
+        return self.kind == "temporary" and self.alias is None
+
 
 class _SlotAccess(msgspec.Struct, frozen=True):
     """What an instruction reads and writes: slots, which may be views in others."""
@@ -212,6 +222,11 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     team: Program | None = None
     training: bool = False
     asynchronous: AsynchronousStep | None = None
+
+    @property
+    def new_outputs(self) -> list[int]:
+        """The outputs that do not reuse the memory of an input."""
+        return [slot for i, slot in enumerate(self.outputs) if i not in self.donated]
 
     @cached_property
     def is_abandonable(self) -> bool:

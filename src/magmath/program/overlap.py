@@ -40,5 +40,4 @@ def with_overlap(
 
 def _is_long(move: Redistribute, slots: Sequence[Slot], min_bytes: int) -> bool:
     have, want = slots[move.source], slots[move.target]
-    large = want.layout.max_local_size * want.dtype.itemsize >= min_bytes
-    return large and is_cross_worker(have.layout, want.layout)
+    return want.local_bytes >= min_bytes and is_cross_worker(have.layout, want.layout)

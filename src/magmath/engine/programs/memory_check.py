@@ -45,7 +45,7 @@ class Need:
 def need_of(program: Program) -> Need:
     """Return the need of a program, without workspaces of kernels."""
     slots, own = program.slots, _temporaries(program)
-    inputs, outputs = set(program.inputs), set(_new_outputs(program))
+    inputs, outputs = set(program.inputs), set(program.new_outputs)
     peak = int(np.argmax(_occupied(program, own)))
     alive = {i for i in own if slots[i].first <= peak <= slots[i].last}
     largest = sorted(alive | inputs | outputs, key=lambda i: -bytes_of(slots[i]))
@@ -94,11 +94,7 @@ def check_memory(
 
 def _temporaries(program: Program) -> list[int]:
     """Return the slots of the temporaries that own memory."""
-    return [i for i, x in enumerate(program.slots) if x.kind == "temporary" and x.alias is None]
-
-
-def _new_outputs(program: Program) -> list[int]:
-    return [x for i, x in enumerate(program.outputs) if i not in program.donated]
+    return [i for i, slot in enumerate(program.slots) if slot.owns_arena_memory]
 
 
 def total_bytes(program: Program, slots: Collection[int]) -> int:
@@ -149,9 +145,9 @@ def _smaller_batch(program: Program, room: int) -> str:
         return ""
     ((batch, _),) = extents.most_common(1)
     # An input of this extent may be a data set, which does not shrink with the batch.
-    fitting = _fitting_batch(program, batch, room, shrinks=_new_outputs(program))
+    fitting = _fitting_batch(program, batch, room, shrinks=program.new_outputs)
     if fitting < 1:
-        shrinks = [*program.inputs, *_new_outputs(program)]
+        shrinks = [*program.inputs, *program.new_outputs]
         fitting = _fitting_batch(program, batch, room, shrinks=shrinks)
     return f"reduce the batch from {batch} to about {fitting}, " if 1 <= fitting < batch else ""
 
@@ -168,7 +164,7 @@ def _fitting_batch(program: Program, batch: int, room: int, shrinks: Collection[
     occupied = _occupied(program, own)
     gaps = arrange(program).nbytes / max(1.0, occupied.max())
     moving = _occupied(program, parts.intersection(own))
-    arrays = {*program.inputs, *_new_outputs(program)}
+    arrays = {*program.inputs, *program.new_outputs}
     fixed = gaps * (occupied - moving) + total_bytes(program, arrays - parts)
     slope = (gaps * moving + total_bytes(program, arrays & parts)) / batch
     positions = slope > 0
