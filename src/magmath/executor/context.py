@@ -39,27 +39,37 @@ def no_progress_thread() -> ProgressThread | None:
 @final
 @dataclass
 class Context:
-    """The resources that a worker provides to its programs."""
+    """The resources that a worker provides to its programs, and its settings.
+
+    deterministic    results must not depend on the number of workers
+    winograd         convolutions may use Winograd's algorithms
+    flush_denormals  denormal numbers count as 0 in training steps
+    native           programs may be compiled to native code
+    lanes            the memory of blocks as the lanes of a team see it
+    temporaries      memory that programs share, which run one after the other; None if they may run
+                     at once
+    progress_thread  returns the thread for concurrent moves, which all workers create on first use
+    failures         failures of calls, which are raised after the run
+    faults           on a GPU: the records of invalid data, by instruction and place, which are read
+                     after a run; None if kernels must raise errors themselves
+    instruction      the instruction that is being bound
+    is_abandoned     returns True if the run is abandoned; polled between long instructions
+    """
 
     comm: Communicator
     heap: Heap
     device: torch.device
     deterministic: bool = False
     winograd: bool = True
-    flush_denormals: bool = True  # in training steps
+    flush_denormals: bool = True
     native: bool = True
-    lanes: Memory | None = None  # memory of a team's lanes
+    lanes: Memory | None = None
     temporaries: Temporaries | None = None
-    """Memory that programs share, which run one after the other; None if they may run at once."""
     progress_thread: Callable[[], ProgressThread | None] = no_progress_thread
-    """Returns the progress thread for concurrent moves; created on first use, by all workers."""
-    failures: list[Exception] = field(default_factory=list)  # of calls, raised after the run
+    failures: list[Exception] = field(default_factory=list)
     faults: dict[tuple[int, int], Fault] | None = None
-    """On a GPU: the records of invalid data, by instruction and place, which are read after a run;
-    None if kernels must raise errors themselves."""
-    instruction: Instruction | None = None  # that is being bound
+    instruction: Instruction | None = None
     is_abandoned: Callable[[], bool] = bool
-    """Returns True if the run is abandoned; polled between long instructions."""
 
     @property
     def rank(self) -> int:
@@ -82,9 +92,11 @@ class Context:
         return [x.to(self.device) for x in operands]
 
     def fault(self, error: Callable[[int], Exception], place: int = 0) -> torch.Tensor | None:
-        """Return the record (found, number) for invalid data in one of several places of the
-        instruction that is being bound; None if its kernel must raise the error of a number
-        itself."""
+        """Return the record for invalid data in one of several places of the instruction that is
+        being bound: whether there are some, and a number, of which `error` makes the exception.
+
+        Returns None if the kernel must raise the error itself.
+        """
         if self.faults is None or self.instruction is None:
             return None
         key = id(self.instruction), place
