@@ -9,7 +9,7 @@ them. Operands have arbitrary valid values.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Final
 
@@ -31,7 +31,7 @@ from magmath.memory.heap import Heap
 from magmath.memory.local_array import LocalArray, tile_tensor
 from magmath.memory.torch_dtypes import to_torch
 from magmath.program.arena import arrange
-from magmath.program.instructions import Program
+from magmath.program.instructions import Call, Instruction, Program
 
 ROUNDS: Final = 5
 """Minimum number of rounds; the one of median length counts, as in a run of many steps."""
@@ -75,21 +75,20 @@ def _measured(
     program: Program, rank: int, shares_memory: bool, rounds: int, compiled: bool
 ) -> dict[str, CallTimes]:
     binding, counters = _binding(program, rank, shares_memory)
-    with_own_part = [i for i in range(len(program.instructions)) if _is_local(program, i)]
-    times = {"replay": _timed(binding, binding.step, {}, with_own_part, rounds, counters)}
+    local = frozenset([i for i, x in enumerate(program.instructions) if _is_local(x)])
+    times = {"replay": _timed(binding, binding.step, {}, local, rounds, counters)}
     segments = _segments(binding) if compiled else None
     if segments is not None:
         calls = segments.bind(binding.tensors)
         step = binding.with_segments(calls)
-        times["segments"] = _timed(binding, step, calls, with_own_part, rounds, counters)
+        times["segments"] = _timed(binding, step, calls, local, rounds, counters)
         segments.close()
     return times
 
 
-def _is_local(program: Program, position: int) -> bool:
-    """Return True if the instruction at this position waits for no other worker's call."""
-    workspace = getattr(program.instructions[position], "workspace", None)
-    return workspace is None
+def _is_local(instruction: Instruction) -> bool:
+    """Return True for an instruction that waits for no other worker's call."""
+    return not isinstance(instruction, Call) or instruction.workspace is None
 
 
 def _binding(
@@ -157,26 +156,26 @@ def _timed(
     binding: Binding,
     calls: Calls,
     segments: Mapping[range, ReadyCall],
-    requested: Sequence[int],
+    requested: Collection[int],
     rounds: int,
     counters: Sequence[torch.Tensor],
 ) -> CallTimes:
-    """Return the times of the round of median length, after one to warm up; each is a first run by
-    the counters."""
-    within = {position: segment for segment in segments for position in segment}
+    """Return the times of the requested instructions in the round of median length, after one to
+    warm up. Each round is a first run by the counters."""
+    segment_at = {position: segment for segment in segments for position in segment}
     count = len(binding.tensors.program.instructions)
     measured: list[list[float]] = []
-    without_fp_warnings(binding.prologue.run_some, frozenset(requested))
+    without_fp_warnings(binding.prologue.run_some, requested)
     end = time.perf_counter() + ROUND_SECONDS
     while len(measured) <= rounds or time.perf_counter() < end:
         measured.append([0.0] * count)
         for counter in counters:
             counter.zero_()
-        without_fp_warnings(calls.time_some, frozenset(requested), measured[-1])
+        without_fp_warnings(calls.time_some, requested, measured[-1])
     usual = sorted(measured[1:], key=sum)[(len(measured) - 1) // 2]
     times: CallTimes = []
     for position in range(binding.tensors.program.prologue, count):
-        segment = within.get(position, range(position, position + 1))
+        segment = segment_at.get(position, range(position, position + 1))
         if position == segment[-1]:
             times.append(CallTime(segment, usual[position]))
     return times
