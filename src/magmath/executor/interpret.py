@@ -22,9 +22,8 @@ from magmath.executor.prepared_kernels import (
 from magmath.graph import Node
 from magmath.memory.heap import View
 from magmath.memory.local_array import LocalArray
-from magmath.ops.leaves import CONSTANT, SCALAR
+from magmath.ops.leaves import NUMBERS
 
-_NUMBERS = frozenset({SCALAR, CONSTANT})
 _Value = tuple[LocalArray, list[LocalArray]]
 """The value of a node, and the free list to which its memory returns. No class, since each node
 makes one."""
@@ -74,7 +73,7 @@ def _compute(
     for node in pending:
         inputs = node.inputs
         try:
-            if not inputs and node.operation in _NUMBERS:
+            if not inputs and node.operation in NUMBERS:
                 views[node] = number_view(node)
                 continue
             signature = node.signature

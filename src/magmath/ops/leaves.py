@@ -77,6 +77,10 @@ CONSTANT = Operation(
 )
 
 
+NUMBERS = frozenset({CONSTANT, SCALAR})
+"""The operations of nodes that are numbers."""
+
+
 def input_leaf(shape: Shape, dtype: DType, layout: Layout, value: Any) -> Node:
     """Create a leaf for an evaluated array."""
     return Node(INPUT, (), NO_ATTRIBUTES, shape, dtype, layout, None, value)

@@ -29,7 +29,7 @@ from weakref import ref
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.data_failures import is_pending_and_fallible
 from magmath.graph import Node, topological
-from magmath.ops.leaves import CONSTANT, SCALAR
+from magmath.ops.leaves import NUMBERS
 
 MAX_UPDATES = 16
 """Number of the latest updates that are searched."""
@@ -37,8 +37,6 @@ MAX_CALLS = 4
 """Number of the latest calls of `grad` whose results are searched."""
 MAX_OPERATIONS = 16
 """Maximum number of operations that an update may add to an evaluation."""
-_NUMBERS = frozenset({CONSTANT, SCALAR})
-"""Operations of nodes that are numbers."""
 
 
 @final
@@ -153,7 +151,7 @@ def _is_small_addition(node: Node, pending: set[Node]) -> bool:
     seen, stack, reads = {node}, [node], False
     while stack:
         current = stack.pop()
-        fill = _NUMBERS.issuperset([x.operation for x in current.inputs])
+        fill = NUMBERS.issuperset([x.operation for x in current.inputs])
         if len(seen) > MAX_OPERATIONS or not (current.operation.elementwise or fill):
             return False
         for source in current.inputs:
