@@ -82,12 +82,10 @@ class Calls:
                 pending += self._bind(instruction, position, tensors)
             elif position == segment[-1]:
                 self._add((segments[segment],), _last_call(segment, program), position)
-            due = (
-                pending if position == positions[-1] else [x for x in pending if x.due <= position]
-            )
-            for x in due:
+            is_last = position == positions[-1]
+            for x in [x for x in pending if is_last or x.due <= position]:
                 self._add((x.transfer.wait,), x.move, x.position)
-            pending = [x for x in pending if x not in due]
+                pending.remove(x)
 
     def _bind(
         self, instruction: Instruction, position: int, tensors: Tensors
@@ -152,21 +150,21 @@ class Calls:
     def run(self) -> None:
         """Make all calls; call it in `without_fp_warnings`. An error of a call carries the user's
         line."""
-        for position, call in enumerate(self._ready):
+        for i, call in enumerate(self._ready):
             try:
                 call()
             except Exception as error:
-                self._fail(error, position)
+                self._fail(error, i)
 
-    def _fail(self, error: Exception, position: int) -> None:
-        """Raise the error of a call, or record it if the other workers may wait for this one.
+    def _fail(self, error: Exception, i: int) -> None:
+        """Raise the error of call `i`, or record it if the other workers may wait for this one.
 
         A kernel does not synchronize workers, so a worker on which one fails can continue with an
         undefined result and remain in step. In a collective kernel, data can cause LinAlgError or
         IndexError, on all workers or after the last exchange. The executor raises a recorded error
         at the end of the program.
         """
-        instruction = self._instructions[position]
+        instruction = self._instructions[i]
         attach_user_line(error, instruction)
         if isinstance(error, InterruptedError):
             self._wait_for_transfers()
@@ -186,15 +184,15 @@ class Calls:
 
     def time(self, seconds: list[float]) -> None:
         """Make all calls, and add the seconds of each to the entry of its instruction."""
-        for position, call in enumerate(self._ready):
+        for i, call in enumerate(self._ready):
             start = time.perf_counter()
             try:
                 without_fp_warnings(call)
                 if self._finish is not None:
                     self._finish()
             except Exception as error:
-                self._fail(error, position)
-            seconds[self._positions[position]] += time.perf_counter() - start
+                self._fail(error, i)
+            seconds[self._positions[i]] += time.perf_counter() - start
 
     def run_some(self, positions: Collection[int]) -> None:
         """Make the calls of the instructions at these positions."""
