@@ -34,7 +34,7 @@ def pool() -> Iterator[Pool]:
 
 @pytest.fixture(params=["at once", "planned"])
 def engine(request: pytest.FixtureRequest, pool: Pool) -> Engine:
-    """The engine, computing small arrays in either way."""
+    """The engine, computing small arrays eagerly or by programs."""
     engine = session.engine()
     if request.param == "planned":
         engine.max_eager_bytes = -1

@@ -38,14 +38,18 @@ class Fake(Executor):
         self.closed = True
 
 
-def selector_of(ways: list[Executor], former: ExecutorSelector | None = None) -> ExecutorSelector:
+def selector_of(
+    executors: list[Executor], former: ExecutorSelector | None = None
+) -> ExecutorSelector:
     alone: Any = SimpleNamespace(rank=0, allreduce_max=lambda value: value)
-    return ExecutorSelector(alone, ways[0], lambda: ways[1:], 0.0, former)
+    return ExecutorSelector(alone, executors[0], lambda: executors[1:], 0.0, former)
 
 
-def run(selector: ExecutorSelector, ways: list[Executor], chunks: int) -> list[str]:
-    """The names of the ways that executed some chunks."""
-    pace: Callable[[str], float] = {way.name: way.pace for way in ways}.__getitem__  # type: ignore[attr-defined]
+def run(selector: ExecutorSelector, executors: list[Executor], chunks: int) -> list[str]:
+    """The names of the executors that executed some chunks."""
+    pace: Callable[[str], float] = {
+        executor.name: executor.pace for executor in executors
+    }.__getitem__  # type: ignore[attr-defined]
     used = []
     selector.start()
     for _ in range(chunks):
@@ -56,33 +60,33 @@ def run(selector: ExecutorSelector, ways: list[Executor], chunks: int) -> list[s
     return used
 
 
-def test_every_ready_way_is_tried_and_the_fastest_goes_on() -> None:
-    ways: list[Executor] = [Fake("replay", 3.0), Fake("native", 1.0), Fake("team", 2.0)]
-    used = run(selector_of(ways), ways, 6 * TRIALS)
+def test_every_ready_executor_is_tried_and_the_fastest_goes_on() -> None:
+    executors: list[Executor] = [Fake("replay", 3.0), Fake("native", 1.0), Fake("team", 2.0)]
+    used = run(selector_of(executors), executors, 6 * TRIALS)
     assert set(used) == {"replay", "native", "team"}
     assert used[-TRIALS:] == ["native"] * TRIALS
 
 
-def test_a_way_that_becomes_slow_is_left() -> None:
+def test_an_executor_that_becomes_slow_is_left() -> None:
     native = Fake("native", 1.0)
-    ways: list[Executor] = [Fake("replay", 3.0), native, Fake("team", 2.0)]
-    selector = selector_of(ways)
-    run(selector, ways, 6 * TRIALS)
+    executors: list[Executor] = [Fake("replay", 3.0), native, Fake("team", 2.0)]
+    selector = selector_of(executors)
+    run(selector, executors, 6 * TRIALS)
     native.pace = 9.0
-    assert run(selector, ways, 2 * TRIALS)[-1] == "team"
+    assert run(selector, executors, 2 * TRIALS)[-1] == "team"
 
 
 def test_what_is_known_of_a_program_holds_for_its_next_arrays() -> None:
-    ways: list[Executor] = [Fake("replay", 3.0), Fake("native", 1.0), Fake("team", 2.0)]
-    former = selector_of(ways)
-    run(former, ways, 6 * TRIALS)
-    assert set(run(selector_of(ways, former), ways, 6)[1:]) == {"native"}
+    executors: list[Executor] = [Fake("replay", 3.0), Fake("native", 1.0), Fake("team", 2.0)]
+    former = selector_of(executors)
+    run(former, executors, 6 * TRIALS)
+    assert set(run(selector_of(executors, former), executors, 6)[1:]) == {"native"}
 
 
-def test_a_known_way_is_not_taken_before_it_is_ready() -> None:
-    ways: list[Executor] = [Fake("replay", 3.0), Fake("native", 1.0), Fake("team", 2.0)]
-    former = selector_of(ways)
-    run(former, ways, 6 * TRIALS)
+def test_a_known_executor_is_not_taken_before_it_is_ready() -> None:
+    executors: list[Executor] = [Fake("replay", 3.0), Fake("native", 1.0), Fake("team", 2.0)]
+    former = selector_of(executors)
+    run(former, executors, 6 * TRIALS)
     native = Fake("native", 1.0, ready=False)
     later: list[Executor] = [Fake("replay", 3.0), native, Fake("team", 2.0)]
     selector = selector_of(later, former)
@@ -93,31 +97,31 @@ def test_a_known_way_is_not_taken_before_it_is_ready() -> None:
 
 def test_an_alternative_timed_on_a_busy_machine_is_timed_again() -> None:
     team = Fake("team", 2.0)
-    ways: list[Executor] = [Fake("replay", 3.0), Fake("native", 1.5), team]
-    selector = selector_of(ways)
-    assert run(selector, ways, 4 * TRIALS)[-1] == "native"
+    executors: list[Executor] = [Fake("replay", 3.0), Fake("native", 1.5), team]
+    selector = selector_of(executors)
+    assert run(selector, executors, 4 * TRIALS)[-1] == "native"
     team.pace = 1.0
-    assert run(selector, ways, 2 * RECHECK)[-1] == "team"
+    assert run(selector, executors, 2 * RECHECK)[-1] == "team"
 
 
 def test_the_fastest_returns_soon_after_other_processes_have_slowed_it() -> None:
     native = Fake("native", 1.0)
-    ways: list[Executor] = [Fake("replay", 1.5), native]
-    selector = selector_of(ways)
-    assert run(selector, ways, 20 * RECHECK)[-1] == "native"  # the intervals have become long
+    executors: list[Executor] = [Fake("replay", 1.5), native]
+    selector = selector_of(executors)
+    assert run(selector, executors, 20 * RECHECK)[-1] == "native"  # the intervals have become long
     native.pace = 9.0
-    assert run(selector, ways, 2 * TRIALS)[-1] == "replay"
+    assert run(selector, executors, 2 * TRIALS)[-1] == "replay"
     native.pace = 1.0
-    assert run(selector, ways, RECHECK + 2 * TRIALS)[-1] == "native"
+    assert run(selector, executors, RECHECK + 2 * TRIALS)[-1] == "native"
 
 
 def test_times_measured_while_a_compiler_runs_are_measured_again() -> None:
     native, team = Fake("native", 2.0), Fake("team", 1.0, ready=False)
-    ways: list[Executor] = [Fake("replay", 1.8), native, team]
-    selector = selector_of(ways)
-    run(selector, ways, 4 * TRIALS)
+    executors: list[Executor] = [Fake("replay", 1.8), native, team]
+    selector = selector_of(executors)
+    run(selector, executors, 4 * TRIALS)
     native.pace, team.was_built = 0.5, True
-    assert run(selector, ways, 4 * TRIALS)[-1] == "native"
+    assert run(selector, executors, 4 * TRIALS)[-1] == "native"
 
 
 def test_runs_on_ever_new_arrays_are_worth_one_compilation(
