@@ -20,17 +20,15 @@ from magmath.engine.array_sizes import MAX_EAGER_BYTES
 from magmath.engine.eager.eager_arrays import MAX_READ
 from magmath.engine.engine import Engine
 from magmath.engine.lifetimes.live_references import are_unreferenced
-from magmath.engine.programs.program_build import Compiled
+from magmath.engine.programs.program_build import Compiled, ResultSpec
 from magmath.engine.remote_array import RemoteArray, leaf_of
 from magmath.engine.run_numbers import commit_reservations
-from magmath.graph import Graph, Shape
+from magmath.graph import Graph
 from magmath.runtime.failures import add_user_line
 
 if TYPE_CHECKING:
-    from magmath.core.dtypes import DType
     from magmath.core.type_aliases import Number
     from magmath.executor.eager_program import EagerProgram
-    from magmath.layout import Layout
     from magmath.runtime.run_handle import RunHandle
 
 _NUMBER = attrgetter("_number")
@@ -163,10 +161,10 @@ class ReplayCache:
         )
 
     @cached_property
-    def _whole_results(self) -> list[tuple[Shape, DType, Layout]]:
-        """Shape, type and layout of each result of an eager run."""
+    def _whole_results(self) -> list[ResultSpec]:
+        """The specifications of the results of an eager run."""
         whole = self._engine.environment.whole
-        return [(x, dtype, whole(x, shared=True)) for x, dtype, _ in self.compiled.results]
+        return [x._replace(layout=whole(x.shape, shared=True)) for x in self.compiled.results]
 
     def keep(self, results: ResultBuffers) -> None:
         """Cache results for reuse once they have no other references, if `keeps` is true."""

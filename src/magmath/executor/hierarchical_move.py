@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple, final
 
 import torch
 
@@ -18,6 +19,18 @@ from magmath.layout.redistribution import Stage
 
 Copy = Callable[[Move, torch.Tensor], ReadyCall]
 """Returns a ready call that copies a part to, or from, a buffer of its shape."""
+
+
+@final
+class StageCalls(NamedTuple):
+    """The ready calls of stages on one worker.
+
+    packs  pack the source, whose memory may be reused after them
+    rest   communicate and unpack
+    """
+
+    packs: list[ReadyCall]
+    rest: list[ReadyCall]
 
 
 def is_collective(stage: Stage, comm: Communicator) -> bool:
@@ -40,8 +53,8 @@ def is_collective(stage: Stage, comm: Communicator) -> bool:
 
 def bind_collective(
     stage: Stage, source: torch.Tensor, comm: Communicator, pack: Copy, unpack: Copy
-) -> tuple[list[ReadyCall], list[ReadyCall]]:
-    """Return the calls that pack the source, and those that communicate and unpack.
+) -> StageCalls:
+    """Return the calls of a stage that `is_collective`.
 
     `source` is a tensor of the type and device of the buffers.
     """
@@ -50,18 +63,18 @@ def bind_collective(
 
 def _allgather(
     stage: Stage, source: torch.Tensor, comm: Communicator, pack: Copy, unpack: Copy
-) -> tuple[list[ReadyCall], list[ReadyCall]]:
+) -> StageCalls:
     own, gathered = _buffers(stage, source, comm.size)
     packs = [pack(part, _block(own, part)) for part in stage.moves_from(comm.rank)[:1]]
     unpacks = [
         unpack(part, _block(gathered[part.source], part)) for part in stage.moves_to(comm.rank)
     ]
-    return packs, [lambda: comm.allgather(gathered, own), *unpacks]
+    return StageCalls(packs, [lambda: comm.allgather(gathered, own), *unpacks])
 
 
 def _reduce_scatter(
     stage: Stage, source: torch.Tensor, comm: Communicator, pack: Copy, unpack: Copy
-) -> tuple[list[ReadyCall], list[ReadyCall]]:
+) -> StageCalls:
     assert stage.reduce is not None
     own, operands = _buffers(stage, source, comm.size)
     reduction = stage.reduce
@@ -69,18 +82,18 @@ def _reduce_scatter(
         pack(part, _block(operands[part.target], part)) for part in stage.moves_from(comm.rank)
     ]
     unpacks = [unpack(part, _block(own, part)) for part in _first(stage, comm)]
-    return packs, [lambda: comm.reduce_scatter(own, operands, reduction), *unpacks]
+    return StageCalls(packs, [lambda: comm.reduce_scatter(own, operands, reduction), *unpacks])
 
 
 def _allreduce(
     stage: Stage, source: torch.Tensor, comm: Communicator, pack: Copy, unpack: Copy
-) -> tuple[list[ReadyCall], list[ReadyCall]]:
+) -> StageCalls:
     assert stage.reduce is not None
     own, _ = _buffers(stage, source, 0)
     reduction = stage.reduce
     packs = [pack(part, _block(own, part)) for part in stage.moves_from(comm.rank)[:1]]
     unpacks = [unpack(part, _block(own, part)) for part in _first(stage, comm)]
-    return packs, [lambda: comm.allreduce(own, reduction), *unpacks]
+    return StageCalls(packs, [lambda: comm.allreduce(own, reduction), *unpacks])
 
 
 _BINDERS = {

@@ -10,7 +10,7 @@ import torch
 
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import LayoutError
-from magmath.executor.hierarchical_move import bind_collective, is_collective
+from magmath.executor.hierarchical_move import StageCalls, bind_collective, is_collective
 from magmath.executor.tensors import Tensors
 from magmath.layout import Layout, plan
 from magmath.layout.moves import Move
@@ -185,10 +185,8 @@ def _selected(tensor: torch.Tensor, selectors: Sequence[Any]) -> tuple[torch.Ten
     return tensor, tuple(torch.from_numpy(i).to(tensor.device) for i in np.ix_(*ranges))
 
 
-def _exchanges(
-    move: Redistribute, tensors: Tensors, comm: Communicator
-) -> tuple[list[ReadyCall], list[ReadyCall]]:
-    """Return the calls that pack the source, and those that send, unpack, and run further stages.
+def _exchanges(move: Redistribute, tensors: Tensors, comm: Communicator) -> StageCalls:
+    """Return the calls that exchange messages; further stages pack what the first one has unpacked.
 
     Between two stages the data are stored in a tensor of the intermediate layout.
     """
@@ -209,13 +207,13 @@ def _exchanges(
         (rest if i else first).extend(packs)
         rest += calls
         source = target
-    return first, rest
+    return StageCalls(first, rest)
 
 
 def _collective(
     stage: Stage, source: torch.Tensor, target: torch.Tensor, comm: Communicator
-) -> tuple[list[ReadyCall], list[ReadyCall]]:
-    """Return the calls that pack the source, and those that run a collective and unpack."""
+) -> StageCalls:
+    """Return the calls of a stage that a collective executes."""
 
     def pack(part: Move, buffer: torch.Tensor) -> ReadyCall:
         return _transfer(source, part.source_select, buffer, _all(part), None)

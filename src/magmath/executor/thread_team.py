@@ -73,7 +73,7 @@ class Lanes:
     def __init__(self, program: Program, context: Context) -> None:
         self.program, self.context = program, context
         self.arena = arrange(program)
-        self.threads = _threads(program.workers)
+        self.threads = _thread_pool(program.workers)
         self.forms = [NativeForms(exact=False) for _ in range(program.workers)]
         nbytes = self.arena.nbytes * program.workers
         self.block: Block | None = None
@@ -85,7 +85,7 @@ class Lanes:
 
     def forked(self) -> None:
         """Create new threads: a forked process has none of its parent's."""
-        self.threads = _threads(self.program.workers)
+        self.threads = _thread_pool(self.program.workers)
 
     def close(self) -> None:
         """End the threads and compilations, and free the memory."""
@@ -193,7 +193,7 @@ def _executors(
     ]
 
 
-def _threads(lanes: int) -> ThreadPoolExecutor:
+def _thread_pool(lanes: int) -> ThreadPoolExecutor:
     """Return threads for all lanes but the first, which is the caller's thread."""
     one = partial(torch.set_num_threads, 1)
     return ThreadPoolExecutor(lanes - 1, thread_name_prefix="lane", initializer=one)

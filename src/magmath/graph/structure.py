@@ -8,14 +8,23 @@ same graph in one pass over the nodes of the expression, and builds nothing.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import NamedTuple, final
 
 from magmath.graph.operation import Node
 
 
+@final
+class Structure(NamedTuple):
+    """The key of an expression, and its leaves in the order of their first use."""
+
+    key: Hashable
+    leaves: list[Node]
+
+
 def structure_of(
     order: Sequence[Node], outputs: Sequence[Node], targets: Sequence[Node | None]
-) -> tuple[tuple[Hashable, ...], list[Node]]:
-    """Return the key of an expression, and its leaves in the order of their first use.
+) -> Structure:
+    """Return the structure of an expression.
 
     order    its nodes, each after its inputs, up to evaluated nodes
     outputs  the nodes to compute
@@ -50,4 +59,4 @@ def structure_of(
         count += 1
     key.append(tuple([number[node] for node in outputs]))
     key.append(tuple([None if leaf is None else number[leaf] for leaf in targets]))
-    return tuple(key), leaves
+    return Structure(tuple(key), leaves)

@@ -46,6 +46,7 @@ from magmath.engine.programs.program_runs import ProgramRuns
 from magmath.engine.programs.program_table import ProgramTable
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.graph import Graph, Node, set_value, structure_of, topological
+from magmath.graph.structure import Structure
 from magmath.layout import Layout
 from magmath.ops.leaves import INPUT, SCALAR
 from magmath.passes.expand import expand
@@ -214,7 +215,7 @@ class Evaluator:
                 lost = readers_of_overwritten(order, targets)
                 if lost:
                     self._intermediates.pin(lost)
-            leaves = self._known_by_program(expression, outputs, targets)
+            leaves = self._values_by_program(expression, outputs, targets)
         others = outputs[len(requested) :]
         self._set_intermediates(others, leaves, expression, lost)
         return leaves
@@ -242,7 +243,7 @@ class Evaluator:
             outputs = (*outputs, *worthwhile_intermediates(order, live))
         return _Expression(outputs, order, live, results)
 
-    def _known_by_program(
+    def _values_by_program(
         self,
         expression: _Expression,
         outputs: tuple[Node, ...],
@@ -281,7 +282,7 @@ class Evaluator:
         order: Sequence[Node],
         requested: tuple[Node, ...],
         targets: tuple[Node | None, ...],
-        structure: tuple[Hashable, list[Node]],
+        structure: Structure,
     ) -> list[RemoteArray]:
         """Compute nodes by their program, which is found by the structure of the expression."""
         key, leaves = structure

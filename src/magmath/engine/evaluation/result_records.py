@@ -12,6 +12,7 @@ from magmath.graph import Node, Provenance, provenance_of, recipe_of, set_proven
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.graph.provenance.recipe import Recipe
 from magmath.graph.provenance.recorded_operands import operand_of
+from magmath.graph.structure import Structure
 from magmath.ops.leaves import SCALAR, input_leaf
 
 RecipeMemo: TypeAlias = "RecentlyUsed[Hashable, Recipe]"
@@ -51,14 +52,11 @@ def record_by_structure(
     order: Sequence[Node],
     live: Container[Node],
     donated: Sequence[Node],
-    structure: tuple[Hashable, Sequence[Node]],
+    structure: Structure,
     recipes: RecipeMemo,
 ) -> None:
     """Like `record_provenance`, but reuses the recipe of an earlier expression of the same
-    structure, if there is one.
-
-    structure   the key and the leaves of the expression (`graph/structure.py`)
-    """
+    structure, if there is one."""
     key, leaves = structure
     if donated or not _has_shared_recipe(order, leaves):
         record_provenance(results, order, live, donated)

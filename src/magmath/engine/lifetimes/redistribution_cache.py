@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, TypeAlias, final
+from typing import TYPE_CHECKING, NamedTuple, final
 from weakref import ref
 
 from magmath.core.bounded_memo import RecentlyUsed
@@ -29,8 +29,14 @@ MAX_SHARE = 1 / 8
 MIN_BYTES = 64 << 10
 """The size of the smallest array whose copies are cached."""
 MAX_GRAPHS = 512
-NeededCopy: TypeAlias = tuple[int, Layout]
-"""The position of an array among the leaves of a graph, and the layout that the graph needs."""
+
+
+@final
+class NeededCopy(NamedTuple):
+    """The position of an array among the leaves of a graph, and the layout that the graph needs."""
+
+    position: int
+    layout: Layout
 
 
 @final
@@ -66,7 +72,7 @@ def _needed_copies(graph: Graph, environment: Environment) -> Iterator[NeededCop
         if len(using) == 1 and using[0].name == "redistribute":
             have, want = leaf.layout, using[0].layout
             if have and want and not want.has_overlaps and is_cross_worker(have, want):
-                yield position, want
+                yield NeededCopy(position, want)
 
 
 @final

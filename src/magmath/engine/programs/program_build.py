@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
 import msgspec
 
@@ -34,6 +34,15 @@ UNSENT = -1
 
 
 @final
+class ResultSpec(NamedTuple):
+    """The shape, type and layout of an output."""
+
+    shape: Shape
+    dtype: DType
+    layout: Layout
+
+
+@final
 @dataclass(frozen=True)
 class Compiled:
     """A program on the workers, and the positions of the graph leaves that it reads."""
@@ -46,22 +55,19 @@ class Compiled:
     """True if it fails for some data (`engine/data_failures.py`)."""
 
     @cached_property
-    def results(self) -> list[tuple[Shape, DType, Layout]]:
-        """Shape, dtype and layout of each output.
-
-        Replaces layouts by equal interned ones, whose comparison is fast.
-        """
+    def results(self) -> list[ResultSpec]:
+        """The specifications of the outputs, with interned layouts, whose comparison is fast."""
         slots = [self.program.slots[output] for output in self.program.outputs]
         usual = [Layout.whole(x.shape, x.layout.mesh, shared=x.layout.shared) for x in slots]
         return [
-            (x.shape, x.dtype, y if y == x.layout else x.layout)
+            ResultSpec(x.shape, x.dtype, y if y == x.layout else x.layout)
             for x, y in zip(slots, usual, strict=True)
         ]
 
     @cached_property
     def result_bytes(self) -> int:
         """The bytes of all outputs on a worker."""
-        return sum([x.max_local_size * dtype.itemsize for _, dtype, x in self.results])
+        return sum([x.layout.max_local_size * x.dtype.itemsize for x in self.results])
 
     @cached_property
     def new_bytes(self) -> int:
