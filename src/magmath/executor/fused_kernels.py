@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 
@@ -265,24 +265,34 @@ def _literal(x: torch.Tensor) -> str:
     return f"tl.full([BLOCK], {text}, {triton_kernels.TYPES[kind]})"
 
 
+@final
+class _Dimension(NamedTuple):
+    """One or several dimensions that one stride traverses; `behind`: the elements of the dimensions
+    behind them."""
+
+    behind: int
+    extent: int
+    stride: int
+
+
 def _index_expression(dimensions: Sequence[tuple[int, int]]) -> str | None:
     """Return the place of element i of these dimensions, each an extent and a stride, outermost
     first; None if it is the first one for all."""
-    terms, step = list[tuple[int, int, int]](), 1  # (elements behind, extent, stride)
-    for n, s in reversed(dimensions):
+    joined, count = list[_Dimension](), 1
+    for n, stride in reversed(dimensions):
         if n > 1:
-            if terms and s and terms[-1][2] * terms[-1][1] == s:
-                behind, extent, stride = terms.pop()
-                terms.append((behind, extent * n, stride))
+            last = joined[-1] if joined else None
+            if last is not None and stride and last.stride * last.extent == stride:
+                joined[-1] = last._replace(extent=last.extent * n)
             else:
-                terms.append((step, n, s))
-        step *= n
+                joined.append(_Dimension(count, n, stride))
+        count *= n
     parts = []
-    for behind, extent, stride in terms:
+    for behind, extent, stride in joined:
         if not stride:
             continue
         index = "i" if behind == 1 else f"(i // {behind})"
-        if behind * extent < step:
+        if behind * extent < count:
             index = f"({index} % {extent})"
         parts.append(index if stride == 1 else f"{index} * {stride}")
     return " + ".join(parts) or None

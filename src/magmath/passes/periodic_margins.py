@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, NamedTuple, final
 
 from magmath.core.shapes import Shape
 from magmath.graph import Graph, Node, apply
@@ -31,6 +31,14 @@ Offsets = tuple[int, ...]
 nearer to the end."""
 
 
+@final
+class _Roll(NamedTuple):
+    """A roll: the array of which it is one, and its offsets."""
+
+    base: Node
+    offsets: Offsets
+
+
 def share_margins(graph: Graph, environment: Environment) -> Graph:
     """Return the graph with slices of one array with margins in place of the rolls of an array.
 
@@ -40,9 +48,9 @@ def share_margins(graph: Graph, environment: Environment) -> Graph:
         return graph
     rolls: defaultdict[Node, dict[Node, Offsets]] = defaultdict(dict)
     results = set(graph.roots)
-    for node, (base, offsets) in _rolls(graph.nodes).items():
-        if node not in results and _is_near(offsets, base.shape):
-            rolls[base][node] = offsets
+    for node, roll in _rolls(graph.nodes).items():
+        if node not in results and _is_near(roll.offsets, roll.base.shape):
+            rolls[roll.base][node] = roll.offsets
     new: dict[Node, Node] = {}
     for base, members in rolls.items():
         if len(members) >= MIN_ROLLS:
@@ -50,22 +58,30 @@ def share_margins(graph: Graph, environment: Environment) -> Graph:
     return graph.replaced(new) if new else graph
 
 
-def _rolls(nodes: Iterable[Node]) -> dict[Node, tuple[Node, Offsets]]:
-    """Return the array and the offsets of each roll, through other rolls of the array."""
-    rolls: dict[Node, tuple[Node, Offsets]] = {}
+def _rolls(nodes: Iterable[Node]) -> dict[Node, _Roll]:
+    """Return the nodes that are rolls, also of other rolls of an array."""
+    rolls: dict[Node, _Roll] = {}
     for node in nodes:
-        roll = _roll(node)
-        if roll is not None:
-            x, axis, cut = roll
-            base, before = rolls.get(x, (x, (0,) * x.ndim))
-            moved = [n + cut if d == axis else n for d, n in enumerate(before)]
-            rolls[node] = base, tuple(map(_nearest, moved, x.shape))
+        rotation = _rotation(node)
+        if rotation is not None:
+            x, axis, cut = rotation
+            before = rolls.get(x, _Roll(x, (0,) * x.ndim))
+            moved = [n + cut if d == axis else n for d, n in enumerate(before.offsets)]
+            rolls[node] = _Roll(before.base, tuple(map(_nearest, moved, x.shape)))
     return rolls
 
 
-def _roll(node: Node) -> tuple[Node, int, int] | None:
-    """Return x, an axis and a position of it if a node joins the elements of x from this position
-    with those before it; otherwise None."""
+@final
+class _Rotation(NamedTuple):
+    """The elements of x along an axis from a position on, followed by those before it."""
+
+    x: Node
+    axis: int
+    cut: int
+
+
+def _rotation(node: Node) -> _Rotation | None:
+    """Return how a node rotates an array along one axis; None if it does not."""
     if node.operation is not CONCAT or len(node.inputs) != 2:
         return None
     (last, first), axis = node.inputs, node.attributes["axis"]
@@ -77,7 +93,7 @@ def _roll(node: Node) -> tuple[Node, int, int] | None:
         bounds[axis] = bound
         if part.attributes["bounds"] != tuple(bounds):
             return None
-    return x, axis, cut
+    return _Rotation(x, axis, cut)
 
 
 def _nearest(offset: int, extent: int) -> int:

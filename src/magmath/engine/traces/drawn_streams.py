@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol, final
+from typing import NamedTuple, Protocol, final
 
 from magmath.core.dtypes import int64
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, scalar
+
+
+@final
+class Stream(NamedTuple):
+    """A stream of random numbers: the seed of its generator, and its number, both 0-d."""
+
+    seed: Node
+    number: Node
 
 
 class Streams(Protocol):
@@ -19,8 +27,8 @@ class Streams(Protocol):
     def skip_for_run(self, count: int) -> int:
         """Reserve the next `count` streams for a run; return the number of the first."""
 
-    def draw_untraced(self) -> tuple[Node, Node]:
-        """Reserve the next stream outside of any trace; return its seed and number."""
+    def draw_untraced(self) -> Stream:
+        """Return the next stream, which is reserved outside of any trace."""
 
 
 class StreamPosition:
@@ -42,11 +50,11 @@ class StreamPosition:
         """The number of the next stream."""
         return e.add(self._start, constant(self.count, int64)) if self.count else self._start
 
-    def next(self) -> tuple[Node, Node]:
-        """Return the seed and the number of the next stream, and advance."""
-        number = self.number
+    def next(self) -> Stream:
+        """Return the next stream, and advance."""
+        stream = Stream(self.seed, self.number)
         self.count += 1
-        return self.seed, number
+        return stream
 
     def move(self, number: Node) -> None:
         """Continue with the stream of this number, which is computed when the program runs."""

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 from magmath.core.dtypes import int64
 from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.traces import tracing
+from magmath.engine.traces.drawn_streams import Stream
 from magmath.errors import TracingError
 from magmath.graph import Node
 from magmath.ops.leaves import scalar
@@ -64,18 +65,18 @@ class StreamState:
         """Like `skip`, for a run, whose failure gives the streams back."""
         return reserve_for_run(self, "next", count)
 
-    def draw(self) -> tuple[Node, Node]:
-        """Return the seed and the number of the next stream as operands of a random operation."""
+    def draw(self) -> Stream:
+        """Return the next stream, for the operands of a random operation."""
         trace = tracing.current()
         if trace is not self._trace and trace is not None:
             return trace.draw(self)
         return self.draw_untraced()
 
-    def draw_untraced(self) -> tuple[Node, Node]:
+    def draw_untraced(self) -> Stream:
         """Like `draw`, with the values of seed and number rather than scalars of a trace."""
         number = scalar(self.skip(1), int64)
         _drawn[number] = self
-        return scalar(self.seed, int64), number
+        return Stream(scalar(self.seed, int64), number)
 
 
 _drawn: WeakKeyDictionary[Node, StreamState] = WeakKeyDictionary()

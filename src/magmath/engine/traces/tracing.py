@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar, final
 from magmath.core.dtypes import DType
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.run_numbers import commit_reservations
-from magmath.engine.traces.drawn_streams import Draws, StreamPosition, Streams
+from magmath.engine.traces.drawn_streams import Draws, Stream, StreamPosition, Streams
 from magmath.engine.traces.updated_arrays import Updates
 from magmath.graph import Node
 from magmath.ops.leaves import scalar, version
@@ -113,8 +113,8 @@ class Trace(_Effects):
         """True if the function is the body of a loop, which runs without the controller."""
         return self._step is not None
 
-    def draw(self, generator: Streams) -> tuple[Node, Node]:
-        """Return the seed and the number of the next stream of a generator."""
+    def draw(self, generator: Streams) -> Stream:
+        """Return the next stream of a generator."""
         return self.draws_of(generator).next()
 
     def draws_of(self, generator: Streams) -> Draws:
@@ -196,14 +196,12 @@ class Scope(_Effects):
         """True if the surrounding code is the body of a loop, which runs without the controller."""
         return self.outer is not None and self.outer.is_loop
 
-    def draw(self, generator: Streams) -> tuple[Node, Node]:
-        """Return the seed and the number of the next stream of a generator."""
-        if self.outer is None:
-            seed, number = generator.draw_untraced()
-        else:
-            seed, number = self.outer.draw(generator)
-        self.drawn.append(number)
-        return seed, number
+    def draw(self, generator: Streams) -> Stream:
+        """Return the next stream of a generator."""
+        outer = self.outer
+        stream = generator.draw_untraced() if outer is None else outer.draw(generator)
+        self.drawn.append(stream.number)
+        return stream
 
     def draws_of(self, generator: Streams) -> StreamPosition:
         """Return the next stream that the surrounding code draws from a generator, for a loop that
