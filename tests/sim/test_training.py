@@ -819,7 +819,7 @@ def test_training_continues_after_a_team_has_failed(
             super().__init__(workers, first, others, 0.0, former)
 
         def _next(self, ready: list[bool]) -> int:
-            used.append(self.current_name)
+            used.append(self.current.name)
             teams = [i for i, e in enumerate(self.alternatives) if e.name == "team" and ready[i]]
             return teams[0] if teams else 0
 

@@ -53,7 +53,7 @@ def run(selector: ExecutorSelector, executors: list[Executor], chunks: int) -> l
     used = []
     selector.start()
     for _ in range(chunks):
-        name = selector.current_name
+        name = selector.current.name
         selector.replay(1)
         selector.note(pace(name), 1)
         used.append(name)
@@ -158,7 +158,7 @@ def test_runs_on_new_arrays_replay_one_step_before_known_code_goes_on(
     replay = executable.ExecutorSelector.replay
 
     def noted(selector: ExecutorSelector, steps: int) -> list[float]:
-        if selector.current_name == "replay":
+        if selector.current.name == "replay":
             replayed.append(steps)
         return replay(selector, steps)
 

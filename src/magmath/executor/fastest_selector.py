@@ -127,11 +127,6 @@ class FastestSelector(Generic[AlternativeType]):
         return trials
 
     @property
-    def current_name(self) -> str:
-        """The name of the alternative in use."""
-        return self.current.name
-
-    @property
     def current(self) -> AlternativeType:
         """The alternative in use."""
         return self._trials[self._current].alternative
@@ -145,11 +140,6 @@ class FastestSelector(Generic[AlternativeType]):
     def has_one_alternative(self) -> bool:
         """True if only one alternative exists."""
         return self._others is None and len(self._trials) == 1
-
-    @property
-    def paces(self) -> dict[str, float]:
-        """The best seconds per step of each timed alternative."""
-        return {x.alternative.name: x.pace for x in self._trials if x.paces}
 
     def note(self, seconds: float, steps: int) -> None:
         """Record the seconds of the last steps, and select the alternative for the next ones.
