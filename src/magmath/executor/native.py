@@ -197,8 +197,8 @@ class _SourceWriter:
             for (body, parameters), name in self.parts.items()
         )
         source = _imports(parts + last) + parts + last
-        find, offsets = self.arguments.find, self.arguments.offsets
-        return NativeSource(source, find, offsets, self.emits, segments)
+        finders, offsets = self.arguments.finders, self.arguments.offsets
+        return NativeSource(source, finders, offsets, self.emits, segments)
 
     def _lines(self) -> list[str]:
         return [line for group in self.groups for line in group.lines]

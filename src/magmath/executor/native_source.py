@@ -16,7 +16,7 @@ from magmath.executor.tensors import Tensors
 from magmath.memory.torch_dtypes import from_torch
 from magmath.program.instructions import Call
 
-Find = Callable[[Tensors], torch.Tensor]
+TensorFinder = Callable[[Tensors], torch.Tensor]
 """Returns a tensor of a binding."""
 
 
@@ -46,14 +46,14 @@ class NativeSource:
     """
 
     source: str
-    find: list[Find]
+    finders: list[TensorFinder]
     offsets: list[int]
     emits: int
     segments: list[Segment]
 
     def addresses(self, tensors: Tensors) -> list[int]:
         """Return the addresses of the tensors that the function takes."""
-        return [find(tensors).data_ptr() for find in self.find]
+        return [find(tensors).data_ptr() for find in self.finders]
 
 
 @final
@@ -71,7 +71,7 @@ class Arguments:
 
     def __init__(self, tensors: Tensors, *, can_fault: bool) -> None:
         self.tensors = tensors
-        self.find: list[Find] = []
+        self.finders: list[TensorFinder] = []
         self.types: list[str] = []
         self.offsets: list[int] = []
         self.faults: list[Fault] = []
@@ -88,7 +88,7 @@ class Arguments:
             return NativeOperand(literal(own.value, own.dtype), (), own.dtype, scalar=True)
         return self.array(self.tensors.own(slot), lambda tensors: tensors.own(slot))
 
-    def array(self, tensor: torch.Tensor, find: Find) -> NativeOperand:
+    def array(self, tensor: torch.Tensor, find: TensorFinder) -> NativeOperand:
         """Return a tensor as an operand of the source; 0-d tensors as one element."""
         dtype = from_torch(tensor.dtype)
         if dtype.name in ("float16", "bfloat16") or dtype.kind == "complex":
@@ -96,8 +96,8 @@ class Arguments:
         array = tensor.reshape(1) if tensor.ndim == 0 else tensor
         key = (tensor.data_ptr(), tuple(array.shape), array.stride(), tensor.dtype)
         if key not in self._names:
-            self._names[key] = f"a{len(self.find)}"
-            self.find.append(find)
+            self._names[key] = f"a{len(self.finders)}"
+            self.finders.append(find)
             self.types.append(f"{dtype.name}[{', '.join(map(str, array.stride()))}]")
         name = self._names[key]
         if tensor.ndim == 0:
@@ -148,7 +148,7 @@ class Arguments:
         return self.array(record, lambda tensors: record).name
 
 
-def view_finder(view: OperandView, call: NativeCall, slot: int) -> Find:
+def view_finder(view: OperandView, call: NativeCall, slot: int) -> TensorFinder:
     """Return a function that returns a view of a slot, which exists in every binding."""
 
     def find(tensors: Tensors) -> torch.Tensor:
