@@ -315,20 +315,20 @@ class Executable:
     def _loop(self, selector: ExecutorSelector, steps: int, poll: Poll | None) -> list[float]:
         """Run many steps, in chunks whose length all workers agree on."""
         values: list[float] = []
-        done = 0
+        completed = 0
         comm = self.context.comm
         selector.start()
         if comm.allreduce_max(int(selector.is_undecided and not self._compile_after)):
             self._chunk = 1  # after it, compiled code that was timed on other arrays goes on
-        while done < steps:
-            chunk = min(self._chunk, steps - done)
+        while completed < steps:
+            chunk = min(self._chunk, steps - completed)
             start = time.perf_counter()
             emitted = selector.replay(chunk)
             seconds = time.perf_counter() - start
             values += emitted
-            done += chunk
+            completed += chunk
             self._read_faults()
-            stop = poll is not None and poll(done, emitted)
+            stop = poll is not None and poll(completed, emitted)
             if comm.allreduce_max(int(stop or bool(self.context.failures))):
                 break
             fitting = int(CHUNK_SECONDS * chunk / max(seconds, 1e-7))
