@@ -14,7 +14,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.tree import Tree, unflatten
 from magmath.arrays.variables.variable import Variable, assign
 from magmath.core.dtypes import int64
-from magmath.engine.traces.drawn_streams import StreamPosition, Streams
+from magmath.engine.traces.drawn_streams import Stream, StreamPosition, Streams
 from magmath.engine.traces.tracing import Scope, VariableState, current, tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import MagmathError
@@ -136,10 +136,10 @@ class _LoopScope(Scope):
     def is_loop(self) -> bool:
         return True
 
-    def draw(self, generator: Streams) -> tuple[Node, Node]:
-        seed, number = self.draws_of(generator).next()
-        self.drawn.append(number)
-        return seed, number
+    def draw(self, generator: Streams) -> Stream:
+        stream = self.draws_of(generator).next()
+        self.drawn.append(stream.number)
+        return stream
 
     def draws_of(self, generator: Streams) -> StreamPosition:
         if id(generator) not in self.streams:
