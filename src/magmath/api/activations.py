@@ -22,8 +22,8 @@ from magmath.api.elementwise import (
     negative,
     subtract,
 )
+from magmath.api.reductions import max, sum
 from magmath.api.searching import where
-from magmath.api.statistics import max, sum
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached

@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 
 from magmath.api.creation import asarray
+from magmath.api.cumulative import diff
 from magmath.api.data_types import astype
 from magmath.api.elementwise import conj, divide, remainder
 from magmath.api.indexing import take
 from magmath.api.manipulation import concat, flip, ravel, reshape
+from magmath.api.reductions import sum
 from magmath.api.searching import searchsorted, where
 from magmath.api.signal import convolve as convolved
 from magmath.api.sorting import argsort
-from magmath.api.statistics import diff, sum
 from magmath.arrays.array import Array, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached

@@ -7,8 +7,8 @@ from typing import Any
 from magmath.api.creation import ones_like, zeros_like
 from magmath.api.data_types import astype, finfo
 from magmath.api.elementwise import abs, atan2, equal, imag, less, multiply, not_equal, real
+from magmath.api.reductions import all
 from magmath.api.sorting import sort
-from magmath.api.statistics import all
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import bool_, complex_dtype
 from magmath.core.promotion import floating_dtype

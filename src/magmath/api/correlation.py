@@ -9,7 +9,8 @@ from magmath.api.data_types import astype, result_type
 from magmath.api.elementwise import clip, conj, divide, imag, maximum, multiply, real, sqrt
 from magmath.api.linalg import diagonal
 from magmath.api.manipulation import broadcast_to, concat, reshape, squeeze
-from magmath.api.statistics import mean, sum
+from magmath.api.reductions import sum
+from magmath.api.statistics import mean
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.promotion import floating_dtype

@@ -6,7 +6,8 @@ from magmath.api.activations import stop_gradient
 from magmath.api.manipulation import expand_dims
 from magmath.api.norms import vector_norm
 from magmath.api.products import matmul, matrix_transpose
-from magmath.api.statistics import mean, sum
+from magmath.api.reductions import sum
+from magmath.api.statistics import mean
 from magmath.arrays.array import Array, Operand
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from magmath.api.creation import asarray, zeros
+from magmath.api.cumulative import cumulative_sum, diff
 from magmath.api.data_types import astype, finfo, result_type
 from magmath.api.elementwise import (
     abs,
@@ -42,7 +43,6 @@ from magmath.api.elementwise import (
 )
 from magmath.api.manipulation import concat
 from magmath.api.searching import where
-from magmath.api.statistics import cumulative_sum, diff
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.inputs.number_list import is_number

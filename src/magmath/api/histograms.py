@@ -10,13 +10,15 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from magmath.api.creation import arange, asarray, ones, zeros
+from magmath.api.cumulative import diff
 from magmath.api.data_types import astype
 from magmath.api.elementwise import clip, isfinite
 from magmath.api.indexing import take
 from magmath.api.manipulation import ravel, reshape
 from magmath.api.order_statistics import percentile
+from magmath.api.reductions import any, max, min, sum
 from magmath.api.searching import searchsorted, where
-from magmath.api.statistics import any, diff, max, min, std, sum
+from magmath.api.statistics import std
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.lazy_array import evaluate

@@ -23,9 +23,9 @@ from magmath.api.manipulation import (
     reshape,
     stack,
 )
+from magmath.api.reductions import any
 from magmath.api.searching import nonzero
 from magmath.api.searching import where as choice
-from magmath.api.statistics import any
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.indexing.masks import count_mask
 from magmath.arrays.inputs.number_list import is_number

@@ -9,11 +9,12 @@ import numpy as np
 
 from magmath.api.activations import softmax
 from magmath.api.creation import DTypeLike, normal_shape
+from magmath.api.cumulative import cumulative_sum
 from magmath.api.elementwise import clip
 from magmath.api.manipulation import stack
 from magmath.api.random_draw import Draw, DrawState, Size, counted
+from magmath.api.reductions import sum
 from magmath.api.searching import where
-from magmath.api.statistics import cumulative_sum, sum
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import float64, int64

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from magmath.api.cumulative import cumprod, cumsum
 from magmath.api.elementwise import isnan, logical_and, logical_not
+from magmath.api.reductions import all, any, max, min, prod, sum
 from magmath.api.searching import argmax, argmin
 from magmath.api.searching import where as choice
-from magmath.api.statistics import all, any, cumprod, cumsum, max, mean, min, prod, std, sum, var
+from magmath.api.statistics import mean, std, var
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored

@@ -12,7 +12,7 @@ from magmath.api.creation import DTypeLike, asarray
 from magmath.api.elementwise import isfinite
 from magmath.api.index_functions import indices
 from magmath.api.manipulation import reshape, stack
-from magmath.api.statistics import all
+from magmath.api.reductions import all
 from magmath.arrays.array import Array, as_arrays, copy_of
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import as_dtype

@@ -13,6 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from magmath.api.creation import full, zeros
+from magmath.api.cumulative import cumulative_sum
 from magmath.api.data_types import astype
 from magmath.api.elementwise import (
     ceil,
@@ -27,9 +28,10 @@ from magmath.api.elementwise import (
 )
 from magmath.api.indexing import take, take_along_axis
 from magmath.api.manipulation import broadcast_to, concat, moveaxis, reshape
+from magmath.api.reductions import max, min, sum
 from magmath.api.searching import where
 from magmath.api.sorting import argsort, sort
-from magmath.api.statistics import cumulative_sum, max, min, sum, warn_empty
+from magmath.api.statistics import warn_empty
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored

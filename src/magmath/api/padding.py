@@ -13,7 +13,8 @@ from magmath.api.elementwise import floor, round
 from magmath.api.indexing import take
 from magmath.api.manipulation import broadcast_to, concat, reshape
 from magmath.api.order_statistics import median
-from magmath.api.statistics import max, mean, min
+from magmath.api.reductions import max, min
+from magmath.api.statistics import mean
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.errors import OptionError, ShapeError

@@ -11,10 +11,10 @@ from magmath.api.diagonals import vander
 from magmath.api.elementwise import add, conj, divide, imag, real, sqrt, subtract
 from magmath.api.linalg import eigvals, inv, lstsq
 from magmath.api.manipulation import concat, reshape
+from magmath.api.reductions import all, sum
 from magmath.api.searching import nonzero
 from magmath.api.signal import convolve
 from magmath.api.stacking import atleast_1d
-from magmath.api.statistics import all, sum
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.integers import require_integer

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from magmath.api.creation import asarray, normal_shape
+from magmath.api.cumulative import cumulative_sum
 from magmath.api.elementwise import log
 from magmath.api.indexing import take, take_along_axis
 from magmath.api.manipulation import reshape
 from magmath.api.random_draw import Draw, DrawState, Size, integers
 from magmath.api.searching import searchsorted
 from magmath.api.sorting import argsort
-from magmath.api.statistics import cumulative_sum
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import int64

@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 from magmath.api.complex_order import complex_arg_extremum
 from magmath.api.creation import asarray
 from magmath.api.data_types import astype
-from magmath.api.elementwise import not_equal
+from magmath.api.elementwise import truth_values
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.masks import count_mask
 from magmath.arrays.inputs.number_list import is_number
@@ -38,9 +38,7 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
     0."""
     if x1 is None and x2 is None:
         return nonzero(condition)
-    condition = as_array("where", condition)
-    if condition.dtype.kind != "bool":
-        condition = not_equal(condition, 0)
+    condition = truth_values("where", as_array("where", condition))
     if is_number(x1) and is_number(x2):
         x1 = asarray(x1)
     x, y = promoted_nodes("where", x1, x2)
@@ -93,8 +91,7 @@ def nonzero(a: Array) -> tuple[Array, ...]:
             "nonzero: needs 1 or more dimensions, was given a 0-d array"
             "; reshape it with mm.reshape(x, (1,))"
         )
-    found = a if a.dtype.kind == "bool" else not_equal(a, 0)
-    counted = count_mask(found.node, a.node.layout)
+    counted = count_mask(truth_values("nonzero", a).node, a.node.layout)
     return tuple(Array(node) for node in counted.positions())
 
 

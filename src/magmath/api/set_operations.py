@@ -6,14 +6,15 @@ from __future__ import annotations
 from typing import Any
 
 from magmath.api.creation import asarray, zeros
+from magmath.api.cumulative import cumulative_sum
 from magmath.api.data_types import astype, result_type
 from magmath.api.elementwise import logical_not
 from magmath.api.indexing import take
 from magmath.api.manipulation import concat, moveaxis, ravel, reshape
 from magmath.api.order_statistics import lexsort
+from magmath.api.reductions import any
 from magmath.api.searching import nonzero
 from magmath.api.sorting import argsort, sort
-from magmath.api.statistics import any, cumulative_sum
 from magmath.api.unique import EqualGroups, isin
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.core.shapes import normalize_axis

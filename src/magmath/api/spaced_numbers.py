@@ -20,8 +20,8 @@ from magmath.api.creation import (
 from magmath.api.data_types import astype
 from magmath.api.elementwise import exp, floor, log, pow
 from magmath.api.manipulation import moveaxis, reshape
+from magmath.api.reductions import any
 from magmath.api.searching import where
-from magmath.api.statistics import any
 from magmath.arrays.array import Array, as_arrays
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.arrays.inputs.number_list import is_number
