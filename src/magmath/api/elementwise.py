@@ -147,21 +147,17 @@ def _with_options(
 ) -> Array:
     """Return an element-wise operation with NumPy's options. Of Python numbers alone the result is
     a Python number, which takes the type of the arrays that it is combined with."""
-    plain = out is None and dtype is None and where is True
-    if plain and MaskedElements in map(type, operands):
-        return _of_masked(operation, *operands)  # type: ignore[no-any-return]
-    if (
-        plain
-        and len(operands) == 2
-        and _are_numbers(*operands)
-        and not all(map(is_number, operands))
-    ):
-        return of_numbers(operation, *operands)
-    if plain and all(map(is_number, operands)):
-        with np.errstate(all="ignore"):
-            number: Any = np.asarray(e.OPERATIONS[operation].reference(*operands)).item()
-        return number  # type: ignore[no-any-return]
-    if dtype is not None or all(map(is_number, operands)):
+    are_plain_numbers = all(map(is_number, operands))
+    if out is None and dtype is None and where is True:
+        if MaskedElements in map(type, operands):
+            return _of_masked(operation, *operands)  # type: ignore[no-any-return]
+        if are_plain_numbers:
+            with np.errstate(all="ignore"):
+                number: Any = np.asarray(e.OPERATIONS[operation].reference(*operands)).item()
+            return number  # type: ignore[no-any-return]
+        if len(operands) == 2 and _are_numbers(*operands):  # one of them is traced
+            return of_numbers(operation, *operands)
+    if dtype is not None or are_plain_numbers:
         element = None if dtype is None else as_dtype(dtype)
         arrays = [as_array(operation, x) for x in operands]
         operands = tuple(Array(e.astype(x.node, element or x.dtype)) for x in arrays)
