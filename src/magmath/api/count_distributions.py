@@ -7,14 +7,12 @@ element index (`ops/samplers.py`). The others are made of these and of exponenti
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 
 from magmath.api import multivariate
 from magmath.api.creation import DTypeLike
+from magmath.api.distribution_methods import DistributionMethods
 from magmath.api.random_draw import (
     DistributionParameter,
-    Draw,
-    DrawState,
     Size,
     counted,
     gamma_numbers,
@@ -28,20 +26,10 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
 
-class CountDistributions(ABC):
+class CountDistributions(DistributionMethods):
     """The discrete distributions as methods; `Distributions` describes the parameters."""
 
     __slots__ = ()
-
-    @property
-    @abstractmethod
-    def _state(self) -> DrawState:
-        """The generator state."""
-
-    def _draw(
-        self, name: str, size: Size, dtype: DTypeLike, **given: DistributionParameter
-    ) -> Draw:
-        return Draw(self._state, name, size, dtype, **given)
 
     # numbers -----------------------------------------------------------------------------------
 
