@@ -11,14 +11,13 @@ import magmath as mm
 from magmath.errors import MagmathError
 from magmath.interop.writing_onnx.onnx_emitter import END, Emitter
 from magmath.interop.writing_onnx.onnx_trace import KEEP_FIXED, Extent, TracedNode
-from magmath.interop.writing_onnx.onnx_writer import OnnxWriter
+from magmath.interop.writing_onnx.onnx_writer import OnnxWriter, varies
 
 
 def _reshape(w: OnnxWriter, node: TracedNode, x: str) -> str:
-    varied = [extent for extent in node.shape if len(set(extent)) > 1]
-    if len(varied) != 1 or 0 in node.first.shape:
+    if len(list(filter(varies, node.shape))) != 1 or 0 in node.first.shape:
         return w.add("Reshape", x, w.shape(node.shape, node))
-    shape = [-1 if len(set(extent)) > 1 else extent[0] for extent in node.shape]
+    shape = [-1 if varies(extent) else extent[0] for extent in node.shape]
     return w.add("Reshape", x, w.store(np.asarray(shape, np.int64)))
 
 
@@ -35,13 +34,13 @@ def _concat(w: OnnxWriter, node: TracedNode, *names: str) -> str:
 
 
 def _slice(w: OnnxWriter, node: TracedNode, x: str) -> str:
-    bounds = list(zip(*node.each("bounds"), strict=True))  # by axis, in each trace
+    bounds = list(zip(*node.attribute_in_each("bounds"), strict=True))  # by axis, in each trace
     chosen: list[tuple[int, Extent, Extent, int]] = []
     for axis, (of_traces, extent) in enumerate(zip(bounds, node.inputs[0].shape, strict=True)):
         if all(b == (0, n, 1) for b, n in zip(of_traces, extent, strict=True)):
             continue
         starts, stops, steps = zip(*of_traces, strict=True)
-        if len(set(steps)) > 1:
+        if varies(steps):
             raise node.unsupported("whose step depends on an extent of the inputs")
         if steps[0] < 0:  # -1 is before the first element
             stops = tuple([-END if stop < 0 else stop for stop in stops])
@@ -60,7 +59,7 @@ def _slice(w: OnnxWriter, node: TracedNode, x: str) -> str:
 def _set_slice(w: OnnxWriter, node: TracedNode, x: str, values: str) -> str:
     extents = node.inputs[0].shape
     written = {}
-    for axis, bounds in enumerate(zip(*node.each("bounds"), strict=True)):
+    for axis, bounds in enumerate(zip(*node.attribute_in_each("bounds"), strict=True)):
         if any(b != (0, n, 1) for b, n in zip(bounds, extents[axis], strict=True)):
             start, stop, step = _only(node, bounds)
             written[axis] = np.arange(start, stop, step)
@@ -141,7 +140,7 @@ def _full(w: OnnxWriter, node: TracedNode, value: str) -> str:
     return w.add("Expand", w.cast(value, node.first.dtype), w.shape(node.shape, node))
 
 
-def _positions(w: OnnxWriter, node: TracedNode) -> str:
+def _iota(w: OnnxWriter, node: TracedNode) -> str:
     axis = node.attribute("axis")
     count = w.add("Squeeze", w.integer(node.shape[axis], node))
     zero, one = w.store(np.asarray(0, np.int64)), w.store(np.asarray(1, np.int64))
@@ -212,7 +211,7 @@ SHAPES: dict[str, Emitter] = {
     "window": _window,
     "set_window": _set_window,
     "full": _full,
-    "iota": _positions,
+    "iota": _iota,
     "scalar": _number,
     "input": _number,
     "take": _take,
