@@ -73,17 +73,17 @@ class TorchProgram:
     def run(self, variables: Mapping[str, Any], args: Any, kwargs: Any) -> Any:
         """Return the outputs for these arguments; assign the buffers and parameters that the module
         updates. Arguments that it updates keep their values."""
-        nestings = self._exported.call_spec
+        spec = self._exported.call_spec
         leaves, nesting = pytree.tree_flatten((tuple(args), dict(kwargs)))
-        if nesting != nestings.in_spec:
+        if nesting != spec.in_spec:
             raise ShapeError(
-                f"TorchModule: needs arguments nested as the example was, {_text(nestings.in_spec)}, "
+                f"TorchModule: needs arguments nested as the example was, {_text(spec.in_spec)}, "
                 f"was given {_text(nesting)}; call from_torch with an example of this form"
             )
         arguments = iter(leaves)
         values: NodeValues = {
-            node: self._input(node, spec, variables, arguments)
-            for node, spec in zip(self._placeholders, self._inputs, strict=True)
+            node: self._input(node, kind, variables, arguments)
+            for node, kind in zip(self._placeholders, self._inputs, strict=True)
         }
         for node, function in self._calls:
             operands, options = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
@@ -97,7 +97,7 @@ class TorchProgram:
                 outputs.append(value)
             elif output.kind is not OutputKind.USER_INPUT_MUTATION:  # a buffer or a parameter
                 variables[str(output.target)].assign(value)
-        return pytree.tree_unflatten(outputs, nestings.out_spec)
+        return pytree.tree_unflatten(outputs, spec.out_spec)
 
     def _input(
         self,
