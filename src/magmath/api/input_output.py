@@ -26,7 +26,7 @@ from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import DataError, MissingDataError, OptionError
 from magmath.files import safetensors
 from magmath.files.csv import DEFAULT_OPTIONS, CsvOptions, read_table_spec
-from magmath.files.formats import StorageSpec, StoredArray, format_of
+from magmath.files.formats import Format, StorageSpec, StoredArray, format_of
 from magmath.files.storage import ArraySpec
 from magmath.layout import Blocks, Layout, Split, even_cuts
 from magmath.ops.leaves import input_leaf
@@ -121,11 +121,11 @@ def load(
     entries = format.entries(location)
     if name is not None:
         if name not in entries:
-            held = ", ".join(sorted(entries)) if entries.keys() != {""} else "one without a name"
-            raise DataError(f"load: {location} has no array {name!r}; it holds {held or 'none'}")
+            names = ", ".join(sorted(entries)) if entries.keys() != {""} else "one without a name"
+            raise DataError(f"load: {location} has no array {name!r}; it holds {names or 'none'}")
         return read_entry(location, entries[name], dtype, layout)
-    found = {key: read_entry(location, entry, dtype, layout) for key, entry in entries.items()}
-    return found[""] if found.keys() == {""} else found
+    arrays = {key: read_entry(location, entry, dtype, layout) for key, entry in entries.items()}
+    return arrays[""] if arrays.keys() == {""} else arrays
 
 
 def save(
@@ -150,31 +150,13 @@ def save(
     or the path is not writable.
     """
     if hasattr(file, "write"):
-        return save_object(file, _as_arrays(arr))
+        save_object(file, arr)
+        return
     location = absolute("save", file)
     if not (isinstance(arr, Mapping) or os.path.splitext(location)[1]):
         location += ".npy"
     format = format_of("save", location)
-    if isinstance(arr, Mapping):
-        arrays = _as_arrays(arr)
-        if not format.named:
-            raise DataError(
-                f"save: {format.suffixes[0]} files hold one array without a name; save each to a "
-                f"file of its own, or all to .npz"
-                "; or choose the suffix .safetensors"
-            )
-        if not all(isinstance(name, str) and name for name in arrays):
-            raise DataError(
-                f"save: names are strings that are not empty, not {list(arrays)}"
-                f'; name each array, as in mm.save(path, {{"x": x}})'
-            )
-    else:
-        arrays = {"": as_array("save", arr)}
-        if not format.single:
-            raise DataError(
-                f"save: {format.suffixes[0]} files hold arrays with names; give it one, as in "
-                f'mm.save(path, {{"x": x}})'
-            )
+    arrays = _contents(format, arr)
     specs = {name: ArraySpec(x.shape, x.dtype) for name, x in arrays.items()}
     _check_target(location)
     with atomic_replace(location) as draft:
@@ -184,11 +166,28 @@ def save(
         format.finish(draft, specs)
 
 
-def _as_arrays(given: Any) -> Any:
-    """Return an array, or a dictionary of arrays."""
-    if isinstance(given, Mapping):
-        return {name: as_array("save", value) for name, value in given.items()}
-    return as_array("save", given)
+def _contents(format: Format, arr: Operand | Mapping[str, Operand]) -> dict[str, Array]:
+    """Return arrays by name, "" for one without a name. Raises DataError if files of the format
+    cannot store them."""
+    if not isinstance(arr, Mapping):
+        if not format.single:
+            raise DataError(
+                f"save: {format.suffixes[0]} files hold arrays with names; give it one, as in "
+                f'mm.save(path, {{"x": x}})'
+            )
+        return {"": as_array("save", arr)}
+    if not format.named:
+        raise DataError(
+            f"save: {format.suffixes[0]} files hold one array without a name; save each to a "
+            f"file of its own, or all to .npz"
+            "; or choose the suffix .safetensors"
+        )
+    if not all(isinstance(name, str) and name for name in arr):
+        raise DataError(
+            f"save: names are strings that are not empty, not {list(arr)}"
+            f'; name each array, as in mm.save(path, {{"x": x}})'
+        )
+    return {name: as_array("save", value) for name, value in arr.items()}
 
 
 def save_on_controller(
@@ -248,10 +247,10 @@ def _named(
 ) -> dict[str, Operand]:
     """Return arrays by name; those without one are numbered."""
     numbered = {f"arr_{i}": array for i, array in enumerate(arrays)}
-    twice = sorted(numbered.keys() & named.keys())
-    if twice:
+    repeated = sorted(numbered.keys() & named.keys())
+    if repeated:
         raise DataError(
-            f"{operation}: {', '.join(twice)} would be in the file twice; choose other names"
+            f"{operation}: {', '.join(repeated)} would be in the file twice; choose other names"
         )
     return {**numbered, **named}
 
@@ -283,28 +282,30 @@ def read_entry(path: str, entry: StoredArray, dtype: DTypeLike, layout: LayoutLi
 
 
 def _read(path: str, entry: StoredArray, layout: LayoutLike) -> Array:
+    """Return an array of a file in its type, of which each worker reads its own part."""
     spec, storage = entry
     if layout is None:
-        wanted = default_layout(spec.shape, spec.nbytes)
+        target = default_layout(spec.shape, spec.nbytes)
     else:
-        wanted = bind_layout("load", layout, spec.shape)
-    if storage.chunks is None and not (wanted.shared or wanted.is_partial):
-        divided = wanted
+        target = bind_layout("load", layout, spec.shape)
+    if storage.chunks is None and not (target.shared or target.is_partial):
+        divided = target
     else:
-        divided = _in_chunks(wanted, storage.chunks)
+        divided = _in_chunks(target, storage.chunks)
     pool = session.engine().pool
     with transfer_progress(f"load {os.path.basename(path)}", spec.nbytes) as progress:
         number = pool.read(path, storage, divided, spec.dtype, progress)
     data = RemoteArray(pool, number, spec.shape, spec.dtype, divided)
     result = Array(input_leaf(spec.shape, spec.dtype, divided, data))
-    return result if divided == wanted else result.redistribute(wanted)
+    return result if divided == target else result.redistribute(target)
 
 
 def _write(path: str, storage: StorageSpec, array: Array) -> None:
+    """Write an array to its place in a file, each worker its own part."""
     layout = array.layout
-    small = layout.mesh.size == 1 or array.size * array.dtype.itemsize <= ONE_WRITER
-    one = layout.is_replicated and small
-    if not (one or (storage.chunks is None and _is_in_rows(layout))):
+    is_small = layout.mesh.size == 1 or array.size * array.dtype.itemsize <= ONE_WRITER
+    has_one_writer = layout.is_replicated and is_small
+    if not (has_one_writer or (storage.chunks is None and _is_in_rows(layout))):
         array = array.redistribute(_in_chunks(layout, storage.chunks))
     data = remote_array_of(array.evaluated())
     with transfer_progress(
