@@ -33,8 +33,8 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     """Return the differences of neighbours in the flattened array, with given numbers before and
     after them."""
     steps = diff(ravel(ary))
-    given = [part for part in (to_begin, steps, to_end) if part is not None]
-    parts = [astype(ravel(x), steps.dtype, copy=False) for x in as_arrays("ediff1d", *given)]
+    joined = [part for part in (to_begin, steps, to_end) if part is not None]
+    parts = [astype(ravel(x), steps.dtype, copy=False) for x in as_arrays("ediff1d", *joined)]
     return concat(parts) if len(parts) > 1 else steps
 
 

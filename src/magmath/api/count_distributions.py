@@ -129,8 +129,8 @@ class CountDistributions(DistributionMethods):
         for what, allowed in samplers.ITEMS.items():
             draw.check_range(what, allowed)
         draw.check_sum("nsample", "ngood", "nbad")
-        given = [e.call("floor", draw.parameter(what)) for what in samplers.ITEMS]
-        return counted(draw.sampled(samplers.HYPERGEOMETRIC, *given, dtype=int64), dtype, layout)
+        numbers = [e.call("floor", draw.parameter(what)) for what in samplers.ITEMS]
+        return counted(draw.sampled(samplers.HYPERGEOMETRIC, *numbers, dtype=int64), dtype, layout)
 
     def zipf(
         self,

@@ -108,15 +108,24 @@ def diff(
     steps = require_integer("diff: n", n, 0)
     if not steps:
         return a
-    line = (*a.shape[:d], 1, *a.shape[d + 1 :])
-    wide = a.dtype is not uint64  # numbers have 64 bits, as in NumPy
-    ends = [asarray(end) if wide and isinstance(end, int) else end for end in (prepend, append)]
-    given = as_arrays("diff", *[part for part in (ends[0], a, ends[1]) if part is not None])
-    parts = [part if part.ndim else Array(broadcast_to(part.node, line)) for part in given]
-    node = concat(parts, axis=d).node if len(parts) > 1 else a.node
+    node = _with_ends(a, d, prepend, append).node
     difference = "not_equal" if node.dtype.kind == "bool" else "subtract"
     for _ in range(steps):
         last = node.shape[d] - 1 if node.shape[d] else 0
         upper, lower = slice_along(node, d, 1, last + 1), slice_along(node, d, 0, last)
         node = apply(e.OPERATIONS[difference], upper, lower, line=user_line())
     return Array(node)
+
+
+def _with_ends(a: Array, d: int, prepend: Any, append: Any) -> Array:
+    """Return an array with others, or numbers, joined before and after it along an axis."""
+    is_narrow = a.dtype is not uint64  # numbers have 64 bits, as in NumPy
+    first, last = (
+        asarray(end) if is_narrow and isinstance(end, int) else end for end in (prepend, append)
+    )
+    parts = [part for part in (first, a, last) if part is not None]
+    if len(parts) == 1:
+        return a
+    shape = (*a.shape[:d], 1, *a.shape[d + 1 :])
+    arrays = as_arrays("diff", *parts)
+    return concat([x if x.ndim else Array(broadcast_to(x.node, shape)) for x in arrays], axis=d)

@@ -110,8 +110,8 @@ def hypergeometric(
     left = broadcast_to(draw.parameter("nsample"), draw.shape)
     counts = []
     for i in range(items.size - 1):
-        given = items[i].node, later[i].node, left
-        counts.append(draw.sampled(samplers.HYPERGEOMETRIC, *given, dtype=int64))
+        parameters = items[i].node, later[i].node, left
+        counts.append(draw.sampled(samplers.HYPERGEOMETRIC, *parameters, dtype=int64))
         left = left - e.astype(counts[-1], float64)
     counts.append(e.astype(left, int64))
     return counted(stack([Array(x) for x in counts], axis=-1).node, dtype, layout)

@@ -53,9 +53,10 @@ def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     node = x.node if axis is not None else manipulation.reshape(x.node, (x.size,))
     position = 0 if axis is None else normalize_axis(name, axis, x.ndim)
     if x.dtype.kind == "complex":
-        found = complex_arg_extremum(name.removeprefix("arg"), node, position)
-        rest = tuple(n for d, n in enumerate(node.shape) if d != position)
-        result = found if keepdims else manipulation.reshape(found, rest)
+        result = complex_arg_extremum(name.removeprefix("arg"), node, position)
+        if not keepdims:
+            rest = tuple(n for d, n in enumerate(node.shape) if d != position)
+            result = manipulation.reshape(result, rest)
     else:
         record = argreduce.OPERATIONS[name]
         result = apply(record, node, axis=position, keepdims=keepdims, line=user_line())

@@ -38,8 +38,8 @@ def sliding_window_view(
     if axis is None:
         axes = list(range(array.ndim))
     else:
-        given = (axis,) if isinstance(axis, int) else tuple(axis)
-        axes = [normalize_axis("sliding_window_view", one, array.ndim) for one in given]
+        chosen = (axis,) if isinstance(axis, int) else tuple(axis)
+        axes = [normalize_axis("sliding_window_view", one, array.ndim) for one in chosen]
     if len(axes) != len(extents):
         raise ShapeError(
             f"sliding_window_view: needs one extent for each of {len(axes)} axes, was given "
