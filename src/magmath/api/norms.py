@@ -147,9 +147,9 @@ def norm(
         )
     rest = [d for d in range(a.ndim) if d not in dims]
     matrices = permute(a.node, (*rest, *dims))
-    found = matrix_norm(Array(matrices), ord=ord)
+    norms = matrix_norm(Array(matrices), ord=ord)
     shape = reduced_shape(a.shape, tuple(dims), True)
-    return Array(reshape(found.node, shape)) if keepdims else found
+    return Array(reshape(norms.node, shape)) if keepdims else norms
 
 
 def _matrix_axes(a: Array) -> tuple[int, int]:
