@@ -111,14 +111,14 @@ class _Batch:
         return BatchOperand(branch(predicate.node, [x.node for x in read]), False, self._size)
 
     def _branch_result(self, node: Node) -> BatchOperand:
-        value, of = node.inputs
-        (found,) = self._branches[of].results([value])
-        marked = branch_result(found.node, self._new[of].node)
-        return BatchOperand(marked, found.varies, self._size)
+        value, branch_node = node.inputs
+        (result,) = self._branches[branch_node].results([value])
+        marked = branch_result(result.node, self._new[branch_node].node)
+        return BatchOperand(marked, result.varies, self._size)
 
 
 def _read(node: Node) -> Sequence[Node]:
-    """Return the inputs of a node that the batch needs; what is inside a branch is left to it."""
+    """Return the inputs of a node that the batch needs; a branch computes what is inside it."""
     if node.value is not None:
         return ()
     return node.inputs[1:] if node.operation is BRANCH_RESULT else node.inputs

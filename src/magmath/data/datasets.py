@@ -182,11 +182,11 @@ def _load_idx(
     """Load the set from the first folder that contains it; `absent`: other possible locations."""
     for folder in folders:
         files = {part: _find(folder, stems) for part, stems in _IDX_STEMS.items()}
-        found = {part: file for part, file in files.items() if file is not None}
-        if len(found) == len(files):
+        present = {part: file for part, file in files.items() if file is not None}
+        if len(present) == len(files):
             return Dataset(
-                *_read_pair(found["train_images"], found["train_labels"], len(classes)),
-                *_read_pair(found["test_images"], found["test_labels"], len(classes)),
+                *_read_pair(present["train_images"], present["train_labels"], len(classes)),
+                *_read_pair(present["test_images"], present["test_labels"], len(classes)),
                 name,
                 classes,
             )
@@ -211,26 +211,27 @@ def _load_any_idx(path: Path | None) -> Dataset:
             f"'t10k'), and 'images' or 'labels'; it {folder_content(path)}; there is not exactly "
             f"one file for: {', '.join(lacking)}"
         )
-    found = [file for file in files.values() if file is not None]
-    labels = [read_idx(file) for file in found[1::2]]
+    paths = [file for file in files.values() if file is not None]
+    labels = [read_idx(file) for file in paths[1::2]]
     classes = max([int(part.max()) for part in labels if part.size], default=0) + 1
     names = tuple(map(str, range(classes)))
-    pairs = [_read_pair(found[0], found[1], classes), _read_pair(found[2], found[3], classes)]
-    return Dataset(*pairs[0], *pairs[1], path.name, names)
+    training, test = _read_pair(*paths[:2], classes), _read_pair(*paths[2:], classes)
+    return Dataset(*training, *test, path.name, names)
 
 
 def _matching(folder: Path, words: tuple[str, ...], kind: str) -> Path | None:
     """Return the only file of a folder that has one of the words and `kind` in its name."""
     entries = folder.iterdir() if folder.is_dir() else ()
-    found = [
+    matches = [
         file
         for file in entries
         if file.is_file() and kind in file.name and any(word in file.name for word in words)
     ]
-    return found[0] if len(found) == 1 else None
+    return matches[0] if len(matches) == 1 else None
 
 
 def _find(folder: Path, stems: tuple[str, ...]) -> Path | None:
+    """Return the first file of a folder with one of these names, compressed or not."""
     candidates = (folder / f"{stem}{suffix}" for stem in stems for suffix in (".gz", ""))
     return next((file for file in candidates if file.is_file()), None)
 
