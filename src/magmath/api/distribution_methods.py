@@ -19,6 +19,6 @@ class DistributionMethods(ABC):
         """The generator state."""
 
     def _draw(
-        self, name: str, size: Size, dtype: DTypeLike, **given: DistributionParameter
+        self, name: str, size: Size, dtype: DTypeLike, **parameters: DistributionParameter
     ) -> Draw:
-        return Draw(self._state, name, size, dtype, **given)
+        return Draw(self._state, name, size, dtype, **parameters)

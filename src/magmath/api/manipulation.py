@@ -207,17 +207,17 @@ def stretched(x: Array, shape: Sequence[int]) -> Array:
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
     """Return the arrays stretched to their common shape: views that are only read, or the arrays
     themselves if all of them have this shape."""
-    given = [as_array("broadcast_arrays", a) for a in arrays]
-    shape = broadcast("broadcast_arrays", *[a.shape for a in given])
-    if all(a.shape == shape for a in given):
-        return tuple(given)
-    return tuple(broadcast_to(a, shape) for a in given)
+    operands = [as_array("broadcast_arrays", a) for a in arrays]
+    shape = broadcast("broadcast_arrays", *[a.shape for a in operands])
+    if all(a.shape == shape for a in operands):
+        return tuple(operands)
+    return tuple(broadcast_to(a, shape) for a in operands)
 
 
 def broadcast_shapes(*shapes: int | Shape) -> Shape:
     """Return the common shape of arrays of these shapes; ShapeError if they have none."""
-    given = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
-    return broadcast("broadcast_shapes", *given)
+    tuples = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
+    return broadcast("broadcast_shapes", *tuples)
 
 
 def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:

@@ -220,17 +220,17 @@ def _weights(name: str, weights: Any, x: Array, axes: tuple[int, ...], method: s
         raise OptionError(
             f'{name}: weights need method="inverted_cdf", was given {method!r}; give that method'
         )
-    given = astype(as_array(name, weights), float64)
-    if given.shape != x.shape:
-        if len(axes) != 1 or given.shape != (x.shape[axes[0]],):
+    aligned = astype(as_array(name, weights), float64)
+    if aligned.shape != x.shape:
+        if len(axes) != 1 or aligned.shape != (x.shape[axes[0]],):
             raise ShapeError(
                 f"{name}: weights have the shape of the array, {x.shape}, or the extent of the "
-                f"axis, was given {given.shape}"
+                f"axis, was given {aligned.shape}"
             )
         extents = [1] * x.ndim
-        extents[axes[0]] = given.size
-        given = broadcast_to(reshape(given, extents), x.shape)
-    return given
+        extents[axes[0]] = aligned.size
+        aligned = broadcast_to(reshape(aligned, extents), x.shape)
+    return aligned
 
 
 def _at_weighted(lines: Array, weights: Array, shares: Any, counts_nan: bool) -> Array:

@@ -41,8 +41,8 @@ class DrawState(Protocol):
 class Draw:
     """One call of a distribution: the shape and type of its result, and its parameters.
 
-    `given` are numbers and arrays by name. Without a size the result has the shape to which they
-    broadcast. Raises ShapeError if they do not broadcast to the size, DTypeError for a result that
+    `parameters` are numbers and arrays by name. Without a size the result has the shape to which
+    they broadcast. Raises ShapeError if they do not broadcast to the size, DTypeError for a result that
     is not floating point.
     """
 
@@ -52,12 +52,12 @@ class Draw:
         name: str,
         size: Size,
         dtype: DTypeLike,
-        **given: DistributionParameter,
+        **parameters: DistributionParameter,
     ) -> None:
         self.state, self.name = state, name
         self.dtype = floating_type(dtype)
-        self._given = {what: self._operand(what, value) for what, value in given.items()}
-        shapes = [x.shape for x in self._given.values() if isinstance(x, Array)]
+        self._parameters = {what: self._operand(what, value) for what, value in parameters.items()}
+        shapes = [x.shape for x in self._parameters.values() if isinstance(x, Array)]
         own = broadcast(f"random.{name}", *shapes)
         self.shape: Shape = own if size is None else normal_shape(f"random.{name}", size)
         check_fits(f"random.{name}", own, self.shape)
@@ -83,7 +83,7 @@ class Draw:
     def check(self, what: str, low: float, high: float = float("inf"), above: bool = False) -> None:
         """Raise OptionError if a parameter is a number below `low` (or equal to it, if it must be
         `above`), larger than `high`, or NaN. Arrays, whose values are unknown, are not checked."""
-        value = self._given[what]
+        value = self._parameters[what]
         if isinstance(value, Array) or (low <= value <= high and not (above and value == low)):
             return
         least = f"greater than {low:g}" if above else f"at least {low:g}"
@@ -92,7 +92,7 @@ class Draw:
 
     def parameter(self, what: str, dtype: DType | None = None) -> Node:
         """Return a parameter as a node of the type of the result, or another one."""
-        value, dtype = self._given[what], dtype or self.dtype
+        value, dtype = self._parameters[what], dtype or self.dtype
         if isinstance(value, Array):
             return e.astype(value.node, dtype)
         return scalar(value, dtype)
@@ -103,17 +103,17 @@ class Draw:
         element = dtype or self.dtype
         return apply(record, seed, stream, shape=self.shape, dtype=element, line=user_line())
 
-    def sampled(self, record: Operation, *given: Node, dtype: DType = float64) -> Node:
+    def sampled(self, record: Operation, *parameters: Node, dtype: DType = float64) -> Node:
         """Return numbers of a distribution with float64 parameters, from the next stream."""
         seed, stream = self.state.draw()
-        operands = [broadcast_to(x, self.shape) if x.ndim else x for x in given]
+        operands = [broadcast_to(x, self.shape) if x.ndim else x for x in parameters]
         return apply(
             record, seed, stream, *operands, shape=self.shape, dtype=dtype, line=user_line()
         )
 
     def check_order(self, low: str, high: str) -> None:
         """Raise OptionError if two parameters are numbers in the wrong order."""
-        first, last = self._given[low], self._given[high]
+        first, last = self._parameters[low], self._parameters[high]
         if isinstance(first, float) and isinstance(last, float) and not first <= last:
             raise OptionError(
                 f"random.{self.name}: needs {low} ≤ {high}, was given {first:g} and {last:g}"
@@ -122,7 +122,7 @@ class Draw:
 
     def difference(self, high: str, low: str) -> Node:
         """Return the difference of two parameters; of numbers it is computed in float64."""
-        last, first = self._given[high], self._given[low]
+        last, first = self._parameters[high], self._parameters[low]
         if isinstance(first, float) and isinstance(last, float):
             return scalar(last - first, self.dtype)
         return self.parameter(high) - self.parameter(low)
@@ -130,13 +130,13 @@ class Draw:
     def check_range(self, what: str, allowed: ParameterRange) -> None:
         """Raise OptionError if a parameter is a number outside of a range. For arrays the kernel
         does this when the values are computed."""
-        value = self._given[what]
+        value = self._parameters[what]
         if not (isinstance(value, Array) or allowed.contains(value)):
             raise OptionError(allowed.message(value))
 
     def check_sum(self, part: str, *parts: str) -> None:
         """Raise OptionError if a parameter is a number larger than the sum of others."""
-        value, others = self._given[part], [self._given[what] for what in parts]
+        value, others = self._parameters[part], [self._parameters[what] for what in parts]
         if isinstance(value, float) and all(isinstance(x, float) for x in others):
             total = sum(x for x in others if isinstance(x, float))
             if value > total:

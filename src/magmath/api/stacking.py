@@ -146,15 +146,16 @@ def _parts(x: Array, dim: int, cuts: list[int]) -> list[Array]:
     return [x[(*before, slice(a, b))] for a, b in pairwise(cuts)]
 
 
-def _cuts(name: str, given: Any, extent: int) -> list[int]:
-    """Return the first position of each part, and the end of the last."""
+def _cuts(name: str, cuts: Any, extent: int) -> list[int]:
+    """Return the first position of each part, and the end of the last; `cuts` is a number of parts,
+    or the positions between them."""
     try:
-        if not hasattr(given, "__index__") or (hasattr(given, "ndim") and given.ndim):
-            return [0, *map(index, given), extent]
-        sections = index(given)
+        if not _is_integer(cuts):
+            return [0, *map(index, cuts), extent]
+        sections = index(cuts)
     except TypeError:
         raise TypeError(
-            f"{name}: needs a number of parts, or positions between them, was given {given!r}"
+            f"{name}: needs a number of parts, or positions between them, was given {cuts!r}"
             "; pass an integer, or a list of positions"
         ) from None
     if sections < 1:

@@ -25,15 +25,15 @@ from magmath.ops.while_loops import WHILE
 
 
 def batched(
-    outputs: Sequence[Node], given: Mapping[Node, Node], drawn: Collection[Node], size: int
+    outputs: Sequence[Node], arguments: Mapping[Node, Node], drawn: Collection[Node], size: int
 ) -> list[BatchOperand]:
-    """Return the outputs for a batch of `size` examples; `given` maps nodes of one example to those
-    of the batch.
+    """Return the outputs for a batch of `size` examples; `arguments` maps nodes of one example to
+    those of the batch.
 
     `drawn` are the nodes that number streams of random numbers, from which every example draws its
     own.
     """
-    new = {node: BatchOperand(batch, True, size) for node, batch in given.items()}
+    new = {node: BatchOperand(batch, True, size) for node, batch in arguments.items()}
     return _results(outputs, new, drawn, size)
 
 

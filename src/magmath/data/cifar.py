@@ -100,18 +100,18 @@ def read_python(kind: _Cifar, path: Path) -> tuple[Pixels, Bytes]:
     content = _dictionary(path)
     pixels = content.get(b"data")
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1:] != (PIXELS,):
-        given = pixels.shape if isinstance(pixels, np.ndarray) else type(pixels).__name__
+        content_kind = pixels.shape if isinstance(pixels, np.ndarray) else type(pixels).__name__
         raise DataError(
             f"load: {path} must hold an array 'data' of 8-bit pixels, shape (N, {PIXELS}); "
-            f"it holds {given}; get {kind.name} again"
+            f"it holds {content_kind}; get {kind.name} again"
         )
     labels = content.get(kind.label_key)
     key = kind.label_key.decode()
     if not isinstance(labels, list) or len(labels) != len(pixels):
-        given = len(labels) if isinstance(labels, list) else type(labels).__name__
+        count = len(labels) if isinstance(labels, list) else type(labels).__name__
         raise DataError(
             f"load: {path} must hold a list {key!r} with the labels of its {len(pixels)} images; "
-            f"it holds {given}; get {kind.name} again"
+            f"it holds {count}; get {kind.name} again"
         )
     if not all(type(label) is int and 0 <= label < 256 for label in labels):
         raise DataError(
