@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,7 @@ def _steps(values: Array, d: int, spacing: Any) -> Any:
 
 
 def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
+    """Return the slope along an axis, for one distance of neighbours or one for each pair."""
     extent = f.shape[d]
     if extent < edge_order + 1:
         raise ShapeError(
@@ -110,31 +112,30 @@ def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
 
     is_uneven = isinstance(steps, Array) and steps.ndim > 0
     if is_uneven:
-        one, two = steps[:-1], steps[1:]
+        before, behind = steps[:-1], steps[1:]
         inner = (
-            -two / (one * (one + two)) * at(0, extent - 2)
-            + (two - one) / (one * two) * at(1, extent - 1)
-            + one / (two * (one + two)) * at(2, extent)
+            -behind / (before * (before + behind)) * at(0, extent - 2)
+            + (behind - before) / (before * behind) * at(1, extent - 1)
+            + before / (behind * (before + behind)) * at(2, extent)
         )
     else:
         inner = (at(2, extent) - at(0, extent - 2)) / (2.0 * steps)
-    if edge_order == 1:
-        first = (at(1, 2) - at(0, 1)) / step(0)
-        last = (at(extent - 1, extent) - at(extent - 2, extent - 1)) / step(-1)
-        return concat([first, inner, last], d)
-    one, two = step(0), step(1)
-    first = (
-        -(2.0 * one + two) / (one * (one + two)) * at(0, 1)
-        + (one + two) / (one * two) * at(1, 2)
-        - one / (two * (one + two)) * at(2, 3)
-    )
-    one, two = step(-2), step(-1)
-    last = (
-        two / (one * (one + two)) * at(extent - 3, extent - 2)
-        - (one + two) / (one * two) * at(extent - 2, extent - 1)
-        + (2.0 * two + one) / (two * (one + two)) * at(extent - 1, extent)
-    )
+    counts = range(edge_order + 1)
+    first = _edge_slope([at(i, i + 1) for i in counts], step(0), step(1))
+    last = -_edge_slope([at(extent - 1 - i, extent - i) for i in counts], step(-1), step(-2))
     return concat([first, inner, last], d)
+
+
+def _edge_slope(values: Sequence[Array], near: Any, far: Any) -> Array:
+    """Return the slope at the first of two values, or of a parabola through three values, whose
+    distances are `near` and `far`."""
+    if len(values) == 2:
+        return (values[1] - values[0]) / near
+    return (
+        -(2.0 * near + far) / (near * (near + far)) * values[0]
+        + (near + far) / (near * far) * values[1]
+        - near / (far * (near + far)) * values[2]
+    )
 
 
 @dispatch_cached

@@ -42,8 +42,8 @@ class Draw:
     """One call of a distribution: the shape and type of its result, and its parameters.
 
     `parameters` are numbers and arrays by name. Without a size the result has the shape to which
-    they broadcast. Raises ShapeError if they do not broadcast to the size, DTypeError for a result that
-    is not floating point.
+    they broadcast. Raises ShapeError if they do not broadcast to the size, DTypeError for a result
+    that is not floating point.
     """
 
     def __init__(
