@@ -750,3 +750,17 @@ def test_whole_initial_values_of_integers_are_exact(name: str, values: list[int]
     result = getattr(mm, name)(mm.asarray(x), initial=2.5)
     assert result.dtype is mm.float64
     assert float(result) == getattr(np, name)(x.astype(float), initial=2.5)
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_cross_products_of_two_and_three_infinite_elements(axis: int) -> None:
+    """The missing third element is no number: it makes no products."""
+    short = np.array([[np.inf, 1], [1, 1], [2, -1], [-np.inf, 2]])
+    long = np.array([[1, 2, 3], [1, np.inf, 1], [np.inf, 4, 5], [1, 2, np.inf]])
+    (a, b), (x, y, z) = short.T, long.T
+    with np.errstate(invalid="ignore"):
+        expected = np.stack([b * z, -(a * z), a * y - b * x], -1)
+    first, second = (mm.asarray(np.moveaxis(v, -1, axis)) for v in (short, long))
+    expected = np.moveaxis(expected, -1, axis)
+    np.testing.assert_array_equal(mm.cross(first, second, axis=axis), expected)
+    np.testing.assert_array_equal(mm.cross(second, first, axis=axis), -expected)

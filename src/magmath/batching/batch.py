@@ -13,7 +13,7 @@ from magmath.batching.custom_call import batched_call
 from magmath.batching.loop import batched_loop, batched_scan
 from magmath.batching.masked_examples import values_of_needed_examples
 from magmath.batching.operand import BatchOperand, BatchOperands
-from magmath.batching.rules import DRAWN, drawn, of_batch
+from magmath.batching.rules import drawn, of_batch
 from magmath.graph import Node
 from magmath.graph.graph import topological_until
 from magmath.ops.counted_loops import SCAN
@@ -133,4 +133,4 @@ def _with_inputs(node: Node, operands: BatchOperands) -> Node:
 
 def _is_drawn(node: Node, streams: Collection[Node]) -> bool:
     """Return True for random numbers that differ between examples."""
-    return node.name in DRAWN and node.inputs[1] in streams
+    return node.operation.is_random and node.inputs[1] in streams

@@ -341,19 +341,6 @@ def _of_examples(x: BatchOperand, node: Node) -> Node:
     return broadcast_to(x.aligned(node.ndim), (x.size, *node.shape))
 
 
-DRAWN = (
-    "random_uniform",
-    "random_normal",
-    "random_exponential",
-    "random_bits",
-    "random_permutation",
-    "random_gamma",
-    "random_log_gamma",
-    "random_poisson",
-    "random_binomial",
-)
-
-
 # marks --------------------------------------------------------------------------------------------
 
 
