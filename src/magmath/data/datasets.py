@@ -211,11 +211,14 @@ def _load_any_idx(path: Path | None) -> Dataset:
             f"'t10k'), and 'images' or 'labels'; it {folder_content(path)}; there is not exactly "
             f"one file for: {', '.join(lacking)}"
         )
-    paths = [file for file in files.values() if file is not None]
-    labels = [read_idx(file) for file in paths[1::2]]
+    train_images, train_labels, test_images, test_labels = (
+        file for file in files.values() if file is not None
+    )
+    labels = [read_idx(file) for file in (train_labels, test_labels)]
     classes = max([int(part.max()) for part in labels if part.size], default=0) + 1
     names = tuple(map(str, range(classes)))
-    training, test = _read_pair(*paths[:2], classes), _read_pair(*paths[2:], classes)
+    training = _read_pair(train_images, train_labels, classes)
+    test = _read_pair(test_images, test_labels, classes)
     return Dataset(*training, *test, path.name, names)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import magmath as mm
 
 
-def truncated_division(x: Any, y: Any) -> Any:
+def truncated_division(x: Any, y: Any) -> mm.Array:
     """Return quotients of integers, rounded towards zero; `mm.floor_divide` rounds down."""
     quotient = mm.floor_divide(x, y)
     is_rounded_down = (quotient < 0) & (quotient * y != x)
