@@ -23,6 +23,7 @@ from magmath import nn
 from magmath.arrays.tree import flatten
 from magmath.errors import DataError, MagmathError, MissingPackageError, OptionError, ShapeError
 from magmath.interop import from_onnx, to_onnx
+from magmath.interop.writing_onnx import onnx_export
 
 f = nn.functional
 DRAWN = ("bernoulli", "training_dropout")
@@ -518,6 +519,23 @@ def test_variable_axes_of_each_input(names: Any, tmp_path: Path) -> None:
             module, tmp_path / "x.onnx", *inputs(3, 5), variable_axes={"words": 2},
             input_names=names,
         )  # fmt: skip
+
+
+def test_values_of_large_models_are_in_a_second_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later model replaces both files, and neither if it cannot be written."""
+    monkeypatch.setattr(onnx_export, "MAX_BYTES", 0)
+    path, x = tmp_path / "x.onnx", mm.random.normal(shape=(2, 40))
+    for width in (30, 20):
+        layer = nn.Dense(width)
+        to_onnx(layer, path, x)
+        assert {file.name for file in tmp_path.iterdir()} == {"x.onnx", "x.onnx.data"}
+        np.testing.assert_allclose(from_onnx(path)(x), layer(x), rtol=1e-5, atol=1e-6)
+    before = [file.read_bytes() for file in sorted(tmp_path.iterdir())]
+    with pytest.raises(MagmathError, match="element types"):
+        to_onnx(mm.sin, path, mm.astype(x, mm.bfloat16))
+    assert [file.read_bytes() for file in sorted(tmp_path.iterdir())] == before
 
 
 def test_names_of_inputs_differ_from_paths(tmp_path: Path) -> None:

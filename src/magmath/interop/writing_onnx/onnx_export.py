@@ -256,23 +256,25 @@ def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onn
 
 
 def _save(model: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
-    """Write a model to a file; the values of a large one to a second file."""
-    if model.ByteSize() < MAX_BYTES - (1 << 20):
-        _check_types(model)
-        with atomic_replace(path) as draft:
-            onnx.save(model, draft)
-        return
+    """Write a model to a file, and the values of a large one to a second file next to it."""
     file = Path(path)
     data = file.with_name(f"{file.name}.data")
-    data.unlink(missing_ok=True)  # onnx appends
-    separate = copy.copy(model)  # loses its values
-    onnx.save(separate, os.fspath(file), save_as_external_data=True, location=data.name)
+    is_large = model.ByteSize() >= MAX_BYTES - (1 << 20)
+    with atomic_replace(file) as draft:
+        if is_large:
+            separate = copy.copy(model)  # loses its values
+            onnx.save(separate, draft, save_as_external_data=True, location=data.name)
+        else:
+            onnx.save(model, draft)
+        _check_types(draft)
+        if is_large:
+            Path(draft).with_name(data.name).replace(data)
 
 
-def _check_types(model: onnx.ModelProto) -> None:
+def _check_types(path: str) -> None:
     """Raise MagmathError for an operator that ONNX does not have for a type."""
     try:
-        onnx.checker.check_model(model, full_check=True)
+        onnx.checker.check_model(path, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         reason = str(error).strip().splitlines()[0]
         raise MagmathError(
