@@ -14,9 +14,9 @@ from magmath.api.distribution_methods import DistributionMethods
 from magmath.api.random_draw import (
     DistributionParameter,
     Size,
-    counted,
     gamma_numbers,
     integers,
+    whole_numbers,
 )
 from magmath.arrays.array import Array, Operand
 from magmath.arrays.inputs.conversion import LayoutLike
@@ -47,7 +47,7 @@ class CountDistributions(DistributionMethods):
         """Return integers from low up to but not including high (or from 0 up to low); with
         `endpoint` high is included."""
         drawn = integers(self._state, low, high, shape if size is None else size, endpoint)
-        return counted(drawn, dtype, layout)
+        return whole_numbers(drawn, dtype, layout)
 
     def geometric(
         self,
@@ -62,7 +62,7 @@ class CountDistributions(DistributionMethods):
         draw.check("p", 0, 1, above=True)
         rate = -e.call("log1p", -draw.parameter("p"))
         whole = e.call("ceil", draw.standard(creation.EXPONENTIAL) / rate)
-        return counted(e.call("maximum", whole, constant(1, float64)), dtype, layout)
+        return whole_numbers(e.call("maximum", whole, constant(1, float64)), dtype, layout)
 
     def poisson(
         self,
@@ -75,7 +75,7 @@ class CountDistributions(DistributionMethods):
         """Return counts with mean `lam` (by search below 10, otherwise Hörmann's rejection)."""
         draw = self._draw("poisson", size, float64, lam=lam)
         draw.check_range("lam", samplers.LAM)
-        return counted(
+        return whole_numbers(
             draw.sampled(samplers.POISSON, draw.parameter("lam"), dtype=int64), dtype, layout
         )
 
@@ -94,7 +94,9 @@ class CountDistributions(DistributionMethods):
         draw.check_range("n", samplers.TRIALS)
         draw.check_range("p", samplers.PROBABILITY)
         parameters = e.call("floor", draw.parameter("n")), draw.parameter("p")
-        return counted(draw.sampled(samplers.BINOMIAL, *parameters, dtype=int64), dtype, layout)
+        return whole_numbers(
+            draw.sampled(samplers.BINOMIAL, *parameters, dtype=int64), dtype, layout
+        )
 
     def negative_binomial(
         self,
@@ -111,7 +113,7 @@ class CountDistributions(DistributionMethods):
         draw.check("p", 0, 1, above=True)
         p_node = draw.parameter("p")
         lam = gamma_numbers(draw, "n") * ((1.0 - p_node) / p_node)
-        return counted(draw.sampled(samplers.POISSON, lam, dtype=int64), dtype, layout)
+        return whole_numbers(draw.sampled(samplers.POISSON, lam, dtype=int64), dtype, layout)
 
     def hypergeometric(
         self,
@@ -130,7 +132,9 @@ class CountDistributions(DistributionMethods):
             draw.check_range(what, allowed)
         draw.check_sum("nsample", "ngood", "nbad")
         numbers = [e.call("floor", draw.parameter(what)) for what in samplers.ITEMS]
-        return counted(draw.sampled(samplers.HYPERGEOMETRIC, *numbers, dtype=int64), dtype, layout)
+        return whole_numbers(
+            draw.sampled(samplers.HYPERGEOMETRIC, *numbers, dtype=int64), dtype, layout
+        )
 
     def zipf(
         self,
@@ -143,7 +147,9 @@ class CountDistributions(DistributionMethods):
         """Return whole numbers k from 1 with probabilities in proportion to k^(-a) (Devroye)."""
         draw = self._draw("zipf", size, float64, a=a)
         draw.check_range("a", samplers.EXPONENT)
-        return counted(draw.sampled(samplers.ZIPF, draw.parameter("a"), dtype=int64), dtype, layout)
+        return whole_numbers(
+            draw.sampled(samplers.ZIPF, draw.parameter("a"), dtype=int64), dtype, layout
+        )
 
     def logseries(
         self,
@@ -160,7 +166,7 @@ class CountDistributions(DistributionMethods):
         u = draw.standard(creation.UNIFORM)
         q = -e.call("expm1", u * e.call("log1p", -draw.parameter("p")))
         drawn = e.call("maximum", e.call("floor", 1.0 - v / e.call("log", q)), constant(1, float64))
-        return counted(drawn, dtype, layout)
+        return whole_numbers(drawn, dtype, layout)
 
     # vectors -----------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from magmath.core.dtypes import bfloat16
 from magmath.errors import DataError, DTypeError
 
 
-def load_object(file: Any, name: str | None, dtype: DTypeLike, layout: LayoutLike) -> Any:
+def load_file_object(file: Any, name: str | None, dtype: DTypeLike, layout: LayoutLike) -> Any:
     """Return the array in a file object, or a dictionary of its arrays; arguments as for `load`."""
     try:
         loaded = np.load(file, allow_pickle=False)
@@ -39,7 +39,7 @@ def load_object(file: Any, name: str | None, dtype: DTypeLike, layout: LayoutLik
     return arrays[""] if arrays.keys() == {""} else arrays
 
 
-def save_object(file: Any, arr: Operand | Mapping[str, Operand]) -> None:
+def save_file_object(file: Any, arr: Operand | Mapping[str, Operand]) -> None:
     """Write an array as .npy, or several by name as .npz, to a file object."""
     if isinstance(arr, Mapping):
         contents = {name: _values(as_array("save", x)) for name, x in arr.items()}

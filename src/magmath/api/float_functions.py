@@ -54,7 +54,7 @@ from magmath.core.shapes import normalize_axis
 from magmath.errors import DTypeError
 
 LOG_2 = math.log(2.0)
-DEGREE = math.pi / 180
+RADIANS_PER_DEGREE = math.pi / 180
 _SINC_DIVISORS = tuple(k * (k + 1) for k in range(2, 16, 2))
 """Ratios of the coefficients of the series of sin(y) / y."""
 
@@ -78,14 +78,14 @@ def _real_floating(name: str, x: Any) -> Array:
 @takes_out
 def deg2rad(x: Any, /) -> Array:
     """Return degrees as radians."""
-    return multiply(x if is_number(x) else _real_floating("deg2rad", x), DEGREE)
+    return multiply(x if is_number(x) else _real_floating("deg2rad", x), RADIANS_PER_DEGREE)
 
 
 @as_ufunc(1)
 @takes_out
 def rad2deg(x: Any, /) -> Array:
     """Return radians as degrees."""
-    return multiply(x if is_number(x) else _real_floating("rad2deg", x), 1 / DEGREE)
+    return multiply(x if is_number(x) else _real_floating("rad2deg", x), 1 / RADIANS_PER_DEGREE)
 
 
 @as_ufunc(1)

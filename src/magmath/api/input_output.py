@@ -15,7 +15,7 @@ import numpy as np
 
 from magmath.api.creation import DTypeLike
 from magmath.api.data_types import astype
-from magmath.api.file_objects import load_object, save_object, write_compressed
+from magmath.api.file_objects import load_file_object, save_file_object, write_compressed
 from magmath.arrays.array import Array, Operand, as_array
 from magmath.arrays.inputs.conversion import LayoutLike, bind_layout, default_layout
 from magmath.core.atomic_replace import atomic_replace
@@ -40,7 +40,7 @@ _STORES: Final = ("zarr.json", ".zarray", ".zgroup")
 Path = str | os.PathLike[str]
 
 
-def absolute(operation: str, path: Path) -> str:
+def absolute_path(operation: str, path: Path) -> str:
     """Return the absolute path. Raises TypeError for other objects than paths."""
     try:
         return os.path.abspath(os.fsdecode(path))
@@ -51,7 +51,7 @@ def absolute(operation: str, path: Path) -> str:
         ) from None
 
 
-def missing(operation: str, location: str) -> MissingDataError:
+def missing_file(operation: str, location: str) -> MissingDataError:
     """Return the error for a missing file."""
     return MissingDataError(
         f"{operation}: there is no file {location}; give the path of a file that exists"
@@ -111,10 +111,10 @@ def load(
             f"; load the array, change it, and save it with mm.save"
         )
     if hasattr(path, "read"):
-        return load_object(path, name, dtype, layout)
-    location = absolute("load", path)
+        return load_file_object(path, name, dtype, layout)
+    location = absolute_path("load", path)
     if not os.path.exists(location):
-        raise missing("load", location)
+        raise missing_file("load", location)
     format = format_of("load", location)
     if not format.typed:
         return read_table(location, dtype, layout)
@@ -150,9 +150,9 @@ def save(
     or the path is not writable.
     """
     if hasattr(file, "write"):
-        save_object(file, arr)
+        save_file_object(file, arr)
         return
-    location = absolute("save", file)
+    location = absolute_path("save", file)
     if not (isinstance(arr, Mapping) or os.path.splitext(location)[1]):
         location += ".npy"
     format = format_of("save", location)
@@ -259,7 +259,7 @@ def _npz_target(operation: str, path: Path | IO[bytes]) -> Any:
     """Return a file object, or the absolute path with the suffix .npz."""
     if hasattr(path, "write"):
         return path
-    location = absolute(operation, path)
+    location = absolute_path(operation, path)
     return location if location.endswith(".npz") else f"{location}.npz"
 
 

@@ -12,7 +12,7 @@ from magmath.api.creation import DTypeLike, normal_shape
 from magmath.api.cumulative import cumulative_sum
 from magmath.api.elementwise import clip
 from magmath.api.manipulation import stack
-from magmath.api.random_draw import Draw, DrawState, Size, counted
+from magmath.api.random_draw import Draw, DrawState, Size, whole_numbers
 from magmath.api.reductions import sum
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array
@@ -95,7 +95,7 @@ def multinomial(
         trials = trials - e.astype(counts[-1], float64)
     counts.append(e.astype(trials, int64))
     drawn = stack([Array(x) for x in counts], axis=-1)
-    return counted(drawn.node, dtype, layout)
+    return whole_numbers(drawn.node, dtype, layout)
 
 
 def hypergeometric(
@@ -114,7 +114,7 @@ def hypergeometric(
         counts.append(draw.sampled(samplers.HYPERGEOMETRIC, *parameters, dtype=int64))
         left = left - e.astype(counts[-1], float64)
     counts.append(e.astype(left, int64))
-    return counted(stack([Array(x) for x in counts], axis=-1).node, dtype, layout)
+    return whole_numbers(stack([Array(x) for x in counts], axis=-1).node, dtype, layout)
 
 
 def _check_sum(pvals: Any) -> None:

@@ -147,7 +147,7 @@ class Draw:
 
     def result(self, node: Node, layout: LayoutLike) -> Array:
         """Return floating-point numbers as an array of the type and layout of the result."""
-        return placed(e.astype(node, self.dtype), layout)
+        return in_layout(e.astype(node, self.dtype), layout)
 
 
 def gamma_numbers(
@@ -168,7 +168,7 @@ def check_fits(name: str, own: Shape, size: Shape) -> None:
         )
 
 
-def placed(node: Node, layout: LayoutLike) -> Array:
+def in_layout(node: Node, layout: LayoutLike) -> Array:
     """Return an array in this layout, if one is given."""
     if layout is None:
         return Array(node)
@@ -189,9 +189,9 @@ def floating_type(dtype: DTypeLike) -> DType:
     return element
 
 
-def counted(node: Node, dtype: DTypeLike, layout: LayoutLike) -> Array:
-    """Return whole numbers as an array of a type, by default int64."""
-    return placed(e.astype(node, as_dtype(dtype or int64)), layout)
+def whole_numbers(node: Node, dtype: DTypeLike, layout: LayoutLike) -> Array:
+    """Return numbers without fractions as an array of a type, by default int64."""
+    return in_layout(e.astype(node, as_dtype(dtype or int64)), layout)
 
 
 def integers(

@@ -45,7 +45,7 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
     return Array(apply(e.WHERE, condition.node, x, y, line=user_line()))
 
 
-def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
+def _arg_extremum(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     x = as_array(name, x)
     x = astype(x, uint8) if x.dtype.kind == "bool" else x
     if not x.ndim and axis in (0, -1):
@@ -70,7 +70,7 @@ def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
 def argmax(a: Array, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
     """Return the position of the first largest element along `axis` (of the flat array for
     None)."""
-    return stored("argmax", _arg("argmax", a, axis, keepdims), out)
+    return stored("argmax", _arg_extremum("argmax", a, axis, keepdims), out)
 
 
 @dispatch_cached
@@ -78,7 +78,7 @@ def argmax(a: Array, axis: int | None = None, out: Any = None, *, keepdims: bool
 def argmin(a: Array, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
     """Return the position of the first smallest element along `axis` (of the flat array for
     None)."""
-    return stored("argmin", _arg("argmin", a, axis, keepdims), out)
+    return stored("argmin", _arg_extremum("argmin", a, axis, keepdims), out)
 
 
 def nonzero(a: Array) -> tuple[Array, ...]:

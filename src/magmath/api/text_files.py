@@ -15,7 +15,7 @@ from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import as_dtype
 from magmath.errors import ShapeError
 
-ROWS = 1 << 14
+ROWS_PER_PART = 1 << 14
 """Number of rows that are fetched and written at a time."""
 
 
@@ -61,12 +61,12 @@ def savetxt(fname: Any, X: Any, fmt: Any = "%.18e", **options: Any) -> None:
     named = isinstance(fname, (str, os.PathLike))
     encoding = options.get("encoding") or "latin1"
     with open(fname, "w", encoding=encoding) if named else nullcontext(fname) as file:
-        for start in range(0, max(len(x), 1), ROWS):
+        for start in range(0, max(len(x), 1), ROWS_PER_PART):
             np.savetxt(
                 file,
-                x[start : start + ROWS].numpy(),
+                x[start : start + ROWS_PER_PART].numpy(),
                 fmt,
                 header=header if start == 0 else "",
-                footer=footer if start + ROWS >= len(x) else "",
+                footer=footer if start + ROWS_PER_PART >= len(x) else "",
                 **options,
             )

@@ -27,8 +27,8 @@ from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sort.sorting import ARGSORT, SEARCHSORTED, SORT
 
-FEW = 8
-"""Number of elements with which all others are compared, which takes less time than a search."""
+MAX_COMPARED = 8
+"""Largest number of elements that are compared one by one, which takes less time than a search."""
 MAX_PACKED = 1 << 31
 """Number of elements below which two positions are packed into one int64."""
 
@@ -184,15 +184,15 @@ def isin(
     if not others.size:
         return Array(full(x.shape, constant(invert, bool_)))
     test = reshape(others, (others.size,))
-    if test.size <= FEW:
-        search = _among_few
+    if test.size <= MAX_COMPARED:
+        search = _among_compared
     else:
         search = _among_groups if x.dtype.kind == "complex" else _among_sorted
     is_member = search(x, test)
     return Array(e.call("logical_not", is_member) if invert else is_member)
 
 
-def _among_few(x: Node, test: Node) -> Node:
+def _among_compared(x: Node, test: Node) -> Node:
     """Return whether each element of x equals one of `test`, by comparisons with each."""
     numbers = [reshape(slice_along(test, 0, i, i + 1), ()) for i in range(test.size)]
     return reduce(partial(e.call, "logical_or"), [e.call("equal", x, n) for n in numbers])

@@ -125,11 +125,11 @@ class _BackwardLoop:
         of_sums = [x for part in late.values() for x in operands_of_sum(part)]
         stacked = dict.fromkeys([*of_rows.values(), *of_sums])
         residuals = Residuals(body, [*following, *stacked], [*self._placeholders, *sums.values()])
-        known = {*residuals.residuals, *residuals.rows, *self._rows.values()}
+        known = {*residuals.varying, *residuals.rows, *self._rows.values()}
         collected = [x for x in stacked if x not in known or x in of_rows.values()]
         step = ScanBody(
             [*self._states.values(), *sums.values()],
-            [*residuals.residuals.values(), *residuals.rows, *self._rows.values()],
+            [*residuals.varying.values(), *residuals.rows, *self._rows.values()],
             list(residuals.invariant.values()),
             body.number,
             residuals.replaced(following),
@@ -161,8 +161,8 @@ class _BackwardLoop:
     def _stacked_rows(self, residuals: Residuals) -> dict[Node, Node]:
         """Return the stacked rows of the backward loop, by what they are in one step."""
         loop, count = self._loop, len(self._body.states)
-        stored = self._stored_values(list(residuals.residuals))
-        rows = dict(zip(residuals.residuals, stored, strict=True))
+        stored = self._stored_values(list(residuals.varying))
+        rows = dict(zip(residuals.varying, stored, strict=True))
         rows |= {x: self._inputs[x] for x in residuals.rows}
         for i, x in self._rows.items():
             shape = (loop.attributes["steps"], *x.shape)

@@ -18,7 +18,7 @@ CHEAP_FLOPS: Final = 4
 class Residuals:
     """What the backward step reads of the forward step.
 
-    residuals  the nodes that differ between steps, and their placeholders in the backward step
+    varying    the nodes that differ between steps, and their placeholders in the backward step
     rows       the rows of the forward step
     invariant  the nodes that are the same in all steps, and their placeholders
 
@@ -31,11 +31,11 @@ class Residuals:
     def __init__(
         self, body: ScanBody, outputs: Sequence[Node], placeholders: Sequence[Node]
     ) -> None:
-        varying = depending(outputs, [*body.states, *body.rows, body.number, *placeholders])
-        dependent = varying | depending(outputs, body.captured)
+        per_step = depending(outputs, [*body.states, *body.rows, body.number, *placeholders])
+        dependent = per_step | depending(outputs, body.captured)
         forward = set(topological_until(body.outputs, ()))
-        stored = self._stored(body, outputs, forward & varying)
-        self.residuals: dict[Node, Node] = {}
+        stored = self._stored(body, outputs, forward & per_step)
+        self.varying: dict[Node, Node] = {}
         self.rows: dict[Node, None] = {}
         self.invariant: dict[Node, Node] = {}
         seen, stack = {body.number, *placeholders}, list(outputs)
@@ -47,8 +47,8 @@ class Residuals:
             if node in body.rows:
                 self.rows[node] = None
             elif node in stored:
-                self.residuals[node] = body_argument(node.shape, node.dtype)
-            elif node in dependent and node not in varying:
+                self.varying[node] = body_argument(node.shape, node.dtype)
+            elif node in dependent and node not in per_step:
                 self.invariant[node] = body_argument(node.shape, node.dtype)
             else:
                 stack += node.inputs
@@ -71,7 +71,7 @@ class Residuals:
 
     def replaced(self, nodes: Sequence[Node]) -> list[Node]:
         """Return expressions of the backward step, with placeholders for what it reads."""
-        return rebuilt(nodes, {**self.residuals, **self.invariant})
+        return rebuilt(nodes, {**self.varying, **self.invariant})
 
 
 def _is_cheap(node: Node) -> bool:

@@ -21,7 +21,7 @@ from magmath.core.options import DATA
 from magmath.data.array_unpickler import read_pickle
 from magmath.data.dataset import (
     Dataset,
-    data_folder,
+    data_folders,
     folder_content,
     unit_images,
     unset_variable,
@@ -180,7 +180,7 @@ def load_cifar_100(path: Path | None) -> Dataset:
 
 
 def _load(kind: _Cifar, path: Path | None) -> Dataset:
-    roots = [path] if path else data_folder()
+    roots = [path] if path else data_folders()
     for root in roots:
         for format in kind.formats:
             for folder in (root, root / format.folder):

@@ -20,7 +20,7 @@ from magmath.data.dataset import (
     Dataset,
     Images,
     Labels,
-    data_folder,
+    data_folders,
     folder_content,
     unit_images,
     unset_variable,
@@ -133,7 +133,7 @@ def _split(name: str, images: Images, labels: npt.NDArray[Any]) -> Dataset:
 
 def _load_mnist(path: Path | None) -> Dataset:
     folders = (
-        [path] if path else [folder / part for folder in data_folder() for part in ("mnist", "")]
+        [path] if path else [folder / part for folder in data_folders() for part in ("mnist", "")]
     )
     return _load_idx(
         "mnist",
@@ -150,7 +150,7 @@ def _load_fashion_mnist(path: Path | None) -> Dataset:
     folders = (
         [path]
         if path
-        else [folder / "fashion-mnist" for folder in data_folder()] + _debian_folders()
+        else [folder / "fashion-mnist" for folder in data_folders()] + _debian_folders()
     )
     return _load_idx(
         "fashion-mnist",
