@@ -764,3 +764,64 @@ def test_cross_products_of_two_and_three_infinite_elements(axis: int) -> None:
     expected = np.moveaxis(expected, -1, axis)
     np.testing.assert_array_equal(mm.cross(first, second, axis=axis), expected)
     np.testing.assert_array_equal(mm.cross(second, first, axis=axis), -expected)
+
+
+INTEGERS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "apply_over_axes": lambda np, x, i: np.apply_over_axes(np.sum, x, i(0)),
+    "arange": lambda np, x, i: np.arange(i(4)),
+    "argmax": lambda np, x, i: np.argmax(x, axis=i(0)),
+    "broadcast_shapes": lambda np, x, i: np.zeros(np.broadcast_shapes(i(3), (2, 3))),
+    "broadcast_to": lambda np, x, i: np.broadcast_to(5.0, i(3)),
+    "concatenate": lambda np, x, i: np.concatenate((x, x), axis=i(1)),
+    "cumsum": lambda np, x, i: np.cumsum(x, axis=i(1)),
+    "delete": lambda np, x, i: np.delete(x, i(0), i(1)),
+    "diff": lambda np, x, i: np.diff(x, i(1), i(0)),
+    "expand_dims": lambda np, x, i: np.expand_dims(x, i(0)),
+    "eye": lambda np, x, i: np.eye(i(3), i(4), i(1)),
+    "flip": lambda np, x, i: np.flip(x, i(0)),
+    "full": lambda np, x, i: np.full(i(3), 2.0),
+    "gradient": lambda np, x, i: np.gradient(x, axis=i(1)),
+    "histogram": lambda np, x, i: np.histogram(x, i(3))[0],
+    "insert": lambda np, x, i: np.insert(x, i(1), 5.0, axis=i(0)),
+    "median": lambda np, x, i: np.median(x, axis=i(0)),
+    "moveaxis": lambda np, x, i: np.moveaxis(x, i(0), i(1)),
+    "norm": lambda np, x, i: np.linalg.norm(x, axis=i(1)),
+    "pad": lambda np, x, i: np.pad(x, i(1)),
+    "repeat": lambda np, x, i: np.repeat(x, i(2), axis=i(0)),
+    "reshape": lambda np, x, i: np.reshape(x, i(6)),
+    "roll": lambda np, x, i: np.roll(x, i(1), i(0)),
+    "rot90": lambda np, x, i: np.rot90(x, i(1)),
+    "sliding_window_view": lambda np, x, i: np.lib.stride_tricks.sliding_window_view(x, i(2), i(0)),
+    "sort": lambda np, x, i: np.sort(x, axis=i(0)),
+    "split": lambda np, x, i: np.split(x, i(3), axis=i(1))[2],
+    "squeeze": lambda np, x, i: np.squeeze(x[None], i(0)),
+    "stack": lambda np, x, i: np.stack((x, x), axis=i(1)),
+    "sum": lambda np, x, i: np.sum(x, axis=i(0)),
+    "swapaxes": lambda np, x, i: np.swapaxes(x, i(0), i(1)),
+    "take": lambda np, x, i: np.take(x, [0], axis=i(1)),
+    "tensordot": lambda np, x, i: np.tensordot(x, x.T, i(1)),
+    "tensordot_axes": lambda np, x, i: np.tensordot(x, x, (i(1), i(1))),
+    "tile": lambda np, x, i: np.tile(x, i(2)),
+    "trim_zeros": lambda np, x, i: np.trim_zeros(np.asarray([0.0, 1.0, 0.0]), axis=i(0)),
+    "unique": lambda np, x, i: np.unique(x, axis=i(0)),
+    "vander": lambda np, x, i: np.vander(x[0], i(2)),
+    "zeros": lambda np, x, i: np.zeros(i(3)),
+}
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.int8, np.array])
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_of_numpy_are_axes_shapes_and_counts(name: str, kind: Any) -> None:
+    x = RANDOM.normal(size=(2, 3))
+    expected = INTEGERS[name](np, x, int)
+    np.testing.assert_allclose(INTEGERS[name](mm, mm.asarray(x), kind), expected, rtol=1e-12)
+
+
+def test_shapes_and_counts_in_arrays() -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    y, shape = mm.asarray(x), np.array([3, 2])
+    np.testing.assert_array_equal(mm.reshape(y, shape), x.reshape(shape))
+    np.testing.assert_array_equal(mm.tile(y, shape), np.tile(x, shape))
+    np.testing.assert_array_equal(mm.zeros(shape), np.zeros(shape))
+    np.testing.assert_array_equal(mm.broadcast_to(y, np.array([4, 2, 3])), [x] * 4)
+    np.testing.assert_array_equal(mm.roll(y, np.array([1, 1]), (0, 1)), np.roll(x, (1, 1), (0, 1)))

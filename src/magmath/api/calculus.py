@@ -21,6 +21,7 @@ from magmath.arrays.array import Array, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import bool_, float64, int64
+from magmath.core.integers import is_integer
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis
 from magmath.errors import OptionError, ShapeError
 
@@ -62,7 +63,7 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
     varargs: the distance of neighbours, for all axes or each, or the positions along each axis.
     """
     values = floating("gradient", f)
-    axes = range(values.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = range(values.ndim) if axis is None else (axis,) if is_integer(axis) else axis
     dims = [normalize_axis("gradient", one, values.ndim) for one in axes]
     normalize_axes("gradient", dims, values.ndim)
     if edge_order not in (1, 2):

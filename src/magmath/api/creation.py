@@ -25,6 +25,7 @@ from magmath.core.dtypes import (
     int64,
     uint64,
 )
+from magmath.core.integers import is_integer
 from magmath.core.promotion import (
     common_dtype,
     get_default_dtype,
@@ -176,7 +177,7 @@ def normal_shape(operation: str, shape: int | Sequence[int]) -> Shape:
     operation.
     """
     try:
-        extents = (index(shape),) if hasattr(shape, "__index__") else tuple(map(index, shape))
+        extents = (index(shape),) if is_integer(shape) else tuple(map(index, shape))
     except TypeError:
         raise TypeError(
             f"{operation}: a shape is an integer or a sequence of integers, such as (2, 3), was "
@@ -348,17 +349,17 @@ def arange(
     first, last, step = map(python_number, numbers)
     if step == 0:
         raise ShapeError("arange: step must not be 0; give a step such as 1 or -1")
-    is_integer = natural.is_integer
+    are_integers = natural.is_integer
     extent = (
         len(range(int(first), int(last), int(step)))
-        if is_integer
+        if are_integers
         else max(0, math.ceil((last - first) / step))
     )
     element = as_dtype(dtype) if dtype is not None else natural
-    if is_integer and element.is_integer and extent:
+    if are_integers and element.is_integer and extent:
         for number in (first, first + (extent - 1) * step):  # the ends of the values
             convert_number(number, element, "arange")
-    exact = (uint64 if element == uint64 else int64) if is_integer else float64
+    exact = (uint64 if element == uint64 else int64) if are_integers else float64
     count = creation.iota((extent,), 0, exact)
     values = e.add(e.multiply(count, scalar(step, exact)), scalar(first, exact))
     return created_array(e.astype(values, element), layout, device)

@@ -23,7 +23,7 @@ from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.lazy_array import evaluate
 from magmath.core.dtypes import bool_, float64, int64
-from magmath.core.integers import require_integer
+from magmath.core.integers import is_integer, require_integer
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, OptionError, RangeError, ShapeError
 from magmath.graph import apply
@@ -152,7 +152,7 @@ def _bins(name: str, x: Array, bins: Any, range: Any, weights: Any) -> _Bins:
                 f"{name}: rules for the number of bins take no weights; give a number"
             )
         bins = _estimated(name, x, bins, range)
-    if not hasattr(bins, "__index__") or (hasattr(bins, "ndim") and bins.ndim):
+    if not is_integer(bins):
         _, edges = as_arrays(name, x, bins)
         if edges.ndim != 1:
             raise ShapeError(

@@ -32,6 +32,7 @@ from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes, written_operand
 from magmath.arrays.ufuncs.output import stored, target
 from magmath.core.dtypes import bool_, int64
+from magmath.core.integers import is_integer
 from magmath.core.shapes import normalize_axis
 from magmath.errors import OptionError, PositionError, ShapeError
 
@@ -305,7 +306,7 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     if not set(trim.lower()) <= {"f", "b"}:
         raise OptionError(f'trim_zeros: trim is "f", "b" or "fb", was given {trim!r}')
     x = as_array("trim_zeros", filt)
-    axes = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = range(x.ndim) if axis is None else (axis,) if is_integer(axis) else axis
     key = [slice(None)] * x.ndim
     for one in axes:
         d = normalize_axis("trim_zeros", one, x.ndim)

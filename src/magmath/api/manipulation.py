@@ -24,6 +24,7 @@ from magmath.arrays.views import (
     is_reshaped_in_place,
 )
 from magmath.core.dtypes import as_dtype, int64
+from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import broadcast, normalize_axes, normalize_axis
 from magmath.engine.user_line import user_line
@@ -69,9 +70,7 @@ def reshape(
     True, it is no view. By default it is one where it is one in NumPy.
     """
     x = as_array("reshape", x)
-    is_integer = hasattr(shape, "__index__") and not hasattr(shape, "__len__")
-    listed: Any = (shape,) if is_integer else shape
-    extents = _resolved(listed, x.size)
+    extents = _resolved((shape,) if is_integer(shape) else shape, x.size)
     if check_order("reshape", order) == "C":
         return _reshaped(x, extents, copy)
     return _reshaped(x.T, extents[::-1], copy).T
@@ -136,7 +135,7 @@ def rollaxis(a: Array, axis: int, start: int = 0) -> Array:
 
 def _positions(name: str, axes: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     """Return axes in the given order, counted from the front."""
-    listed = axes if isinstance(axes, Iterable) else (axes,)
+    listed = (axes,) if is_integer(axes) else axes
     return tuple([normalize_axis(name, axis, ndim) for axis in listed])
 
 
@@ -172,7 +171,7 @@ def moveaxis(a: Array, source: int | Sequence[int], destination: int | Sequence[
 def expand_dims(a: Array, axis: int | tuple[int, ...] = 0) -> Array:
     """Return `a` with new axes of extent 1 at these positions of the result."""
     a = as_array("expand_dims", a)
-    ndim = a.ndim + (1 if isinstance(axis, int) else len(axis))
+    ndim = a.ndim + (1 if is_integer(axis) else len(axis))
     new, old = normalize_axes("expand_dims", axis, ndim), iter(a.shape)
     return reshape(a, [1 if d in new else next(old) for d in range(ndim)])
 
@@ -216,8 +215,7 @@ def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
 
 def broadcast_shapes(*shapes: int | Shape) -> Shape:
     """Return the common shape of arrays of these shapes; ShapeError if they have none."""
-    tuples = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
-    return broadcast("broadcast_shapes", *tuples)
+    return broadcast("broadcast_shapes", *[normal_shape("broadcast_shapes", x) for x in shapes])
 
 
 def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
@@ -293,10 +291,8 @@ def roll(
     a = Array(as_array("roll", a).node)
     if axis is None:
         return reshape(roll(reshape(a, (-1,)), shift, axis=0), a.shape)
-    axes = (axis,) if isinstance(axis, int) else axis
-    is_integer = hasattr(shift, "__index__") and not getattr(shift, "ndim", 0)
-    listed: Any = (shift,) * len(axes) if is_integer else shift
-    shifts = _integers("roll: shifts", listed)
+    axes = (axis,) if is_integer(axis) else axis
+    shifts = _integers("roll: shifts", (shift,) * len(axes) if is_integer(shift) else shift)
     if len(shifts) != len(axes):
         raise ShapeError(
             f"roll: {len(shifts)} shifts {shift} for {len(axes)} axes {axis}"
@@ -314,11 +310,11 @@ def roll(
 @dispatch_cached
 def tile(A: Array, reps: int | Sequence[int]) -> Array:
     """Return `A` repeated as a whole, `reps` times along each axis; missing ones are 1."""
-    listed: Any = (reps,) if hasattr(reps, "__index__") else reps
-    A, repetitions = as_array("tile", A), _integers("tile: repetitions", listed)
+    A = as_array("tile", A)
+    repetitions = _integers("tile: repetitions", (reps,) if is_integer(reps) else reps)
     ndim = max(A.ndim, len(repetitions))
     shape = (1,) * (ndim - A.ndim) + A.shape
-    counts = _counts("tile", (1,) * (ndim - len(repetitions)) + tuple(repetitions))
+    counts = _counts("tile", (1,) * (ndim - len(repetitions)) + repetitions)
     pairs = list(zip(counts, shape, strict=True))
     column = reshape(A, [n for extent in shape for n in (1, extent)])
     whole = stretched(column, [n for pair in pairs for n in pair])

@@ -17,6 +17,7 @@ from magmath.api.reductions import max, min
 from magmath.api.statistics import mean
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.core.integers import is_integer
 from magmath.errors import OptionError, ShapeError
 
 Pair = tuple[Any, Any]
@@ -77,7 +78,7 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
     if isinstance(pad_width, dict):
         widths: list[Any] = [(0, 0)] * ndim
         for axis, width in pad_width.items():
-            widths[axis] = (width, width) if isinstance(width, int) else tuple(width)
+            widths[axis] = (width, width) if is_integer(width) else tuple(width)
         pad_width = widths
     pairs = _pairs("pad_width", pad_width, ndim)
     if not all(hasattr(n, "__index__") for pair in pairs for n in pair):

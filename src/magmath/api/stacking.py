@@ -22,6 +22,7 @@ from magmath.api.manipulation import (
 from magmath.api.searching import nonzero
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.core.integers import is_integer
 from magmath.core.shapes import normalize_axis, size_of
 from magmath.errors import ShapeError
 
@@ -150,7 +151,7 @@ def _cuts(name: str, cuts: Any, extent: int) -> list[int]:
     """Return the first position of each part, and the end of the last; `cuts` is a number of parts,
     or the positions between them."""
     try:
-        if not _is_integer(cuts):
+        if not is_integer(cuts):
             return [0, *map(index, cuts), extent]
         sections = index(cuts)
     except TypeError:
@@ -241,7 +242,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
     x, dim = _along("delete", arr, axis)
     extent = x.shape[dim]
     before = (slice(None),) * dim
-    if _is_integer(obj) and not isinstance(obj, bool):
+    if is_integer(obj) and not isinstance(obj, bool):
         at = normalize_axis("delete: position", index(obj), extent)
         return concat([x[(*before, slice(0, at))], x[(*before, slice(at + 1, None))]], dim)
     is_kept = ones((extent,), dtype=bool)
@@ -262,7 +263,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     positions = _positions(obj, x.shape[dim])
     count = len(positions)
     if count == 1:
-        inserted = _at_one_position(inserted, x.ndim, dim, _is_integer(obj))
+        inserted = _at_one_position(inserted, x.ndim, dim, is_integer(obj))
         count = inserted.shape[dim]
     shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
     wide = broadcast_to(astype(inserted, x.dtype), shape)
@@ -277,18 +278,15 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     return concat([*parts, x[(*before, slice(last, None))]], dim)
 
 
-def _is_integer(obj: Any) -> bool:
-    return hasattr(obj, "__index__") and not getattr(obj, "ndim", 0)
-
-
-def _at_one_position(values: Array, ndim: int, dim: int, is_integer: bool) -> Array:
+def _at_one_position(values: Array, ndim: int, dim: int, by_integer: bool) -> Array:
     """Return values that are all inserted before one position, with `ndim` dimensions.
 
-    Before an integer, the first axis of the values is that of the insertion, as in NumPy.
+    If an integer names the position, the first axis of the values is that of the insertion, as in
+    NumPy.
     """
     if values.ndim < ndim:
         values = reshape(values, (1,) * (ndim - values.ndim) + values.shape)
-    if is_integer and values.ndim > 1:
+    if by_integer and values.ndim > 1:
         order = list(range(1, values.ndim))
         order.insert(dim, 0)
         values = permute_dims(values, order)
@@ -299,7 +297,7 @@ def _positions(obj: Any, extent: int) -> list[int]:
     """Return positions between elements, counted from the front."""
     if isinstance(obj, slice):
         positions = list(range(*obj.indices(extent)))
-    elif _is_integer(obj):
+    elif is_integer(obj):
         positions = [index(obj)]
     else:
         chosen = as_array("insert", obj)
