@@ -112,14 +112,14 @@ def _updated(call: OnnxCall, x: OnnxValue, key: tuple[Any, ...], updates: OnnxVa
     """Return a copy of x with updates at indices, combined as the attribute `reduction` says."""
     result = mm.copy(mm.asarray(x))
     reduction = call.get("reduction", "none")
-    functions = {"add": mm.add, "max": mm.maximum, "min": mm.minimum}
-    if reduction in functions:
-        functions[reduction].at(result, key, updates)
-    elif reduction == "none":
+    if reduction == "none":
         result[key] = updates
     else:
-        raise call.unsupported(f'with reduction="{reduction}" is not available')
+        _UPDATES[reduction].at(result, key, updates)
     return result
+
+
+_UPDATES = {"add": mm.add, "mul": mm.multiply, "max": mm.maximum, "min": mm.minimum}
 
 
 def _columns(indices: OnnxValue) -> tuple[Any, ...]:
