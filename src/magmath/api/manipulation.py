@@ -135,7 +135,8 @@ def rollaxis(a: Array, axis: int, start: int = 0) -> Array:
 
 def _positions(name: str, axes: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     """Return axes in the given order, counted from the front."""
-    listed = (axes,) if is_integer(axes) else axes
+    is_sequence = isinstance(axes, Iterable) and not is_integer(axes)
+    listed: Any = axes if is_sequence else (axes,)
     return tuple([normalize_axis(name, axis, ndim) for axis in listed])
 
 

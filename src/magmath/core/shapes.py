@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from operator import index
+from typing import Any
 
 from magmath.core.integers import is_integer
 from magmath.errors import AxisError, ShapeError
@@ -70,7 +71,9 @@ def normalize_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) 
     repeats."""
     if axes is None:
         return tuple(range(ndim))
-    listed = tuple(axes) if isinstance(axes, Iterable) and not is_integer(axes) else (axes,)
+    listed: tuple[Any, ...] = (axes,)
+    if isinstance(axes, Iterable) and not is_integer(axes):
+        listed = tuple(axes)
     positions = [normalize_axis(operation, axis, ndim) for axis in listed]
     if len(set(positions)) != len(positions):
         raise ShapeError(f"{operation}: axes {listed} name an axis twice; name each axis once")
