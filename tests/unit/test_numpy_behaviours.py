@@ -6,6 +6,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -825,3 +826,25 @@ def test_shapes_and_counts_in_arrays() -> None:
     np.testing.assert_array_equal(mm.zeros(shape), np.zeros(shape))
     np.testing.assert_array_equal(mm.broadcast_to(y, np.array([4, 2, 3])), [x] * 4)
     np.testing.assert_array_equal(mm.roll(y, np.array([1, 1]), (0, 1)), np.roll(x, (1, 1), (0, 1)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_remainders_of_polynomials_have_the_degrees_of_numpy(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    u, v = (random.normal(size=n) * 30 for n in random.integers(1, 7, 2))
+    for dividend in (u, np.polymul(u, v)):
+        expected = np.polydiv(dividend, v)
+        results = mm.polydiv(mm.asarray(dividend), mm.asarray(v))
+        for x, y in zip(results, expected, strict=True):
+            assert x.shape == y.shape
+            np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("suffix", ["", ".txt", ".gz", ".bz2", ".xz"])
+def test_text_files_are_compressed_by_their_names(suffix: str, tmp_path: Path) -> None:
+    x = RANDOM.normal(size=(4, 3))
+    path = tmp_path / f"table{suffix}"
+    mm.savetxt(path, mm.asarray(x), header="a b c")
+    np.testing.assert_array_equal(np.loadtxt(path), x)
+    np.testing.assert_array_equal(mm.loadtxt(path), x)
+    assert (b"a b c" in path.read_bytes()) is (suffix in ("", ".txt"))

@@ -21,6 +21,9 @@ from magmath.core.integers import require_integer
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError
 
+ZERO_REMAINDER = 1e-8
+"""Absolute value up to which a leading coefficient of a remainder counts as zero, as in NumPy."""
+
 
 def _coefficients(name: str, p: Any) -> Array:
     x: Array = atleast_1d(as_array(name, p))
@@ -90,7 +93,7 @@ def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
         quotient.append(factor)
         rest = concat([rest[:k], rest[k : k + n + 1] - factor * divisor, rest[k + n + 1 :]])
     parts = concat([reshape(one, (1,)) for one in quotient]) if quotient else zeros(1, element)
-    while rest.size > 1 and abs(complex(rest[0])) <= 1e-14:
+    while rest.size > 1 and abs(complex(rest[0])) <= ZERO_REMAINDER:
         rest = rest[1:]
     return parts, rest
 
