@@ -46,8 +46,8 @@ class CountDistributions(DistributionMethods):
     ) -> Array:
         """Return integers from low up to but not including high (or from 0 up to low); with
         `endpoint` high is included."""
-        drawn = integers(self._state, low, high, shape if size is None else size, endpoint)
-        return whole_numbers(drawn, dtype, layout)
+        size = shape if size is None else size
+        return whole_numbers(integers(self._state, low, high, size, endpoint, dtype), dtype, layout)
 
     def geometric(
         self,

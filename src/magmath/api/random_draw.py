@@ -11,7 +11,7 @@ from magmath.api.creation import DTypeLike, normal_shape
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.conversion import LayoutLike, bind_layout
 from magmath.arrays.traced_scalar import TracedScalar
-from magmath.core.dtypes import DType, as_dtype, float64, int64
+from magmath.core.dtypes import DType, as_dtype, convert_number, float64, int64
 from magmath.core.parameter_ranges import ParameterRange
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import broadcast
@@ -200,38 +200,51 @@ def integers(
     high: DistributionParameter,
     size: Size,
     endpoint: bool,
+    dtype: DTypeLike = None,
 ) -> Node:
     """Return integers from low up to high, or from 0 up to low if high is None. Bounds are integers
-    or integer arrays; the upper one is included only with `endpoint`."""
+    or integer arrays; the upper one is included only with `endpoint`.
+
+    Raises RangeError for bounds that `dtype`, the type to which the integers are converted, lacks.
+    """
     bounds = [_bound(x) for x in ((0, low) if high is None else (low, high))]
     first, last = bounds
-    shapes = [x.shape for x in bounds if isinstance(x, Array)]
-    if isinstance(first, int) and isinstance(last, int) and last + endpoint <= first:
-        raise ShapeError(
-            f"integers: needs low < high, was given {first} and {last}"
-            "; the upper bound is not drawn, so pass high = last + 1"
-        )
-    own = broadcast("random.integers", *shapes)
+    count = None
+    if isinstance(first, int) and isinstance(last, int):
+        count = last - first + endpoint
+        _check_range(first, last, count, as_dtype(dtype or int64))
+    own = broadcast("random.integers", *[x.shape for x in bounds if isinstance(x, Array)])
     shape = own if size is None else normal_shape("random.integers", size)
     check_fits("random.integers", own, shape)
     seed, stream = state.draw()
     bits = apply(creation.BITS, seed, stream, shape=shape, dtype=int64, line=user_line())
-    if isinstance(first, int) and isinstance(last, int):
-        count = last - first + endpoint
-        if count == 2**64:
-            return bits  # every number of 64 bits
-        if count >= 2**63:
-            raise RangeError(
-                f"integers: draws from less than 2**63 integers, or from all 2**64 of 64 bits, was "
-                f"given a range of {count}; choose a smaller one"
-            )
-        span, start = scalar(count, int64), scalar(first, int64)
+    if count == 2**64:
+        return bits  # every number of 64 bits
+    if isinstance(first, int) and count is not None:
+        start, span = scalar(first, int64), scalar(count, int64)
     else:
         start, stop = (
             scalar(x, int64) if isinstance(x, int) else e.astype(x.node, int64) for x in bounds
         )
         span = stop - start + int(endpoint)
     return e.add(e.call("remainder", bits, span), start)
+
+
+def _check_range(first: int, last: int, count: int, dtype: DType) -> None:
+    """Raise unless a type has all `count` integers from `first` on, and they can be drawn."""
+    if count <= 0:
+        raise ShapeError(
+            f"integers: needs low < high, was given {first} and {last}"
+            "; the upper bound is not drawn, so pass high = last + 1"
+        )
+    if dtype.is_integer:
+        for number in (first, first + count - 1):
+            convert_number(number, dtype, "random.integers")
+    if 2**63 <= count < 2**64:
+        raise RangeError(
+            f"integers: draws from less than 2**63 integers, or from all 2**64 of 64 bits, was "
+            f"given a range of {count}; choose a smaller one"
+        )
 
 
 def _bound(value: Any) -> int | Array:
