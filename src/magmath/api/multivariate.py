@@ -85,7 +85,7 @@ def multinomial(
     draw = Draw(state, name, size, float64, n=n)
     draw.check_range("n", samplers.TRIALS)
     probabilities = Array(_vector(name, "pvals", pvals))
-    _check_sum(pvals)
+    _check_probabilities(pvals)
     left = 1 - (cumulative_sum(probabilities) - probabilities)
     shares = where(left > 0, clip(probabilities / left, 0, 1), 0.0)
     trials = broadcast_to(draw.parameter("n"), draw.shape)
@@ -117,10 +117,17 @@ def hypergeometric(
     return whole_numbers(stack([Array(x) for x in counts], axis=-1).node, dtype, layout)
 
 
-def _check_sum(pvals: Any) -> None:
-    """Raise OptionError for probabilities, if their values are known here, with a sum above 1."""
+def _check_probabilities(pvals: Any) -> None:
+    """Raise OptionError for probabilities, if their values are known here, that are negative or
+    have a sum above 1."""
     if isinstance(pvals, (Sequence, np.ndarray)):
-        total = float(np.sum(pvals[:-1]))
+        values = np.asarray(pvals, dtype=float)
+        if not (values >= 0).all():
+            raise OptionError(
+                f"random.multinomial: pvals must be at least 0, was given {values.min():g}"
+                "; replace negative ones by 0"
+            )
+        total = float(values[:-1].sum())
         if total > 1 + 1e-6:
             raise OptionError(
                 f"random.multinomial: the sum of pvals must not be above 1, was given {total:g} "

@@ -92,7 +92,8 @@ def choice(state: DrawState, a: Any, size: Size, replace: bool, p: Any, axis: in
             "; draw fewer, or pass replace=True"
         )
     if p is not None:
-        positions = _weighted_positions(state, _probabilities(p, extent), shape, replace)
+        probabilities = _probabilities(p, extent, 0 if replace else count)
+        positions = _weighted_positions(state, probabilities, shape, replace)
     elif replace:
         positions = Array(integers(state, 0, extent, shape, False))
     else:
@@ -127,8 +128,9 @@ def _objects(values: Any) -> np.ndarray[Any, Any] | None:
     return values if is_foreign and values.ndim else None
 
 
-def _probabilities(p: Any, extent: int) -> Array:
-    """Return probabilities as an array. Those whose values are known here are checked."""
+def _probabilities(p: Any, extent: int, count: int) -> Array:
+    """Return probabilities as an array. Those whose values are known here are checked: `count` of
+    them must be above 0."""
     probabilities = floating("random.choice", p)
     if probabilities.shape != (extent,):
         raise ShapeError(
@@ -142,5 +144,11 @@ def _probabilities(p: Any, extent: int) -> Array:
                 f"random.choice: probabilities are at least 0 and their sum is 1; the smallest is "
                 f"{values.min():g}, the sum {values.sum():g}"
                 "; divide them by their sum"
+            )
+        if np.count_nonzero(values) < count:
+            raise ShapeError(
+                f"random.choice: cannot draw {count} without replacement where only "
+                f"{np.count_nonzero(values)} have a probability above 0"
+                "; draw fewer, or pass replace=True"
             )
     return probabilities

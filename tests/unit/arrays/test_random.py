@@ -14,6 +14,7 @@ from engines import current, start
 from magmath.engine import session
 from magmath.errors import (
     DTypeError,
+    OptionError,
     RangeError,
     ShapeError,
 )
@@ -102,3 +103,13 @@ def test_whole_ranges_of_types() -> None:
     z = mm.random.integers(1, 2**63, size=100).numpy()
     assert (z > 0).all()
     assert mm.random.integers(0, 2, size=5, dtype=bool).dtype is mm.bool
+
+
+def test_entries_of_probability_zero_are_never_drawn() -> None:
+    p = [0.5, 0.0, 0.5, 0.0]
+    for replace, size in ((False, 2), (True, 50)):
+        assert set(mm.random.choice(4, size, replace, p).tolist()) <= {0, 2}
+    with pytest.raises(ShapeError, match="only 2 have a probability above 0"):
+        mm.random.choice(4, 3, False, p)
+    with pytest.raises(OptionError, match="pvals must be at least 0"):
+        mm.random.multinomial(10, [0.6, -0.2, 0.6])
