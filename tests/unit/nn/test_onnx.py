@@ -470,6 +470,13 @@ def test_powers_of_constants(base: Any, kind: str) -> None:
     np.testing.assert_allclose(result, (np.float64(base) ** x).astype(base.dtype), rtol=1e-6)
 
 
+def test_softplus_of_large_numbers_has_all_digits() -> None:
+    declared = helper.make_tensor_value_info("x", TensorProto.DOUBLE, ["n"])
+    module = from_onnx(_model([helper.make_node("Softplus", ["x"], ["y"])], [declared], ["y"], {}))
+    x = np.asarray([-700.0, -30.0, 0.0, 19.0, 21.0, 30.0, 800.0])
+    np.testing.assert_allclose(module(x), np.logaddexp(x, 0), rtol=1e-15)
+
+
 def test_gradients_at_ties_are_those_of_pytorch() -> None:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
     nodes = [

@@ -191,7 +191,8 @@ ELEMENTWISE: dict[str, Operator] = {
     "QuantizeLinear": _quantize, "DequantizeLinear": _dequantize,
     # activations
     "Relu": plain(_relu),
-    "Sigmoid": plain(mm.sigmoid), "Softplus": plain(lambda x: mm.logaddexp(x, 0.0)), "Softsign": plain(f.softsign),
+    "Sigmoid": plain(mm.sigmoid), "Softsign": plain(f.softsign),
+    "Softplus": plain(lambda x: mm.logaddexp(x, 0.0)),
     "HardSwish": plain(f.hard_swish), "Mish": plain(f.mish),
     "HardSigmoid": _hard_sigmoid, "Elu": _elu, "Selu": _selu, "Celu": _with_alpha(f.celu, 1.0),
     "LeakyRelu": _with_alpha(f.leaky_relu, 0.01), "ThresholdedRelu": _threshold_relu,
