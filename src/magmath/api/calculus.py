@@ -131,12 +131,14 @@ def _edge_slope(values: Sequence[Array], near: Any, far: Any) -> Array:
     """Return the slope at the first of two values, or of a parabola through three values, whose
     distances are `near` and `far`."""
     if len(values) == 2:
-        return (values[1] - values[0]) / near
-    return (
-        -(2.0 * near + far) / (near * (near + far)) * values[0]
-        + (near + far) / (near * far) * values[1]
-        - near / (far * (near + far)) * values[2]
-    )
+        slope: Array = (values[1] - values[0]) / near
+    else:
+        slope = (
+            -(2.0 * near + far) / (near * (near + far)) * values[0]
+            + (near + far) / (near * far) * values[1]
+            - near / (far * (near + far)) * values[2]
+        )
+    return slope
 
 
 @dispatch_cached

@@ -95,13 +95,13 @@ def _observation_weights(x: Array, weights: Any) -> Array | None:
     """Return one weight for each observation, or None for none."""
     if weights is None:
         return None
-    weights = floating("cov", as_arrays("cov", x, weights)[1])
-    if weights.shape != x.shape[1:]:
+    each = floating("cov", as_arrays("cov", x, weights)[1])
+    if each.shape != x.shape[1:]:
         raise ShapeError(
-            f"cov: needs {x.shape[1]} weights, was given shape {weights.shape}"
+            f"cov: needs {x.shape[1]} weights, was given shape {each.shape}"
             "; pass one for each observation"
         )
-    return weights
+    return each
 
 
 def _weighted_covariance(

@@ -427,7 +427,7 @@ def _diagonal_number(shape: Shape) -> Node:
 
 def _diagonal(k: int, shape: Shape) -> Node:
     """Return the number of a diagonal as a scalar, limited to those next to the corners."""
-    return scalar(max(-shape[-2], min(k, shape[-1])), int64)
+    return scalar(max(-shape[-2], min(index(k), shape[-1])), int64)
 
 
 def tril(m: Array, k: int = 0) -> Array:

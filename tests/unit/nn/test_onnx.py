@@ -6,6 +6,7 @@ import copy
 import pickle
 import warnings
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -452,8 +453,8 @@ def test_flattening_of_empty_arrays(shape: tuple[int, ...]) -> None:
     for axis in range(-len(shape), len(shape) + 1):
         node = helper.make_node("Flatten", ["x"], ["y"], axis=axis)
         model = _model([node], [declared], ["y"], {})
-        (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
-        assert from_onnx(model)(x).shape == expected.shape
+        first = axis + len(shape) if axis < 0 else axis
+        assert from_onnx(model)(x).shape == (prod(shape[:first]), prod(shape[first:]))
 
 
 @pytest.mark.parametrize("base", [np.float32(1.5), np.float64(2.0), np.int32(3)])
