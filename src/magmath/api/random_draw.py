@@ -216,10 +216,10 @@ def integers(
     own = broadcast("random.integers", *[x.shape for x in bounds if isinstance(x, Array)])
     shape = own if size is None else normal_shape("random.integers", size)
     check_fits("random.integers", own, shape)
-    seed, stream = state.draw()
-    bits = apply(creation.BITS, seed, stream, shape=shape, dtype=int64, line=user_line())
-    if count == 2**64:
-        return bits  # every number of 64 bits
+    bits = _random_bits(state, shape)
+    if count == 2**64:  # a number of 63 bits, and another one for the sign
+        signs = e.call("remainder", _random_bits(state, shape), scalar(2, int64))
+        return e.add(bits, e.multiply(signs, scalar(-(2**63), int64)))
     if isinstance(first, int) and count is not None:
         start, span = scalar(first, int64), scalar(count, int64)
     else:
@@ -228,6 +228,12 @@ def integers(
         )
         span = stop - start + int(endpoint)
     return e.add(e.call("remainder", bits, span), start)
+
+
+def _random_bits(state: DrawState, shape: Shape) -> Node:
+    """Return integers drawn evenly from [0, 2^63), from the next stream."""
+    seed, stream = state.draw()
+    return apply(creation.BITS, seed, stream, shape=shape, dtype=int64, line=user_line())
 
 
 def _check_range(first: int, last: int, count: int, dtype: DType) -> None:
