@@ -45,10 +45,9 @@ _NAMES = {
     ),
     "magmath.api.distances": "cdist",
     "magmath.api.elementwise": "clip logical_not polygamma positive pow reciprocal round",
-    "magmath.api.statistics": (
-        "all any count_nonzero cumprod cumsum cumulative_prod cumulative_sum diff max mean min "
-        "prod std sum var"
-    ),
+    "magmath.api.reductions": "all any count_nonzero max min prod sum",
+    "magmath.api.statistics": "mean std var",
+    "magmath.api.cumulative": "cumprod cumsum cumulative_prod cumulative_sum diff",
     "magmath.api.searching": "argmax argmin nonzero searchsorted where",
     "magmath.api.sorting": "argsort sort",
     "magmath.api.unique": "isin unique_all unique_counts unique_inverse unique_values",
@@ -251,11 +250,14 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from magmath.api.sliding_windows import sliding_window_view as sliding_window_view
     from magmath.api.sorting import argsort as argsort, sort as sort
-    from magmath.api.statistics import (
-        all as all, any as any, count_nonzero as count_nonzero, cumprod as cumprod,
-        cumsum as cumsum, cumulative_prod as cumulative_prod,
-        cumulative_sum as cumulative_sum, diff as diff, max as max, mean as mean, min as min,
-        prod as prod, std as std, sum as sum, var as var,
+    from magmath.api.reductions import (
+        all as all, any as any, count_nonzero as count_nonzero, max as max, min as min,
+        prod as prod, sum as sum,
+    )  # fmt: skip
+    from magmath.api.statistics import mean as mean, std as std, var as var
+    from magmath.api.cumulative import (
+        cumprod as cumprod, cumsum as cumsum, cumulative_prod as cumulative_prod,
+        cumulative_sum as cumulative_sum, diff as diff,
     )  # fmt: skip
     from magmath.diagnostics.explain import explain as explain, profile as profile
     from magmath.api.input_output import (

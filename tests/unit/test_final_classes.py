@@ -8,7 +8,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2] / "src/magmath"
 OPEN_FILES = {"errors.py": "users may derive exceptions of their own"}
 CONCRETE_BASES = {
+    "api/count_distributions.py": ["CountDistributions"],
     "api/distributions.py": ["Distributions"],
+    "api/gamma_distributions.py": ["GammaDistributions"],
     "arrays/array.py": ["Array"],
     "arrays/lazy_array.py": ["LazyArray"],
     "arrays/number_protocols.py": ["NumberProtocols"],

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from magmath.comm import LocalGroup
 from magmath.errors import ProtocolError, WorkerError
-from magmath.files.csv import CsvRows
+from magmath.files.csv_rows import CsvRows
 from magmath.files.hdf5 import Hdf5Chunks
 from magmath.files.npz import ZipMember
 from magmath.files.storage import RawBytes

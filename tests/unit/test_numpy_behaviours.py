@@ -6,6 +6,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -750,3 +751,100 @@ def test_whole_initial_values_of_integers_are_exact(name: str, values: list[int]
     result = getattr(mm, name)(mm.asarray(x), initial=2.5)
     assert result.dtype is mm.float64
     assert float(result) == getattr(np, name)(x.astype(float), initial=2.5)
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+def test_cross_products_of_two_and_three_infinite_elements(axis: int) -> None:
+    """The missing third element is no number: it makes no products."""
+    short = np.array([[np.inf, 1], [1, 1], [2, -1], [-np.inf, 2]])
+    long = np.array([[1, 2, 3], [1, np.inf, 1], [np.inf, 4, 5], [1, 2, np.inf]])
+    (a, b), (x, y, z) = short.T, long.T
+    with np.errstate(invalid="ignore"):
+        expected = np.stack([b * z, -(a * z), a * y - b * x], -1)
+    first, second = (mm.asarray(np.moveaxis(v, -1, axis)) for v in (short, long))
+    expected = np.moveaxis(expected, -1, axis)
+    np.testing.assert_array_equal(mm.cross(first, second, axis=axis), expected)
+    np.testing.assert_array_equal(mm.cross(second, first, axis=axis), -expected)
+
+
+INTEGERS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "apply_over_axes": lambda np, x, i: np.apply_over_axes(np.sum, x, i(0)),
+    "arange": lambda np, x, i: np.arange(i(4)),
+    "argmax": lambda np, x, i: np.argmax(x, axis=i(0)),
+    "broadcast_shapes": lambda np, x, i: np.zeros(np.broadcast_shapes(i(3), (2, 3))),
+    "broadcast_to": lambda np, x, i: np.broadcast_to(5.0, i(3)),
+    "concatenate": lambda np, x, i: np.concatenate((x, x), axis=i(1)),
+    "cumsum": lambda np, x, i: np.cumsum(x, axis=i(1)),
+    "delete": lambda np, x, i: np.delete(x, i(0), i(1)),
+    "diff": lambda np, x, i: np.diff(x, i(1), i(0)),
+    "expand_dims": lambda np, x, i: np.expand_dims(x, i(0)),
+    "eye": lambda np, x, i: np.eye(i(3), i(4), i(1)),
+    "flip": lambda np, x, i: np.flip(x, i(0)),
+    "full": lambda np, x, i: np.full(i(3), 2.0),
+    "gradient": lambda np, x, i: np.gradient(x, axis=i(1)),
+    "histogram": lambda np, x, i: np.histogram(x, i(3))[0],
+    "insert": lambda np, x, i: np.insert(x, i(1), 5.0, axis=i(0)),
+    "median": lambda np, x, i: np.median(x, axis=i(0)),
+    "moveaxis": lambda np, x, i: np.moveaxis(x, i(0), i(1)),
+    "norm": lambda np, x, i: np.linalg.norm(x, axis=i(1)),
+    "pad": lambda np, x, i: np.pad(x, i(1)),
+    "repeat": lambda np, x, i: np.repeat(x, i(2), axis=i(0)),
+    "reshape": lambda np, x, i: np.reshape(x, i(6)),
+    "roll": lambda np, x, i: np.roll(x, i(1), i(0)),
+    "rot90": lambda np, x, i: np.rot90(x, i(1)),
+    "sliding_window_view": lambda np, x, i: np.lib.stride_tricks.sliding_window_view(x, i(2), i(0)),
+    "sort": lambda np, x, i: np.sort(x, axis=i(0)),
+    "split": lambda np, x, i: np.split(x, i(3), axis=i(1))[2],
+    "squeeze": lambda np, x, i: np.squeeze(x[None], i(0)),
+    "stack": lambda np, x, i: np.stack((x, x), axis=i(1)),
+    "sum": lambda np, x, i: np.sum(x, axis=i(0)),
+    "swapaxes": lambda np, x, i: np.swapaxes(x, i(0), i(1)),
+    "take": lambda np, x, i: np.take(x, [0], axis=i(1)),
+    "tensordot": lambda np, x, i: np.tensordot(x, x.T, i(1)),
+    "tensordot_axes": lambda np, x, i: np.tensordot(x, x, (i(1), i(1))),
+    "tile": lambda np, x, i: np.tile(x, i(2)),
+    "trim_zeros": lambda np, x, i: np.trim_zeros(np.asarray([0.0, 1.0, 0.0]), axis=i(0)),
+    "unique": lambda np, x, i: np.unique(x, axis=i(0)),
+    "vander": lambda np, x, i: np.vander(x[0], i(2)),
+    "zeros": lambda np, x, i: np.zeros(i(3)),
+}
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.int8, np.array])
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_of_numpy_are_axes_shapes_and_counts(name: str, kind: Any) -> None:
+    x = RANDOM.normal(size=(2, 3))
+    expected = INTEGERS[name](np, x, int)
+    np.testing.assert_allclose(INTEGERS[name](mm, mm.asarray(x), kind), expected, rtol=1e-12)
+
+
+def test_shapes_and_counts_in_arrays() -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    y, shape = mm.asarray(x), np.array([3, 2])
+    np.testing.assert_array_equal(mm.reshape(y, shape), x.reshape(shape))
+    np.testing.assert_array_equal(mm.tile(y, shape), np.tile(x, shape))
+    np.testing.assert_array_equal(mm.zeros(shape), np.zeros(shape))
+    np.testing.assert_array_equal(mm.broadcast_to(y, np.array([4, 2, 3])), [x] * 4)
+    np.testing.assert_array_equal(mm.roll(y, np.array([1, 1]), (0, 1)), np.roll(x, (1, 1), (0, 1)))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_remainders_of_polynomials_have_the_degrees_of_numpy(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    u, v = (random.normal(size=n) * 30 for n in random.integers(1, 7, 2))
+    for dividend in (u, np.polymul(u, v)):
+        expected = np.polydiv(dividend, v)
+        results = mm.polydiv(mm.asarray(dividend), mm.asarray(v))
+        for x, y in zip(results, expected, strict=True):
+            assert x.shape == y.shape
+            np.testing.assert_allclose(x, y, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("suffix", ["", ".txt", ".gz", ".bz2", ".xz"])
+def test_text_files_are_compressed_by_their_names(suffix: str, tmp_path: Path) -> None:
+    x = RANDOM.normal(size=(4, 3))
+    path = tmp_path / f"table{suffix}"
+    mm.savetxt(path, mm.asarray(x), header="a b c")
+    np.testing.assert_array_equal(np.loadtxt(path), x)
+    np.testing.assert_array_equal(mm.loadtxt(path), x)
+    assert (b"a b c" in path.read_bytes()) is (suffix in ("", ".txt"))

@@ -22,8 +22,8 @@ from magmath.api.elementwise import (
     negative,
     subtract,
 )
+from magmath.api.reductions import max, sum
 from magmath.api.searching import where
-from magmath.api.statistics import max, sum
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
@@ -38,7 +38,7 @@ from magmath.ops.leaves import constant
 @dispatch_cached
 @takes_selected
 def relu(x: Array, /) -> Array:
-    """max(x, 0); its gradient at 0 is 0."""
+    """Return max(x, 0); its gradient at 0 is 0."""
     x = as_array("relu", x)
     return Array(apply(e.OPERATIONS["maximum"], x.node, constant(0, x.dtype), line=user_line()))
 
@@ -46,7 +46,7 @@ def relu(x: Array, /) -> Array:
 @dispatch_cached
 @takes_selected
 def sigmoid(x: Array, /) -> Array:
-    """1 / (1 + exp(-x)), with full relative accuracy also where it is small."""
+    """Return 1 / (1 + exp(-x)), with full relative accuracy also where it is small."""
     x = floating("sigmoid", x)
     if x.dtype.kind != "complex":
         return Array(apply(e.OPERATIONS["sigmoid"], x.node, line=user_line()))
@@ -57,7 +57,7 @@ def sigmoid(x: Array, /) -> Array:
 
 @takes_selected
 def logit(x: Array, /) -> Array:
-    """log(x / (1 - x)), the inverse of sigmoid: nan outside of [0, 1], as scipy.special.logit.
+    """Return log(x / (1 - x)), the inverse of sigmoid: nan outside of [0, 1], as SciPy's logit.
 
     Near 1/2, where the logarithms of x and 1 - x cancel, it is 2 artanh(2x - 1).
     """
@@ -72,8 +72,8 @@ def logit(x: Array, /) -> Array:
 @dispatch_cached
 @takes_selected
 def softplus(x: Array, /, beta: float = 1.0, threshold: float = 20.0) -> Array:
-    """log(1 + exp(beta · x)) / beta, which does not overflow; x where beta · x is greater than
-    `threshold`, as in PyTorch."""
+    """Return log(1 + exp(beta · x)) / beta, which does not overflow; x where beta · x is greater
+    than `threshold`, as in PyTorch."""
     x = floating("softplus", x)
     scaled = multiply(x, beta)
     return where(greater(scaled, threshold), x, divide(logaddexp(scaled, 0.0), beta))
@@ -82,8 +82,8 @@ def softplus(x: Array, /, beta: float = 1.0, threshold: float = 20.0) -> Array:
 @dispatch_cached
 @keyword_hints
 def log_softmax(x: Array, /, axis: int = -1) -> Array:
-    """log(exp(x) / sum(exp(x))) along `axis`, computed with x minus its largest element, half types
-    in float32."""
+    """Return log(exp(x) / sum(exp(x))) along `axis`, computed with x minus its largest element;
+    half types in float32."""
     x = floating("log_softmax", x)
     wide = _in_type(x, compute_dtype(x.dtype))
     shifted = subtract(wide, stop_gradient(max(wide, axis=axis, keepdims=True)))
@@ -93,8 +93,8 @@ def log_softmax(x: Array, /, axis: int = -1) -> Array:
 @dispatch_cached
 @keyword_hints
 def softmax(x: Array, /, axis: int = -1) -> Array:
-    """exp(x) / sum(exp(x)) along `axis`, computed with x minus its largest element, half types in
-    float32."""
+    """Return exp(x) / sum(exp(x)) along `axis`, computed with x minus its largest element; half
+    types in float32."""
     x = floating("softmax", x)
     wide = _in_type(x, compute_dtype(x.dtype))
     powers = exp(subtract(wide, stop_gradient(max(wide, axis=axis, keepdims=True))))
@@ -102,11 +102,12 @@ def softmax(x: Array, /, axis: int = -1) -> Array:
 
 
 def softmax_or_zero(x: Array, /, axis: int = -1) -> Array:
-    """`softmax`, but 0 where all elements along `axis` are -inf; gradients are 0 there too."""
+    """Return `softmax`, but 0 where all elements along `axis` are -inf, where gradients are 0
+    too."""
     x = floating("softmax", x)
     wide = _in_type(x, compute_dtype(x.dtype))
-    most = stop_gradient(max(wide, axis=axis, keepdims=True))
-    powers = exp(subtract(wide, where(equal(most, -inf), 0.0, most)))
+    largest = stop_gradient(max(wide, axis=axis, keepdims=True))
+    powers = exp(subtract(wide, where(equal(largest, -inf), 0.0, largest)))
     total = sum(powers, axis=axis, keepdims=True)
     return _in_type(divide(powers, where(equal(total, 0.0), 1.0, total)), x.dtype)
 
@@ -116,8 +117,8 @@ def softmax_or_zero(x: Array, /, axis: int = -1) -> Array:
 def logsumexp(
     x: Array, /, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
 ) -> Array:
-    """log(sum(exp(x))) over `axis`, or all elements, computed with x minus its largest finite
-    element, half types in float32."""
+    """Return log(sum(exp(x))) over `axis`, or all elements, computed with x minus its largest
+    finite element; half types in float32."""
     x = floating("logsumexp", x)
     wide = _in_type(x, compute_dtype(x.dtype))
     largest = max(wide, axis=axis, keepdims=True)

@@ -10,6 +10,7 @@ from typing import Any
 from magmath.api.creation import asarray
 from magmath.api.manipulation import expand_dims, moveaxis, reshape, stack
 from magmath.arrays.array import Array, as_array
+from magmath.core.integers import is_integer
 from magmath.core.shapes import normalize_axis
 from magmath.errors import ShapeError
 
@@ -41,7 +42,7 @@ def apply_over_axes(func: Callable[..., Any], a: Any, axes: int | Sequence[int])
     1."""
     x = as_array("apply_over_axes", a)
     ndim = x.ndim
-    for axis in (axes,) if isinstance(axes, int) else axes:
+    for axis in (axes,) if is_integer(axes) else axes:
         dim = normalize_axis("apply_over_axes", axis, ndim)
         result = as_array("apply_over_axes", func(x, dim))
         x = result if result.ndim == ndim else expand_dims(result, axis=dim)

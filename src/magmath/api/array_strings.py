@@ -36,9 +36,9 @@ def array_str(
 def _options(
     width: int | None, precision: int | None, suppress: bool | None
 ) -> AbstractContextManager[Any]:
-    given = {"linewidth": width, "precision": precision, "suppress": suppress}
-    known: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-    return np.printoptions(**known)
+    options = {"linewidth": width, "precision": precision, "suppress": suppress}
+    chosen: dict[str, Any] = {name: x for name, x in options.items() if x is not None}
+    return np.printoptions(**chosen)
 
 
 def array2string(a: Any, **options: Any) -> str:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from magmath.api.creation import asarray
+from magmath.api.cumulative import diff
 from magmath.api.data_types import astype
 from magmath.api.elementwise import conj, divide, remainder
 from magmath.api.indexing import take
 from magmath.api.manipulation import concat, flip, ravel, reshape
+from magmath.api.reductions import sum
 from magmath.api.searching import searchsorted, where
 from magmath.api.signal import convolve as convolved
 from magmath.api.sorting import argsort
-from magmath.api.statistics import diff, sum
 from magmath.arrays.array import Array, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import bool_, float64, int64
+from magmath.core.integers import is_integer
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis
 from magmath.errors import OptionError, ShapeError
 
@@ -32,8 +35,8 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     """Return the differences of neighbours in the flattened array, with given numbers before and
     after them."""
     steps = diff(ravel(ary))
-    given = [part for part in (to_begin, steps, to_end) if part is not None]
-    parts = [astype(ravel(x), steps.dtype, copy=False) for x in as_arrays("ediff1d", *given)]
+    joined = [part for part in (to_begin, steps, to_end) if part is not None]
+    parts = [astype(ravel(x), steps.dtype, copy=False) for x in as_arrays("ediff1d", *joined)]
     return concat(parts) if len(parts) > 1 else steps
 
 
@@ -60,7 +63,7 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
     varargs: the distance of neighbours, for all axes or each, or the positions along each axis.
     """
     values = floating("gradient", f)
-    axes = range(values.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = range(values.ndim) if axis is None else (axis,) if is_integer(axis) else axis
     dims = [normalize_axis("gradient", one, values.ndim) for one in axes]
     normalize_axes("gradient", dims, values.ndim)
     if edge_order not in (1, 2):
@@ -94,6 +97,7 @@ def _steps(values: Array, d: int, spacing: Any) -> Any:
 
 
 def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
+    """Return the slope along an axis, for one distance of neighbours or one for each pair."""
     extent = f.shape[d]
     if extent < edge_order + 1:
         raise ShapeError(
@@ -109,31 +113,32 @@ def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
 
     is_uneven = isinstance(steps, Array) and steps.ndim > 0
     if is_uneven:
-        one, two = steps[:-1], steps[1:]
+        before, behind = steps[:-1], steps[1:]
         inner = (
-            -two / (one * (one + two)) * at(0, extent - 2)
-            + (two - one) / (one * two) * at(1, extent - 1)
-            + one / (two * (one + two)) * at(2, extent)
+            -behind / (before * (before + behind)) * at(0, extent - 2)
+            + (behind - before) / (before * behind) * at(1, extent - 1)
+            + before / (behind * (before + behind)) * at(2, extent)
         )
     else:
         inner = (at(2, extent) - at(0, extent - 2)) / (2.0 * steps)
-    if edge_order == 1:
-        first = (at(1, 2) - at(0, 1)) / step(0)
-        last = (at(extent - 1, extent) - at(extent - 2, extent - 1)) / step(-1)
-        return concat([first, inner, last], d)
-    one, two = step(0), step(1)
-    first = (
-        -(2.0 * one + two) / (one * (one + two)) * at(0, 1)
-        + (one + two) / (one * two) * at(1, 2)
-        - one / (two * (one + two)) * at(2, 3)
-    )
-    one, two = step(-2), step(-1)
-    last = (
-        two / (one * (one + two)) * at(extent - 3, extent - 2)
-        - (one + two) / (one * two) * at(extent - 2, extent - 1)
-        + (2.0 * two + one) / (two * (one + two)) * at(extent - 1, extent)
-    )
+    counts = range(edge_order + 1)
+    first = _edge_slope([at(i, i + 1) for i in counts], step(0), step(1))
+    last = -_edge_slope([at(extent - 1 - i, extent - i) for i in counts], step(-1), step(-2))
     return concat([first, inner, last], d)
+
+
+def _edge_slope(values: Sequence[Array], near: Any, far: Any) -> Array:
+    """Return the slope at the first of two values, or of a parabola through three values, whose
+    distances are `near` and `far`."""
+    if len(values) == 2:
+        slope: Array = (values[1] - values[0]) / near
+    else:
+        slope = (
+            -(2.0 * near + far) / (near * (near + far)) * values[0]
+            + (near + far) / (near * far) * values[1]
+            - near / (far * (near + far)) * values[2]
+        )
+    return slope
 
 
 @dispatch_cached

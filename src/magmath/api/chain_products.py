@@ -20,13 +20,14 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Array:
         raise TypeError(
             f"multi_dot: needs a list of arrays, was given {type(arrays).__name__}; pass [a, b, …]"
         )
-    given = as_arrays("multi_dot", *arrays)
-    if len(given) < 2:
+    factors = as_arrays("multi_dot", *arrays)
+    if len(factors) < 2:
         raise ShapeError(
-            f"multi_dot: needs 2 or more arrays, was given {len(given)}"
+            f"multi_dot: needs 2 or more arrays, was given {len(factors)}"
             "; pass two or more in the list"
         )
-    return stored("multi_dot", _product(given, _splits([x.shape for x in given])), out)
+    product = _product(factors, _splits([x.shape for x in factors]))
+    return stored("multi_dot", product, out)
 
 
 def _product(arrays: Sequence[Array], split: dict[tuple[int, int], int]) -> Array:

@@ -19,7 +19,7 @@ from magmath.api.elementwise import (
     subtract,
 )
 from magmath.api.manipulation import broadcast_shapes
-from magmath.api.statistics import all
+from magmath.api.reductions import all
 from magmath.arrays.array import Array, as_arrays
 from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.inputs.operands import promoted_nodes

@@ -6,21 +6,20 @@ from typing import Any
 
 from magmath.api.creation import ones_like, zeros_like
 from magmath.api.data_types import astype, finfo
-from magmath.api.elementwise import abs, atan2, equal, imag, less, multiply, not_equal, real
+from magmath.api.elementwise import abs, atan2, equal, imag, less, not_equal, real
+from magmath.api.float_functions import rad2deg
+from magmath.api.reductions import all
 from magmath.api.sorting import sort
-from magmath.api.statistics import all
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import bool_, complex_dtype
 from magmath.core.promotion import floating_dtype
-
-HALF_TURN = 57.29577951308232  # degrees in a radian
 
 
 def angle(z: Any, deg: bool = False) -> Array:
     """Return the angle of each number in the complex plane, in radians or with `deg` in degrees."""
     x = floating("angle", z)
-    turned = atan2(imag(x), real(x)) if x.dtype.kind == "complex" else atan2(zeros_like(x), x)
-    return multiply(turned, HALF_TURN) if deg else turned
+    angles = atan2(imag(x), real(x)) if x.dtype.kind == "complex" else atan2(zeros_like(x), x)
+    return rad2deg(angles) if deg else angles
 
 
 def isreal(x: Any) -> Array:

@@ -62,6 +62,6 @@ def complex_extremum(
     shape = [x.shape[d] for d in rest]
     lines = reshape(permute(x, (*rest, *axes)), (*shape, size_of(x.shape[d] for d in axes)))
     last = lines.ndim - 1
-    found = taken_along(lines, complex_arg_extremum(name, lines, last), last)
+    extremum = taken_along(lines, complex_arg_extremum(name, lines, last), last)
     kept = [1 if d in axes else n for d, n in enumerate(x.shape)] if keepdims else shape
-    return reshape(found, tuple(kept))
+    return reshape(extremum, tuple(kept))

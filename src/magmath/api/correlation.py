@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from magmath.api.creation import zeros
@@ -9,7 +10,8 @@ from magmath.api.data_types import astype, result_type
 from magmath.api.elementwise import clip, conj, divide, imag, maximum, multiply, real, sqrt
 from magmath.api.linalg import diagonal
 from magmath.api.manipulation import broadcast_to, concat, reshape, squeeze
-from magmath.api.statistics import mean, sum
+from magmath.api.reductions import sum
+from magmath.api.statistics import mean
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.promotion import floating_dtype
@@ -33,27 +35,27 @@ def average(
         value = mean(x, axis, keepdims=keepdims)
         count = x.size / max(value.size, 1)
         return (value, 0 * value + count) if returned else value
-    x, heavy = as_arrays("average", x, weights)
-    heavy = _weights(x, heavy, axis)
-    element = floating_dtype(result_type(x, heavy))
-    x, heavy = astype(x, element), astype(heavy, element)
-    total = sum(broadcast_to(heavy, x.shape), axis, keepdims=keepdims)
-    value = divide(sum(multiply(x, heavy), axis, keepdims=keepdims), total)
+    x, weights = as_arrays("average", x, weights)
+    weights = _aligned_weights(x, weights, axis)
+    element = floating_dtype(result_type(x, weights))
+    x, weights = astype(x, element), astype(weights, element)
+    total = sum(broadcast_to(weights, x.shape), axis, keepdims=keepdims)
+    value = divide(sum(multiply(x, weights), axis, keepdims=keepdims), total)
     return (value, total) if returned else value
 
 
-def _weights(x: Array, heavy: Array, axis: Axis) -> Array:
-    """Return weights that broadcast to the array."""
-    if heavy.shape == x.shape:
-        return heavy
+def _aligned_weights(x: Array, weights: Array, axis: Axis) -> Array:
+    """Return weights in a shape that broadcasts to the array."""
+    if weights.shape == x.shape:
+        return weights
     axes = normalize_axes("average", axis, x.ndim)
-    if axis is None or heavy.shape != tuple(x.shape[d] for d in axes):
+    if axis is None or weights.shape != tuple(x.shape[d] for d in axes):
         raise ShapeError(
             f"average: needs weights of shape {x.shape}, or of that of the axes to reduce, was "
-            f"given {heavy.shape} for axis {axis}"
+            f"given {weights.shape} for axis {axis}"
             "; pass one weight for each element, or for each position along the axis"
         )
-    return reshape(heavy, tuple(n if d in axes else 1 for d, n in enumerate(x.shape)))
+    return reshape(weights, tuple(n if d in axes else 1 for d, n in enumerate(x.shape)))
 
 
 @dispatch_cached
@@ -80,32 +82,39 @@ def cov(
         x = concat([_observations("cov", one, rowvar) for one in as_arrays("cov", m, y)])
     if dtype is not None:
         x = astype(x, dtype)
-    degrees = (0 if bias else 1) if ddof is None else ddof
-    heavy = None
-    for given in (fweights, aweights):
-        if given is not None:
-            one = floating("cov", as_arrays("cov", x, given)[1])
-            if one.shape != x.shape[1:]:
-                raise ShapeError(
-                    f"cov: needs {x.shape[1]} weights, was given shape {one.shape}"
-                    "; pass one for each observation"
-                )
-            heavy = one if heavy is None else multiply(heavy, one)
-    if heavy is None:
-        center, scale = mean(x, 1, keepdims=True), float(max(x.shape[1] - degrees, 0))
-        deviation = x - center
-        return squeeze(divide(deviation @ conj(deviation).T, scale))
-    heavy = astype(heavy, x.dtype)
-    total = sum(heavy)
-    center = divide(sum(x * heavy, 1, keepdims=True), total)
-    less = (
-        sum(heavy * floating("cov", as_arrays("cov", x, aweights)[1])) / total
-        if aweights is not None
-        else 1.0
-    )
-    deviation = x - center
-    spread = real(total - degrees * less) if degrees else real(total)
-    return squeeze((deviation * heavy) @ conj(deviation).T / maximum(spread, 0.0))
+    correction = (0 if bias else 1) if ddof is None else ddof
+    if fweights is None and aweights is None:
+        deviation = x - mean(x, 1, keepdims=True)
+        degrees = float(max(x.shape[1] - correction, 0))
+        return squeeze(divide(deviation @ conj(deviation).T, degrees))
+    counts, factors = (_observation_weights(x, weights) for weights in (fweights, aweights))
+    return _weighted_covariance(x, counts, factors, correction)
+
+
+def _observation_weights(x: Array, weights: Any) -> Array | None:
+    """Return one weight for each observation, or None for none."""
+    if weights is None:
+        return None
+    each = floating("cov", as_arrays("cov", x, weights)[1])
+    if each.shape != x.shape[1:]:
+        raise ShapeError(
+            f"cov: needs {x.shape[1]} weights, was given shape {each.shape}"
+            "; pass one for each observation"
+        )
+    return each
+
+
+def _weighted_covariance(
+    x: Array, counts: Array | None, factors: Array | None, correction: int
+) -> Array:
+    """Return the covariance of observations that occur several times, with weights."""
+    weights = reduce(multiply, [part for part in (counts, factors) if part is not None])
+    weights = astype(weights, x.dtype)
+    total = sum(weights)
+    deviation = x - divide(sum(x * weights, 1, keepdims=True), total)
+    lost = 1.0 if factors is None else sum(weights * factors) / total
+    degrees = real(total - correction * lost) if correction else real(total)
+    return squeeze((deviation * weights) @ conj(deviation).T / maximum(degrees, 0.0))
 
 
 def _observations(name: str, m: Any, rowvar: bool) -> Array:
@@ -127,12 +136,13 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     c = cov(x, y, rowvar, dtype=dtype)
     if not c.ndim:
         return divide(c, c)
-    spread = sqrt(real(diagonal(c)))
-    c = c / reshape(spread, (-1, 1)) / spread
+    deviations = sqrt(real(diagonal(c)))
+    c = c / reshape(deviations, (-1, 1)) / deviations
     if c.dtype.kind == "complex":
         return astype(_limited(real(c)), c.dtype) + _limited(imag(c)) * 1j
     return _limited(c)
 
 
 def _limited(x: Array) -> Array:
+    """Return correlations without errors of rounding beyond -1 and 1."""
     return clip(x, -1.0, 1.0)

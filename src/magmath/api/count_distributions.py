@@ -7,18 +7,16 @@ element index (`ops/samplers.py`). The others are made of these and of exponenti
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 
 from magmath.api import multivariate
 from magmath.api.creation import DTypeLike
+from magmath.api.distribution_methods import DistributionMethods
 from magmath.api.random_draw import (
     DistributionParameter,
-    Draw,
-    DrawState,
     Size,
-    counted,
     gamma_numbers,
     integers,
+    whole_numbers,
 )
 from magmath.arrays.array import Array, Operand
 from magmath.arrays.inputs.conversion import LayoutLike
@@ -28,20 +26,10 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
 
-class CountDistributions(ABC):
+class CountDistributions(DistributionMethods):
     """The discrete distributions as methods; `Distributions` describes the parameters."""
 
     __slots__ = ()
-
-    @property
-    @abstractmethod
-    def _state(self) -> DrawState:
-        """The generator state."""
-
-    def _draw(
-        self, name: str, size: Size, dtype: DTypeLike, **given: DistributionParameter
-    ) -> Draw:
-        return Draw(self._state, name, size, dtype, **given)
 
     # numbers -----------------------------------------------------------------------------------
 
@@ -58,8 +46,8 @@ class CountDistributions(ABC):
     ) -> Array:
         """Return integers from low up to but not including high (or from 0 up to low); with
         `endpoint` high is included."""
-        drawn = integers(self._state, low, high, shape if size is None else size, endpoint)
-        return counted(drawn, dtype, layout)
+        size = shape if size is None else size
+        return whole_numbers(integers(self._state, low, high, size, endpoint, dtype), dtype, layout)
 
     def geometric(
         self,
@@ -74,7 +62,7 @@ class CountDistributions(ABC):
         draw.check("p", 0, 1, above=True)
         rate = -e.call("log1p", -draw.parameter("p"))
         whole = e.call("ceil", draw.standard(creation.EXPONENTIAL) / rate)
-        return counted(e.call("maximum", whole, constant(1, float64)), dtype, layout)
+        return whole_numbers(e.call("maximum", whole, constant(1, float64)), dtype, layout)
 
     def poisson(
         self,
@@ -87,7 +75,7 @@ class CountDistributions(ABC):
         """Return counts with mean `lam` (by search below 10, otherwise Hörmann's rejection)."""
         draw = self._draw("poisson", size, float64, lam=lam)
         draw.check_range("lam", samplers.LAM)
-        return counted(
+        return whole_numbers(
             draw.sampled(samplers.POISSON, draw.parameter("lam"), dtype=int64), dtype, layout
         )
 
@@ -106,7 +94,9 @@ class CountDistributions(ABC):
         draw.check_range("n", samplers.TRIALS)
         draw.check_range("p", samplers.PROBABILITY)
         parameters = e.call("floor", draw.parameter("n")), draw.parameter("p")
-        return counted(draw.sampled(samplers.BINOMIAL, *parameters, dtype=int64), dtype, layout)
+        return whole_numbers(
+            draw.sampled(samplers.BINOMIAL, *parameters, dtype=int64), dtype, layout
+        )
 
     def negative_binomial(
         self,
@@ -123,7 +113,7 @@ class CountDistributions(ABC):
         draw.check("p", 0, 1, above=True)
         p_node = draw.parameter("p")
         lam = gamma_numbers(draw, "n") * ((1.0 - p_node) / p_node)
-        return counted(draw.sampled(samplers.POISSON, lam, dtype=int64), dtype, layout)
+        return whole_numbers(draw.sampled(samplers.POISSON, lam, dtype=int64), dtype, layout)
 
     def hypergeometric(
         self,
@@ -141,8 +131,10 @@ class CountDistributions(ABC):
         for what, allowed in samplers.ITEMS.items():
             draw.check_range(what, allowed)
         draw.check_sum("nsample", "ngood", "nbad")
-        given = [e.call("floor", draw.parameter(what)) for what in samplers.ITEMS]
-        return counted(draw.sampled(samplers.HYPERGEOMETRIC, *given, dtype=int64), dtype, layout)
+        numbers = [e.call("floor", draw.parameter(what)) for what in samplers.ITEMS]
+        return whole_numbers(
+            draw.sampled(samplers.HYPERGEOMETRIC, *numbers, dtype=int64), dtype, layout
+        )
 
     def zipf(
         self,
@@ -155,7 +147,9 @@ class CountDistributions(ABC):
         """Return whole numbers k from 1 with probabilities in proportion to k^(-a) (Devroye)."""
         draw = self._draw("zipf", size, float64, a=a)
         draw.check_range("a", samplers.EXPONENT)
-        return counted(draw.sampled(samplers.ZIPF, draw.parameter("a"), dtype=int64), dtype, layout)
+        return whole_numbers(
+            draw.sampled(samplers.ZIPF, draw.parameter("a"), dtype=int64), dtype, layout
+        )
 
     def logseries(
         self,
@@ -172,7 +166,7 @@ class CountDistributions(ABC):
         u = draw.standard(creation.UNIFORM)
         q = -e.call("expm1", u * e.call("log1p", -draw.parameter("p")))
         drawn = e.call("maximum", e.call("floor", 1.0 - v / e.call("log", q)), constant(1, float64))
-        return counted(drawn, dtype, layout)
+        return whole_numbers(drawn, dtype, layout)
 
     # vectors -----------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from magmath.core.dtypes import (
     int64,
     uint64,
 )
+from magmath.core.integers import is_integer
 from magmath.core.promotion import (
     common_dtype,
     get_default_dtype,
@@ -79,11 +80,12 @@ def asarray(
             f"asarray: copy=False, but the values of a {type(a).__name__} must be copied to the "
             f"workers; leave `copy` out"
         )
-    made = Array(leaf_of_values(a, None if dtype is None else as_dtype(dtype), layout))
-    return as_memory(made)
+    element = None if dtype is None else as_dtype(dtype)
+    return as_memory(Array(leaf_of_values(a, element, layout)))
 
 
 def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool | None) -> Array:
+    """Return an array in another type and layout; `copy` as for `asarray`."""
     if copy and isinstance(array, Variable):
         array = array.snapshot()
     result = array
@@ -156,12 +158,12 @@ def _floating(dtype: DTypeLike) -> DType:
     return get_default_dtype() if dtype is None else as_dtype(dtype)
 
 
-def made_array(node: Node, layout: LayoutLike = None, device: object = None) -> Array:
-    """Return the array of a node, in a layout and at the user's line."""
-    return _divided(node.at_line(user_line()), layout, device)
+def created_array(node: Node, layout: LayoutLike = None, device: object = None) -> Array:
+    """Return the new array of a node, in a layout and at the user's line."""
+    return _in_layout(node.at_line(user_line()), layout, device)
 
 
-def _divided(node: Node, layout: LayoutLike, device: object) -> Array:
+def _in_layout(node: Node, layout: LayoutLike, device: object) -> Array:
     check_device(node.name, device)
     if layout is None:
         return as_memory(Array(node))
@@ -175,7 +177,7 @@ def normal_shape(operation: str, shape: int | Sequence[int]) -> Shape:
     operation.
     """
     try:
-        extents = (index(shape),) if hasattr(shape, "__index__") else tuple(map(index, shape))
+        extents = (index(shape),) if is_integer(shape) else tuple(map(index, shape))
     except TypeError:
         raise TypeError(
             f"{operation}: a shape is an integer or a sequence of integers, such as (2, 3), was "
@@ -204,7 +206,7 @@ def full(
         if values.ndim:
             stretched = sums.broadcast_to(values.node, normal_shape("full", shape))
             element = values.dtype if dtype is None else as_dtype(dtype)
-            return _divided(e.astype(stretched, element), layout, device)
+            return _in_layout(e.astype(stretched, element), layout, device)
         fill_value = values
     if isinstance(fill_value, Array):
         element = fill_value.dtype if dtype is None else as_dtype(dtype)
@@ -217,7 +219,7 @@ def full(
         element = common_dtype(number_kind(fill_value)) if dtype is None else as_dtype(dtype)
         value = scalar(python_number(fill_value), element, "full")
     filled = creation.full(normal_shape("full", shape), value, user_line())
-    return _divided(filled, layout, device)
+    return _in_layout(filled, layout, device)
 
 
 def zeros(
@@ -341,8 +343,31 @@ def arange(
     a float; NumPy scalars and 0-d arrays keep their own type.
     """
     require_known("arange", "start + step * mm.arange(n)", start, stop, step)
-    given = (0, start, step) if stop is None else (start, stop, step)
-    for number in given:
+    numbers = (0, start, step) if stop is None else (start, stop, step)
+    _check_finite(numbers)
+    natural = common_dtype(*map(number_kind, numbers))
+    first, last, step = map(python_number, numbers)
+    if step == 0:
+        raise ShapeError("arange: step must not be 0; give a step such as 1 or -1")
+    are_integers = natural.is_integer
+    extent = (
+        len(range(int(first), int(last), int(step)))
+        if are_integers
+        else max(0, math.ceil((last - first) / step))
+    )
+    element = as_dtype(dtype) if dtype is not None else natural
+    if are_integers and element.is_integer and extent:
+        for number in (first, first + (extent - 1) * step):  # the ends of the values
+            convert_number(number, element, "arange")
+    exact = (uint64 if element == uint64 else int64) if are_integers else float64
+    count = creation.iota((extent,), 0, exact)
+    values = e.add(e.multiply(count, scalar(step, exact)), scalar(first, exact))
+    return created_array(e.astype(values, element), layout, device)
+
+
+def _check_finite(numbers: Sequence[Any]) -> None:
+    """Raise unless the arguments of `arange` are finite numbers."""
+    for number in numbers:
         if not hasattr(number, "__float__"):
             raise TypeError(
                 f"arange: start, stop and step are numbers, was given {number!r}"
@@ -353,24 +378,6 @@ def arange(
                 f"arange: start, stop and step must be finite, was given {number!r}"
                 "; replace nan and inf"
             )
-    natural = common_dtype(*map(number_kind, given))
-    first, last, step = map(python_number, given)
-    if step == 0:
-        raise ShapeError("arange: step must not be 0; give a step such as 1 or -1")
-    integer = natural.is_integer
-    extent = (
-        len(range(int(first), int(last), int(step)))
-        if integer
-        else max(0, math.ceil((last - first) / step))
-    )
-    element = as_dtype(dtype) if dtype is not None else natural
-    if integer and element.is_integer and extent:
-        for number in (first, first + (extent - 1) * step):  # the ends of the values
-            convert_number(number, element, "arange")
-    exact = (uint64 if element == uint64 else int64) if integer else float64
-    count = creation.iota((extent,), 0, exact)
-    values = e.add(e.multiply(count, scalar(step, exact)), scalar(first, exact))
-    return made_array(e.astype(values, element), layout, device)
 
 
 def number_kind(value: Any) -> DType | type:
@@ -406,7 +413,7 @@ def eye(
     """Return ones on the k-th diagonal of N rows and M columns (N for None), zeros elsewhere."""
     shape = normal_shape("eye", (N, N if M is None else M))
     on_diagonal = e.call("equal", _diagonal_number(shape), _diagonal(k, shape))
-    return made_array(e.astype(on_diagonal, _floating(dtype)), layout, device)
+    return created_array(e.astype(on_diagonal, _floating(dtype)), layout, device)
 
 
 def _diagonal_number(shape: Shape) -> Node:
@@ -420,7 +427,7 @@ def _diagonal_number(shape: Shape) -> Node:
 
 def _diagonal(k: int, shape: Shape) -> Node:
     """Return the number of a diagonal as a scalar, limited to those next to the corners."""
-    return scalar(max(-shape[-2], min(k, shape[-1])), int64)
+    return scalar(max(-shape[-2], min(index(k), shape[-1])), int64)
 
 
 def tril(m: Array, k: int = 0) -> Array:
@@ -442,8 +449,8 @@ def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
         )
     if x.ndim == 1:  # a vector stands for equal rows
         x = Array(sums.broadcast_to(x.node, (x.size, x.size)))
-    kept = e.call(comparison, _diagonal_number(x.shape), _diagonal(k, x.shape))
-    return made_array(e.where(kept, x.node, constant_leaf(0, x.dtype)))
+    is_kept = e.call(comparison, _diagonal_number(x.shape), _diagonal(k, x.shape))
+    return created_array(e.where(is_kept, x.node, constant_leaf(0, x.dtype)))
 
 
 def meshgrid(
@@ -458,19 +465,19 @@ def meshgrid(
     """
     if indexing not in ("xy", "ij"):
         raise ValueError(f'meshgrid: indexing must be "xy" or "ij", was given {indexing!r}')
-    given = [as_array("meshgrid", x) for x in arrays]
-    given = [x if x.ndim == 1 else rearranged(x, Reshaped((x.size,))) for x in given]
-    dims = list(range(len(given)))
-    if indexing == "xy" and len(given) > 1:
+    lines = [as_array("meshgrid", x) for x in arrays]
+    lines = [x if x.ndim == 1 else rearranged(x, Reshaped((x.size,))) for x in lines]
+    ndim = len(lines)
+    dims = list(range(ndim))
+    if indexing == "xy" and ndim > 1:
         dims[:2] = [1, 0]
-    ndim = len(given)
-    shape = tuple(given[dim].size for dim in dims)
+    shape = tuple(lines[dim].size for dim in dims)
     grids = []
-    for x, dim in zip(given, dims, strict=True):
+    for x, dim in zip(lines, dims, strict=True):
         column = rearranged(x, Reshaped((1,) * dim + x.shape + (1,) * (ndim - dim - 1)))
         if not copy:
             grids.append(column if sparse else rearranged(column, Stretched(shape)))
             continue
         node = column.node
-        grids.append(made_array(node if sparse else sums.broadcast_to(node, shape)))
+        grids.append(created_array(node if sparse else sums.broadcast_to(node, shape)))
     return tuple(grids)

@@ -111,8 +111,8 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
             "result_type: needs at least one array, type or number"
             "; pass one, such as mm.result_type(x, mm.float32)"
         )
-    given = [v.sample if isinstance(v, TracedScalar) else v for v in arrays_and_dtypes]
-    kinds: list[DType | type] = [type(v) if is_number(v) else _dtype_of(v) for v in given]
+    values = [v.sample if isinstance(v, TracedScalar) else v for v in arrays_and_dtypes]
+    kinds: list[DType | type] = [type(v) if is_number(v) else _dtype_of(v) for v in values]
     return common_dtype(*kinds)
 
 

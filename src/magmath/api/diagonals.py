@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from magmath.api.creation import DTypeLike, arange, asarray, eye, ones, tril, zeros
+from magmath.api.cumulative import cumulative_prod
 from magmath.api.data_types import astype
 from magmath.api.elementwise import not_equal
 from magmath.api.index_functions import cycled
@@ -12,7 +13,6 @@ from magmath.api.linalg import diagonal as matrix_diagonal
 from magmath.api.linalg import trace as matrix_trace
 from magmath.api.manipulation import broadcast_to, flip, moveaxis, ravel, reshape
 from magmath.api.searching import nonzero, where
-from magmath.api.statistics import cumulative_prod
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored, target

@@ -6,7 +6,8 @@ from magmath.api.activations import stop_gradient
 from magmath.api.manipulation import expand_dims
 from magmath.api.norms import vector_norm
 from magmath.api.products import matmul, matrix_transpose
-from magmath.api.statistics import mean, sum
+from magmath.api.reductions import sum
+from magmath.api.statistics import mean
 from magmath.arrays.array import Array, Operand
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
@@ -15,7 +16,7 @@ from magmath.errors import OptionError, ShapeError
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
-FEW = 25
+MAX_BY_DIFFERENCES = 25
 """Largest number of vectors of a set for which the default mode computes all differences."""
 _MODES = {
     "use_mm_for_euclid_dist_if_necessary": None,
@@ -55,7 +56,7 @@ def cdist(
         )
     by_products = _MODES[compute_mode]
     if by_products is None:
-        by_products = max(a.shape[-2], b.shape[-2]) > FEW
+        by_products = max(a.shape[-2], b.shape[-2]) > MAX_BY_DIFFERENCES
     if p == 2 and by_products:
         return _euclidean(a, b)
     return vector_norm(expand_dims(a, -2) - expand_dims(b, -3), axis=-1, ord=p)

@@ -1,7 +1,7 @@
 """The distributions of random numbers, as methods of generators.
 
-Uniform, normal and exponential numbers and random bits are functions of seed, stream and element
-index; so are gamma, Poisson and binomial numbers (`ops/samplers.py`). The others are made of these.
+Uniform, normal and exponential numbers are functions of seed, stream and element index. The other
+distributions of this file are made of these.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 from magmath.api import multivariate, random_order
 from magmath.api.count_distributions import CountDistributions
 from magmath.api.creation import DTypeLike
-from magmath.api.random_draw import DistributionParameter, Draw, Size, gamma_numbers
+from magmath.api.gamma_distributions import GammaDistributions
+from magmath.api.random_draw import DistributionParameter, Draw, Size
 from magmath.arrays.array import Array, Operand
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.arrays.ufuncs.output import stored
-from magmath.core.dtypes import float64, int64, uint8
+from magmath.core.dtypes import float64, uint8
 from magmath.core.integers import require_integer
 from magmath.graph import Node
 from magmath.ops import creation, samplers
@@ -24,7 +25,7 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
 
-class Distributions(CountDistributions):
+class Distributions(CountDistributions, GammaDistributions):
     """The distributions as methods, for classes with a generator state.
 
     Parameters are numbers, or arrays that broadcast to the result: without `size` the result has
@@ -75,13 +76,13 @@ class Distributions(CountDistributions):
 
     def random(self, size: Size = None, dtype: DTypeLike = None, out: Any = None) -> Array:
         """Return numbers drawn evenly from [0, 1)."""
-        made = self.uniform(size=_size(size, out), dtype=dtype)
-        return stored("random.random", made, out)
+        numbers = self.uniform(size=_size(size, out), dtype=dtype)
+        return stored("random.random", numbers, out)
 
     def standard_normal(self, size: Size = None, dtype: DTypeLike = None, out: Any = None) -> Array:
         """Return numbers from the normal distribution with mean 0 and standard deviation 1."""
-        made = self.normal(size=_size(size, out), dtype=dtype)
-        return stored("random.standard_normal", made, out)
+        numbers = self.normal(size=_size(size, out), dtype=dtype)
+        return stored("random.standard_normal", numbers, out)
 
     def lognormal(
         self,
@@ -299,124 +300,6 @@ class Distributions(CountDistributions):
         full = constant(2 * math.pi, float64)
         return draw.result(e.call("remainder", turned, full) - math.pi, layout)
 
-    # made of gamma numbers ---------------------------------------------------------------------
-
-    def gamma(
-        self,
-        shape: DistributionParameter,
-        scale: DistributionParameter = 1.0,
-        size: Size = None,
-        *,
-        dtype: DTypeLike = None,
-        layout: LayoutLike = None,
-    ) -> Array:
-        """Return numbers from the gamma distribution (Marsaglia–Tsang). They have no gradient with
-        respect to `shape`, the parameter."""
-        draw = self._draw("gamma", size, dtype, shape=shape, scale=scale)
-        draw.check("scale", 0)
-        drawn = e.astype(gamma_numbers(draw, "shape"), draw.dtype)
-        return draw.result(drawn * draw.parameter("scale"), layout)
-
-    def standard_gamma(
-        self, shape: DistributionParameter, size: Size = None, *, dtype: DTypeLike = None
-    ) -> Array:
-        """Return numbers from the gamma distribution with scale 1."""
-        return self.gamma(shape, size=size, dtype=dtype)
-
-    def chisquare(
-        self,
-        df: DistributionParameter,
-        size: Size = None,
-        *,
-        dtype: DTypeLike = None,
-        layout: LayoutLike = None,
-    ) -> Array:
-        """Return sums of `df` squared standard normal numbers; df need not be whole."""
-        draw = self._draw("chisquare", size, dtype, df=df)
-        draw.check("df", 0, above=True)
-        return draw.result(2.0 * gamma_numbers(draw, "df", 0.5), layout)
-
-    def standard_t(
-        self,
-        df: DistributionParameter,
-        size: Size = None,
-        *,
-        dtype: DTypeLike = None,
-        layout: LayoutLike = None,
-    ) -> Array:
-        """Return numbers from Student's t distribution with `df` degrees of freedom."""
-        draw = self._draw("standard_t", size, dtype, df=df)
-        draw.check("df", 0, above=True)
-        half = 0.5 * draw.parameter("df", float64)
-        drawn = draw.standard(creation.NORMAL, float64)
-        return draw.result(drawn * e.call("sqrt", half / gamma_numbers(draw, "df", 0.5)), layout)
-
-    def f(
-        self,
-        dfnum: DistributionParameter,
-        dfden: DistributionParameter,
-        size: Size = None,
-        *,
-        dtype: DTypeLike = None,
-        layout: LayoutLike = None,
-    ) -> Array:
-        """Return quotients of two chi-square numbers, each divided by its degrees of freedom."""
-        draw = self._draw("f", size, dtype, dfnum=dfnum, dfden=dfden)
-        parts = []
-        for what in ("dfnum", "dfden"):
-            draw.check(what, 0, above=True)
-            parts.append(gamma_numbers(draw, what, 0.5) / draw.parameter(what, float64))
-        return draw.result(parts[0] / parts[1], layout)
-
-    def beta(
-        self,
-        a: DistributionParameter,
-        b: DistributionParameter,
-        size: Size = None,
-        *,
-        dtype: DTypeLike = None,
-        layout: LayoutLike = None,
-    ) -> Array:
-        """Return numbers from the beta distribution, X / (X + Y) for gamma numbers of shape a and
-        b."""
-        draw = self._draw("beta", size, dtype, a=a, b=b)
-        for what in ("a", "b"):
-            draw.check(what, 0, above=True)
-        x, y = (gamma_numbers(draw, what, record=samplers.LOG_GAMMA) for what in ("a", "b"))
-        return draw.result(1.0 / (1.0 + e.call("exp", y - x)), layout)
-
-    def noncentral_chisquare(
-        self,
-        df: DistributionParameter,
-        nonc: DistributionParameter,
-        size: Size = None,
-        *,
-        dtype: DTypeLike = None,
-        layout: LayoutLike = None,
-    ) -> Array:
-        """Return chi-square numbers with df + 2·P degrees of freedom, for Poisson numbers P of mean
-        nonc / 2."""
-        draw = self._draw("noncentral_chisquare", size, dtype, df=df, nonc=nonc)
-        return draw.result(_noncentral(draw, "df", "nonc"), layout)
-
-    def noncentral_f(
-        self,
-        dfnum: DistributionParameter,
-        dfden: DistributionParameter,
-        nonc: DistributionParameter,
-        size: Size = None,
-        *,
-        dtype: DTypeLike = None,
-        layout: LayoutLike = None,
-    ) -> Array:
-        """Return quotients of a noncentral and a central chi-square number, each divided by its
-        degrees of freedom."""
-        draw = self._draw("noncentral_f", size, dtype, dfnum=dfnum, dfden=dfden, nonc=nonc)
-        draw.check("dfden", 0, above=True)
-        above = _noncentral(draw, "dfnum", "nonc") / draw.parameter("dfnum", float64)
-        below = 2.0 * gamma_numbers(draw, "dfden", 0.5) / draw.parameter("dfden", float64)
-        return draw.result(above / below, layout)
-
     # vectors -----------------------------------------------------------------------------------
 
     def multivariate_normal(
@@ -478,7 +361,7 @@ class Distributions(CountDistributions):
 
 
 def _size(size: Size, out: Any) -> Size:
-    """Return the size of an output for none."""
+    """Return a size, by default that of the array in which the numbers are stored, if any."""
     return out.shape if size is None and isinstance(out, Array) else size
 
 
@@ -488,12 +371,3 @@ def _shape(shape: Size, size: Size) -> Size:
 
 def _affine(draw: Draw, record: Any, shift: str, factor: str) -> Node:
     return draw.standard(record) * draw.parameter(factor) + draw.parameter(shift)
-
-
-def _noncentral(draw: Draw, df: str, nonc: str) -> Node:
-    """Return noncentral chi-square numbers, float64."""
-    draw.check(df, 0, above=True)
-    draw.check(nonc, 0)
-    half = 0.5 * draw.parameter(nonc, float64)
-    more = e.astype(draw.sampled(samplers.POISSON, half, dtype=int64), float64)
-    return 2.0 * draw.sampled(samplers.GAMMA, 0.5 * draw.parameter(df, float64) + more)

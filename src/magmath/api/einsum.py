@@ -67,11 +67,11 @@ def einsum(subscripts: Any, /, *operands: Any, out: Any = None, optimize: Any = 
     return stored("einsum", _einsum(subscripts, *operands), out)
 
 
-def _in_letters(given: list[Any]) -> tuple[str, tuple[Any, ...]]:
+def _in_letters(arguments: list[Any]) -> tuple[str, tuple[Any, ...]]:
     """Return subscripts and operands of a call with lists of numbers."""
-    classes = ", ".join([type(x).__name__ for x in given])
-    result = given.pop() if len(given) % 2 else None
-    lists = [*given[1::2], *([] if result is None else [result])]
+    classes = ", ".join([type(x).__name__ for x in arguments])
+    result = arguments.pop() if len(arguments) % 2 else None
+    lists = [*arguments[1::2], *([] if result is None else [result])]
     for numbers in lists:
         if not isinstance(numbers, (list, tuple)) or not all(map(_is_subscript, numbers)):
             raise TypeError(
@@ -80,8 +80,9 @@ def _in_letters(given: list[Any]) -> tuple[str, tuple[Any, ...]]:
                 f"{classes}"
             )
     parts = ["".join(["..." if n is ... else _NUMBERED[n] for n in x]) for x in lists]
-    count = len(given) // 2
-    return ",".join(parts[:count]) + "".join([f"->{x}" for x in parts[count:]]), tuple(given[::2])
+    count = len(arguments) // 2
+    subscripts = ",".join(parts[:count]) + "".join([f"->{x}" for x in parts[count:]])
+    return subscripts, tuple(arguments[::2])
 
 
 def _is_subscript(number: Any) -> bool:

@@ -103,16 +103,18 @@ def _logical(operation: Operation) -> BinaryFunction:
     def function(
         x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, dtype: Any = None
     ) -> Array:
-        given = (x1, x2) if _are_numbers(x1, x2) else (_truth(name, x1), _truth(name, x2))
-        return _with_options(name, given, out, where, dtype)
+        operands = (x1, x2)
+        if not _are_numbers(x1, x2):
+            operands = truth_values(name, x1), truth_values(name, x2)
+        return _with_options(name, operands, out, where, dtype)
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = _documentation(operation, "x1 and x2 broadcast.")
     return attach_ufunc_methods(name, function, operation.is_associative, operation.identity)
 
 
-def _truth(name: str, x: Any) -> Any:
-    """Return an operand as truth values."""
+def truth_values(name: str, x: Any) -> Any:
+    """Return an operand as truth values: True where it is not zero. A number as a Python bool."""
     if is_number(x):
         return bool(x)
     array = as_array(name, x)
@@ -124,8 +126,8 @@ def _are_numbers(x: Any, y: Any) -> bool:
 
 
 def _are_special(x: Any, y: Any) -> bool:
-    """Return True for two numbers, and for elements that a mask selects while a function is
-    traced."""
+    """Return True for two numbers, and if one operand is elements that a mask selects while a
+    function is traced."""
     first, second = type(x), type(y)
     if first is MaskedElements or second is MaskedElements:
         return True
@@ -141,27 +143,28 @@ def _of_masked(operation: str, x: Any, *others: Any) -> Any:
 
 
 def _with_options(
-    operation: str, given: tuple[Any, ...], out: Any, where: Any, dtype: Any
+    operation: str, operands: tuple[Any, ...], out: Any, where: Any, dtype: Any
 ) -> Array:
     """Return an element-wise operation with NumPy's options. Of Python numbers alone the result is
     a Python number, which takes the type of the arrays that it is combined with."""
-    plain = out is None and dtype is None and where is True
-    if plain and MaskedElements in map(type, given):
-        return _of_masked(operation, *given)  # type: ignore[no-any-return]
-    if plain and len(given) == 2 and _are_numbers(*given) and not all(map(is_number, given)):
-        return of_numbers(operation, *given)
-    if plain and all(map(is_number, given)):
-        with np.errstate(all="ignore"):
-            number: Any = np.asarray(e.OPERATIONS[operation].reference(*given)).item()
-        return number  # type: ignore[no-any-return]
-    if dtype is not None or all(map(is_number, given)):
+    are_plain_numbers = all(map(is_number, operands))
+    if out is None and dtype is None and where is True:
+        if MaskedElements in map(type, operands):
+            return _of_masked(operation, *operands)  # type: ignore[no-any-return]
+        if are_plain_numbers:
+            with np.errstate(all="ignore"):
+                number: Any = np.asarray(e.OPERATIONS[operation].reference(*operands)).item()
+            return number  # type: ignore[no-any-return]
+        if len(operands) == 2 and _are_numbers(*operands):  # one of them is traced
+            return of_numbers(operation, *operands)
+    if dtype is not None or are_plain_numbers:
         element = None if dtype is None else as_dtype(dtype)
-        arrays = [as_array(operation, x) for x in given]
-        given = tuple(Array(e.astype(x.node, element or x.dtype)) for x in arrays)
-    if len(given) == 1:
-        result = unary(operation, as_array(operation, given[0]))
+        arrays = [as_array(operation, x) for x in operands]
+        operands = tuple(Array(e.astype(x.node, element or x.dtype)) for x in arrays)
+    if len(operands) == 1:
+        result = unary(operation, as_array(operation, operands[0]))
     else:
-        result = binary(operation, *given)
+        result = binary(operation, *operands)
     if isinstance(out, tuple) and len(out) == 1:
         (out,) = out
     return stored(operation, masked(operation, result, where, out), out)
@@ -173,11 +176,11 @@ FUNCTIONS: dict[str, Callable[..., Array]] = {
     **{record.name: _binary(record) for record in e.BINARY if record.summary},
     **{record.name: _logical(record) for record in e.LOGICAL},
 }
-"""The functions that follow from records."""
+"""The functions that follow from records, by name."""
 
 if TYPE_CHECKING:
     from magmath.api.elementwise_names import *  # noqa: F403
-else:
+else:  # by names of the module, so that a record is the only place of its function
     globals().update(FUNCTIONS)
 
 pow = power
@@ -198,8 +201,8 @@ def polygamma(n: int, x: Array, /) -> Array:
 @takes_selected
 def logical_not(x: Array, /, out: Any = None, *, where: Any = True) -> Array:
     """Return True where x is false or zero."""
-    given = x if is_number(x) else _truth("logical_not", x)
-    return _with_options("logical_not", (given,), out, where, None)
+    operand = x if is_number(x) else truth_values("logical_not", x)
+    return _with_options("logical_not", (operand,), out, where, None)
 
 
 _inverse = _unary(e.OPERATIONS["reciprocal"])

@@ -18,14 +18,14 @@ from magmath.core.dtypes import bfloat16
 from magmath.errors import DataError, DTypeError
 
 
-def load_object(file: Any, name: str | None, dtype: DTypeLike, layout: LayoutLike) -> Any:
+def load_file_object(file: Any, name: str | None, dtype: DTypeLike, layout: LayoutLike) -> Any:
     """Return the array in a file object, or a dictionary of its arrays; arguments as for `load`."""
     try:
-        found = np.load(file, allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            contents = {"": found}
+        loaded = np.load(file, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            contents = {"": loaded}
         else:
-            contents = {key: found[key] for key in found.files if name in (None, key)}
+            contents = {key: loaded[key] for key in loaded.files if name in (None, key)}
     except (ValueError, EOFError, BadZipFile):  # whose texts advise to read objects
         raise DataError(
             f"load: {file!r} has no array of numbers in NumPy's formats, .npy and .npz, or is "
@@ -39,14 +39,13 @@ def load_object(file: Any, name: str | None, dtype: DTypeLike, layout: LayoutLik
     return arrays[""] if arrays.keys() == {""} else arrays
 
 
-def save_object(file: Any, array: Array | Mapping[str, Array]) -> None:
+def save_file_object(file: Any, arr: Operand | Mapping[str, Operand]) -> None:
     """Write an array as .npy, or several by name as .npz, to a file object."""
-    named = dict(array) if isinstance(array, Mapping) else {"": array}
-    contents = {name: _values(x) for name, x in named.items()}
-    if isinstance(array, Mapping):
+    if isinstance(arr, Mapping):
+        contents = {name: _values(as_array("save", x)) for name, x in arr.items()}
         np.savez(file, **contents)  # type: ignore[arg-type]
     else:
-        np.save(file, contents[""], allow_pickle=False)
+        np.save(file, _values(as_array("save", arr)), allow_pickle=False)
 
 
 def write_compressed(file: Any, arrays: Mapping[str, Operand]) -> None:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from magmath.api.creation import asarray, zeros
+from magmath.api.cumulative import cumulative_sum, diff
 from magmath.api.data_types import astype, finfo, result_type
 from magmath.api.elementwise import (
     abs,
@@ -42,7 +43,6 @@ from magmath.api.elementwise import (
 )
 from magmath.api.manipulation import concat
 from magmath.api.searching import where
-from magmath.api.statistics import cumulative_sum, diff
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.inputs.number_list import is_number
@@ -54,7 +54,7 @@ from magmath.core.shapes import normalize_axis
 from magmath.errors import DTypeError
 
 LOG_2 = math.log(2.0)
-DEGREE = math.pi / 180
+RADIANS_PER_DEGREE = math.pi / 180
 _SINC_DIVISORS = tuple(k * (k + 1) for k in range(2, 16, 2))
 """Ratios of the coefficients of the series of sin(y) / y."""
 
@@ -78,20 +78,20 @@ def _real_floating(name: str, x: Any) -> Array:
 @takes_out
 def deg2rad(x: Any, /) -> Array:
     """Return degrees as radians."""
-    return multiply(x if is_number(x) else _real_floating("deg2rad", x), DEGREE)
+    return multiply(x if is_number(x) else _real_floating("deg2rad", x), RADIANS_PER_DEGREE)
 
 
 @as_ufunc(1)
 @takes_out
 def rad2deg(x: Any, /) -> Array:
     """Return radians as degrees."""
-    return multiply(x if is_number(x) else _real_floating("rad2deg", x), 1 / DEGREE)
+    return multiply(x if is_number(x) else _real_floating("rad2deg", x), 1 / RADIANS_PER_DEGREE)
 
 
 @as_ufunc(1)
 @takes_out
 def exp2(x: Any, /) -> Array:
-    """2 to the power x."""
+    """Return 2 to the power x."""
     return pow(2.0, x if is_number(x) else floating("exp2", x))
 
 
@@ -110,7 +110,7 @@ def rint(x: Any, /) -> Array:
     return round(floating("rint", x))
 
 
-def _pair(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
+def _two_arrays(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
     """Return two operands as arrays of one type, which numbers take from arrays."""
     first = as_array(name, x1) if is_number(x1) and is_number(x2) else x1
     a, b = map(Array, promoted_nodes(name, first, x2))
@@ -124,7 +124,7 @@ def fmax(x1: Any, x2: Any, /) -> Array:
 
     Where they are equal, x1 has the gradient, as in PyTorch.
     """
-    a, b = _pair("fmax", x1, x2)
+    a, b = _two_arrays("fmax", x1, x2)
     if a.dtype.kind not in ("float", "complex"):
         return maximum(a, b)
     return where(logical_or(greater_equal(a, b), isnan(b)), a, b)
@@ -137,7 +137,7 @@ def fmin(x1: Any, x2: Any, /) -> Array:
 
     Where they are equal, x1 has the gradient, as in PyTorch.
     """
-    a, b = _pair("fmin", x1, x2)
+    a, b = _two_arrays("fmin", x1, x2)
     if a.dtype.kind not in ("float", "complex"):
         return minimum(a, b)
     return where(logical_or(less_equal(a, b), isnan(b)), a, b)
@@ -161,7 +161,7 @@ def float_power(x1: Any, x2: Any, /) -> Array:
 @as_ufunc(2)
 @takes_out
 def heaviside(x1: Any, x2: Any, /) -> Array:
-    """0 for negative x1, 1 for positive, x2 at 0."""
+    """Return 0 for negative x1, 1 for positive, x2 at 0."""
     a, b = (
         _real_floating("heaviside", Array(node))
         for node in promoted_nodes("heaviside", *as_arrays("heaviside", x1, x2))
@@ -189,13 +189,13 @@ def isposinf(x: Any) -> Array:
 @as_ufunc(2, is_associative=True, identity=-math.inf)
 @takes_out
 def logaddexp2(x1: Any, x2: Any, /) -> Array:
-    """log2(2**x1 + 2**x2)."""
+    """Return log2(2**x1 + 2**x2)."""
     return divide(logaddexp(multiply(x1, LOG_2), multiply(x2, LOG_2)), LOG_2)
 
 
 @takes_out
 def sinc(x: Any) -> Array:
-    """sin(πx) / (πx), 1 at 0."""
+    """Return sin(πx) / (πx), 1 at 0."""
     x = floating("sinc", x)
     turned = multiply(x, math.pi)
     near = less(abs(turned), 0.5) if x.dtype.is_floating else equal(x, 0)
@@ -268,22 +268,22 @@ def nan_to_num(
 ) -> Array:
     """Return x with numbers for nan and infinities: by default 0 and the largest and least number
     of the type. Without `copy`, x itself is changed."""
-    given = as_array("nan_to_num", x)
+    array = as_array("nan_to_num", x)
     if not copy and isinstance(x, Array):
         x[...] = nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
         return x
-    if given.dtype.kind == "complex":
+    if array.dtype.kind == "complex":
         first, second = (
             nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf)
-            for part in (real(given), imag(given))
+            for part in (real(array), imag(array))
         )
-        return astype(first + second * 1j, given.dtype)
-    if not given.dtype.is_floating:
-        return Array(given.node)
-    limits = finfo(given.dtype)
-    result = where(isnan(given), nan, given)
-    result = where(isposinf(given), limits.max if posinf is None else posinf, result)
-    return where(isneginf(given), limits.min if neginf is None else neginf, result)
+        return astype(first + second * 1j, array.dtype)
+    if not array.dtype.is_floating:
+        return Array(array.node)
+    limits = finfo(array.dtype)
+    result = where(isnan(array), nan, array)
+    result = where(isposinf(array), limits.max if posinf is None else posinf, result)
+    return where(isneginf(array), limits.min if neginf is None else neginf, result)
 
 
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Array:

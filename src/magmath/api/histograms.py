@@ -10,18 +10,20 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from magmath.api.creation import arange, asarray, ones, zeros
+from magmath.api.cumulative import diff
 from magmath.api.data_types import astype
 from magmath.api.elementwise import clip, isfinite
 from magmath.api.indexing import take
 from magmath.api.manipulation import ravel, reshape
 from magmath.api.order_statistics import percentile
+from magmath.api.reductions import any, max, min, sum
 from magmath.api.searching import searchsorted, where
-from magmath.api.statistics import any, diff, max, min, std, sum
+from magmath.api.statistics import std
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.lazy_array import evaluate
 from magmath.core.dtypes import bool_, float64, int64
-from magmath.core.integers import require_integer
+from magmath.core.integers import is_integer, require_integer
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, OptionError, RangeError, ShapeError
 from magmath.graph import apply
@@ -32,17 +34,17 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
     """Return the number of occurrences of each integer from 0 to the largest, or the sum of the
     weights of its elements, in float64. The largest is computed. Raises RangeError for negative
     integers."""
-    given = as_array("bincount", x)
-    if given.ndim != 1:
+    x = as_array("bincount", x)
+    if x.ndim != 1:
         raise ShapeError(
-            f"bincount: needs a 1-D array, was given shape {given.shape}"
+            f"bincount: needs a 1-D array, was given shape {x.shape}"
             "; flatten it with mm.reshape(x, (-1,))"
         )
-    if given.size and not (given.dtype.is_integer or given.dtype is bool_):
-        raise DTypeError(f"bincount: takes integers, was given {given.dtype}; convert with astype")
-    positions = astype(given, int64)
+    if x.size and not (x.dtype.is_integer or x.dtype is bool_):
+        raise DTypeError(f"bincount: takes integers, was given {x.dtype}; convert with astype")
+    positions = astype(x, int64)
     length = require_integer("bincount: minlength", minlength, 0)
-    if given.size:
+    if x.size:
         low, high = min(positions), max(positions)
         evaluate(low, high)
         if int(low) < 0:
@@ -52,21 +54,20 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
             )
         length = builtins.max(length, int(high) + 1)
     if weights is None:
-        return _counts(positions, ones(given.shape, dtype=int64), length)
-    heavy = as_array("bincount", weights)
-    if heavy.dtype.kind == "complex":
+        return _counts(positions, ones(x.shape, dtype=int64), length)
+    weights = as_array("bincount", weights)
+    if weights.dtype.kind == "complex":
         raise DTypeError(
-            f"bincount: takes real weights, was given {heavy.dtype}; count with mm.real(weights) "
+            f"bincount: takes real weights, was given {weights.dtype}; count with mm.real(weights) "
             f"and mm.imag(weights)"
         )
-    heavy = astype(heavy, float64)
-    if heavy.shape != given.shape:
+    if weights.shape != x.shape:
         raise ShapeError(
-            f"bincount: needs a weight for each element, was given shapes {given.shape} and "
-            f"{heavy.shape}"
+            f"bincount: needs a weight for each element, was given shapes {x.shape} and "
+            f"{weights.shape}"
             "; reshape or broadcast the weights"
         )
-    return _counts(positions, heavy, length)
+    return _counts(positions, astype(weights, float64), length)
 
 
 def _counts(positions: Array, weights: Array, length: int) -> Array:
@@ -117,17 +118,17 @@ def histogram(
     (`histogram_bin_edges`). With `density` the counts are divided by their sum and by the widths.
     """
     x = ravel(a)
-    found = _bins("histogram", x, bins, range, weights)
-    edges = found.edges
-    heavy = None if weights is None else ravel(weights)
-    if heavy is not None and heavy.size != x.size:
+    grid = _bins("histogram", x, bins, range, weights)
+    weights = None if weights is None else ravel(weights)
+    if weights is not None and weights.size != x.size:
         raise ShapeError(
-            f"histogram: needs {x.size} weights, was given {heavy.size}; pass one for each element"
+            f"histogram: needs {x.size} weights, was given {weights.size}"
+            "; pass one for each element"
         )
-    counts = _binned([x], [found], heavy)
+    counts = _binned([x], [grid], weights)
     if density:
-        counts = counts / diff(edges) / sum(counts)
-    return counts, edges
+        counts = counts / diff(grid.edges) / sum(counts)
+    return counts, grid.edges
 
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
@@ -138,10 +139,10 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
 
 @final
 class _Bins(NamedTuple):
-    """The edges of bins, and True if all have the same width."""
+    """The edges of bins along one dimension, and True if all bins have the same width."""
 
     edges: Array
-    equal: bool
+    are_equal: bool
 
 
 def _bins(name: str, x: Array, bins: Any, range: Any, weights: Any) -> _Bins:
@@ -151,7 +152,7 @@ def _bins(name: str, x: Array, bins: Any, range: Any, weights: Any) -> _Bins:
                 f"{name}: rules for the number of bins take no weights; give a number"
             )
         bins = _estimated(name, x, bins, range)
-    if not hasattr(bins, "__index__") or (hasattr(bins, "ndim") and bins.ndim):
+    if not is_integer(bins):
         _, edges = as_arrays(name, x, bins)
         if edges.ndim != 1:
             raise ShapeError(
@@ -247,8 +248,8 @@ def _binned(columns: Sequence[Array], bins: Sequence[_Bins], weights: Array | No
         inside = here & inside
         number = number * extent + _bins_of(x, here, one)
     size = math.prod(shape)
-    heavy = ones(columns[0].shape, dtype=int64) if weights is None else weights
-    flat = _counts(where(inside, number, size), heavy, size + 1)[:size]
+    weights = ones(columns[0].shape, dtype=int64) if weights is None else weights
+    flat = _counts(where(inside, number, size), weights, size + 1)[:size]
     return reshape(flat, shape)
 
 
@@ -259,7 +260,7 @@ def _bins_of(x: Array, inside: Array, bins: _Bins) -> Array:
     this takes a tenth of the time of a binary search.
     """
     edges, last = bins.edges, bins.edges.size - 2
-    if not bins.equal:
+    if not bins.are_equal:
         return where(x == edges[-1], last, searchsorted(edges, x, "right") - 1)
     widths = (edges[-1] - edges[0]) / (last + 1)
     at = clip(astype(where(inside, (x - edges[0]) / widths, 0), int64), 0, last)
@@ -289,12 +290,12 @@ def histogramdd(
             f"histogramdd: needs bins and a range for each of {dimensions} dimensions"
             "; pass a list with one entry for each, or one number of bins for all"
         )
-    found = [
+    grid = [
         _bins("histogramdd", x, one, limits, None)
         for x, one, limits in zip(columns, each, ranges, strict=True)
     ]
-    edges = [one.edges for one in found]
-    counts = _binned(columns, found, None if weights is None else ravel(weights))
+    edges = [one.edges for one in grid]
+    counts = _binned(columns, grid, None if weights is None else ravel(weights))
     counts = astype(counts, floating("histogramdd", counts).dtype)
     if density:
         total = sum(counts)

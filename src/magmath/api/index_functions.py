@@ -23,15 +23,16 @@ from magmath.api.manipulation import (
     reshape,
     stack,
 )
+from magmath.api.reductions import any
 from magmath.api.searching import nonzero
 from magmath.api.searching import where as choice
-from magmath.api.statistics import any
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.indexing.masks import count_mask
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes, written_operand
 from magmath.arrays.ufuncs.output import stored, target
 from magmath.core.dtypes import bool_, int64
+from magmath.core.integers import is_integer
 from magmath.core.shapes import normalize_axis
 from magmath.errors import OptionError, PositionError, ShapeError
 
@@ -50,8 +51,8 @@ def flatnonzero(a: Any) -> Array:
 
 
 def indices(dimensions: Sequence[int], dtype: DTypeLike = int64, sparse: bool = False) -> Any:
-    """For each dimension the index of every element, as one array; with `sparse` a tuple of arrays
-    that broadcast to it."""
+    """Return for each dimension the index of every element, as one array; with `sparse` a tuple of
+    arrays that broadcast to it."""
     shape = normal_shape("indices", dimensions)
     lines = [
         reshape(arange(n, dtype=dtype), (1,) * d + (n,) + (1,) * (len(shape) - d - 1))
@@ -66,17 +67,17 @@ def indices(dimensions: Sequence[int], dtype: DTypeLike = int64, sparse: bool = 
 
 def ix_(*args: Any) -> tuple[Array, ...]:
     """Return vectors shaped such that they index a grid: x[mm.ix_(rows, columns)]."""
-    given = [as_array("ix_", x) for x in args]
-    if wrong := [x.shape for x in given if x.ndim != 1]:
+    vectors = [as_array("ix_", x) for x in args]
+    if wrong := [x.shape for x in vectors if x.ndim != 1]:
         raise ShapeError(
             f"ix_: needs 1-D arrays, was given shape {wrong[0]}"
             "; flatten it with mm.reshape(x, (-1,))"
         )
-    given = [nonzero(x)[0] if x.dtype is bool_ else x for x in given]
-    given = [x if x.size else astype(x, int64) for x in given]
-    ndim = len(given)
+    vectors = [nonzero(x)[0] if x.dtype is bool_ else x for x in vectors]
+    vectors = [x if x.size else astype(x, int64) for x in vectors]
+    ndim = len(vectors)
     return tuple(
-        reshape(x, (1,) * d + (x.size,) + (1,) * (ndim - d - 1)) for d, x in enumerate(given)
+        reshape(x, (1,) * d + (x.size,) + (1,) * (ndim - d - 1)) for d, x in enumerate(vectors)
     )
 
 
@@ -87,24 +88,25 @@ def ravel_multi_index(
     each dimension. With mode="raise", indices out of range raise IndexError; their values are
     computed for that."""
     shape = normal_shape("ravel_multi_index", dims)
-    given = [as_array("ravel_multi_index", x) for x in multi_index]
-    if len(given) != len(shape):
+    indices = [as_array("ravel_multi_index", x) for x in multi_index]
+    if len(indices) != len(shape):
         raise ShapeError(
             f"ravel_multi_index: needs an array for each of {len(shape)} dimensions, was given "
-            f"{len(given)}"
+            f"{len(indices)}"
             "; pass the rows of an index matrix as a tuple"
         )
-    result: Any = 0
+    positions: Any = 0
     modes = [mode] * len(shape) if isinstance(mode, str) else mode
-    parts = list(zip(given, shape, modes, strict=True))
-    for x, extent, one in parts if order == "C" else reversed(parts):
-        if one == "raise" and any((x < 0) | (x >= extent)):
+    parts = list(zip(indices, shape, modes, strict=True))
+    for x, extent, treatment in parts if order == "C" else reversed(parts):
+        if treatment == "raise" and any((x < 0) | (x >= extent)):
             raise PositionError(
                 f"ravel_multi_index: an index is out of range for extent {extent}"
                 '; use mode="wrap" or "clip"'
             )
-        result = result * extent + astype(within("ravel_multi_index", x, extent, one), int64)
-    return asarray(result)
+        inside = within("ravel_multi_index", x, extent, treatment)
+        positions = positions * extent + astype(inside, int64)
+    return asarray(positions)
 
 
 def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") -> tuple[Any, ...]:
@@ -120,11 +122,11 @@ def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") ->
             f"unravel_index: a position is out of range for shape {extents}"
             "; pass positions below the product of the extents"
         )
-    found = []
+    results = []
     for extent in extents if order == "F" else reversed(extents):
-        found.append(rest % extent)
+        results.append(rest % extent)
         rest = rest // extent
-    return tuple(found if order == "F" else reversed(found))
+    return tuple(results if order == "F" else reversed(results))
 
 
 # choosing ---------------------------------------------------------------------------------------
@@ -153,20 +155,20 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
     """Return, for each element of an array of integers, the element of the choice with that
     number."""
     number = as_array("choose", a)
-    given = broadcast_arrays(*_of_one_type("choose", choices))
-    shape = broadcast_shapes(number.shape, *(x.shape for x in given))
-    position = broadcast_to(within("choose", number, len(given), mode), shape)
-    wide = stack([broadcast_to(x, shape) for x in given])
-    picked = take_along_axis(wide, reshape(position, (1, *shape)), 0)
-    return stored("choose", reshape(picked, shape), out)
+    options = broadcast_arrays(*_of_one_type("choose", choices))
+    shape = broadcast_shapes(number.shape, *(x.shape for x in options))
+    position = broadcast_to(within("choose", number, len(options), mode), shape)
+    stacked = stack([broadcast_to(x, shape) for x in options])
+    chosen = take_along_axis(stacked, reshape(position, (1, *shape)), 0)
+    return stored("choose", reshape(chosen, shape), out)
 
 
 def _of_one_type(name: str, values: Any) -> list[Array]:
     """Return arrays of one type; numbers take the type of the others."""
-    given = list(values) if isinstance(values, (list, tuple)) else list(as_array(name, values))
-    if all(map(is_number, given)):
-        given = list(asarray(given))
-    return [Array(node) for node in promoted_nodes(name, *given)]
+    listed = list(values) if isinstance(values, (list, tuple)) else list(as_array(name, values))
+    if all(map(is_number, listed)):
+        listed = list(asarray(listed))
+    return [Array(node) for node in promoted_nodes(name, *listed)]
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
@@ -195,8 +197,9 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **options: Any) -> Array:
-    """For each element the value of the function whose condition holds, of the type of x; a further
-    function is for elements where none does. Every function is called with all of x."""
+    """Return for each element the value of the last function whose condition holds, in the type of
+    x; a further function is for elements where none does. Every function is called with all of
+    x."""
     values = as_array("piecewise", x)
     conditions = condlist if isinstance(condlist, (list, tuple)) else [condlist]
     if conditions and (isinstance(conditions[0], bool) or getattr(conditions[0], "ndim", 0) == 0):
@@ -209,11 +212,11 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **opti
             "; the function beyond the conditions is for all other elements"
         )
     results = [f(values, *args, **options) if callable(f) else f for f in funclist]
-    _, *given = as_arrays("piecewise", values, *results, 0)
-    total = given[len(masks)]
-    for mask, result in zip(masks, given, strict=False):
-        total = choice(mask, result, total)
-    return astype(broadcast_to(total, values.shape), values.dtype)
+    _, *choices = as_arrays("piecewise", values, *results, 0)
+    chosen = choices[len(masks)]
+    for mask, result in zip(masks, choices, strict=False):
+        chosen = choice(mask, result, chosen)
+    return astype(broadcast_to(chosen, values.shape), values.dtype)
 
 
 # writing ----------------------------------------------------------------------------------------
@@ -250,8 +253,8 @@ def putmask(a: Array, mask: Any, values: Any) -> None:
     """Write values where a mask is true: to each such position the value at the same position of
     the flattened values, which are repeated to the length of the array."""
     a = target("putmask", a)
-    given = cycled("putmask", a, values, a.size)
-    wide = reshape(given, a.shape) if given.ndim else broadcast_to(given, a.shape)
+    repeated = cycled("putmask", a, values, a.size)
+    wide = reshape(repeated, a.shape) if repeated.ndim else broadcast_to(repeated, a.shape)
     stored("putmask", choice(as_array("putmask", mask), wide, a), a)
 
 
@@ -303,14 +306,16 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     if not set(trim.lower()) <= {"f", "b"}:
         raise OptionError(f'trim_zeros: trim is "f", "b" or "fb", was given {trim!r}')
     x = as_array("trim_zeros", filt)
-    axes = range(x.ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = range(x.ndim) if axis is None else (axis,) if is_integer(axis) else axis
     key = [slice(None)] * x.ndim
     for one in axes:
         d = normalize_axis("trim_zeros", one, x.ndim)
         others = tuple(other for other in range(x.ndim) if other != d)
-        (found,) = nonzero(any(not_equal(x, 0), axis=others))
-        first, last = (int(found[0]), int(found[-1])) if found.size else (0, -1)
-        front = first if "f" in trim.lower() or not found.size else 0
-        back = last + 1 if "b" in trim.lower() or not found.size else x.shape[d]
+        (positions,) = nonzero(any(not_equal(x, 0), axis=others))
+        if not positions.size:
+            key[d] = slice(0, 0)
+            continue
+        front = int(positions[0]) if "f" in trim.lower() else 0
+        back = int(positions[-1]) + 1 if "b" in trim.lower() else x.shape[d]
         key[d] = slice(front, back)
     return x[tuple(key)]

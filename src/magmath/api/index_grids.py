@@ -48,15 +48,15 @@ class Joined:
         self._columns = columns
 
     def __getitem__(self, key: Any) -> Array:
-        given = key if isinstance(key, tuple) else (key,)
-        if isinstance(given[0], str):
+        entries = key if isinstance(key, tuple) else (key,)
+        if isinstance(entries[0], str):
             raise OptionError(
-                f"r_: takes arrays, numbers and slices, was given {given[0]!r} first; write "
+                f"r_: takes arrays, numbers and slices, was given {entries[0]!r} first; write "
                 f"mm.stack((a, b)) for arrays joined along a new axis, mm.concat((a, b), axis) "
                 f"for another one"
             )
         parts = as_arrays(
-            "r_", *[_line(part) if isinstance(part, slice) else part for part in given]
+            "r_", *[_line(entry) if isinstance(entry, slice) else entry for entry in entries]
         )
         parts = [part if part.ndim else reshape(part, (1,)) for part in parts]
         if not self._columns:

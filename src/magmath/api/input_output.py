@@ -15,7 +15,7 @@ import numpy as np
 
 from magmath.api.creation import DTypeLike
 from magmath.api.data_types import astype
-from magmath.api.file_objects import load_object, save_object, write_compressed
+from magmath.api.file_objects import load_file_object, save_file_object, write_compressed
 from magmath.arrays.array import Array, Operand, as_array
 from magmath.arrays.inputs.conversion import LayoutLike, bind_layout, default_layout
 from magmath.core.atomic_replace import atomic_replace
@@ -26,7 +26,7 @@ from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import DataError, MissingDataError, OptionError
 from magmath.files import safetensors
 from magmath.files.csv import DEFAULT_OPTIONS, CsvOptions, read_table_spec
-from magmath.files.formats import StorageSpec, StoredArray, format_of
+from magmath.files.formats import Format, StorageSpec, StoredArray, format_of
 from magmath.files.storage import ArraySpec
 from magmath.layout import Blocks, Layout, Split, even_cuts
 from magmath.ops.leaves import input_leaf
@@ -40,7 +40,7 @@ _STORES: Final = ("zarr.json", ".zarray", ".zgroup")
 Path = str | os.PathLike[str]
 
 
-def absolute(operation: str, path: Path) -> str:
+def absolute_path(operation: str, path: Path) -> str:
     """Return the absolute path. Raises TypeError for other objects than paths."""
     try:
         return os.path.abspath(os.fsdecode(path))
@@ -51,7 +51,7 @@ def absolute(operation: str, path: Path) -> str:
         ) from None
 
 
-def missing(operation: str, location: str) -> MissingDataError:
+def missing_file(operation: str, location: str) -> MissingDataError:
     """Return the error for a missing file."""
     return MissingDataError(
         f"{operation}: there is no file {location}; give the path of a file that exists"
@@ -111,21 +111,21 @@ def load(
             f"; load the array, change it, and save it with mm.save"
         )
     if hasattr(path, "read"):
-        return load_object(path, name, dtype, layout)
-    location = absolute("load", path)
+        return load_file_object(path, name, dtype, layout)
+    location = absolute_path("load", path)
     if not os.path.exists(location):
-        raise missing("load", location)
+        raise missing_file("load", location)
     format = format_of("load", location)
     if not format.typed:
         return read_table(location, dtype, layout)
     entries = format.entries(location)
     if name is not None:
         if name not in entries:
-            held = ", ".join(sorted(entries)) if entries.keys() != {""} else "one without a name"
-            raise DataError(f"load: {location} has no array {name!r}; it holds {held or 'none'}")
+            names = ", ".join(sorted(entries)) if entries.keys() != {""} else "one without a name"
+            raise DataError(f"load: {location} has no array {name!r}; it holds {names or 'none'}")
         return read_entry(location, entries[name], dtype, layout)
-    found = {key: read_entry(location, entry, dtype, layout) for key, entry in entries.items()}
-    return found[""] if found.keys() == {""} else found
+    arrays = {key: read_entry(location, entry, dtype, layout) for key, entry in entries.items()}
+    return arrays[""] if arrays.keys() == {""} else arrays
 
 
 def save(
@@ -150,31 +150,13 @@ def save(
     or the path is not writable.
     """
     if hasattr(file, "write"):
-        return save_object(file, _as_arrays(arr))
-    location = absolute("save", file)
+        save_file_object(file, arr)
+        return
+    location = absolute_path("save", file)
     if not (isinstance(arr, Mapping) or os.path.splitext(location)[1]):
         location += ".npy"
     format = format_of("save", location)
-    if isinstance(arr, Mapping):
-        arrays = _as_arrays(arr)
-        if not format.named:
-            raise DataError(
-                f"save: {format.suffixes[0]} files hold one array without a name; save each to a "
-                f"file of its own, or all to .npz"
-                "; or choose the suffix .safetensors"
-            )
-        if not all(isinstance(name, str) and name for name in arrays):
-            raise DataError(
-                f"save: names are strings that are not empty, not {list(arrays)}"
-                f'; name each array, as in mm.save(path, {{"x": x}})'
-            )
-    else:
-        arrays = {"": as_array("save", arr)}
-        if not format.single:
-            raise DataError(
-                f"save: {format.suffixes[0]} files hold arrays with names; give it one, as in "
-                f'mm.save(path, {{"x": x}})'
-            )
+    arrays = _contents(format, arr)
     specs = {name: ArraySpec(x.shape, x.dtype) for name, x in arrays.items()}
     _check_target(location)
     with atomic_replace(location) as draft:
@@ -184,11 +166,28 @@ def save(
         format.finish(draft, specs)
 
 
-def _as_arrays(given: Any) -> Any:
-    """Return an array, or a dictionary of arrays."""
-    if isinstance(given, Mapping):
-        return {name: as_array("save", value) for name, value in given.items()}
-    return as_array("save", given)
+def _contents(format: Format, arr: Operand | Mapping[str, Operand]) -> dict[str, Array]:
+    """Return arrays by name, "" for one without a name. Raises DataError if files of the format
+    cannot store them."""
+    if not isinstance(arr, Mapping):
+        if not format.single:
+            raise DataError(
+                f"save: {format.suffixes[0]} files hold arrays with names; give it one, as in "
+                f'mm.save(path, {{"x": x}})'
+            )
+        return {"": as_array("save", arr)}
+    if not format.named:
+        raise DataError(
+            f"save: {format.suffixes[0]} files hold one array without a name; save each to a "
+            f"file of its own, or all to .npz"
+            "; or choose the suffix .safetensors"
+        )
+    if not all(isinstance(name, str) and name for name in arr):
+        raise DataError(
+            f"save: names are strings that are not empty, not {list(arr)}"
+            f'; name each array, as in mm.save(path, {{"x": x}})'
+        )
+    return {name: as_array("save", value) for name, value in arr.items()}
 
 
 def save_on_controller(
@@ -248,10 +247,10 @@ def _named(
 ) -> dict[str, Operand]:
     """Return arrays by name; those without one are numbered."""
     numbered = {f"arr_{i}": array for i, array in enumerate(arrays)}
-    twice = sorted(numbered.keys() & named.keys())
-    if twice:
+    repeated = sorted(numbered.keys() & named.keys())
+    if repeated:
         raise DataError(
-            f"{operation}: {', '.join(twice)} would be in the file twice; choose other names"
+            f"{operation}: {', '.join(repeated)} would be in the file twice; choose other names"
         )
     return {**numbered, **named}
 
@@ -260,7 +259,7 @@ def _npz_target(operation: str, path: Path | IO[bytes]) -> Any:
     """Return a file object, or the absolute path with the suffix .npz."""
     if hasattr(path, "write"):
         return path
-    location = absolute(operation, path)
+    location = absolute_path(operation, path)
     return location if location.endswith(".npz") else f"{location}.npz"
 
 
@@ -283,28 +282,30 @@ def read_entry(path: str, entry: StoredArray, dtype: DTypeLike, layout: LayoutLi
 
 
 def _read(path: str, entry: StoredArray, layout: LayoutLike) -> Array:
+    """Return an array of a file in its type, of which each worker reads its own part."""
     spec, storage = entry
     if layout is None:
-        wanted = default_layout(spec.shape, spec.nbytes)
+        target = default_layout(spec.shape, spec.nbytes)
     else:
-        wanted = bind_layout("load", layout, spec.shape)
-    if storage.chunks is None and not (wanted.shared or wanted.is_partial):
-        divided = wanted
+        target = bind_layout("load", layout, spec.shape)
+    if storage.chunks is None and not (target.shared or target.is_partial):
+        divided = target
     else:
-        divided = _in_chunks(wanted, storage.chunks)
+        divided = _in_chunks(target, storage.chunks)
     pool = session.engine().pool
     with transfer_progress(f"load {os.path.basename(path)}", spec.nbytes) as progress:
         number = pool.read(path, storage, divided, spec.dtype, progress)
     data = RemoteArray(pool, number, spec.shape, spec.dtype, divided)
     result = Array(input_leaf(spec.shape, spec.dtype, divided, data))
-    return result if divided == wanted else result.redistribute(wanted)
+    return result if divided == target else result.redistribute(target)
 
 
 def _write(path: str, storage: StorageSpec, array: Array) -> None:
+    """Write an array to its place in a file, each worker its own part."""
     layout = array.layout
-    small = layout.mesh.size == 1 or array.size * array.dtype.itemsize <= ONE_WRITER
-    one = layout.is_replicated and small
-    if not (one or (storage.chunks is None and _is_in_rows(layout))):
+    is_small = layout.mesh.size == 1 or array.size * array.dtype.itemsize <= ONE_WRITER
+    has_one_writer = layout.is_replicated and is_small
+    if not (has_one_writer or (storage.chunks is None and _is_in_rows(layout))):
         array = array.redistribute(_in_chunks(layout, storage.chunks))
     data = remote_array_of(array.evaluated())
     with transfer_progress(

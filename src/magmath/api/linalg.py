@@ -131,7 +131,7 @@ def trace(x: Array, /, *, offset: int = 0, dtype: Any = None) -> Array:
 @dispatch_cached
 def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
     """Return the vector product of vectors of 3 elements along `axis`."""
-    a, b = given = promoted_nodes("cross", x1, x2)
+    a, b = operands = promoted_nodes("cross", x1, x2)
     shape = broadcast("cross", a.shape, b.shape)
     if not -min(a.ndim, b.ndim) <= axis < 0 and a.ndim != b.ndim:
         raise ShapeError(
@@ -140,10 +140,10 @@ def cross(x1: Array, x2: Array, /, *, axis: int = -1) -> Array:
         )
     dim = normalize_axis("cross", axis, len(shape))
     a, b = broadcast_to(a, shape), broadcast_to(b, shape)
-    if any(x.shape[axis] != 3 for x in given):
+    if any(x.shape[axis] != 3 for x in operands):
         raise ShapeError(
             f"cross: needs 3 elements along axis {axis}, was given "
-            f"{' and '.join(str(x.shape) for x in given)}"
+            f"{' and '.join(str(x.shape) for x in operands)}"
             "; use mm.cross for vectors of 2 elements"
         )
     u = [slice_along(a, dim, i, i + 1) for i in range(3)]

@@ -55,23 +55,21 @@ def _system(name: str, x1: Array, x2: Array) -> tuple[Node, Node, bool]:
     """Return a matrix and right-hand sides of one type and stack shape, and whether the latter were
     a vector."""
     a, b = (e.astype(x, floating_dtype(x.dtype)) for x in promoted_nodes(name, x1, x2))
-    given = f"{a.shape} and {b.shape}"
     check_matrix(name, a)
-    vector = b.ndim == 1
-    if vector:
-        b = reshape(b, (*b.shape, 1))
-    if b.ndim == 0 or a.shape[-2] != b.shape[-2]:
+    if b.ndim == 0 or a.shape[-2] != b.shape[-2 if b.ndim > 1 else 0]:
         raise MatrixShapeError(
-            f"{name}: needs (…, m, n) and (m,) or (…, m, k), was given {given}"
+            f"{name}: needs (…, m, n) and (m,) or (…, m, k), was given {a.shape} and {b.shape}"
             "; reshape the right side"
         )
+    is_vector = b.ndim == 1
+    b = reshape(b, (*b.shape, 1)) if is_vector else b
     stack = broadcast(name, a.shape[:-2], b.shape[:-2])
     a, b = broadcast_to(a, (*stack, *a.shape[-2:])), broadcast_to(b, (*stack, *b.shape[-2:]))
-    return a, b, vector
+    return a, b, is_vector
 
 
-def _solution(x: Node, vector: bool) -> Array:
-    return Array(reshape(x, x.shape[:-1]) if vector else x)
+def _solution(x: Node, is_vector: bool) -> Array:
+    return Array(reshape(x, x.shape[:-1]) if is_vector else x)
 
 
 @dispatch_cached
@@ -80,8 +78,9 @@ def solve(a: Array, b: Array) -> Array:
 
     Raises LinAlgError if `a` is singular.
     """
-    matrix, right, vector = _system("solve", a, b)
-    return _solution(apply(solvers.SOLVE, matrix, right, transpose=False, line=user_line()), vector)
+    matrix, right, is_vector = _system("solve", a, b)
+    x = apply(solvers.SOLVE, matrix, right, transpose=False, line=user_line())
+    return _solution(x, is_vector)
 
 
 @dispatch_cached
@@ -98,7 +97,7 @@ def solve_triangular(
 
     Raises LinAlgError if its diagonal has a zero; with `unit_diagonal` the diagonal is not read.
     """
-    a, b, vector = _system("solve_triangular", x1, x2)
+    a, b, is_vector = _system("solve_triangular", x1, x2)
     x = apply(
         SOLVE_TRIANGULAR,
         a,
@@ -108,7 +107,7 @@ def solve_triangular(
         unit=unit_diagonal,
         line=user_line(),
     )
-    return _solution(x, vector)
+    return _solution(x, is_vector)
 
 
 @dispatch_cached
@@ -140,8 +139,8 @@ def pinv(
     `hermitian` is not needed.
     """
     x = floating("pinv", a).node
-    given = rcond if rtol is None else rtol
-    return Array(apply(least_squares.PINV, x, _tolerance("pinv", x, given), line=user_line()))
+    tolerance = _tolerance("pinv", x, rcond if rtol is None else rtol)
+    return Array(apply(least_squares.PINV, x, tolerance, line=user_line()))
 
 
 def lstsq(
@@ -153,19 +152,19 @@ def lstsq(
     The sums of squared residuals are one number for each right-hand side; none if a matrix has at
     most as many rows as columns.
     """
-    matrix, right, vector = _system("lstsq", a, b)
+    matrix, right, is_vector = _system("lstsq", a, b)
     tolerance = _tolerance("lstsq", matrix, rcond if rtol is None else rtol)
     x = apply(least_squares.LSTSQ, matrix, right, tolerance, line=user_line())
     distance = e.call("abs", e.subtract(product(matrix, x), right))
     residuals = sum_(e.call("square", distance), (matrix.ndim - 2,))
     s = apply(eigen.SVDVALS, matrix, line=user_line())
-    if (
-        matrix.ndim == 2 and matrix.shape[0] <= matrix.shape[1]
-    ):  # as in NumPy, also for one right-hand side
-        residuals = slice_along(residuals, 0, 0, 0)
-    elif vector and matrix.ndim > 2:
+    if matrix.ndim == 2 and matrix.shape[0] <= matrix.shape[1]:
+        residuals = slice_along(residuals, 0, 0, 0)  # as in NumPy, also for one right-hand side
+    elif is_vector and matrix.ndim > 2:
         residuals = reshape(residuals, residuals.shape[:-1])
-    return LstsqResult(_solution(x, vector), Array(residuals), Array(_rank(s, tolerance)), Array(s))
+    return LstsqResult(
+        _solution(x, is_vector), Array(residuals), Array(_rank(s, tolerance)), Array(s)
+    )
 
 
 def _tolerance(name: str, a: Node, rtol: float | Array | None) -> Node:
@@ -259,20 +258,20 @@ def tensorsolve(a: Array, b: Array, axes: Sequence[int] | None = None) -> Array:
             "; move the axes of the solution to the end, or name them with axes=…"
         )
     matrix = Array(reshape(x.node, (right.size, right.size)))
-    found = solve(matrix, Array(reshape(right.node, (right.size,))))
-    return Array(reshape(found.node, shape))
+    solution = solve(matrix, Array(reshape(right.node, (right.size,))))
+    return Array(reshape(solution.node, shape))
 
 
 def tensorinv(a: Array, ind: int = 2) -> Array:
     """Return the inverse of a tensor as a linear map of its last axes to its first `ind` ones."""
     x = as_array("tensorinv", a)
-    rows_, columns_ = x.shape[:ind], x.shape[ind:]
-    n = size_of(rows_)
-    if ind < 1 or n != size_of(columns_):
+    first, last = x.shape[:ind], x.shape[ind:]
+    n = size_of(first)
+    if ind < 1 or n != size_of(last):
         raise ShapeError(
             f"tensorinv: the first {ind} and the other extents of {x.shape} must have equal "
             f"products"
             "; choose `ind` so that they do"
         )
-    found = inv(Array(reshape(x.node, (n, n))))
-    return Array(reshape(found.node, (*columns_, *rows_)))
+    inverse = inv(Array(reshape(x.node, (n, n))))
+    return Array(reshape(inverse.node, (*last, *first)))

@@ -24,6 +24,7 @@ from magmath.arrays.views import (
     is_reshaped_in_place,
 )
 from magmath.core.dtypes import as_dtype, int64
+from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import broadcast, normalize_axes, normalize_axis
 from magmath.engine.user_line import user_line
@@ -41,6 +42,7 @@ from magmath.ops.sums import sum_
 
 
 def _resolved(shape: Sequence[int], size: int) -> Shape:
+    """Return a shape of this size with the extent in place of -1."""
     extents = _integers("reshape: a shape", shape)
     if extents.count(-1) > 1 or [n for n in extents if n < -1]:
         raise ShapeError(
@@ -68,9 +70,7 @@ def reshape(
     True, it is no view. By default it is one where it is one in NumPy.
     """
     x = as_array("reshape", x)
-    alone = hasattr(shape, "__index__") and not hasattr(shape, "__len__")
-    given: Any = (shape,) if alone else shape
-    extents = _resolved(given, x.size)
+    extents = _resolved((shape,) if is_integer(shape) else shape, x.size)
     if check_order("reshape", order) == "C":
         return _reshaped(x, extents, copy)
     return _reshaped(x.T, extents[::-1], copy).T
@@ -135,8 +135,9 @@ def rollaxis(a: Array, axis: int, start: int = 0) -> Array:
 
 def _positions(name: str, axes: int | Sequence[int], ndim: int) -> tuple[int, ...]:
     """Return axes in the given order, counted from the front."""
-    given = axes if isinstance(axes, Iterable) else (axes,)
-    return tuple([normalize_axis(name, axis, ndim) for axis in given])
+    is_sequence = isinstance(axes, Iterable) and not is_integer(axes)
+    listed: Any = axes if is_sequence else (axes,)
+    return tuple([normalize_axis(name, axis, ndim) for axis in listed])
 
 
 def permute_dims(a: Array, axes: Sequence[int] | None = None) -> Array:
@@ -171,7 +172,7 @@ def moveaxis(a: Array, source: int | Sequence[int], destination: int | Sequence[
 def expand_dims(a: Array, axis: int | tuple[int, ...] = 0) -> Array:
     """Return `a` with new axes of extent 1 at these positions of the result."""
     a = as_array("expand_dims", a)
-    ndim = a.ndim + (1 if isinstance(axis, int) else len(axis))
+    ndim = a.ndim + (1 if is_integer(axis) else len(axis))
     new, old = normalize_axes("expand_dims", axis, ndim), iter(a.shape)
     return reshape(a, [1 if d in new else next(old) for d in range(ndim)])
 
@@ -206,17 +207,16 @@ def stretched(x: Array, shape: Sequence[int]) -> Array:
 def broadcast_arrays(*arrays: Array) -> tuple[Array, ...]:
     """Return the arrays stretched to their common shape: views that are only read, or the arrays
     themselves if all of them have this shape."""
-    given = [as_array("broadcast_arrays", a) for a in arrays]
-    shape = broadcast("broadcast_arrays", *[a.shape for a in given])
-    if all(a.shape == shape for a in given):
-        return tuple(given)
-    return tuple(broadcast_to(a, shape) for a in given)
+    operands = [as_array("broadcast_arrays", a) for a in arrays]
+    shape = broadcast("broadcast_arrays", *[a.shape for a in operands])
+    if all(a.shape == shape for a in operands):
+        return tuple(operands)
+    return tuple(broadcast_to(a, shape) for a in operands)
 
 
 def broadcast_shapes(*shapes: int | Shape) -> Shape:
     """Return the common shape of arrays of these shapes; ShapeError if they have none."""
-    given = [(shape,) if isinstance(shape, int) else tuple(shape) for shape in shapes]
-    return broadcast("broadcast_shapes", *given)
+    return broadcast("broadcast_shapes", *[normal_shape("broadcast_shapes", x) for x in shapes])
 
 
 def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
@@ -225,14 +225,14 @@ def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
         raise TypeError(
             f"{name}: needs a list of arrays, was given {type(arrays).__name__}; pass [a, b, …]"
         )
-    given: list[Any] = list(arrays)
-    if not given:
+    listed: list[Any] = list(arrays)
+    if not listed:
         raise ShapeError(f"{name}: needs at least one array; pass it in a list")
-    if all(map(is_number, given)):
-        given = [as_array(name, given)[i] for i in range(len(given))]
+    if all(map(is_number, listed)):
+        listed = [as_array(name, listed)[i] for i in range(len(listed))]
     if dtype is None:
-        return list(promoted_nodes(name, *given))
-    return [e.astype(as_array(name, a).node, as_dtype(dtype)) for a in given]
+        return list(promoted_nodes(name, *listed))
+    return [e.astype(as_array(name, a).node, as_dtype(dtype)) for a in listed]
 
 
 @dispatch_cached
@@ -253,15 +253,15 @@ def concat(
 @keyword_hints
 def stack(arrays: Sequence[Array], axis: int = 0, out: Any = None, *, dtype: Any = None) -> Array:
     """Return arrays of one shape joined along a new axis."""
-    given = [Array(node) for node in _nodes("stack", arrays, dtype)]
-    shapes = {a.shape for a in given}
+    parts = [Array(node) for node in _nodes("stack", arrays, dtype)]
+    shapes = {a.shape for a in parts}
     if len(shapes) != 1:
         raise ShapeError(
             f"stack: needs arrays of one shape, was given {sorted(shapes)}; arrays whose "
             f"extents differ along one axis are joined by mm.concat"
         )
-    position = normalize_axis("stack", axis, given[0].ndim + 1)
-    joined = concat([expand_dims(a, axis=position) for a in given], axis=position)
+    position = normalize_axis("stack", axis, parts[0].ndim + 1)
+    joined = concat([expand_dims(a, axis=position) for a in parts], axis=position)
     return stored("stack", joined, out)
 
 
@@ -277,8 +277,8 @@ def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:
 def flip(m: Array, axis: int | tuple[int, ...] | None = None) -> Array:
     """Return `m` with its elements in reverse order along one axis, several, or (for None) all."""
     m = as_array("flip", m)
-    axes, turned = normalize_axes("flip", axis, m.ndim), slice(None, None, -1)
-    return m[tuple([turned if d in axes else slice(None) for d in range(m.ndim)])]
+    axes, backwards = normalize_axes("flip", axis, m.ndim), slice(None, None, -1)
+    return m[tuple([backwards if d in axes else slice(None) for d in range(m.ndim)])]
 
 
 @dispatch_cached
@@ -292,10 +292,8 @@ def roll(
     a = Array(as_array("roll", a).node)
     if axis is None:
         return reshape(roll(reshape(a, (-1,)), shift, axis=0), a.shape)
-    axes = (axis,) if isinstance(axis, int) else axis
-    alone = hasattr(shift, "__index__") and not getattr(shift, "ndim", 0)
-    given: Any = (shift,) * len(axes) if alone else shift
-    shifts = _integers("roll: shifts", given)
+    axes = (axis,) if is_integer(axis) else axis
+    shifts = _integers("roll: shifts", (shift,) * len(axes) if is_integer(shift) else shift)
     if len(shifts) != len(axes):
         raise ShapeError(
             f"roll: {len(shifts)} shifts {shift} for {len(axes)} axes {axis}"
@@ -313,14 +311,14 @@ def roll(
 @dispatch_cached
 def tile(A: Array, reps: int | Sequence[int]) -> Array:
     """Return `A` repeated as a whole, `reps` times along each axis; missing ones are 1."""
-    given: Any = (reps,) if hasattr(reps, "__index__") else reps
-    A, repetitions = as_array("tile", A), _integers("tile: repetitions", given)
+    A = as_array("tile", A)
+    repetitions = _integers("tile: repetitions", (reps,) if is_integer(reps) else reps)
     ndim = max(A.ndim, len(repetitions))
     shape = (1,) * (ndim - A.ndim) + A.shape
-    counts = _counts("tile", (1,) * (ndim - len(repetitions)) + tuple(repetitions))
+    counts = _counts("tile", (1,) * (ndim - len(repetitions)) + repetitions)
     pairs = list(zip(counts, shape, strict=True))
-    parted = reshape(A, [n for extent in shape for n in (1, extent)])
-    whole = stretched(parted, [n for pair in pairs for n in pair])
+    column = reshape(A, [n for extent in shape for n in (1, extent)])
+    whole = stretched(column, [n for pair in pairs for n in pair])
     return reshape(whole, [count * extent for count, extent in pairs])
 
 
@@ -336,6 +334,7 @@ def _integers(what: str, values: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _counts(operation: str, counts: Sequence[int]) -> Sequence[int]:
+    """Return counts. Raises ShapeError for negative ones."""
     if min(counts, default=0) < 0:
         raise ShapeError(
             f"{operation}: counts must be at least 0, was given {list(counts)}"
@@ -362,9 +361,8 @@ def repeat(a: Array, repeats: Any, axis: int | None = None) -> Array:
     d = normalize_axis("repeat", axis, a.ndim)
     front, extent, back = a.shape[:d], a.shape[d], a.shape[d + 1 :]
     if isinstance(repeats, int) or repeats.size == 1:
-        (count,) = _counts(
-            "repeat", [int(repeats if isinstance(repeats, int) else reshape(repeats, ()))]
-        )
+        times = repeats if isinstance(repeats, int) else reshape(repeats, ())
+        (count,) = _counts("repeat", [int(times)])
         wide = stretched(reshape(a, (*front, extent, 1, *back)), (*front, extent, count, *back))
         return reshape(wide, (*front, extent * count, *back))
     if repeats.shape != (extent,) or not repeats.dtype.is_integer:

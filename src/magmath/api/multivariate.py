@@ -9,11 +9,12 @@ import numpy as np
 
 from magmath.api.activations import softmax
 from magmath.api.creation import DTypeLike, normal_shape
+from magmath.api.cumulative import cumulative_sum
 from magmath.api.elementwise import clip
 from magmath.api.manipulation import stack
-from magmath.api.random_draw import Draw, DrawState, Size, counted
+from magmath.api.random_draw import Draw, DrawState, Size, whole_numbers
+from magmath.api.reductions import sum
 from magmath.api.searching import where
-from magmath.api.statistics import cumulative_sum, sum
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import float64, int64
@@ -84,7 +85,7 @@ def multinomial(
     draw = Draw(state, name, size, float64, n=n)
     draw.check_range("n", samplers.TRIALS)
     probabilities = Array(_vector(name, "pvals", pvals))
-    _check_sum(pvals)
+    _check_probabilities(pvals)
     left = 1 - (cumulative_sum(probabilities) - probabilities)
     shares = where(left > 0, clip(probabilities / left, 0, 1), 0.0)
     trials = broadcast_to(draw.parameter("n"), draw.shape)
@@ -94,7 +95,7 @@ def multinomial(
         trials = trials - e.astype(counts[-1], float64)
     counts.append(e.astype(trials, int64))
     drawn = stack([Array(x) for x in counts], axis=-1)
-    return counted(drawn.node, dtype, layout)
+    return whole_numbers(drawn.node, dtype, layout)
 
 
 def hypergeometric(
@@ -109,17 +110,24 @@ def hypergeometric(
     left = broadcast_to(draw.parameter("nsample"), draw.shape)
     counts = []
     for i in range(items.size - 1):
-        given = items[i].node, later[i].node, left
-        counts.append(draw.sampled(samplers.HYPERGEOMETRIC, *given, dtype=int64))
+        parameters = items[i].node, later[i].node, left
+        counts.append(draw.sampled(samplers.HYPERGEOMETRIC, *parameters, dtype=int64))
         left = left - e.astype(counts[-1], float64)
     counts.append(e.astype(left, int64))
-    return counted(stack([Array(x) for x in counts], axis=-1).node, dtype, layout)
+    return whole_numbers(stack([Array(x) for x in counts], axis=-1).node, dtype, layout)
 
 
-def _check_sum(pvals: Any) -> None:
-    """Raise OptionError for probabilities, if their values are known here, with a sum above 1."""
+def _check_probabilities(pvals: Any) -> None:
+    """Raise OptionError for probabilities, if their values are known here, that are negative or
+    have a sum above 1."""
     if isinstance(pvals, (Sequence, np.ndarray)):
-        total = float(np.sum(pvals[:-1]))
+        values = np.asarray(pvals, dtype=float)
+        if not (values >= 0).all():
+            raise OptionError(
+                f"random.multinomial: pvals must be at least 0, was given {values.min():g}"
+                "; replace negative ones by 0"
+            )
+        total = float(values[:-1].sum())
         if total > 1 + 1e-6:
             raise OptionError(
                 f"random.multinomial: the sum of pvals must not be above 1, was given {total:g} "

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from magmath.api.cumulative import cumprod, cumsum
 from magmath.api.elementwise import isnan, logical_and, logical_not
+from magmath.api.reductions import all, any, max, min, prod, sum
 from magmath.api.searching import argmax, argmin
 from magmath.api.searching import where as choice
-from magmath.api.statistics import all, any, cumprod, cumsum, max, mean, min, prod, std, sum, var
+from magmath.api.statistics import mean, std, var
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
@@ -16,7 +18,7 @@ from magmath.core.shapes import Axis
 from magmath.errors import ShapeError
 
 
-def _has_nan(x: Array) -> bool:
+def _can_hold_nan(x: Array) -> bool:
     """Return True for types that hold nan."""
     return x.dtype.kind in ("float", "complex")
 
@@ -24,15 +26,15 @@ def _has_nan(x: Array) -> bool:
 def _filled(name: str, a: Any, value: float) -> Array:
     """Return the array with a number for nan."""
     x = as_array(name, a)
-    return choice(isnan(x), value, x) if _has_nan(x) else x
+    return choice(isnan(x), value, x) if _can_hold_nan(x) else x
 
 
 def _mask(x: Array, mask: Any) -> Any:
     """Return the mask of the elements that count: those that are not nan and in `mask`."""
-    if not _has_nan(x):
+    if not _can_hold_nan(x):
         return mask
-    there = logical_not(isnan(x))
-    return there if mask is None or mask is True else logical_and(there, mask)
+    is_number = logical_not(isnan(x))
+    return is_number if mask is None or mask is True else logical_and(is_number, mask)
 
 
 @dispatch_cached
@@ -86,8 +88,8 @@ def nanmax(
 ) -> Array:
     """Return the largest element that is not nan; nan where all are."""
     x = as_array("nanmax", a)
-    found = max(_filled("nanmax", x, -math.inf), axis, None, keepdims, initial, where)
-    return stored("nanmax", _or_nan(x, found, axis, keepdims, initial), out)
+    largest = max(_filled("nanmax", x, -math.inf), axis, None, keepdims, initial, where)
+    return stored("nanmax", _or_nan(x, largest, axis, keepdims, initial), out)
 
 
 @dispatch_cached
@@ -101,34 +103,36 @@ def nanmin(
 ) -> Array:
     """Return the smallest element that is not nan; nan where all are."""
     x = as_array("nanmin", a)
-    found = min(_filled("nanmin", x, math.inf), axis, None, keepdims, initial, where)
-    return stored("nanmin", _or_nan(x, found, axis, keepdims, initial), out)
+    smallest = min(_filled("nanmin", x, math.inf), axis, None, keepdims, initial, where)
+    return stored("nanmin", _or_nan(x, smallest, axis, keepdims, initial), out)
 
 
-def _or_nan(x: Array, found: Array, axis: Axis, keepdims: bool, initial: Any) -> Array:
-    if not _has_nan(x) or initial is not None:
-        return found
-    return choice(all(isnan(x), axis, None, keepdims), math.nan, found)
+def _or_nan(x: Array, extremum: Array, axis: Axis, keepdims: bool, initial: Any) -> Array:
+    """Return an extremum without an initial value, nan where all elements are nan."""
+    if not _can_hold_nan(x) or initial is not None:
+        return extremum
+    return choice(all(isnan(x), axis, None, keepdims), math.nan, extremum)
 
 
 @dispatch_cached
 def nanargmax(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
     """Return the position of the largest element that is not nan. Raises ValueError where all are
     nan; the values are computed to find out."""
-    _check_some("nanargmax", a, axis)
+    _check_has_number("nanargmax", a, axis)
     return argmax(_filled("nanargmax", a, -math.inf), axis, out, keepdims=keepdims)
 
 
 @dispatch_cached
 def nanargmin(a: Any, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
     """Return the position of the smallest element that is not nan; see `nanargmax`."""
-    _check_some("nanargmin", a, axis)
+    _check_has_number("nanargmin", a, axis)
     return argmin(_filled("nanargmin", a, math.inf), axis, out, keepdims=keepdims)
 
 
-def _check_some(name: str, a: Any, axis: int | None) -> None:
+def _check_has_number(name: str, a: Any, axis: int | None) -> None:
+    """Raise ShapeError if all elements along the axis are nan somewhere."""
     x = as_array(name, a)
-    if _has_nan(x) and any(all(isnan(x), axis)):
+    if _can_hold_nan(x) and any(all(isnan(x), axis)):
         raise ShapeError(f"{name}: all elements along axis {axis} are nan; omit such rows first")
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import compute_dtype, real_dtype
+from magmath.core.integers import is_integer
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis, reduced_shape
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
@@ -136,7 +137,7 @@ def norm(
         return vector_norm(a, keepdims=keepdims, ord=2 if ord is None else ord)
     if axis is None:
         axis = _matrix_axes(a)
-    axes = (axis,) if isinstance(axis, int) else tuple(axis)
+    axes = (axis,) if is_integer(axis) else tuple(axis)
     if len(axes) == 1:
         return vector_norm(a, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
     dims = [normalize_axis("norm", one, a.ndim) for one in axes]
@@ -147,9 +148,9 @@ def norm(
         )
     rest = [d for d in range(a.ndim) if d not in dims]
     matrices = permute(a.node, (*rest, *dims))
-    found = matrix_norm(Array(matrices), ord=ord)
+    norms = matrix_norm(Array(matrices), ord=ord)
     shape = reduced_shape(a.shape, tuple(dims), True)
-    return Array(reshape(found.node, shape)) if keepdims else found
+    return Array(reshape(norms.node, shape)) if keepdims else norms
 
 
 def _matrix_axes(a: Array) -> tuple[int, int]:

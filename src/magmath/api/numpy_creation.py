@@ -12,7 +12,7 @@ from magmath.api.creation import DTypeLike, asarray
 from magmath.api.elementwise import isfinite
 from magmath.api.index_functions import indices
 from magmath.api.manipulation import reshape, stack
-from magmath.api.statistics import all
+from magmath.api.reductions import all
 from magmath.arrays.array import Array, as_arrays, copy_of
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import as_dtype
@@ -32,10 +32,11 @@ def array(
 ) -> Array:
     """Return an array with the values of `object`, with at least `ndmin` dimensions; see `asarray`.
     Nested lists may contain arrays."""
-    nested = isinstance(object, (list, tuple)) and _has_array(object)
-    given = _stacked(object) if nested else object
-    made = asarray(given, dtype=dtype, copy=None if nested else copy or None, layout=layout)
-    return made if made.ndim >= ndmin else reshape(made, (1,) * (ndmin - made.ndim) + made.shape)
+    if isinstance(object, (list, tuple)) and _has_array(object):
+        x = asarray(_stacked(object), dtype=dtype, layout=layout)
+    else:
+        x = asarray(object, dtype=dtype, copy=copy or None, layout=layout)
+    return x if x.ndim >= ndmin else reshape(x, (1,) * (ndmin - x.ndim) + x.shape)
 
 
 def _has_array(values: Any) -> bool:
@@ -47,11 +48,11 @@ def _has_array(values: Any) -> bool:
 
 def _stacked(values: Any) -> Array:
     """Return nested lists that contain arrays, as one array."""
-    given = [
-        _stacked(value) if _has_array([value]) and isinstance(value, (list, tuple)) else value
+    parts = [
+        _stacked(value) if isinstance(value, (list, tuple)) and _has_array(value) else value
         for value in values
     ]
-    return stack(as_arrays("array", *given))
+    return stack(as_arrays("array", *parts))
 
 
 def asanyarray(

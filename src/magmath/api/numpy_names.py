@@ -23,9 +23,9 @@ from magmath.api.float_functions import deg2rad as radians
 from magmath.api.float_functions import rad2deg as degrees
 from magmath.api.float_functions import rint as rint
 from magmath.api.manipulation import concat as concatenate
+from magmath.api.reductions import max as amax
+from magmath.api.reductions import min as amin
 from magmath.api.stacking import vstack as row_stack
-from magmath.api.statistics import max as amax
-from magmath.api.statistics import min as amin
 from magmath.arrays.array import Array as ndarray
 from magmath.core.dtypes import as_dtype as dtype
 

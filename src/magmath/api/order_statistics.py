@@ -13,6 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from magmath.api.creation import full, zeros
+from magmath.api.cumulative import cumulative_sum
 from magmath.api.data_types import astype
 from magmath.api.elementwise import (
     ceil,
@@ -27,9 +28,10 @@ from magmath.api.elementwise import (
 )
 from magmath.api.indexing import take, take_along_axis
 from magmath.api.manipulation import broadcast_to, concat, moveaxis, reshape
+from magmath.api.reductions import max, min, sum
 from magmath.api.searching import where
 from magmath.api.sorting import argsort, sort
-from magmath.api.statistics import cumulative_sum, max, min, sum, warn_empty
+from magmath.api.statistics import warn_empty
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
@@ -40,7 +42,7 @@ from magmath.errors import OptionError, RangeError, ShapeError
 from magmath.graph import apply
 from magmath.ops.sort.order_statistics import ORDER_STATISTICS
 
-CONTINUOUS = {  # position n·q + α + q·(1 - α - β) - 1: Hyndman and Fan (1996), methods 4 to 9
+INTERPOLATING = {  # position n·q + α + q·(1 - α - β) - 1: Hyndman and Fan (1996), methods 4 to 9
     "interpolated_inverted_cdf": (0.0, 1.0),
     "hazen": (0.5, 0.5),
     "weibull": (0.0, 0.0),
@@ -89,10 +91,9 @@ def percentile(
     weights: Any = None,
 ) -> Array:
     """Return `quantile` for q from 0 to 100."""
-    part = _parts("percentile", q) / 100
-    return stored(
-        "percentile", _quantile("percentile", a, part, axis, method, keepdims, weights), out
-    )
+    shares = _shares("percentile", q) / 100
+    result = _quantile("percentile", a, shares, axis, method, keepdims, weights)
+    return stored("percentile", result, out)
 
 
 def nanquantile(
@@ -107,8 +108,8 @@ def nanquantile(
     weights: Any = None,
 ) -> Array:
     """Return `quantile` of the elements that are not nan."""
-    found = _quantile("nanquantile", a, q, axis, method, keepdims, weights, counts_nan=False)
-    return stored("nanquantile", found, out)
+    result = _quantile("nanquantile", a, q, axis, method, keepdims, weights, counts_nan=False)
+    return stored("nanquantile", result, out)
 
 
 def nanpercentile(
@@ -123,9 +124,11 @@ def nanpercentile(
     weights: Any = None,
 ) -> Array:
     """Return `percentile` of the elements that are not nan."""
-    part = _parts("nanpercentile", q) / 100
-    found = _quantile("nanpercentile", a, part, axis, method, keepdims, weights, counts_nan=False)
-    return stored("nanpercentile", found, out)
+    shares = _shares("nanpercentile", q) / 100
+    result = _quantile(
+        "nanpercentile", a, shares, axis, method, keepdims, weights, counts_nan=False
+    )
+    return stored("nanpercentile", result, out)
 
 
 @dispatch_cached
@@ -139,8 +142,7 @@ def median(
     """Return the middle element along `axis`, or the mean of the two in the middle; nan where one
     is."""
     x = as_array("median", a)
-    found = _quantile("median", x, 0.5, axis, "linear", keepdims, None)
-    return stored("median", found, out)
+    return stored("median", _quantile("median", x, 0.5, axis, "linear", keepdims, None), out)
 
 
 def nanmedian(
@@ -151,19 +153,19 @@ def nanmedian(
     keepdims: bool = False,
 ) -> Array:
     """Return the median of the elements that are not nan."""
-    found = _quantile("nanmedian", a, 0.5, axis, "linear", keepdims, None, counts_nan=False)
-    return stored("nanmedian", found, out)
+    result = _quantile("nanmedian", a, 0.5, axis, "linear", keepdims, None, counts_nan=False)
+    return stored("nanmedian", result, out)
 
 
-def _parts(name: str, q: Any) -> Any:
-    """Return the requested shares as a NumPy array."""
-    parts = q.numpy() if isinstance(q, Array) else np.asarray(q)
-    if parts.dtype.kind not in "biuf":
+def _shares(name: str, q: Any) -> Any:
+    """Return q, the shares of elements below the quantiles, as a NumPy array."""
+    shares = q.numpy() if isinstance(q, Array) else np.asarray(q)
+    if shares.dtype.kind not in "biuf":
         raise OptionError(
             f"{name}: q must be real numbers, was given {q!r}"
             "; pass a number, or a list or array of numbers"
         )
-    return parts.astype(np.float64)
+    return shares.astype(np.float64)
 
 
 def _quantile(
@@ -176,41 +178,40 @@ def _quantile(
     weights: Any,
     counts_nan: bool = True,
 ) -> Array:
-    parts = _parts(name, q)
-    if parts.size and not (parts.min() >= 0 and parts.max() <= 1):
+    shares = _shares(name, q)
+    if shares.size and not (shares.min() >= 0 and shares.max() <= 1):
         raise RangeError(
             f"{name}: quantiles are from 0 to 1 (percentiles to 100), was given {q!r}"
             "; divide percentages by 100 for quantiles"
         )
     x = as_array(name, a)
-    own = x.dtype
-    if own.kind in ("float", "complex") or method not in SELECTING or not x.size:
+    if x.dtype.kind in ("float", "complex") or method not in SELECTING or not x.size:
         x = floating(name, x)
-        own = x.dtype
-    elif own is bool_:
+    result_dtype = x.dtype
+    if x.dtype is bool_:
         x = astype(x, uint8)
     axes = normalize_axes(name, axis, x.ndim)
     rest = tuple(n for d, n in enumerate(x.shape) if d not in axes)
+    reduced = tuple(1 if d in axes else n for d, n in enumerate(x.shape)) if keepdims else rest
+    shape = (*shares.shape, *reduced)
     if not x.size:
         if size_of(rest):
             warn_empty(f"{name}: no elements, the result is nan")
-        kept = tuple(1 if d in axes else n for d, n in enumerate(x.shape)) if keepdims else rest
-        return full((*parts.shape, *kept), math.nan, dtype=x.dtype)
-    behind = moveaxis(x, axes, range(x.ndim - len(axes), x.ndim))
-    lines = reshape(behind, (*rest, -1))
+        return full(shape, math.nan, dtype=x.dtype)
+    lines = _lines(x, axes, rest)
     if weights is not None:
-        given = _weights(name, weights, x, axes, method)
-        behind = moveaxis(given, axes, range(x.ndim - len(axes), x.ndim))
-        values = _at_weighted(lines, reshape(behind, lines.shape), parts.ravel(), counts_nan)
+        aligned = _lines(_weights(name, weights, x, axes, method), axes, rest)
+        values = _at_weighted(lines, aligned, shares.ravel(), counts_nan)
     elif counts_nan or x.dtype.is_integer:
-        values = _at(lines, parts.ravel(), method, name)
+        values = _at(lines, shares.ravel(), method, name)
     else:
-        ordered = sort(lines)
-        counts = astype(sum(logical_not(isnan(lines)), -1, keepdims=True), ordered.dtype)
-        values = _at_counted(ordered, parts.ravel(), counts, method, name)
-        values = where(counts == 0, math.nan, values)
-    shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape)) if keepdims else rest
-    return reshape(moveaxis(astype(values, own, copy=False), -1, 0), (*parts.shape, *shape))
+        values = _at_numbers(lines, shares.ravel(), method, name)
+    return reshape(moveaxis(astype(values, result_dtype, copy=False), -1, 0), shape)
+
+
+def _lines(x: Array, axes: tuple[int, ...], rest: tuple[int, ...]) -> Array:
+    """Return the elements along some axes as the last axis, behind the other axes."""
+    return reshape(moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)), (*rest, -1))
 
 
 def _weights(name: str, weights: Any, x: Array, axes: tuple[int, ...], method: str) -> Array:
@@ -219,20 +220,20 @@ def _weights(name: str, weights: Any, x: Array, axes: tuple[int, ...], method: s
         raise OptionError(
             f'{name}: weights need method="inverted_cdf", was given {method!r}; give that method'
         )
-    given = astype(as_array(name, weights), float64)
-    if given.shape != x.shape:
-        if len(axes) != 1 or given.shape != (x.shape[axes[0]],):
+    aligned = astype(as_array(name, weights), float64)
+    if aligned.shape != x.shape:
+        if len(axes) != 1 or aligned.shape != (x.shape[axes[0]],):
             raise ShapeError(
                 f"{name}: weights have the shape of the array, {x.shape}, or the extent of the "
-                f"axis, was given {given.shape}"
+                f"axis, was given {aligned.shape}"
             )
         extents = [1] * x.ndim
-        extents[axes[0]] = given.size
-        given = broadcast_to(reshape(given, extents), x.shape)
-    return given
+        extents[axes[0]] = aligned.size
+        aligned = broadcast_to(reshape(aligned, extents), x.shape)
+    return aligned
 
 
-def _at_weighted(lines: Array, weights: Array, parts: Any, counts_nan: bool) -> Array:
+def _at_weighted(lines: Array, weights: Array, shares: Any, counts_nan: bool) -> Array:
     """Return the first elements along the last axis up to which the elements have these shares of
     all weights."""
     if lines.dtype.is_integer:
@@ -242,72 +243,78 @@ def _at_weighted(lines: Array, weights: Array, parts: Any, counts_nan: bool) -> 
     order = argsort(lines)
     ordered = take_along_axis(lines, order)
     sums = cumulative_sum(take_along_axis(weights, order), axis=-1)
-    shares = where(sums == 0, -1.0, sums / sums[..., -1:])  # the part 0 has the first weight
-    n = lines.shape[-1]
-    places = [minimum(sum(shares < part, -1, keepdims=True), n - 1) for part in parts.tolist()]
-    values = take_along_axis(ordered, concat(places, axis=-1))
+    reached = where(sums == 0, -1.0, sums / sums[..., -1:])  # the share 0 has the first weight
+    last = lines.shape[-1] - 1
+    positions = [
+        minimum(sum(reached < share, -1, keepdims=True), last) for share in shares.tolist()
+    ]
+    values = take_along_axis(ordered, concat(positions, axis=-1))
     if counts_nan and not lines.dtype.is_integer:
         values = where(isnan(ordered[..., -1:]), math.nan, values)
     return values
 
 
-def _at(lines: Array, parts: Any, method: str, name: str) -> Array:
+def _at(lines: Array, shares: Any, method: str, name: str) -> Array:
     """Return the quantiles along the last axis, or nan where an element is nan.
 
     NaN is ordered last, so the last order statistic shows it.
     """
     n = lines.shape[-1]
-    low, share = _lower_positions(parts, n, method, name, np)
+    low, weight = _lower_positions(shares, n, method, name, np)
     low, last = np.asarray(low), n - 1
     below, above = (np.clip(i, 0, last).astype(np.int64) for i in (low, low + 1))
-    needed = sorted({*below.tolist(), *(above.tolist() if np.any(share) else ()), last})
-    found = Array(
+    positions = sorted({*below.tolist(), *(above.tolist() if np.any(weight) else ()), last})
+    statistics = Array(
         apply(
             ORDER_STATISTICS,
             lines.node,
             axis=lines.ndim - 1,
-            positions=tuple(needed),
+            positions=tuple(positions),
             line=user_line(),
         )
     )
-    values = _picked(found, needed, below)
-    if np.any(share):
-        upper = _picked(found, needed, above)
-        values = _between(values, upper, np.asarray(share, lines.dtype.name))
-    return values if lines.dtype.is_integer else where(isnan(found[..., -1:]), math.nan, values)
+    values = _selected(statistics, positions, below)
+    if np.any(weight):
+        upper = _selected(statistics, positions, above)
+        values = _between(values, upper, np.asarray(weight, lines.dtype.name))
+    if lines.dtype.is_integer:
+        return values
+    return where(isnan(statistics[..., -1:]), math.nan, values)
 
 
-def _picked(found: Array, positions: list[int], wanted: Any) -> Array:
-    """Return the order statistics at the positions `wanted`, given those at `positions`."""
-    if len(wanted) == 1:
-        position = positions.index(wanted[0])
-        return found[..., position : position + 1]
-    return take(found, np.searchsorted(positions, wanted), -1)
+def _selected(statistics: Array, positions: list[int], chosen: Any) -> Array:
+    """Return the order statistics at the chosen positions, given those at `positions`."""
+    if len(chosen) == 1:
+        i = positions.index(chosen[0])
+        return statistics[..., i : i + 1]
+    return take(statistics, np.searchsorted(positions, chosen), -1)
 
 
-def _at_counted(ordered: Array, parts: Any, counts: Array, method: str, name: str) -> Array:
-    """Return the quantiles of the first `counts` of sorted elements."""
-    low, share = _lower_positions(as_array(name, parts), counts, method, name, _Lazy)
+def _at_numbers(lines: Array, shares: Any, method: str, name: str) -> Array:
+    """Return the quantiles along the last axis of the elements that are not nan; nan for none."""
+    ordered = sort(lines)  # nan comes last
+    counts = astype(sum(logical_not(isnan(lines)), -1, keepdims=True), ordered.dtype)
+    low, weight = _lower_positions(as_array(name, shares), counts, method, name, _Lazy)
     last = maximum(counts - 1, 0)
-    shape = (*counts.shape[:-1], parts.size)
+    shape = (*counts.shape[:-1], shares.size)
     below, above = (
         take_along_axis(ordered, astype(broadcast_to(minimum(maximum(i, 0), last), shape), int64))
         for i in (low, low + 1)
     )
-    return _between(below, above, astype(share, ordered.dtype))
+    return where(counts == 0, math.nan, _between(below, above, astype(weight, ordered.dtype)))
 
 
-def _between(below: Array, above: Array, share: Any) -> Array:
-    """Interpolate linearly between neighbours, with the weight `share` of the one above.
+def _between(below: Array, above: Array, weight: Any) -> Array:
+    """Interpolate linearly between neighbours, with the weight of the one above.
 
     A neighbour of weight 0 does not count. An infinite one of another weight is the result. Equal
     finite ones are interpolated too, so that both have their parts of the gradient.
     """
     step = subtract(above, below)
-    weighted = below * (1 - share) + above * share
-    between = where(isinf(step), weighted, below + step * share)
+    weighted = below * (1 - weight) + above * weight
+    between = where(isinf(step), weighted, below + step * weight)
     same = isinf(below) & (above == below)
-    return where(same | (share == 0), below, where(share == 1, above, between))
+    return where(same | (weight == 0), below, where(weight == 1, above, between))
 
 
 @final
@@ -317,36 +324,36 @@ class _Lazy:
     floor, ceil, rint, where = floor, ceil, round, where
 
 
-def _lower_positions(parts: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, Any]:
-    """Return for each part a position among n sorted elements, and the weight of the next element.
+def _lower_positions(shares: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, Any]:
+    """Return for each share a position among n sorted elements, and the weight of the next element.
 
     Positions before the first or after the last element denote that element.
     """
-    if method in CONTINUOUS:
-        alpha, beta = CONTINUOUS[method]
-        position = n * parts + (alpha + parts * (1 - alpha - beta)) - 1
+    if method in INTERPOLATING:
+        alpha, beta = INTERPOLATING[method]
+        position = n * shares + (alpha + shares * (1 - alpha - beta)) - 1
         low = lib.floor(position)
         return low, position - low
-    whole = (n - 1) * parts
+    position = (n - 1) * shares
     if method in ("lower", "higher", "nearest"):
         function = {"lower": lib.floor, "higher": lib.ceil, "nearest": lib.rint}[method]
-        return function(whole), 0.0 * whole
+        return function(position), 0.0 * position
     if method == "midpoint":
-        low = lib.floor(whole)
-        return low, lib.where(whole == low, 0.0, 0.5)
+        low = lib.floor(position)
+        return low, lib.where(position == low, 0.0, 0.5)
     if method not in OTHERS:
         raise OptionError(
-            f"{name}: method is one of {', '.join((*CONTINUOUS, *OTHERS))}, was given {method!r}"
+            f"{name}: method is one of {', '.join((*INTERPOLATING, *OTHERS))}, was given {method!r}"
         )
-    position = n * parts - (1.5 if method == "closest_observation" else 1)
+    position = n * shares - (1.5 if method == "closest_observation" else 1)
     low = lib.floor(position)
-    share = position - low
+    weight = position - low
     if method == "averaged_inverted_cdf":
-        return low, lib.where(share == 0, 0.5, 1.0)
-    stays = share == 0
+        return low, lib.where(weight == 0, 0.5, 1.0)
+    stays = weight == 0
     if method == "closest_observation":
         stays = stays & (low % 2 == 1)
-    return lib.where(stays, low, low + 1), 0.0 * share
+    return lib.where(stays, low, low + 1), 0.0 * weight
 
 
 @dispatch_cached
@@ -377,10 +384,10 @@ def argpartition(
 
 def _check_positions(name: str, kth: Any, x: Array, axis: int | None) -> None:
     extent = x.size if axis is None else x.shape[normalize_axis(name, axis, x.ndim)]
-    given: Any = (kth,) if not hasattr(kth, "__iter__") else kth
-    if not all(hasattr(k, "__index__") for k in given):
+    positions: Any = (kth,) if not hasattr(kth, "__iter__") else kth
+    if not all(hasattr(k, "__index__") for k in positions):
         raise TypeError(f"{name}: kth must be integers, was given {kth!r}; pass Python integers")
-    for k in map(index, given):
+    for k in map(index, positions):
         if not -extent <= k < extent:
             raise RangeError(
                 f"{name}: kth {k} is out of range for an extent of {extent}"
@@ -391,16 +398,16 @@ def _check_positions(name: str, kth: Any, x: Array, axis: int | None) -> None:
 def lexsort(keys: Any, axis: int = -1) -> Array:
     """Return the positions that sort by the last key, and among equal elements by the one before,
     and so on."""
-    given = list(keys) if isinstance(keys, (list, tuple)) else list(as_array("lexsort", keys))
-    if not given:
+    listed = list(keys) if isinstance(keys, (list, tuple)) else list(as_array("lexsort", keys))
+    if not listed:
         raise ShapeError(
             "lexsort: needs at least one key; pass a tuple of arrays, the most important one last"
         )
-    arrays = [as_array("lexsort", key) for key in given]
+    arrays = [as_array("lexsort", key) for key in listed]
     if not any(x.ndim for x in arrays):
         return zeros((), dtype=int64)
     order = argsort(arrays[0], axis)
     for key in arrays[1:]:
-        again = argsort(take_along_axis(key, order, axis), axis)
-        order = take_along_axis(order, again, axis)
+        next_order = argsort(take_along_axis(key, order, axis), axis)
+        order = take_along_axis(order, next_order, axis)
     return order

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from magmath.api.creation import zeros
-from magmath.api.elementwise import not_equal
+from magmath.api.elementwise import truth_values
 from magmath.api.manipulation import concat, moveaxis, reshape
 from magmath.arrays.array import Array, as_array
 from magmath.core.dtypes import bool_, uint8
@@ -33,7 +33,7 @@ def packbits(x: Any, /, axis: int | None = None, bitorder: str = "big") -> Array
     if axis is None:
         x, axis = reshape(x, (-1,)), 0
     dim = normalize_axis("packbits", axis, x.ndim)
-    bits = moveaxis(not_equal(x, 0) if x.dtype.kind != "bool" else x, dim, -1)
+    bits = moveaxis(truth_values("packbits", x), dim, -1)
     if missing := -bits.shape[-1] % 8:
         bits = concat([bits, zeros((*bits.shape[:-1], missing), dtype=bool_)], axis=-1)
     parts = reshape(bits, (*bits.shape[:-1], bits.shape[-1] // 8, 8))

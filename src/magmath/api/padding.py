@@ -13,9 +13,11 @@ from magmath.api.elementwise import floor, round
 from magmath.api.indexing import take
 from magmath.api.manipulation import broadcast_to, concat, reshape
 from magmath.api.order_statistics import median
-from magmath.api.statistics import max, mean, min
+from magmath.api.reductions import max, min
+from magmath.api.statistics import mean
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.core.integers import is_integer
 from magmath.errors import OptionError, ShapeError
 
 Pair = tuple[Any, Any]
@@ -24,6 +26,12 @@ REFLECTED = ("reflect", "symmetric")
 STATISTICS: dict[str, Callable[..., Array]] = {
     "maximum": max, "minimum": min, "mean": mean, "median": median
 }  # fmt: skip
+OPTIONS = {
+    "constant": "constant_values",
+    "linear_ramp": "end_values",
+    **dict.fromkeys(STATISTICS, "stat_length"),
+}
+"""The option of a mode, with a value for both sides of each axis."""
 
 
 @dispatch_cached
@@ -36,13 +44,9 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> A
     """
     x = as_array("pad", array)
     widths = _widths(pad_width, x.ndim)
-    if mode in STATISTICS:
-        lengths = _pairs("stat_length", options.pop("stat_length", None), x.ndim)
-    values = {
-        "constant": "constant_values",
-        "linear_ramp": "end_values",
-    }.get(mode)
-    given = _pairs(values, options.pop(values, 0), x.ndim) if values else [(0, 0)] * x.ndim
+    option = OPTIONS.get(mode)
+    default = None if mode in STATISTICS else 0
+    values = _pairs(option, options.pop(option, default), x.ndim) if option else None
     reflect_type = options.pop("reflect_type", "even") if mode in REFLECTED else "even"
     if reflect_type not in ("even", "odd"):
         raise OptionError(f'pad: reflect_type is "even" or "odd", was given {reflect_type!r}')
@@ -51,34 +55,37 @@ def pad(array: Any, pad_width: Any, mode: str = "constant", **options: Any) -> A
             f"pad: mode {mode!r} has no options {', '.join(options)}"
             "; leave them out, or choose the mode that they are for"
         )
-    for d, (before, behind) in enumerate(widths):
-        if before or behind:
-            if mode in ("constant", "empty"):
-                parts = _constants(x, d, (before, behind), given[d])
-            elif mode == "linear_ramp":
-                parts = _ramps(x, d, (before, behind), given[d])
-            elif mode in STATISTICS:
-                parts = _statistics(x, d, (before, behind), lengths[d], mode)
-            else:
-                parts = _copies(x, d, (before, behind), mode, reflect_type == "odd")
-            x = concat([parts[0], x, parts[1]], d)
+    for d, pair in enumerate(widths):
+        if any(pair):
+            of_axis = (0, 0) if values is None else values[d]
+            before, behind = _added(x, d, pair, of_axis, mode, reflect_type == "odd")
+            x = concat([before, x, behind], d)
     return Array(x.node) if x is array else x
+
+
+def _added(x: Array, d: int, widths: Pair, values: Pair, mode: str, is_odd: bool) -> list[Array]:
+    """Return the elements before and after an axis; `values` are those of the mode's option."""
+    if mode in ("constant", "empty"):
+        return _constants(x, d, widths, values)
+    if mode == "linear_ramp":
+        return _ramps(x, d, widths, values)
+    if mode in STATISTICS:
+        return _statistics(x, d, widths, values, mode)
+    return _copies(x, d, widths, mode, is_odd)
 
 
 def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
     if isinstance(pad_width, dict):
         widths: list[Any] = [(0, 0)] * ndim
         for axis, width in pad_width.items():
-            widths[axis] = (width, width) if isinstance(width, int) else tuple(width)
+            widths[axis] = (width, width) if is_integer(width) else tuple(width)
         pad_width = widths
-    if not all(
-        hasattr(n, "__index__") for pair in _pairs("pad_width", pad_width, ndim) for n in pair
-    ):
+    pairs = _pairs("pad_width", pad_width, ndim)
+    if not all(hasattr(n, "__index__") for pair in pairs for n in pair):
         raise TypeError(
             f"pad: widths must be integers, was given {pad_width!r}"
             "; pass a number, a pair, or a pair for each axis"
         )
-    pairs = [(int(a), int(b)) for a, b in _pairs("pad_width", pad_width, ndim)]
     if any(a < 0 or b < 0 for a, b in pairs):
         raise ShapeError(
             f"pad: widths must be at least 0, was given {pad_width}"
@@ -87,7 +94,7 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
     return pairs
 
 
-def _pairs(name: str | None, value: Any, ndim: int) -> list[Pair]:
+def _pairs(name: str, value: Any, ndim: int) -> list[Pair]:
     """Return a value for both sides of each axis, from a number, a pair, or a pair for each
     axis."""
     if value is None:
@@ -103,13 +110,14 @@ def _pairs(name: str | None, value: Any, ndim: int) -> list[Pair]:
     return [(a, b) for a, b in wide.tolist()]
 
 
-def _line(x: Array, d: int, extent: int) -> tuple[int, ...]:
+def _with_extent(x: Array, d: int, extent: int) -> tuple[int, ...]:
+    """Return the shape of an array with another extent of one axis."""
     return (*x.shape[:d], extent, *x.shape[d + 1 :])
 
 
 def _constants(x: Array, d: int, widths: Pair, values: Pair) -> list[Array]:
     return [
-        broadcast_to(astype(as_arrays("pad", x, value)[1], x.dtype), _line(x, d, width))
+        broadcast_to(astype(as_arrays("pad", x, value)[1], x.dtype), _with_extent(x, d, width))
         for width, value in zip(widths, values, strict=True)
     ]
 
@@ -143,7 +151,7 @@ def _statistics(x: Array, d: int, widths: Pair, lengths: Pair, mode: str) -> lis
         value = STATISTICS[mode](edge, d, keepdims=True)
         if mode in ("mean", "median") and x.dtype.is_integer:
             value = round(value)
-        parts.append(broadcast_to(astype(value, x.dtype), _line(x, d, width)))
+        parts.append(broadcast_to(astype(value, x.dtype), _with_extent(x, d, width)))
     return parts
 
 
@@ -171,11 +179,13 @@ def _copied(x: Array, d: int, index: Any, mode: str, is_odd: bool) -> Array:
     within = index % period
     mirrored = (period - 1 if mode == "symmetric" else period) - within
     source = np.where(within < n, within, mirrored) if n > 1 or mode == "symmetric" else 0 * index
-    found = _elements(x, d, source)
-    return _turned(x, d, found, index // period, within >= n) if is_odd and n > 1 else found
+    reflected = _elements(x, d, source)
+    if not is_odd or n == 1:
+        return reflected
+    return _turned(x, d, reflected, index // period, within >= n)
 
 
-def _turned(x: Array, d: int, found: Array, periods: Any, is_mirrored: Any) -> Array:
+def _turned(x: Array, d: int, reflected: Array, periods: Any, is_mirrored: Any) -> Array:
     """Return reflected elements turned about the edges: each period adds twice the difference of
     the last and the first element, and mirrored elements are turned about the last one."""
     column = (-1,) + (1,) * (x.ndim - d - 1)
@@ -186,7 +196,7 @@ def _turned(x: Array, d: int, found: Array, periods: Any, is_mirrored: Any) -> A
     first, last = _at(x, d, None, 1), _at(x, d, -1, None)
     steps = numbers(2 * periods) * (last - first)
     signs = numbers(np.where(is_mirrored, -1, 1))
-    return signs * found + numbers(2 * is_mirrored) * last + steps
+    return signs * reflected + numbers(2 * is_mirrored) * last + steps
 
 
 def _elements(x: Array, d: int, source: Any) -> Array:
@@ -195,7 +205,7 @@ def _elements(x: Array, d: int, source: Any) -> Array:
     steps = set(np.diff(source).tolist())
     if len(source) < 2 or steps == {0}:
         first = int(source[0]) if len(source) else 0
-        return broadcast_to(_at(x, d, first, first + 1), _line(x, d, len(source)))
+        return broadcast_to(_at(x, d, first, first + 1), _with_extent(x, d, len(source)))
     if steps == {1}:
         return _at(x, d, int(source[0]), int(source[-1]) + 1)
     if steps == {-1}:

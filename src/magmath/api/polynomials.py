@@ -11,15 +11,18 @@ from magmath.api.diagonals import vander
 from magmath.api.elementwise import add, conj, divide, imag, real, sqrt, subtract
 from magmath.api.linalg import eigvals, inv, lstsq
 from magmath.api.manipulation import concat, reshape
+from magmath.api.reductions import all, sum
 from magmath.api.searching import nonzero
 from magmath.api.signal import convolve
 from magmath.api.stacking import atleast_1d
-from magmath.api.statistics import all, sum
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.integers import require_integer
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError
+
+ZERO_REMAINDER = 1e-8
+"""Absolute value up to which a leading coefficient of a remainder counts as zero, as in NumPy."""
 
 
 def _coefficients(name: str, p: Any) -> Array:
@@ -74,15 +77,15 @@ def polymul(a1: Any, a2: Any) -> Array:
 
 def _trimmed(p: Array) -> Array:
     """Return the coefficients without leading zeros, at least one; the values are computed."""
-    (found,) = nonzero(p)
-    return p[int(found[0]) :] if found.size else p[-1:]
+    (positions,) = nonzero(p)
+    return p[int(positions[0]) :] if positions.size else p[-1:]
 
 
 def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
     """Return the quotient and the remainder of two polynomials."""
-    top, bottom = _coefficients("polydiv", u), _coefficients("polydiv", v)
-    element = floating_dtype(result_type(top, bottom))
-    rest, divisor = astype(top, element), astype(bottom, element)
+    dividend, divisor = _coefficients("polydiv", u), _coefficients("polydiv", v)
+    element = floating_dtype(result_type(dividend, divisor))
+    rest, divisor = astype(dividend, element), astype(divisor, element)
     m, n = rest.size - 1, divisor.size - 1
     quotient: list[Array] = []
     for k in range(max(m - n + 1, 0)):
@@ -90,7 +93,7 @@ def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
         quotient.append(factor)
         rest = concat([rest[:k], rest[k : k + n + 1] - factor * divisor, rest[k + n + 1 :]])
     parts = concat([reshape(one, (1,)) for one in quotient]) if quotient else zeros(1, element)
-    while rest.size > 1 and abs(complex(rest[0])) <= 1e-14:
+    while rest.size > 1 and abs(complex(rest[0])) <= ZERO_REMAINDER:
         rest = rest[1:]
     return parts, rest
 
@@ -150,33 +153,36 @@ def polyfit(
         right = right * (reshape(weights, (-1, 1)) if right.ndim == 2 else weights)
     scale = sqrt(sum(left * left, 0))
     left = left / scale
-    solved = lstsq(left, right, rtol=float(limit))
-    found = solved.solution / (reshape(scale, (-1, 1)) if right.ndim == 2 else scale)
+    fit = lstsq(left, right, rtol=float(limit))
+    coefficients = fit.solution / (reshape(scale, (-1, 1)) if right.ndim == 2 else scale)
     if full:
-        residuals = atleast_1d(solved.residuals)
-        return found, residuals, solved.rank, solved.singular_values, limit
+        return coefficients, atleast_1d(fit.residuals), fit.rank, fit.singular_values, limit
     if not cov:
-        return found
-    base = inv(left.T @ left) / (reshape(scale, (-1, 1)) * scale)
-    factor: Any = 1.0
-    if cov != "unscaled":
-        if at.size <= order:
-            raise ShapeError(
-                "polyfit: the covariance needs more points than coefficients"
-                "; add points, or use a smaller degree"
-            )
-        factor = solved.residuals / (at.size - order)
-    return found, base * factor if values.ndim == 1 else reshape(base, (*base.shape, 1)) * factor
+        return coefficients
+    covariance = inv(left.T @ left) / (reshape(scale, (-1, 1)) * scale)
+    if values.ndim == 2:
+        covariance = reshape(covariance, (*covariance.shape, 1))
+    variance = 1.0 if cov == "unscaled" else _residual_variance(fit.residuals, at.size - order)
+    return coefficients, covariance * variance
+
+
+def _residual_variance(residuals: Array, degrees: int) -> Array:
+    if degrees <= 0:
+        raise ShapeError(
+            "polyfit: the covariance needs more points than coefficients"
+            "; add points, or use a smaller degree"
+        )
+    return residuals / degrees
 
 
 def roots(p: Any) -> Array:
     """Return the roots of a polynomial: the eigenvalues of its companion matrix. Zeros at both ends
     are removed; the coefficients are computed for that."""
     x = _coefficients("roots", p)
-    (found,) = nonzero(x)
-    if not found.size:
+    (positions,) = nonzero(x)
+    if not positions.size:
         return zeros((0,))
-    first, last = int(found[0]), int(found[-1])
+    first, last = int(positions[0]), int(positions[-1])
     behind = x.size - 1 - last
     x = floating("roots", x[first : last + 1])
     n = x.size - 1

@@ -10,6 +10,7 @@ from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
+from magmath.core.integers import is_integer
 from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
@@ -119,7 +120,7 @@ def tensordot(a: Any, b: Any, axes: int | Sequence[int | Sequence[int]] = 2) -> 
 def _paired_axes(
     axes: int | Sequence[int | Sequence[int]], a: Node, b: Node
 ) -> tuple[list[int], list[int]]:
-    if isinstance(axes, int):
+    if is_integer(axes):
         if not 0 <= axes <= min(a.ndim, b.ndim):
             raise ShapeError(
                 f"tensordot: axes must be from 0 to {min(a.ndim, b.ndim)} for shapes {a.shape} and "
@@ -127,7 +128,7 @@ def _paired_axes(
                 "; pass a number of last axes of the first array, or two lists of axes"
             )
         return list(range(a.ndim - axes, a.ndim)), list(range(axes))
-    first, second = ((pair,) if isinstance(pair, int) else pair for pair in axes)
+    first, second = ((pair,) if is_integer(pair) else pair for pair in axes)
     of_a = [normalize_axis("tensordot", axis, a.ndim) for axis in first]
     of_b = [normalize_axis("tensordot", axis, b.ndim) for axis in second]
     if len(of_a) != len(of_b) or len({*of_a}) != len(of_a) or len({*of_b}) != len(of_b):

@@ -161,6 +161,7 @@ class PoolGenerator(Distributions):
 _pool = PoolGenerator()
 beta = _pool.beta
 binomial = _pool.binomial
+bytes = _pool.bytes
 chisquare = _pool.chisquare
 choice = _pool.choice
 dirichlet = _pool.dirichlet
@@ -169,39 +170,38 @@ f = _pool.f
 gamma = _pool.gamma
 geometric = _pool.geometric
 gumbel = _pool.gumbel
+hypergeometric = _pool.hypergeometric
 integers = _pool.integers
 laplace = _pool.laplace
 logistic = _pool.logistic
 lognormal = _pool.lognormal
+logseries = _pool.logseries
 multinomial = _pool.multinomial
+multivariate_hypergeometric = _pool.multivariate_hypergeometric
 multivariate_normal = _pool.multivariate_normal
 negative_binomial = _pool.negative_binomial
+noncentral_chisquare = _pool.noncentral_chisquare
+noncentral_f = _pool.noncentral_f
 normal = _pool.normal
 pareto = _pool.pareto
 permutation = _pool.permutation
 permuted = _pool.permuted
 poisson = _pool.poisson
+power = _pool.power
 random = random_sample = ranf = sample = _pool.random
-bytes = _pool.bytes
 rayleigh = _pool.rayleigh
 shuffle = _pool.shuffle
+standard_cauchy = _pool.standard_cauchy
 standard_exponential = _pool.standard_exponential
 standard_gamma = _pool.standard_gamma
 standard_normal = _pool.standard_normal
 standard_t = _pool.standard_t
-uniform = _pool.uniform
-hypergeometric = _pool.hypergeometric
-logseries = _pool.logseries
-multivariate_hypergeometric = _pool.multivariate_hypergeometric
-noncentral_chisquare = _pool.noncentral_chisquare
-noncentral_f = _pool.noncentral_f
-power = _pool.power
-standard_cauchy = _pool.standard_cauchy
 triangular = _pool.triangular
+uniform = _pool.uniform
 vonmises = _pool.vonmises
 wald = _pool.wald
-zipf = _pool.zipf
 weibull = _pool.weibull
+zipf = _pool.zipf
 
 
 def randint(

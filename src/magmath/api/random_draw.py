@@ -11,7 +11,7 @@ from magmath.api.creation import DTypeLike, normal_shape
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.conversion import LayoutLike, bind_layout
 from magmath.arrays.traced_scalar import TracedScalar
-from magmath.core.dtypes import DType, as_dtype, float64, int64
+from magmath.core.dtypes import DType, as_dtype, convert_number, float64, int64
 from magmath.core.parameter_ranges import ParameterRange
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import broadcast
@@ -41,9 +41,9 @@ class DrawState(Protocol):
 class Draw:
     """One call of a distribution: the shape and type of its result, and its parameters.
 
-    `given` are numbers and arrays by name. Without a size the result has the shape to which they
-    broadcast. Raises ShapeError if they do not broadcast to the size, DTypeError for a result that
-    is not floating point.
+    `parameters` are numbers and arrays by name. Without a size the result has the shape to which
+    they broadcast. Raises ShapeError if they do not broadcast to the size, DTypeError for a result
+    that is not floating point.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Draw:
         name: str,
         size: Size,
         dtype: DTypeLike,
-        **given: DistributionParameter,
+        **parameters: DistributionParameter,
     ) -> None:
         self.state, self.name = state, name
         self.dtype = floating_type(dtype)
-        self._given = {what: self._operand(what, value) for what, value in given.items()}
-        shapes = [x.shape for x in self._given.values() if isinstance(x, Array)]
+        self._parameters = {what: self._operand(what, value) for what, value in parameters.items()}
+        shapes = [x.shape for x in self._parameters.values() if isinstance(x, Array)]
         own = broadcast(f"random.{name}", *shapes)
         self.shape: Shape = own if size is None else normal_shape(f"random.{name}", size)
         check_fits(f"random.{name}", own, self.shape)
@@ -83,7 +83,7 @@ class Draw:
     def check(self, what: str, low: float, high: float = float("inf"), above: bool = False) -> None:
         """Raise OptionError if a parameter is a number below `low` (or equal to it, if it must be
         `above`), larger than `high`, or NaN. Arrays, whose values are unknown, are not checked."""
-        value = self._given[what]
+        value = self._parameters[what]
         if isinstance(value, Array) or (low <= value <= high and not (above and value == low)):
             return
         least = f"greater than {low:g}" if above else f"at least {low:g}"
@@ -92,7 +92,7 @@ class Draw:
 
     def parameter(self, what: str, dtype: DType | None = None) -> Node:
         """Return a parameter as a node of the type of the result, or another one."""
-        value, dtype = self._given[what], dtype or self.dtype
+        value, dtype = self._parameters[what], dtype or self.dtype
         if isinstance(value, Array):
             return e.astype(value.node, dtype)
         return scalar(value, dtype)
@@ -103,17 +103,17 @@ class Draw:
         element = dtype or self.dtype
         return apply(record, seed, stream, shape=self.shape, dtype=element, line=user_line())
 
-    def sampled(self, record: Operation, *given: Node, dtype: DType = float64) -> Node:
+    def sampled(self, record: Operation, *parameters: Node, dtype: DType = float64) -> Node:
         """Return numbers of a distribution with float64 parameters, from the next stream."""
         seed, stream = self.state.draw()
-        operands = [broadcast_to(x, self.shape) if x.ndim else x for x in given]
+        operands = [broadcast_to(x, self.shape) if x.ndim else x for x in parameters]
         return apply(
             record, seed, stream, *operands, shape=self.shape, dtype=dtype, line=user_line()
         )
 
     def check_order(self, low: str, high: str) -> None:
         """Raise OptionError if two parameters are numbers in the wrong order."""
-        first, last = self._given[low], self._given[high]
+        first, last = self._parameters[low], self._parameters[high]
         if isinstance(first, float) and isinstance(last, float) and not first <= last:
             raise OptionError(
                 f"random.{self.name}: needs {low} ≤ {high}, was given {first:g} and {last:g}"
@@ -122,7 +122,7 @@ class Draw:
 
     def difference(self, high: str, low: str) -> Node:
         """Return the difference of two parameters; of numbers it is computed in float64."""
-        last, first = self._given[high], self._given[low]
+        last, first = self._parameters[high], self._parameters[low]
         if isinstance(first, float) and isinstance(last, float):
             return scalar(last - first, self.dtype)
         return self.parameter(high) - self.parameter(low)
@@ -130,13 +130,13 @@ class Draw:
     def check_range(self, what: str, allowed: ParameterRange) -> None:
         """Raise OptionError if a parameter is a number outside of a range. For arrays the kernel
         does this when the values are computed."""
-        value = self._given[what]
+        value = self._parameters[what]
         if not (isinstance(value, Array) or allowed.contains(value)):
             raise OptionError(allowed.message(value))
 
     def check_sum(self, part: str, *parts: str) -> None:
         """Raise OptionError if a parameter is a number larger than the sum of others."""
-        value, others = self._given[part], [self._given[what] for what in parts]
+        value, others = self._parameters[part], [self._parameters[what] for what in parts]
         if isinstance(value, float) and all(isinstance(x, float) for x in others):
             total = sum(x for x in others if isinstance(x, float))
             if value > total:
@@ -147,7 +147,7 @@ class Draw:
 
     def result(self, node: Node, layout: LayoutLike) -> Array:
         """Return floating-point numbers as an array of the type and layout of the result."""
-        return placed(e.astype(node, self.dtype), layout)
+        return in_layout(e.astype(node, self.dtype), layout)
 
 
 def gamma_numbers(
@@ -168,7 +168,7 @@ def check_fits(name: str, own: Shape, size: Shape) -> None:
         )
 
 
-def placed(node: Node, layout: LayoutLike) -> Array:
+def in_layout(node: Node, layout: LayoutLike) -> Array:
     """Return an array in this layout, if one is given."""
     if layout is None:
         return Array(node)
@@ -189,9 +189,9 @@ def floating_type(dtype: DTypeLike) -> DType:
     return element
 
 
-def counted(node: Node, dtype: DTypeLike, layout: LayoutLike) -> Array:
-    """Return whole numbers as an array of a type, by default int64."""
-    return placed(e.astype(node, as_dtype(dtype or int64)), layout)
+def whole_numbers(node: Node, dtype: DTypeLike, layout: LayoutLike) -> Array:
+    """Return numbers without fractions as an array of a type, by default int64."""
+    return in_layout(e.astype(node, as_dtype(dtype or int64)), layout)
 
 
 def integers(
@@ -200,38 +200,57 @@ def integers(
     high: DistributionParameter,
     size: Size,
     endpoint: bool,
+    dtype: DTypeLike = None,
 ) -> Node:
     """Return integers from low up to high, or from 0 up to low if high is None. Bounds are integers
-    or integer arrays; the upper one is included only with `endpoint`."""
+    or integer arrays; the upper one is included only with `endpoint`.
+
+    Raises RangeError for bounds that `dtype`, the type to which the integers are converted, lacks.
+    """
     bounds = [_bound(x) for x in ((0, low) if high is None else (low, high))]
     first, last = bounds
-    shapes = [x.shape for x in bounds if isinstance(x, Array)]
-    if isinstance(first, int) and isinstance(last, int) and last + endpoint <= first:
-        raise ShapeError(
-            f"integers: needs low < high, was given {first} and {last}"
-            "; the upper bound is not drawn, so pass high = last + 1"
-        )
-    own = broadcast("random.integers", *shapes)
-    shape = own if size is None else normal_shape("random.integers", size)
-    check_fits("random.integers", own, shape)
-    seed, stream = state.draw()
-    bits = apply(creation.BITS, seed, stream, shape=shape, dtype=int64, line=user_line())
+    count = None
     if isinstance(first, int) and isinstance(last, int):
         count = last - first + endpoint
-        if count == 2**64:
-            return bits  # every number of 64 bits
-        if count >= 2**63:
-            raise RangeError(
-                f"integers: draws from less than 2**63 integers, or from all 2**64 of 64 bits, was "
-                f"given a range of {count}; choose a smaller one"
-            )
-        span, start = scalar(count, int64), scalar(first, int64)
+        _check_range(first, last, count, as_dtype(dtype or int64))
+    own = broadcast("random.integers", *[x.shape for x in bounds if isinstance(x, Array)])
+    shape = own if size is None else normal_shape("random.integers", size)
+    check_fits("random.integers", own, shape)
+    bits = _random_bits(state, shape)
+    if count == 2**64:  # a number of 63 bits, and another one for the sign
+        signs = e.call("remainder", _random_bits(state, shape), scalar(2, int64))
+        return e.add(bits, e.multiply(signs, scalar(-(2**63), int64)))
+    if isinstance(first, int) and count is not None:
+        start, span = scalar(first, int64), scalar(count, int64)
     else:
         start, stop = (
             scalar(x, int64) if isinstance(x, int) else e.astype(x.node, int64) for x in bounds
         )
         span = stop - start + int(endpoint)
     return e.add(e.call("remainder", bits, span), start)
+
+
+def _random_bits(state: DrawState, shape: Shape) -> Node:
+    """Return integers drawn evenly from [0, 2^63), from the next stream."""
+    seed, stream = state.draw()
+    return apply(creation.BITS, seed, stream, shape=shape, dtype=int64, line=user_line())
+
+
+def _check_range(first: int, last: int, count: int, dtype: DType) -> None:
+    """Raise unless a type has all `count` integers from `first` on, and they can be drawn."""
+    if count <= 0:
+        raise ShapeError(
+            f"integers: needs low < high, was given {first} and {last}"
+            "; the upper bound is not drawn, so pass high = last + 1"
+        )
+    if dtype.is_integer:
+        for number in (first, first + count - 1):
+            convert_number(number, dtype, "random.integers")
+    if 2**63 <= count < 2**64:
+        raise RangeError(
+            f"integers: draws from less than 2**63 integers, or from all 2**64 of 64 bits, was "
+            f"given a range of {count}; choose a smaller one"
+        )
 
 
 def _bound(value: Any) -> int | Array:

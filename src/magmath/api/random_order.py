@@ -8,20 +8,20 @@ from typing import Any
 import numpy as np
 
 from magmath.api.creation import asarray, normal_shape
+from magmath.api.cumulative import cumulative_sum
 from magmath.api.elementwise import log
 from magmath.api.indexing import take, take_along_axis
 from magmath.api.manipulation import reshape
 from magmath.api.random_draw import Draw, DrawState, Size, integers
 from magmath.api.searching import searchsorted
 from magmath.api.sorting import argsort
-from magmath.api.statistics import cumulative_sum
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import int64
 from magmath.core.shapes import normalize_axis, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
-from magmath.graph import apply
+from magmath.graph import Shape, apply
 from magmath.ops import creation
 
 
@@ -92,21 +92,29 @@ def choice(state: DrawState, a: Any, size: Size, replace: bool, p: Any, axis: in
             "; draw fewer, or pass replace=True"
         )
     if p is not None:
-        p = _probabilities(p, extent)
-    if replace and p is None:
-        positions = Array(integers(state, 0, extent, shape, False))
+        probabilities = _probabilities(p, extent, 0 if replace else count)
+        positions = _weighted_positions(state, probabilities, shape, replace)
     elif replace:
-        limits = cumulative_sum(p)
+        positions = Array(integers(state, 0, extent, shape, False))
+    else:
+        positions = reshape(_order(state, count, extent), shape)
+    return positions if values is None else take(values, positions, axis=axis)
+
+
+def _weighted_positions(
+    state: DrawState, probabilities: Array, shape: Shape, replace: bool
+) -> Array:
+    """Return positions drawn with these probabilities."""
+    if replace:
+        limits = cumulative_sum(probabilities)
         draw = Draw(state, "choice", shape, limits.dtype)
         drawn = Array(draw.standard(creation.UNIFORM))
-        positions = searchsorted(limits / limits[-1], drawn, "right")
-    elif p is None:
-        positions = reshape(_order(state, count, extent), shape)
-    else:  # the largest of log p plus noise of Gumbel's distribution
-        noise = -log(Array(Draw(state, "choice", extent, None).standard(creation.EXPONENTIAL)))
-        order = argsort(log(p) + noise, descending=True)
-        positions = reshape(order[:count], shape)
-    return positions if values is None else take(values, positions, axis=axis)
+        return searchsorted(limits / limits[-1], drawn, "right")
+    # The largest of log p plus noise of Gumbel's distribution.
+    draw = Draw(state, "choice", probabilities.size, None)
+    noise = -log(Array(draw.standard(creation.EXPONENTIAL)))
+    order = argsort(log(probabilities) + noise, descending=True)
+    return reshape(order[: size_of(shape)], shape)
 
 
 def _objects(values: Any) -> np.ndarray[Any, Any] | None:
@@ -120,8 +128,9 @@ def _objects(values: Any) -> np.ndarray[Any, Any] | None:
     return values if is_foreign and values.ndim else None
 
 
-def _probabilities(p: Any, extent: int) -> Array:
-    """Return probabilities as an array. Those whose values are known here are checked."""
+def _probabilities(p: Any, extent: int, count: int) -> Array:
+    """Return probabilities as an array. Those whose values are known here are checked: `count` of
+    them must be above 0."""
     probabilities = floating("random.choice", p)
     if probabilities.shape != (extent,):
         raise ShapeError(
@@ -129,11 +138,17 @@ def _probabilities(p: Any, extent: int) -> Array:
             f"{probabilities.shape}"
         )
     if isinstance(p, (Sequence, np.ndarray)):
-        given = np.asarray(p, dtype=float)
-        if not (given >= 0).all() or abs(given.sum() - 1) > 1e-5:
+        values = np.asarray(p, dtype=float)
+        if not (values >= 0).all() or abs(values.sum() - 1) > 1e-5:
             raise OptionError(
                 f"random.choice: probabilities are at least 0 and their sum is 1; the smallest is "
-                f"{given.min():g}, the sum {given.sum():g}"
+                f"{values.min():g}, the sum {values.sum():g}"
                 "; divide them by their sum"
+            )
+        if np.count_nonzero(values) < count:
+            raise ShapeError(
+                f"random.choice: cannot draw {count} without replacement where only "
+                f"{np.count_nonzero(values)} have a probability above 0"
+                "; draw fewer, or pass replace=True"
             )
     return probabilities

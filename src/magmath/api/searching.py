@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 from magmath.api.complex_order import complex_arg_extremum
 from magmath.api.creation import asarray
 from magmath.api.data_types import astype
-from magmath.api.elementwise import not_equal
+from magmath.api.elementwise import truth_values
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.masks import count_mask
 from magmath.arrays.inputs.number_list import is_number
@@ -38,16 +38,14 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
     0."""
     if x1 is None and x2 is None:
         return nonzero(condition)
-    condition = as_array("where", condition)
-    if condition.dtype.kind != "bool":
-        condition = not_equal(condition, 0)
+    condition = truth_values("where", as_array("where", condition))
     if is_number(x1) and is_number(x2):
         x1 = asarray(x1)
     x, y = promoted_nodes("where", x1, x2)
     return Array(apply(e.WHERE, condition.node, x, y, line=user_line()))
 
 
-def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
+def _arg_extremum(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     x = as_array(name, x)
     x = astype(x, uint8) if x.dtype.kind == "bool" else x
     if not x.ndim and axis in (0, -1):
@@ -55,9 +53,10 @@ def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
     node = x.node if axis is not None else manipulation.reshape(x.node, (x.size,))
     position = 0 if axis is None else normalize_axis(name, axis, x.ndim)
     if x.dtype.kind == "complex":
-        found = complex_arg_extremum(name.removeprefix("arg"), node, position)
-        rest = tuple(n for d, n in enumerate(node.shape) if d != position)
-        result = found if keepdims else manipulation.reshape(found, rest)
+        result = complex_arg_extremum(name.removeprefix("arg"), node, position)
+        if not keepdims:
+            rest = tuple(n for d, n in enumerate(node.shape) if d != position)
+            result = manipulation.reshape(result, rest)
     else:
         record = argreduce.OPERATIONS[name]
         result = apply(record, node, axis=position, keepdims=keepdims, line=user_line())
@@ -71,7 +70,7 @@ def _arg(name: str, x: Array, axis: int | None, keepdims: bool) -> Array:
 def argmax(a: Array, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
     """Return the position of the first largest element along `axis` (of the flat array for
     None)."""
-    return stored("argmax", _arg("argmax", a, axis, keepdims), out)
+    return stored("argmax", _arg_extremum("argmax", a, axis, keepdims), out)
 
 
 @dispatch_cached
@@ -79,7 +78,7 @@ def argmax(a: Array, axis: int | None = None, out: Any = None, *, keepdims: bool
 def argmin(a: Array, axis: int | None = None, out: Any = None, *, keepdims: bool = False) -> Array:
     """Return the position of the first smallest element along `axis` (of the flat array for
     None)."""
-    return stored("argmin", _arg("argmin", a, axis, keepdims), out)
+    return stored("argmin", _arg_extremum("argmin", a, axis, keepdims), out)
 
 
 def nonzero(a: Array) -> tuple[Array, ...]:
@@ -93,8 +92,7 @@ def nonzero(a: Array) -> tuple[Array, ...]:
             "nonzero: needs 1 or more dimensions, was given a 0-d array"
             "; reshape it with mm.reshape(x, (1,))"
         )
-    found = a if a.dtype.kind == "bool" else not_equal(a, 0)
-    counted = count_mask(found.node, a.node.layout)
+    counted = count_mask(truth_values("nonzero", a).node, a.node.layout)
     return tuple(Array(node) for node in counted.positions())
 
 

@@ -6,14 +6,15 @@ from __future__ import annotations
 from typing import Any
 
 from magmath.api.creation import asarray, zeros
+from magmath.api.cumulative import cumulative_sum
 from magmath.api.data_types import astype, result_type
 from magmath.api.elementwise import logical_not
 from magmath.api.indexing import take
 from magmath.api.manipulation import concat, moveaxis, ravel, reshape
 from magmath.api.order_statistics import lexsort
+from magmath.api.reductions import any
 from magmath.api.searching import nonzero
 from magmath.api.sorting import argsort, sort
-from magmath.api.statistics import any, cumulative_sum
 from magmath.api.unique import EqualGroups, isin
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.core.shapes import normalize_axis
@@ -35,14 +36,14 @@ def unique(
     if axis is not None:
         return _unique_parts(x, axis, return_index, return_inverse, return_counts)
     groups = EqualGroups("unique", x, equal_nan)
-    found = [groups.values()]
+    results = [groups.values()]
     if return_index:
-        found.append(groups.indices())
+        results.append(groups.indices())
     if return_inverse:
-        found.append(groups.inverse())
+        results.append(groups.inverse())
     if return_counts:
-        found.append(groups.counts())
-    return tuple(found) if len(found) > 1 else found[0]
+        results.append(groups.counts())
+    return tuple(results) if len(results) > 1 else results[0]
 
 
 def _unique_parts(x: Array, axis: int, index: bool, inverse: bool, counts: bool) -> Any:
@@ -57,15 +58,15 @@ def _unique_parts(x: Array, axis: int, index: bool, inverse: bool, counts: bool)
     begins = concat([asarray([True]), differs]) if n else differs
     (starts,) = nonzero(begins)
     firsts = take(order, starts, 0)
-    found = [moveaxis(take(front, firsts, 0), 0, dim)]
+    results = [moveaxis(take(front, firsts, 0), 0, dim)]
     if index:
-        found.append(firsts)
+        results.append(firsts)
     if inverse:
         group = cumulative_sum(begins) - 1
-        found.append(take(group, argsort(order), 0))
+        results.append(take(group, argsort(order), 0))
     if counts:
-        found.append(concat([starts[1:], asarray([n])]) - starts)
-    return tuple(found) if len(found) > 1 else found[0]
+        results.append(concat([starts[1:], asarray([n])]) - starts)
+    return tuple(results) if len(results) > 1 else results[0]
 
 
 def union1d(ar1: Any, ar2: Any) -> Array:

@@ -9,6 +9,7 @@ from magmath.api.creation import arange, normal_shape
 from magmath.api.indexing import take
 from magmath.api.manipulation import moveaxis, stack
 from magmath.arrays.array import Array, as_array
+from magmath.core.integers import is_integer
 from magmath.core.shapes import normalize_axis
 from magmath.errors import ShapeError
 from magmath.ops.slicing import slice_along
@@ -38,8 +39,8 @@ def sliding_window_view(
     if axis is None:
         axes = list(range(array.ndim))
     else:
-        given = (axis,) if isinstance(axis, int) else tuple(axis)
-        axes = [normalize_axis("sliding_window_view", one, array.ndim) for one in given]
+        chosen = (axis,) if is_integer(axis) else tuple(axis)
+        axes = [normalize_axis("sliding_window_view", one, array.ndim) for one in chosen]
     if len(axes) != len(extents):
         raise ShapeError(
             f"sliding_window_view: needs one extent for each of {len(axes)} axes, was given "

@@ -12,7 +12,7 @@ from magmath.ops.manipulation import reshape
 from magmath.ops.sort.sorting import ARGSORT, SORT
 
 
-def _along(record: Operation, x: Array, axis: int | None, descending: bool) -> Array:
+def _sorted_along(record: Operation, x: Array, axis: int | None, descending: bool) -> Array:
     x = as_array(record.name, x)
     node, axis = (reshape(x.node, (x.size,)), 0) if axis is None else (x.node, axis)
     dim = normalize_axis(record.name, axis, node.ndim)
@@ -37,7 +37,7 @@ def sort(
     Complex numbers are ordered by real part, then by imaginary part. Equal elements always keep
     their order, so `stable` has no effect, nor has `kind`, NumPy's choice of an algorithm.
     """
-    return _along(SORT, a, axis, descending)
+    return _sorted_along(SORT, a, axis, descending)
 
 
 @dispatch_cached
@@ -50,4 +50,4 @@ def argsort(
     stable: bool | None = True,
 ) -> Array:
     """Return the positions that sort `a` along an axis; see `sort`."""
-    return _along(ARGSORT, a, axis, descending)
+    return _sorted_along(ARGSORT, a, axis, descending)

@@ -11,7 +11,7 @@ from magmath.api.creation import (
     DTypeLike,
     arange,
     asarray,
-    made_array,
+    created_array,
     normal_shape,
     number_kind,
     python_number,
@@ -20,8 +20,8 @@ from magmath.api.creation import (
 from magmath.api.data_types import astype
 from magmath.api.elementwise import exp, floor, log, pow
 from magmath.api.manipulation import moveaxis, reshape
+from magmath.api.reductions import any
 from magmath.api.searching import where
-from magmath.api.statistics import any
 from magmath.arrays.array import Array, as_arrays
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.arrays.inputs.number_list import is_number
@@ -59,11 +59,11 @@ def linspace(
     values = first + astype(position, _exact(natural)) * step
     if endpoint and count > 1:
         values = where(position == parts, last, values)
-    wanted = natural if dtype is None else as_dtype(dtype)
-    if wanted.is_integer:
+    element = natural if dtype is None else as_dtype(dtype)
+    if element.is_integer:
         values = floor(values)
-    made = made_array(moveaxis(astype(values, wanted), 0, axis).node, layout, device)
-    return (made, step if parts > 0 else math.nan) if retstep else made
+    numbers = created_array(moveaxis(astype(values, element), 0, axis).node, layout, device)
+    return (numbers, step if parts > 0 else math.nan) if retstep else numbers
 
 
 def logspace(
@@ -122,16 +122,17 @@ def _ends(name: str, start: Any, stop: Any) -> tuple[Any, Any, DType]:
             raise TypeError(
                 f"{name}: start and stop are numbers or arrays, was given {value!r}; pass a number"
             )
-    given = [
+    ends = [
         x if _is_scalar(x) else as_arrays(name, start, stop)[i] for i, x in enumerate((start, stop))
     ]
-    natural = floating_dtype(common_dtype(*map(number_kind, given), float))
+    natural = floating_dtype(common_dtype(*map(number_kind, ends), float))
     exact = _exact(natural)
-    first, last = [python_number(x) if _is_scalar(x) else astype(x, exact) for x in given]
+    first, last = [python_number(x) if _is_scalar(x) else astype(x, exact) for x in ends]
     return first, last, natural
 
 
 def _exact(dtype: DType) -> DType:
+    """Return the type of double precision of the kind of a type."""
     return complex128 if dtype.kind == "complex" else float64
 
 

@@ -22,7 +22,8 @@ from magmath.api.manipulation import (
 from magmath.api.searching import nonzero
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
-from magmath.core.shapes import normalize_axis
+from magmath.core.integers import is_integer
+from magmath.core.shapes import normalize_axis, size_of
 from magmath.errors import ShapeError
 
 
@@ -39,21 +40,23 @@ def atleast_2d(*arrays: Any) -> Any:
 def atleast_3d(*arrays: Any) -> Any:
     """Return arrays with at least three dimensions: (n,) becomes (1, n, 1), (m, n) becomes (m, n,
     1)."""
-    return _each(arrays, _three)
+    return _each(arrays, _with_three_dimensions)
 
 
-def _three(x: Array) -> Array:
+def _with_three_dimensions(x: Array) -> Array:
     if x.ndim > 2:
         return x
     return reshape(x, (*x.shape, 1) if x.ndim == 2 else (1, x.size, 1))
 
 
 def _each(arrays: Sequence[Any], function: Any) -> Any:
-    made = tuple(function(as_array("atleast", x)) for x in arrays)
-    return made[0] if len(made) == 1 else made
+    """Return the results of a function of each array: one, or a tuple of several."""
+    results = tuple(function(as_array("atleast", x)) for x in arrays)
+    return results[0] if len(results) == 1 else results
 
 
 def _list(name: str, arrays: Any) -> list[Any]:
+    """Return the arrays to join. Raises TypeError for something else than a list of arrays."""
     if isinstance(arrays, Array):
         return list(arrays)
     if not isinstance(arrays, Iterable) or isinstance(arrays, str):
@@ -73,8 +76,8 @@ def vstack(tup: Any, *, dtype: Any = None) -> Array:
 def hstack(tup: Any, *, dtype: Any = None) -> Array:
     """Return arrays joined along the second axis, or along the first axis if they have one
     dimension."""
-    given = [atleast_1d(x) for x in _list("hstack", tup)]
-    return concat(given, 0 if given and given[0].ndim == 1 else 1, dtype=dtype)
+    arrays = [atleast_1d(x) for x in _list("hstack", tup)]
+    return concat(arrays, 0 if arrays and arrays[0].ndim == 1 else 1, dtype=dtype)
 
 
 @dispatch_cached
@@ -86,8 +89,8 @@ def dstack(tup: Any) -> Array:
 @dispatch_cached
 def column_stack(tup: Any) -> Array:
     """Return arrays joined as columns of a matrix."""
-    given = _list("column_stack", tup)
-    return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in given], 1)
+    arrays = _list("column_stack", tup)
+    return concat([x if x.ndim > 1 else reshape(x, (x.size, 1)) for x in arrays], 1)
 
 
 @dispatch_cached
@@ -102,8 +105,8 @@ def block(arrays: Any) -> Array:
     the last axis, the next ones along the one before."""
     depth = _depth(arrays)
     ndim = max(depth, _most_dimensions(arrays))
-    made = _blocks(arrays, depth, ndim)
-    return made if depth else Array(made.node)
+    whole = _blocks(arrays, depth, ndim)
+    return whole if depth else Array(whole.node)
 
 
 def _depth(arrays: Any) -> int:
@@ -144,15 +147,16 @@ def _parts(x: Array, dim: int, cuts: list[int]) -> list[Array]:
     return [x[(*before, slice(a, b))] for a, b in pairwise(cuts)]
 
 
-def _cuts(name: str, given: Any, extent: int) -> list[int]:
-    """Return the first position of each part, and the end of the last."""
+def _cuts(name: str, cuts: Any, extent: int) -> list[int]:
+    """Return the first position of each part, and the end of the last; `cuts` is a number of parts,
+    or the positions between them."""
     try:
-        if not hasattr(given, "__index__") or (hasattr(given, "ndim") and given.ndim):
-            return [0, *map(index, given), extent]
-        sections = index(given)
+        if not is_integer(cuts):
+            return [0, *map(index, cuts), extent]
+        sections = index(cuts)
     except TypeError:
         raise TypeError(
-            f"{name}: needs a number of parts, or positions between them, was given {given!r}"
+            f"{name}: needs a number of parts, or positions between them, was given {cuts!r}"
             "; pass an integer, or a list of positions"
         ) from None
     if sections < 1:
@@ -224,9 +228,7 @@ def resize(a: Any, new_shape: int | Sequence[int]) -> Array:
     """Return the elements in another shape: repeated cyclically, or cut."""
     x = ravel(a)
     shape = normal_shape("resize", new_shape)
-    size = 1
-    for extent in shape:
-        size *= extent
+    size = size_of(shape)
     if not x.size:
         return zeros(shape, dtype=x.dtype)
     count = -(-size // x.size)
@@ -240,68 +242,74 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
     x, dim = _along("delete", arr, axis)
     extent = x.shape[dim]
     before = (slice(None),) * dim
-    if hasattr(obj, "__index__") and not getattr(obj, "ndim", 0) and not isinstance(obj, bool):
+    if is_integer(obj) and not isinstance(obj, bool):
         at = normalize_axis("delete: position", index(obj), extent)
         return concat([x[(*before, slice(0, at))], x[(*before, slice(at + 1, None))]], dim)
-    keep = ones((extent,), dtype=bool)
+    is_kept = ones((extent,), dtype=bool)
     if isinstance(obj, slice):
-        keep[obj] = False
+        is_kept[obj] = False
     else:
-        given = as_array("delete", obj)
-        if given.size or given.dtype.kind == "bool":
-            keep[given] = False
-    return x[(*before, keep)]
+        positions = as_array("delete", obj)
+        if positions.size or positions.dtype.kind == "bool":
+            is_kept[positions] = False
+    return x[(*before, is_kept)]
 
 
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     """Return the array with values inserted before positions of an axis (of the flattened array for
     None)."""
     x, dim = _along("insert", arr, axis)
-    extent = x.shape[dim]
-    _, given = as_arrays("insert", x, values)
-    positions = _positions(obj, extent)
-    single = hasattr(obj, "__index__") and not getattr(obj, "ndim", 0)
-    behind = x.shape[dim + 1 :]
-    if len(positions) == 1:
-        if given.ndim < x.ndim:
-            given = reshape(given, (1,) * (x.ndim - given.ndim) + given.shape)
-        if single and given.ndim > 1:
-            order = list(range(1, given.ndim))
-            order.insert(dim, 0)
-            given = permute_dims(given, order)
-        many = given.shape[dim]
-    else:
-        many = len(positions)
-    wide = broadcast_to(astype(given, x.dtype), (*x.shape[:dim], many, *behind))
+    _, inserted = as_arrays("insert", x, values)
+    positions = _positions(obj, x.shape[dim])
+    count = len(positions)
+    if count == 1:
+        inserted = _at_one_position(inserted, x.ndim, dim, is_integer(obj))
+        count = inserted.shape[dim]
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
+    wide = broadcast_to(astype(inserted, x.dtype), shape)
     before = (slice(None),) * dim
     if len(positions) == 1:
-        at = positions[0]
-        return concat([x[(*before, slice(0, at))], wide, x[(*before, slice(at, None))]], dim)
-    order = sorted(range(many), key=lambda i: positions[i])
+        front, back = slice(0, positions[0]), slice(positions[0], None)
+        return concat([x[(*before, front)], wide, x[(*before, back)]], dim)
     parts, last = [], 0
-    for i in order:
+    for i in sorted(range(count), key=lambda i: positions[i]):
         parts += [x[(*before, slice(last, positions[i]))], wide[(*before, slice(i, i + 1))]]
         last = positions[i]
     return concat([*parts, x[(*before, slice(last, None))]], dim)
 
 
+def _at_one_position(values: Array, ndim: int, dim: int, by_integer: bool) -> Array:
+    """Return values that are all inserted before one position, with `ndim` dimensions.
+
+    If an integer names the position, the first axis of the values is that of the insertion, as in
+    NumPy.
+    """
+    if values.ndim < ndim:
+        values = reshape(values, (1,) * (ndim - values.ndim) + values.shape)
+    if by_integer and values.ndim > 1:
+        order = list(range(1, values.ndim))
+        order.insert(dim, 0)
+        values = permute_dims(values, order)
+    return values
+
+
 def _positions(obj: Any, extent: int) -> list[int]:
     """Return positions between elements, counted from the front."""
     if isinstance(obj, slice):
-        given = list(range(*obj.indices(extent)))
-    elif hasattr(obj, "__index__") and not getattr(obj, "ndim", 0):
-        given = [index(obj)]
+        positions = list(range(*obj.indices(extent)))
+    elif is_integer(obj):
+        positions = [index(obj)]
     else:
-        found = as_array("insert", obj)
-        if found.dtype.kind == "bool":
-            (found,) = nonzero(found)
-        given = [int(i) for i in found.tolist()]
-    if wrong := [i for i in given if not -extent <= i <= extent]:
+        chosen = as_array("insert", obj)
+        if chosen.dtype.kind == "bool":
+            (chosen,) = nonzero(chosen)
+        positions = [int(i) for i in chosen.tolist()]
+    if wrong := [i for i in positions if not -extent <= i <= extent]:
         raise IndexError(
             f"insert: position {wrong[0]} is out of range for an extent of {extent}"
             f"; pass positions from {-extent} to {extent}"
         )
-    return [i + extent if i < 0 else i for i in given]
+    return [i + extent if i < 0 else i for i in positions]
 
 
 def _along(name: str, arr: Any, axis: int | None) -> tuple[Array, int]:

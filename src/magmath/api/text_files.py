@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import lzma
 import os
-from contextlib import nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -15,7 +19,8 @@ from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import as_dtype
 from magmath.errors import ShapeError
 
-ROWS = 1 << 14
+_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+ROWS_PER_PART = 1 << 14
 """Number of rows that are fetched and written at a time."""
 
 
@@ -49,8 +54,8 @@ def fromfile(
 
 
 def savetxt(fname: Any, X: Any, fmt: Any = "%.18e", **options: Any) -> None:
-    """Write a vector or a matrix to a text file, with the options of `numpy.savetxt`. The rows are
-    fetched in parts."""
+    """Write a vector or a matrix to a text file, with the options of `numpy.savetxt`; compressed if
+    its name ends in .gz, .bz2 or .xz. The rows are fetched in parts."""
     x = as_array("savetxt", X)
     if x.ndim not in (1, 2):
         raise ShapeError(
@@ -58,15 +63,22 @@ def savetxt(fname: Any, X: Any, fmt: Any = "%.18e", **options: Any) -> None:
             f"mm.reshape, or save it as .npy with mm.save"
         )
     header, footer = options.pop("header", ""), options.pop("footer", "")
-    named = isinstance(fname, (str, os.PathLike))
-    encoding = options.get("encoding") or "latin1"
-    with open(fname, "w", encoding=encoding) if named else nullcontext(fname) as file:
-        for start in range(0, max(len(x), 1), ROWS):
+    with _opened(fname, options.get("encoding") or "latin1") as file:
+        for start in range(0, max(len(x), 1), ROWS_PER_PART):
             np.savetxt(
                 file,
-                x[start : start + ROWS].numpy(),
+                x[start : start + ROWS_PER_PART].numpy(),
                 fmt,
                 header=header if start == 0 else "",
-                footer=footer if start + ROWS >= len(x) else "",
+                footer=footer if start + ROWS_PER_PART >= len(x) else "",
                 **options,
             )
+
+
+def _opened(file: Any, encoding: str) -> AbstractContextManager[Any]:
+    """Open the file of a name for writing text; other objects are files already."""
+    if not isinstance(file, (str, os.PathLike)):
+        return nullcontext(file)
+    opener = _OPENERS.get(os.path.splitext(os.fspath(file))[1], open)
+    opened: AbstractContextManager[Any] = opener(file, "wt", encoding=encoding)
+    return opened

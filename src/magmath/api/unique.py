@@ -27,8 +27,8 @@ from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sort.sorting import ARGSORT, SEARCHSORTED, SORT
 
-FEW = 8
-"""Number of elements with which all others are compared, which takes less time than a search."""
+MAX_COMPARED = 8
+"""Largest number of elements that are compared one by one, which takes less time than a search."""
 MAX_PACKED = 1 << 31
 """Number of elements below which two positions are packed into one int64."""
 
@@ -61,7 +61,7 @@ class UniqueInverse(NamedTuple):
 
 @final
 class EqualGroups:
-    """The elements of an array in order, and where a group of equal ones begins."""
+    """The elements of an array in order, and the positions at which groups of equal ones begin."""
 
     def __init__(self, name: str, x: Array, equal_nan: bool = False) -> None:
         self.equal_nan = equal_nan
@@ -73,13 +73,13 @@ class EqualGroups:
             self.sorted = take(flat, self.order, 0)
         else:
             self.sorted = apply(SORT, flat, axis=0, descending=False, line=user_line())
-        self.beginning = self._beginning()
+        self.begins_group = self._begins_group()
 
     @cached_property
-    def begins(self) -> Counted:
+    def beginnings(self) -> Counted:
         """The counted mask of the elements that begin a group."""
-        counted = count_mask(self.beginning)
-        self.beginning = counted.node
+        counted = count_mask(self.begins_group)
+        self.begins_group = counted.node
         return counted
 
     @cached_property
@@ -87,7 +87,8 @@ class EqualGroups:
         """The positions that sort the array."""
         return _order(self.flat)
 
-    def _beginning(self) -> Node:
+    def _begins_group(self) -> Node:
+        """Return True for each ordered element that begins a group."""
         if not self.size:
             return full((0,), constant(False, bool_))
         later = slice_along(self.sorted, 0, 1, self.size)
@@ -100,15 +101,15 @@ class EqualGroups:
 
     def values(self) -> Array:
         """Return the first element of each group."""
-        return Array(self.begins.compress(self.sorted))
+        return Array(self.beginnings.compress(self.sorted))
 
     def indices(self) -> Array:
         """Return the position in the array of each group's first occurrence; the sort is stable."""
-        return Array(self.begins.compress(self.order))
+        return Array(self.beginnings.compress(self.order))
 
     def counts(self) -> Array:
         """Return the sizes of the groups: the distances between their beginnings."""
-        starts, groups = self.begins.compress(iota((self.size,), 0)), self.begins.total
+        starts, groups = self.beginnings.compress(iota((self.size,), 0)), self.beginnings.total
         ends = full((min(groups, 1),), constant(self.size, int64))
         stops = apply(CONCAT, slice_along(starts, 0, min(groups, 1), groups), ends, axis=0)
         return Array(e.subtract(stops, starts))
@@ -119,16 +120,16 @@ class EqualGroups:
         The distributed sort of pairs (position, group number) brings the numbers into the order of
         the elements.
         """
-        begun = apply(CUMULATIVE_SUM, e.astype(self.beginning, int64), axis=0)
+        begun = apply(CUMULATIVE_SUM, e.astype(self.begins_group, int64), axis=0)
         group = e.subtract(begun, constant(1, int64))
         if self.size < MAX_PACKED:
             pairs = e.add(e.multiply(self.order, constant(MAX_PACKED, int64)), group)
             ordered = apply(SORT, pairs, axis=0, descending=False)
-            found = e.call("remainder", ordered, constant(MAX_PACKED, int64))
+            numbers = e.call("remainder", ordered, constant(MAX_PACKED, int64))
         else:
             empty = full((self.size,), constant(0, int64))
-            found = apply(PUT, empty, group, self.order, axes=(0,), at=0)
-        return Array(reshape(found, self.shape))
+            numbers = apply(PUT, empty, group, self.order, axes=(0,), at=0)
+        return Array(reshape(numbers, self.shape))
 
 
 def _order(flat: Node) -> Node:
@@ -138,8 +139,8 @@ def _order(flat: Node) -> Node:
         keys = [e.call("imag", flat), e.call("real", flat)]
     order = apply(ARGSORT, keys[0], axis=0, descending=False, line=user_line())
     for key in keys[1:]:
-        again = apply(ARGSORT, take(key, order, 0), axis=0, descending=False)
-        order = take(order, again, 0)
+        next_order = apply(ARGSORT, take(key, order, 0), axis=0, descending=False)
+        order = take(order, next_order, 0)
     return order
 
 
@@ -183,18 +184,18 @@ def isin(
     if not others.size:
         return Array(full(x.shape, constant(invert, bool_)))
     test = reshape(others, (others.size,))
-    if test.size <= FEW:
-        search = _among_few
+    if test.size <= MAX_COMPARED:
+        search = _among_compared
     else:
         search = _among_groups if x.dtype.kind == "complex" else _among_sorted
-    found = search(x, test)
-    return Array(e.call("logical_not", found) if invert else found)
+    is_member = search(x, test)
+    return Array(e.call("logical_not", is_member) if invert else is_member)
 
 
-def _among_few(x: Node, test: Node) -> Node:
+def _among_compared(x: Node, test: Node) -> Node:
     """Return whether each element of x equals one of `test`, by comparisons with each."""
-    one_by_one = [reshape(slice_along(test, 0, i, i + 1), ()) for i in range(test.size)]
-    return reduce(partial(e.call, "logical_or"), [e.call("equal", x, one) for one in one_by_one])
+    numbers = [reshape(slice_along(test, 0, i, i + 1), ()) for i in range(test.size)]
+    return reduce(partial(e.call, "logical_or"), [e.call("equal", x, n) for n in numbers])
 
 
 def _among_sorted(x: Node, test: Node) -> Node:

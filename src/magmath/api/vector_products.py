@@ -92,8 +92,18 @@ def cross(
         )
     if x.shape[-1] == y.shape[-1] == 2:
         return x[..., 0] * y[..., 1] - x[..., 1] * y[..., 0]
-    x, y = (one if one.shape[-1] == 3 else concat([one, 0 * one[..., :1]], -1) for one in (x, y))
-    return moveaxis(cross_of_three(x, y), -1, axisc)
+    if x.shape[-1] == y.shape[-1]:
+        product = cross_of_three(x, y)
+    else:
+        product = _cross_of_two(x, y) if x.shape[-1] == 2 else -_cross_of_two(y, x)
+    return moveaxis(product, -1, axisc)
+
+
+def _cross_of_two(x: Array, y: Array) -> Array:
+    """Return the vector product of vectors of 2 and of 3 elements. A third element of 0 would give
+    nan where y is infinite."""
+    (x0, x1), (y0, y1, y2) = ([one[..., i : i + 1] for i in range(one.shape[-1])] for one in (x, y))
+    return concat([x1 * y2, -(x0 * y2), x0 * y1 - x1 * y0], -1)
 
 
 def einsum_path(subscripts: str, *operands: Any, optimize: Any = "greedy") -> Any:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from magmath.autodiff.differentiability import has_cotangent
 from magmath.errors import MagmathError
 from magmath.graph import Node
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
-from magmath.ops.counted_loops import SCAN
 from magmath.ops.creation import full
 from magmath.ops.custom_gradients import CUSTOM_CALL, GradientRule, parts_of_call
 from magmath.ops.elementwise import ARGUMENT, STOP_GRADIENT
 from magmath.ops.leaves import constant
-from magmath.ops.predication import BRANCH
 from magmath.ops.sums import broadcast_to
-from magmath.ops.while_loops import WHILE
-
-OF_SEVERAL_VALUES = (SCAN, WHILE, BRANCH, CUSTOM_CALL)
-"""Operations whose nodes stand for several values of any types."""
 
 
 def call_cotangents(call: Node, reached: Mapping[int, Node]) -> Gradients:
@@ -35,24 +30,26 @@ def call_cotangents(call: Node, reached: Mapping[int, Node]) -> Gradients:
 
 
 def check_call(
-    call: Node, value: Node, sources: Collection[Node], closed: Collection[Node]
+    call: Node, value: Node, sources: Collection[Node], constants: Collection[Node]
 ) -> None:
     """Raise MagmathError if a value of a call depends on a source of the whole gradient in another
     way than through its arguments: the rule has no gradient for it.
 
-    `closed` are nodes that count as constants.
+    `constants` are nodes that count as constants.
     """
-    given = parts_of_call(call)[0]
-    arguments = {x.known for x in given}
+    arguments = parts_of_call(call)[0]
+    leaves = {x.known for x in arguments}
     # Programs of one compiled function may each have their own node of an argument.
-    operands = {x.inputs[0].known for x in given if x.operation is ARGUMENT}
+    operands = {x.inputs[0].known for x in arguments if x.operation is ARGUMENT}
 
     def is_argument(node: Node) -> bool:
         same = node.operation is ARGUMENT and node.inputs[0].known in operands
-        return same or node.known in arguments
+        return same or node.known in leaves
 
     def inputs_of(node: Node) -> Sequence[Node]:
-        is_constant = node in closed or node.operation is STOP_GRADIENT or not varies(node)
+        is_constant = (
+            node in constants or node.operation is STOP_GRADIENT or not has_cotangent(node)
+        )
         if is_argument(node) or is_constant:
             return ()
         if node.operation is CUSTOM_CALL:
@@ -69,12 +66,6 @@ def check_call(
                 f"gradient for it; make it an argument of the function, or a constant there by "
                 f"mm.stop_gradient"
             )
-
-
-def varies(node: Node) -> bool:
-    """Return False for integers and truth values, which are constant between their steps."""
-    kind = node.dtype.kind
-    return kind == "float" or kind == "complex" or node.operation in OF_SEVERAL_VALUES
 
 
 def _described(node: Node) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
+from magmath.autodiff.differentiability import has_cotangent
 from magmath.autodiff.scan_residuals import Residuals, depending
 from magmath.autodiff.step_sums import is_summed_later, operands_of_sum, summed_over_steps
 from magmath.core.dtypes import DType
@@ -59,14 +60,14 @@ def without_short_loops(roots: Sequence[Node], ends: Collection[Node]) -> list[N
 
 
 def scan_cotangents(
-    loop: Node, reached: Mapping[int, Node], useful: Collection[Node], propagate: Propagate
+    loop: Node, reached: Mapping[int, Node], active: Collection[Node], propagate: Propagate
 ) -> Gradients:
     """Return the cotangents of the inputs of a loop.
 
     reached  the cotangents of its results, by their numbers
-    useful   the nodes that depend on the sources of the gradient
+    active   the nodes that depend on the sources of the gradient
     """
-    return _BackwardLoop(loop, reached, useful, propagate).cotangents()
+    return _BackwardLoop(loop, reached, active, propagate).cotangents()
 
 
 @final
@@ -77,21 +78,20 @@ class _BackwardLoop:
         self,
         loop: Node,
         reached: Mapping[int, Node],
-        useful: Collection[Node],
+        active: Collection[Node],
         propagate: Propagate,
     ) -> None:
         self._loop, self._reached = loop, reached
         self._body: ScanBody = loop.attributes["body"]
         body = self._body
-        leaves = (*body.states, *body.rows, *body.captured)
-        self._wanted = {
-            leaf for leaf, x in zip(leaves, loop.inputs, strict=True)
-            if x in useful and _is_differentiable(leaf)
-        }  # fmt: skip
-        order = topological_until(body.outputs, [*leaves, body.number])
-        self._active = _active(body, order, self._wanted)
+        self._leaves = (*body.states, *body.rows, *body.captured)
+        self._inputs = dict(zip(self._leaves, loop.inputs, strict=True))
+        """The inputs of the loop, by the leaves of a step; initial values by the states."""
+        self._sources = {x for x in self._leaves if self._inputs[x] in active and has_cotangent(x)}
+        order = topological_until(body.outputs, [*self._leaves, body.number])
+        active_leaves = _active_leaves(body, order, self._sources)
         self._states = {
-            x: body_argument(x.shape, x.dtype) for x in body.states if x in self._active
+            x: body_argument(x.shape, x.dtype) for x in body.states if x in active_leaves
         }
         """The placeholders for the cotangents of the next states, by the states."""
         count = len(body.states)
@@ -101,102 +101,118 @@ class _BackwardLoop:
             if count + i in reached
         }
         """The placeholders for the cotangents of collected values, by their numbers."""
-        self._given = [*self._states.values(), *self._rows.values()]
+        self._placeholders = [*self._states.values(), *self._rows.values()]
         self._cotangents: dict[Node, Node] = {}
         following = dict(zip(body.states, body.following, strict=True))
-        for state, given in self._states.items():
-            self._add(following[state], given)
-        for i, given in self._rows.items():
-            self._add(body.collected[i], given)
-        propagate(order, self._cotangents, list(self._active))
+        for state, cotangent in self._states.items():
+            self._add(following[state], cotangent)
+        for i, cotangent in self._rows.items():
+            self._add(body.collected[i], cotangent)
+        propagate(order, self._cotangents, list(active_leaves))
 
     def _add(self, node: Node, part: Node) -> None:
         before = self._cotangents.get(node)
         self._cotangents[node] = part if before is None else add(before, part)
 
-    def _found(self, leaves: Iterable[Node]) -> dict[Node, Node]:
-        """Return the cotangents of the wanted ones of these leaves that have one."""
-        found = {x: self._cotangents.get(x) for x in leaves if x in self._wanted}
-        return {
-            x: _of_shape(part, x.shape, x.dtype) for x, part in found.items() if part is not None
-        }
-
     def cotangents(self) -> Gradients:
         """Return the cotangents of the loop's inputs."""
-        body, loop = self._body, self._loop
-        rows, captured = self._found(body.rows), self._found(body.captured)
-        varying = depending([*captured.values()], self._given)
-        varying |= depending([*captured.values()], [*body.states, *body.rows])
-        late = {x: part for x, part in captured.items() if is_summed_later(part, varying)}
-        sums = {x: body_argument(x.shape, x.dtype) for x in captured if x not in late}
-        following = [_of_shape(self._cotangents.get(x), x.shape, x.dtype) for x in self._states] + [
-            add(sums[x], captured[x]) for x in sums
-        ]
-        read_later = [x for part in late.values() for x in operands_of_sum(part)]
-        stacked = dict.fromkeys([*rows.values(), *read_later])
-        read = Residuals(body, [*following, *stacked], [*self._given, *sums.values()])
-        known = {*read.residuals, *read.rows, *self._rows.values()}
-        collected = [x for x in stacked if x not in known or x in rows.values()]
-        _, scanned, arrays = body.divided(loop.inputs)
-        outer = dict(zip((*body.rows, *body.captured), (*scanned, *arrays), strict=True))
-        backward = ScanBody(
+        body = self._body
+        of_rows, of_captured = self._of_sources(body.rows), self._of_sources(body.captured)
+        late = self._summed_later(of_captured)
+        sums = {x: body_argument(x.shape, x.dtype) for x in of_captured if x not in late}
+        following = [_of_shape(self._cotangents.get(x), x.shape, x.dtype) for x in self._states]
+        following += [add(total, of_captured[x]) for x, total in sums.items()]
+        of_sums = [x for part in late.values() for x in operands_of_sum(part)]
+        stacked = dict.fromkeys([*of_rows.values(), *of_sums])
+        residuals = Residuals(body, [*following, *stacked], [*self._placeholders, *sums.values()])
+        known = {*residuals.varying, *residuals.rows, *self._rows.values()}
+        collected = [x for x in stacked if x not in known or x in of_rows.values()]
+        step = ScanBody(
             [*self._states.values(), *sums.values()],
-            [*read.residuals.values(), *read.rows, *self._rows.values()],
-            list(read.invariant.values()),
+            [*residuals.varying.values(), *residuals.rows, *self._rows.values()],
+            list(residuals.invariant.values()),
             body.number,
-            read.replaced(following),
-            read.replaced(collected),
+            residuals.replaced(following),
+            residuals.replaced(collected),
         )
-        count, steps = len(body.states), loop.attributes["steps"]
-        last = {x: self._reached.get(i) for i, x in enumerate(body.states) if x in self._states}
-        table = dict(zip(read.residuals, self._residuals(list(read.residuals)), strict=True))
-        table |= {x: outer[x] for x in read.rows}
+        rows = self._stacked_rows(residuals)
+        results = iter(self._results(step, list(sums), rows, residuals))
+        cotangents = {x: next(results) for x in (*self._states, *sums)}
+        rows |= {x: next(results) for x in collected}
+        cotangents |= {x: rows[part] for x, part in of_rows.items()}
+        cotangents |= {x: summed_over_steps(part, rows) for x, part in late.items()}
+        return tuple([cotangents.get(x) if x in self._sources else None for x in self._leaves])
+
+    def _of_sources(self, leaves: Iterable[Node]) -> dict[Node, Node]:
+        """Return the cotangents in one step of those leaves that are sources and have one."""
+        return {
+            x: _of_shape(self._cotangents[x], x.shape, x.dtype)
+            for x in leaves
+            if x in self._sources and x in self._cotangents
+        }
+
+    def _summed_later(self, cotangents: Mapping[Node, Node]) -> dict[Node, Node]:
+        """Return those cotangents of captured arrays whose sum is computed after the loop."""
+        parts = list(cotangents.values())
+        varying = depending(parts, self._placeholders)
+        varying |= depending(parts, [*self._body.states, *self._body.rows])
+        return {x: part for x, part in cotangents.items() if is_summed_later(part, varying)}
+
+    def _stacked_rows(self, residuals: Residuals) -> dict[Node, Node]:
+        """Return the stacked rows of the backward loop, by what they are in one step."""
+        loop, count = self._loop, len(self._body.states)
+        stored = self._stored_values(list(residuals.varying))
+        rows = dict(zip(residuals.varying, stored, strict=True))
+        rows |= {x: self._inputs[x] for x in residuals.rows}
         for i, x in self._rows.items():
-            table[x] = _of_shape(self._reached[count + i], (steps, *x.shape), x.dtype)
+            shape = (loop.attributes["steps"], *x.shape)
+            rows[x] = _of_shape(self._reached[count + i], shape, x.dtype)
+        return rows
+
+    def _results(
+        self, step: ScanBody, sums: Sequence[Node], rows: Mapping[Node, Node], residuals: Residuals
+    ) -> list[Node]:
+        """Return the results of the backward loop: final states and sums, then stacked values."""
+        loop = self._loop
+        of_finals = {x: self._reached.get(i) for i, x in enumerate(self._body.states)}
         inputs = [
-            *[_of_shape(x, state.shape, state.dtype) for state, x in last.items()],
+            *[_of_shape(of_finals[x], x.shape, x.dtype) for x in self._states],
             *[full(x.shape, constant(0, x.dtype)) for x in sums],
-            *table.values(),
-            *rebuilt(list(read.invariant), outer),
+            *rows.values(),
+            *rebuilt(list(residuals.invariant), self._inputs),
         ]
         reverse = not loop.attributes["reverse"]
-        results = iter(scan_results(backward, steps, inputs, loop.line, reverse=reverse))
-        found = {x: next(results) for x in (*self._states, *sums)}
-        table |= {x: next(results) for x in collected}
-        found |= {x: table[part] for x, part in rows.items()}
-        found |= {x: summed_over_steps(part, table) for x, part in late.items()}
-        leaves = (*body.states, *body.rows, *body.captured)
-        return tuple([found.get(x) if x in self._wanted else None for x in leaves])
+        return scan_results(step, loop.attributes["steps"], inputs, loop.line, reverse=reverse)
 
-    def _residuals(self, residuals: Sequence[Node]) -> list[Node]:
-        """Return the stacked values of nodes of the forward step."""
-        if not residuals:
+    def _stored_values(self, nodes: Sequence[Node]) -> list[Node]:
+        """Return the stacked values of nodes of the forward step, which the forward loop collects
+        too."""
+        if not nodes:
             return []
         body, loop = self._body, self._loop
-        larger = replace(body, collected=[*body.collected, *residuals], extends=body)
-        found = scan_results(
+        larger = replace(body, collected=[*body.collected, *nodes], extends=body)
+        results = scan_results(
             larger, loop.attributes["steps"], loop.inputs, loop.line,
             reverse=loop.attributes["reverse"],
         )  # fmt: skip
-        return found[len(body.outputs) :]
+        return results[len(body.outputs) :]
 
 
-def _active(body: ScanBody, order: Sequence[Node], wanted: Collection[Node]) -> dict[Node, None]:
-    """Return the wanted leaves of a step, and the states that depend on them in some step."""
-    active = dict.fromkeys(wanted)
+def _active_leaves(
+    body: ScanBody, order: Sequence[Node], sources: Collection[Node]
+) -> dict[Node, None]:
+    """Return the sources among the leaves of a step, and the states that depend on them in some
+    step."""
+    active = dict.fromkeys(sources)
     while True:
         dependent = depending(order, active)
         more = [
             state for state, following in zip(body.states, body.following, strict=True)
-            if following in dependent and state not in active and _is_differentiable(state)
+            if following in dependent and state not in active and has_cotangent(state)
         ]  # fmt: skip
         if not more:
             return active
         active |= dict.fromkeys(more)
-
-
-def _is_differentiable(node: Node) -> bool:
-    return node.dtype.is_floating or node.dtype.kind == "complex"
 
 
 def _of_shape(cotangent: Node | None, shape: Shape, dtype: DType) -> Node:

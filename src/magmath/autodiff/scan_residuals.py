@@ -18,23 +18,27 @@ CHEAP_FLOPS: Final = 4
 class Residuals:
     """What the backward step reads of the forward step.
 
-    residuals  the nodes that differ between steps, and their placeholders in the backward step
+    varying    the nodes that differ between steps, and their placeholders in the backward step
     rows       the rows of the forward step
     invariant  the nodes that are the same in all steps, and their placeholders
+
+    `outputs` are the results of the backward step, and `placeholders` its leaves for cotangents.
 
     Of the forward step's nodes, the backward step computes again what takes less time than to
     store and read it: element-wise operations other than the slow ones, of other residuals.
     """
 
-    def __init__(self, body: ScanBody, outputs: Sequence[Node], given: Sequence[Node]) -> None:
-        varying = depending(outputs, [*body.states, *body.rows, body.number, *given])
-        dependent = varying | depending(outputs, body.captured)
+    def __init__(
+        self, body: ScanBody, outputs: Sequence[Node], placeholders: Sequence[Node]
+    ) -> None:
+        per_step = depending(outputs, [*body.states, *body.rows, body.number, *placeholders])
+        dependent = per_step | depending(outputs, body.captured)
         forward = set(topological_until(body.outputs, ()))
-        stored = self._stored(body, outputs, forward & varying)
-        self.residuals: dict[Node, Node] = {}
+        stored = self._stored(body, outputs, forward & per_step)
+        self.varying: dict[Node, Node] = {}
         self.rows: dict[Node, None] = {}
         self.invariant: dict[Node, Node] = {}
-        seen, stack = {body.number, *given}, list(outputs)
+        seen, stack = {body.number, *placeholders}, list(outputs)
         while stack:
             node = stack.pop()
             if node in seen:
@@ -43,8 +47,8 @@ class Residuals:
             if node in body.rows:
                 self.rows[node] = None
             elif node in stored:
-                self.residuals[node] = body_argument(node.shape, node.dtype)
-            elif node in dependent and node not in varying:
+                self.varying[node] = body_argument(node.shape, node.dtype)
+            elif node in dependent and node not in per_step:
                 self.invariant[node] = body_argument(node.shape, node.dtype)
             else:
                 stack += node.inputs
@@ -54,20 +58,20 @@ class Residuals:
         """Return the nodes of the forward step whose values are stored for the backward step."""
         read = forward.intersection(topological_until(outputs, forward))
         stored: set[Node] = set()
-        again = {body.number, *body.rows}  # what the backward step has, and computes from that
+        recomputed = {body.number, *body.rows}  # what the backward step has, and computes from that
         for node in topological_until(body.outputs, ()):
-            if node not in forward or node in again:
+            if node not in forward or node in recomputed:
                 continue
             varying = forward.intersection(node.inputs)
-            if varying and _is_cheap(node) and again.union(stored).issuperset(varying):
-                again.add(node)
+            if varying and _is_cheap(node) and recomputed.union(stored).issuperset(varying):
+                recomputed.add(node)
             elif node in read:
                 stored.add(node)
         return stored
 
     def replaced(self, nodes: Sequence[Node]) -> list[Node]:
         """Return expressions of the backward step, with placeholders for what it reads."""
-        return rebuilt(nodes, {**self.residuals, **self.invariant})
+        return rebuilt(nodes, {**self.varying, **self.invariant})
 
 
 def _is_cheap(node: Node) -> bool:

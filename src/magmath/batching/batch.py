@@ -13,7 +13,7 @@ from magmath.batching.custom_call import batched_call
 from magmath.batching.loop import batched_loop, batched_scan
 from magmath.batching.masked_examples import values_of_needed_examples
 from magmath.batching.operand import BatchOperand, BatchOperands
-from magmath.batching.rules import DRAWN, drawn, of_batch
+from magmath.batching.rules import drawn, of_batch
 from magmath.graph import Node
 from magmath.graph.graph import topological_until
 from magmath.ops.counted_loops import SCAN
@@ -25,15 +25,15 @@ from magmath.ops.while_loops import WHILE
 
 
 def batched(
-    outputs: Sequence[Node], given: Mapping[Node, Node], drawn: Collection[Node], size: int
+    outputs: Sequence[Node], arguments: Mapping[Node, Node], drawn: Collection[Node], size: int
 ) -> list[BatchOperand]:
-    """Return the outputs for a batch of `size` examples; `given` maps nodes of one example to those
-    of the batch.
+    """Return the outputs for a batch of `size` examples; `arguments` maps nodes of one example to
+    those of the batch.
 
     `drawn` are the nodes that number streams of random numbers, from which every example draws its
     own.
     """
-    new = {node: BatchOperand(batch, True, size) for node, batch in given.items()}
+    new = {node: BatchOperand(batch, True, size) for node, batch in arguments.items()}
     return _results(outputs, new, drawn, size)
 
 
@@ -111,14 +111,14 @@ class _Batch:
         return BatchOperand(branch(predicate.node, [x.node for x in read]), False, self._size)
 
     def _branch_result(self, node: Node) -> BatchOperand:
-        value, of = node.inputs
-        (found,) = self._branches[of].results([value])
-        marked = branch_result(found.node, self._new[of].node)
-        return BatchOperand(marked, found.varies, self._size)
+        value, branch_node = node.inputs
+        (result,) = self._branches[branch_node].results([value])
+        marked = branch_result(result.node, self._new[branch_node].node)
+        return BatchOperand(marked, result.varies, self._size)
 
 
 def _read(node: Node) -> Sequence[Node]:
-    """Return the inputs of a node that the batch needs; what is inside a branch is left to it."""
+    """Return the inputs of a node that the batch needs; a branch computes what is inside it."""
     if node.value is not None:
         return ()
     return node.inputs[1:] if node.operation is BRANCH_RESULT else node.inputs
@@ -133,4 +133,4 @@ def _with_inputs(node: Node, operands: BatchOperands) -> Node:
 
 def _is_drawn(node: Node, streams: Collection[Node]) -> bool:
     """Return True for random numbers that differ between examples."""
-    return node.name in DRAWN and node.inputs[1] in streams
+    return node.operation.is_random and node.inputs[1] in streams

@@ -63,10 +63,10 @@ def _batched_body(body: LoopBody, captured: BatchOperands, batched: Batched, siz
         batch_argument(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)
     ]
     leaves = (*body.states, *body.captured)
-    given = dict(zip(leaves, values_of_needed_examples([*states, *read], needed), strict=True))
+    operands = dict(zip(leaves, values_of_needed_examples([*states, *read], needed), strict=True))
     outputs = [*body.following, body.goes_on, *body.drawn]
-    found = batched(outputs, given, body.drawn, size)
-    following, goes_on, drawn = found[: len(states)], found[len(states)], found[len(states) + 1 :]
+    results = batched(outputs, operands, body.drawn, size)
+    following, (goes_on, *drawn) = results[: len(states)], results[len(states) :]
     kept = [
         where(needed.aligned(x.ndim), new.stacked, x.node) if x.varies else new.node
         for x, new in zip(states, following, strict=True)
@@ -88,17 +88,37 @@ def batched_scan(
     """Return the results of a loop with a fixed number of steps for a batch of `size` examples."""
     body: ScanBody = loop.attributes["body"]
     states, scanned, captured = body.divided(operands)
+    step, varies, collected = _batched_step(body, operands, batched, size)
+    inputs = [x.stacked if v else x.node for x, v in zip(states, varies, strict=True)]
+    inputs += [_exchanged(x.node) if x.varies else x.node for x in scanned]
+    inputs += [x.node for x in captured]
+    steps, reverse = loop.attributes["steps"], loop.attributes["reverse"]
+    results = scan_results(step, steps, inputs, loop.line, reverse=reverse)
+    finals, stacked = results[: len(states)], results[len(states) :]
+    pairs = zip(stacked, collected, strict=True)
+    return [
+        *[BatchOperand(x, v, size) for x, v in zip(finals, varies, strict=True)],
+        *[BatchOperand(_exchanged(x) if of.varies else x, of.varies, size) for x, of in pairs],
+    ]
+
+
+def _batched_step(
+    body: ScanBody, operands: BatchOperands, batched: Batched, size: int
+) -> tuple[ScanBody, list[bool], BatchOperands]:
+    """Return one step of all examples, which of its states vary, and the values that it
+    collects."""
+    states, scanned, captured = body.divided(operands)
     rows = [_body_argument(x, of.varies, size) for x, of in zip(body.rows, scanned, strict=True)]
     read = [
         _body_argument(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)
     ]
+    leaves = (*body.states, *body.rows, *body.captured)
     varies, before = [x.varies for x in states], None
     while varies != before:  # a state varies if it does so in any step
         own = [_body_argument(x, v, size) for x, v in zip(body.states, varies, strict=True)]
-        leaves = (*body.states, *body.rows, *body.captured)
-        given = dict(zip(leaves, (*own, *rows, *read), strict=True))
-        found = batched([*body.outputs, *body.drawn], given, body.drawn, size)
-        following, others = found[: len(own)], found[len(own) :]
+        leaf_operands = dict(zip(leaves, (*own, *rows, *read), strict=True))
+        results = batched([*body.outputs, *body.drawn], leaf_operands, body.drawn, size)
+        following, others = results[: len(own)], results[len(own) :]
         before = varies
         varies = [v or x.varies for v, x in zip(varies, following, strict=True)]
     collected, drawn = others[: len(body.collected)], others[len(body.collected) :]
@@ -111,17 +131,7 @@ def batched_scan(
         collected=[x.node for x in collected],
         drawn=[x.node for x in drawn],
     )
-    inputs = [x.stacked if v else x.node for x, v in zip(states, varies, strict=True)]
-    inputs += [_exchanged(x.node) if x.varies else x.node for x in scanned]
-    inputs += [x.node for x in captured]
-    steps, reverse = loop.attributes["steps"], loop.attributes["reverse"]
-    results = scan_results(step, steps, inputs, loop.line, reverse=reverse)
-    finals, stacked = results[: len(own)], results[len(own) :]
-    pairs = zip(stacked, collected, strict=True)
-    return [
-        *[BatchOperand(x, v, size) for x, v in zip(finals, varies, strict=True)],
-        *[BatchOperand(_exchanged(x) if of.varies else x, of.varies, size) for x, of in pairs],
-    ]
+    return step, varies, collected
 
 
 def _exchanged(x: Node) -> Node:

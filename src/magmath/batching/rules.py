@@ -72,7 +72,7 @@ def _elementwise(node: Node, operands: BatchOperands) -> Node:
     return _apply(node, [x.aligned(node.ndim) for x in operands])
 
 
-COUNTED: Mapping[str, Callable[[Any, int], Any]] = {
+PER_DIMENSION: Mapping[str, Callable[[Any, int], Any]] = {
     "axis": lambda axis, size: axis + 1,
     "axes": lambda axes, size: tuple([axis + 1 for axis in axes]),
     "shape": lambda shape, size: (size, *shape),
@@ -83,13 +83,14 @@ dimension in front."""
 
 
 def _attributes_in_batch(node: Node, size: int) -> dict[str, Any]:
-    found = {}
+    """Return the attributes of a node that change in a batch."""
+    attributes = {}
     for name, value in node.attributes.items():
         if name == "axis" and isinstance(value, tuple):
-            found[name] = COUNTED["axes"](value, size)
-        elif name in COUNTED:
-            found[name] = COUNTED[name](value, size)
-    return found
+            attributes[name] = PER_DIMENSION["axes"](value, size)
+        elif name in PER_DIMENSION:
+            attributes[name] = PER_DIMENSION[name](value, size)
+    return attributes
 
 
 def _stacked(node: Node, operands: BatchOperands) -> Node:
@@ -130,7 +131,7 @@ def _number(size: int, ndim: int) -> Node:
 
 
 def _indices(indices: BatchOperands) -> list[Node]:
-    """Return index arrays of a whole batch: the number of the example, and the given ones."""
+    """Return index arrays of a whole batch: the number of the example, then those of the node."""
     ndim = len(broadcast("indexing", *[x.shape for x in indices]))
     return [_number(indices[0].size, ndim), *[x.aligned(ndim) for x in indices]]
 
@@ -278,26 +279,26 @@ def _solved(node: Node, operands: BatchOperands) -> Node:
         return _stacked(node, operands)
     *stack, rows, columns = b.shape
     wide = reshape(_moved(b.node, 0, b.ndim - 1), (*stack, rows, b.size * columns))
-    found = _apply(node, [a.node, wide, *[x.node for x in rest]])
-    apart = reshape(found, (*node.shape[:-1], b.size, columns))
-    return _moved(apart, node.ndim - 1, 0)
+    solution = _apply(node, [a.node, wide, *[x.node for x in rest]])
+    by_example = reshape(solution, (*node.shape[:-1], b.size, columns))
+    return _moved(by_example, node.ndim - 1, 0)
 
 
 # correlations: x (n, c, …), w (k, c / groups, …), y (n, k, …) -------------------------------------
 
 
-def _joined(x: Node, axis: int) -> Node:
+def _merged(x: Node, axis: int) -> Node:
     """Return x with the batch as the leading part of another dimension of an example."""
     moved = _moved(x, 0, axis)
     shape = moved.shape
     return reshape(moved, (*shape[:axis], shape[axis] * shape[axis + 1], *shape[axis + 2 :]))
 
 
-def _parted(x: Node, axis: int, size: int) -> Node:
+def _separated(x: Node, axis: int, size: int) -> Node:
     """Return x with the batch separated from the dimension of which it is the leading part."""
     shape = x.shape
-    parted = reshape(x, (*shape[:axis], size, shape[axis] // max(size, 1), *shape[axis + 1 :]))
-    return _moved(parted, axis, 0)
+    by_example = reshape(x, (*shape[:axis], size, shape[axis] // max(size, 1), *shape[axis + 1 :]))
+    return _moved(by_example, axis, 0)
 
 
 def _correlated(node: Node, operands: BatchOperands) -> Node:
@@ -308,13 +309,13 @@ def _correlated(node: Node, operands: BatchOperands) -> Node:
     if not size:
         return one_by_one(node, operands)
     if node.name != "correlation_kernel" and not second.varies:
-        return _parted(_apply(node, [_joined(first.node, 0), second.node]), 0, size)
+        return _separated(_apply(node, [_merged(first.node, 0), second.node]), 0, size)
     groups = node.attributes["groups"] * size
     if node.name == "correlation_kernel":
-        inputs = [_joined(first.stacked, 1), _joined(second.stacked, 1)]
-        return _parted(_apply(node, inputs, groups=groups), 0, size)
-    inputs = [_joined(first.stacked, 1), _joined(second.stacked, 0)]
-    return _parted(_apply(node, inputs, groups=groups), 1, size)
+        inputs = [_merged(first.stacked, 1), _merged(second.stacked, 1)]
+        return _separated(_apply(node, inputs, groups=groups), 0, size)
+    inputs = [_merged(first.stacked, 1), _merged(second.stacked, 0)]
+    return _separated(_apply(node, inputs, groups=groups), 1, size)
 
 
 # random numbers -----------------------------------------------------------------------------------
@@ -338,19 +339,6 @@ def _of_examples(x: BatchOperand, node: Node) -> Node:
     if not x.varies:
         return x.node
     return broadcast_to(x.aligned(node.ndim), (x.size, *node.shape))
-
-
-DRAWN = (
-    "random_uniform",
-    "random_normal",
-    "random_exponential",
-    "random_bits",
-    "random_permutation",
-    "random_gamma",
-    "random_log_gamma",
-    "random_poisson",
-    "random_binomial",
-)
 
 
 # marks --------------------------------------------------------------------------------------------

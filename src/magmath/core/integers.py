@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import operator
+from typing import TYPE_CHECKING
 
 from magmath.errors import OptionError
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+
+def is_integer(value: object) -> TypeIs[int]:
+    """Return True for an integer of Python or NumPy, or a 0-d array; False for sequences."""
+    return hasattr(value, "__index__") and not getattr(value, "ndim", 0)
 
 
 def require_integer(name: str, value: object, min_value: int) -> int:

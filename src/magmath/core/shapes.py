@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from operator import index
+from typing import Any
 
+from magmath.core.integers import is_integer
 from magmath.errors import AxisError, ShapeError
 
 Shape = tuple[int, ...]
@@ -69,11 +71,13 @@ def normalize_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) 
     repeats."""
     if axes is None:
         return tuple(range(ndim))
-    given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
-    found = [normalize_axis(operation, axis, ndim) for axis in given]
-    if len(set(found)) != len(found):
-        raise ShapeError(f"{operation}: axes {given} name an axis twice; name each axis once")
-    return tuple(sorted(found))
+    listed: tuple[Any, ...] = (axes,)
+    if isinstance(axes, Iterable) and not is_integer(axes):
+        listed = tuple(axes)
+    positions = [normalize_axis(operation, axis, ndim) for axis in listed]
+    if len(set(positions)) != len(positions):
+        raise ShapeError(f"{operation}: axes {listed} name an axis twice; name each axis once")
+    return tuple(sorted(positions))
 
 
 def reduced_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) -> tuple[int, ...]:

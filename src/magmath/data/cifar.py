@@ -21,7 +21,7 @@ from magmath.core.options import DATA
 from magmath.data.array_unpickler import read_pickle
 from magmath.data.dataset import (
     Dataset,
-    data_folder,
+    data_folders,
     folder_content,
     unit_images,
     unset_variable,
@@ -49,14 +49,14 @@ CIFAR_10_CLASSES = (
 
 @final
 @dataclass(frozen=True)
-class _Form:
+class _FileFormat:
     """One of the two formats of a data set: its files, its class names and its reader."""
 
     folder: str
     train: tuple[str, ...]
     test: tuple[str, ...]
     names: str
-    read: Callable[[_Set, Path], tuple[Pixels, Bytes]]
+    read: Callable[[_Cifar, Path], tuple[Pixels, Bytes]]
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -66,8 +66,8 @@ class _Form:
 
 @final
 @dataclass(frozen=True)
-class _Set:
-    """CIFAR-10 or CIFAR-100.
+class _Cifar:
+    """A description of CIFAR-10 or CIFAR-100.
 
     label_bytes  bytes before the pixels of a binary record, of which the last is the label
     label_key    the key of the labels in the Python format
@@ -79,10 +79,10 @@ class _Set:
     label_bytes: int
     label_key: bytes
     names_key: bytes
-    forms: tuple[_Form, ...]
+    formats: tuple[_FileFormat, ...]
 
 
-def read_binary(kind: _Set, path: Path) -> tuple[Pixels, Bytes]:
+def read_binary(kind: _Cifar, path: Path) -> tuple[Pixels, Bytes]:
     """Return the pixels (N, 3, 32, 32) and labels (N,) of a file in the binary format."""
     record = kind.label_bytes + PIXELS
     size = path.stat().st_size
@@ -95,23 +95,23 @@ def read_binary(kind: _Set, path: Path) -> tuple[Pixels, Bytes]:
     return records[:, kind.label_bytes :].reshape(-1, *SHAPE), records[:, kind.label_bytes - 1]
 
 
-def read_python(kind: _Set, path: Path) -> tuple[Pixels, Bytes]:
+def read_python(kind: _Cifar, path: Path) -> tuple[Pixels, Bytes]:
     """Return the pixels (N, 3, 32, 32) and labels (N,) of a file in the Python format."""
     content = _dictionary(path)
     pixels = content.get(b"data")
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1:] != (PIXELS,):
-        given = pixels.shape if isinstance(pixels, np.ndarray) else type(pixels).__name__
+        content_kind = pixels.shape if isinstance(pixels, np.ndarray) else type(pixels).__name__
         raise DataError(
             f"load: {path} must hold an array 'data' of 8-bit pixels, shape (N, {PIXELS}); "
-            f"it holds {given}; get {kind.name} again"
+            f"it holds {content_kind}; get {kind.name} again"
         )
     labels = content.get(kind.label_key)
     key = kind.label_key.decode()
     if not isinstance(labels, list) or len(labels) != len(pixels):
-        given = len(labels) if isinstance(labels, list) else type(labels).__name__
+        count = len(labels) if isinstance(labels, list) else type(labels).__name__
         raise DataError(
             f"load: {path} must hold a list {key!r} with the labels of its {len(pixels)} images; "
-            f"it holds {given}; get {kind.name} again"
+            f"it holds {count}; get {kind.name} again"
         )
     if not all(type(label) is int and 0 <= label < 256 for label in labels):
         raise DataError(
@@ -131,21 +131,21 @@ def _dictionary(path: Path) -> dict[Any, Any]:
     return content
 
 
-_CIFAR_10 = _Set(
+_CIFAR_10 = _Cifar(
     "cifar-10",
     10,
     1,
     b"labels",
     b"label_names",
     (
-        _Form(
+        _FileFormat(
             "cifar-10-batches-bin",
             tuple(f"data_batch_{i}.bin" for i in range(1, 6)),
             ("test_batch.bin",),
             "batches.meta.txt",
             read_binary,
         ),
-        _Form(
+        _FileFormat(
             "cifar-10-batches-py",
             tuple(f"data_batch_{i}" for i in range(1, 6)),
             ("test_batch",),
@@ -154,17 +154,17 @@ _CIFAR_10 = _Set(
         ),
     ),
 )
-_CIFAR_100 = _Set(
+_CIFAR_100 = _Cifar(
     "cifar-100",
     100,
     2,
     b"fine_labels",
     b"fine_label_names",
     (
-        _Form(
+        _FileFormat(
             "cifar-100-binary", ("train.bin",), ("test.bin",), "fine_label_names.txt", read_binary
         ),
-        _Form("cifar-100-python", ("train",), ("test",), "meta", read_python),
+        _FileFormat("cifar-100-python", ("train",), ("test",), "meta", read_python),
     ),
 )
 
@@ -179,35 +179,35 @@ def load_cifar_100(path: Path | None) -> Dataset:
     return _load(_CIFAR_100, path)
 
 
-def _load(kind: _Set, path: Path | None) -> Dataset:
-    roots = [path] if path else data_folder()
+def _load(kind: _Cifar, path: Path | None) -> Dataset:
+    roots = [path] if path else data_folders()
     for root in roots:
-        for form in kind.forms:
-            for folder in (root, root / form.folder):
-                if all((folder / file).is_file() for file in form.files):
-                    return _read_set(kind, form, folder)
+        for format in kind.formats:
+            for folder in (root, root / format.folder):
+                if all((folder / file).is_file() for file in format.files):
+                    return _read_set(kind, format, folder)
     raise MissingDataError(_missing(kind, path, roots))
 
 
-def _read_set(kind: _Set, form: _Form, folder: Path) -> Dataset:
-    train_pixels, train_labels = _read_files(kind, form, folder, form.train)
-    test_pixels, test_labels = _read_files(kind, form, folder, form.test)
+def _read_set(kind: _Cifar, format: _FileFormat, folder: Path) -> Dataset:
+    train_pixels, train_labels = _read_files(kind, format, folder, format.train)
+    test_pixels, test_labels = _read_files(kind, format, folder, format.test)
     return Dataset(
         unit_images(train_pixels),
         train_labels.astype(np.int64),
         unit_images(test_pixels),
         test_labels.astype(np.int64),
         kind.name,
-        _class_names(kind, form, folder),
+        _class_names(kind, format, folder),
     )
 
 
 def _read_files(
-    kind: _Set, form: _Form, folder: Path, files: Sequence[str]
+    kind: _Cifar, format: _FileFormat, folder: Path, files: Sequence[str]
 ) -> tuple[Pixels, Bytes]:
     parts = []
     for file in files:
-        pixels, labels = form.read(kind, folder / file)
+        pixels, labels = format.read(kind, folder / file)
         if labels.size and labels.max() >= kind.classes:
             index = int(np.argmax(labels >= kind.classes))
             raise DataError(
@@ -218,12 +218,12 @@ def _read_files(
     return np.concatenate([p for p, _ in parts]), np.concatenate([n for _, n in parts])
 
 
-def _class_names(kind: _Set, form: _Form, folder: Path) -> tuple[str, ...]:
+def _class_names(kind: _Cifar, format: _FileFormat, folder: Path) -> tuple[str, ...]:
     """Return the names of the classes in the set's own file, or known names without that file."""
-    file = folder / form.names
+    file = folder / format.names
     if not file.is_file():
         return CIFAR_10_CLASSES if kind is _CIFAR_10 else tuple(map(str, range(kind.classes)))
-    if form.read is read_binary:
+    if format.read is read_binary:
         names = [line.strip() for line in file.read_text("utf-8", "replace").splitlines()]
         names = [name for name in names if name]
     else:
@@ -237,12 +237,14 @@ def _class_names(kind: _Set, form: _Form, folder: Path) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _missing(kind: _Set, path: Path | None, roots: list[Path]) -> str:
-    forms = " or ".join(f"{', '.join(form.files)} (of {form.folder})" for form in kind.forms)
+def _missing(kind: _Cifar, path: Path | None, roots: list[Path]) -> str:
+    formats = " or ".join(
+        f"{', '.join(format.files)} (of {format.folder})" for format in kind.formats
+    )
     looked = [f"{root}, which {folder_content(root)}" for root in roots]
     searched = "; ".join([*looked, *([] if path else unset_variable())])
     return (
-        f"load: {kind.name!r} needs a folder with {forms}; looked in {searched}; get and unpack "
+        f"load: {kind.name!r} needs a folder with {formats}; looked in {searched}; get and unpack "
         f"one of its archives from https://www.cs.toronto.edu/~kriz/cifar.html, and name the "
         f"folder by path= (--data-path), or put it into ${DATA}"
     )

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from magmath.api.input_output import absolute, missing, read_table
+from magmath.api.input_output import absolute_path, missing_file, read_table
 from magmath.arrays.array import Array
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import DType
@@ -46,9 +46,9 @@ def read_csv(
     dtype, for a row whose length differs from the first row (for `usecols`: that lacks one of
     them), and for a column that the file lacks.
     """
-    location = absolute("data.read_csv", path)
+    location = absolute_path("data.read_csv", path)
     if not os.path.isfile(location):
-        raise missing("data.read_csv", location)
+        raise missing_file("data.read_csv", location)
     columns = [usecols] if isinstance(usecols, (int, str)) else usecols
     texts = [missing_values] if isinstance(missing_values, str) else missing_values
     gaps = MISSING if texts is None else ("", *[text.strip() for text in texts])

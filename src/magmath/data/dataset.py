@@ -44,15 +44,15 @@ def unit_images(pixels: npt.NDArray[np.uint8]) -> Images:
     return pixels.astype(np.float32) / np.float32(255)
 
 
-def data_folder() -> list[Path]:
-    """Return the folder of the environment variable MAGMATH_DATA, or nothing if it is not set."""
+def data_folders() -> list[Path]:
+    """Return the folder of the environment variable MAGMATH_DATA, or none if it is not set."""
     folder = DATA.read()
     return [Path(folder)] if folder else []
 
 
 def unset_variable() -> list[str]:
     """Return a description of the environment variable for error messages, if it is not set."""
-    return [] if data_folder() else [f"${DATA} (which is not set)"]
+    return [] if data_folders() else [f"${DATA} (which is not set)"]
 
 
 def folder_content(folder: Path, at_most: int = 5) -> str:

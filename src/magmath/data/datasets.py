@@ -20,7 +20,7 @@ from magmath.data.dataset import (
     Dataset,
     Images,
     Labels,
-    data_folder,
+    data_folders,
     folder_content,
     unit_images,
     unset_variable,
@@ -133,7 +133,7 @@ def _split(name: str, images: Images, labels: npt.NDArray[Any]) -> Dataset:
 
 def _load_mnist(path: Path | None) -> Dataset:
     folders = (
-        [path] if path else [folder / part for folder in data_folder() for part in ("mnist", "")]
+        [path] if path else [folder / part for folder in data_folders() for part in ("mnist", "")]
     )
     return _load_idx(
         "mnist",
@@ -150,7 +150,7 @@ def _load_fashion_mnist(path: Path | None) -> Dataset:
     folders = (
         [path]
         if path
-        else [folder / "fashion-mnist" for folder in data_folder()] + _debian_folders()
+        else [folder / "fashion-mnist" for folder in data_folders()] + _debian_folders()
     )
     return _load_idx(
         "fashion-mnist",
@@ -182,11 +182,11 @@ def _load_idx(
     """Load the set from the first folder that contains it; `absent`: other possible locations."""
     for folder in folders:
         files = {part: _find(folder, stems) for part, stems in _IDX_STEMS.items()}
-        found = {part: file for part, file in files.items() if file is not None}
-        if len(found) == len(files):
+        present = {part: file for part, file in files.items() if file is not None}
+        if len(present) == len(files):
             return Dataset(
-                *_read_pair(found["train_images"], found["train_labels"], len(classes)),
-                *_read_pair(found["test_images"], found["test_labels"], len(classes)),
+                *_read_pair(present["train_images"], present["train_labels"], len(classes)),
+                *_read_pair(present["test_images"], present["test_labels"], len(classes)),
                 name,
                 classes,
             )
@@ -211,26 +211,30 @@ def _load_any_idx(path: Path | None) -> Dataset:
             f"'t10k'), and 'images' or 'labels'; it {folder_content(path)}; there is not exactly "
             f"one file for: {', '.join(lacking)}"
         )
-    found = [file for file in files.values() if file is not None]
-    labels = [read_idx(file) for file in found[1::2]]
+    train_images, train_labels, test_images, test_labels = (
+        file for file in files.values() if file is not None
+    )
+    labels = [read_idx(file) for file in (train_labels, test_labels)]
     classes = max([int(part.max()) for part in labels if part.size], default=0) + 1
     names = tuple(map(str, range(classes)))
-    pairs = [_read_pair(found[0], found[1], classes), _read_pair(found[2], found[3], classes)]
-    return Dataset(*pairs[0], *pairs[1], path.name, names)
+    training = _read_pair(train_images, train_labels, classes)
+    test = _read_pair(test_images, test_labels, classes)
+    return Dataset(*training, *test, path.name, names)
 
 
 def _matching(folder: Path, words: tuple[str, ...], kind: str) -> Path | None:
     """Return the only file of a folder that has one of the words and `kind` in its name."""
     entries = folder.iterdir() if folder.is_dir() else ()
-    found = [
+    matches = [
         file
         for file in entries
         if file.is_file() and kind in file.name and any(word in file.name for word in words)
     ]
-    return found[0] if len(found) == 1 else None
+    return matches[0] if len(matches) == 1 else None
 
 
 def _find(folder: Path, stems: tuple[str, ...]) -> Path | None:
+    """Return the first file of a folder with one of these names, compressed or not."""
     candidates = (folder / f"{stem}{suffix}" for stem in stems for suffix in (".gz", ""))
     return next((file for file in candidates if file.is_file()), None)
 

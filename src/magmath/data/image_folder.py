@@ -161,11 +161,10 @@ def image_folders(
     MissingDataError, with what the folder has, if one of the two is missing.
     """
     root = Path(path).expanduser()
-    found = [
+    train, test = (
         next((root / name for name in names if (root / name).is_dir()), None)
         for names in (TRAINING_FOLDERS, TEST_FOLDERS)
-    ]
-    train, test = found
+    )
     if train is None or test is None:
         raise MissingDataError(
             f"image_folders: {root} must have the sub-folders 'train' and 'val' (or 'test'), each "
@@ -193,9 +192,9 @@ def _scan(path: Path, classes: Sequence[str] | None) -> tuple[tuple[str, ...], l
     files: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(names):
-        found = _images(path / name)
-        files += found
-        labels += [label] * len(found)
+        images = _images(path / name)
+        files += images
+        labels += [label] * len(images)
     if not files:
         raise DataError(f"ImageFolder: {path} {expected}; it {folder_content(path)}")
     return names, files, np.array(labels, np.int64)

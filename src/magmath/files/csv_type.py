@@ -21,15 +21,15 @@ _MAX_DIGITS = 300
 
 @final
 class TableTypeScanner:
-    """Determines the type of a table from its lines, or returns `given` if that is not None.
+    """Determines the type of a table from its lines, or returns `known` if that is not None.
 
     The type is int64 if all fields are integers; uint64 if all are integers, some beyond int64 and
     none negative; float64 for all other tables, also those with empty fields.
     """
 
-    def __init__(self, path: str, delimiter: str, given: DType | None) -> None:
+    def __init__(self, path: str, delimiter: str, known: DType | None) -> None:
         self._path = path
-        self._given = given
+        self._known = known
         edges = b" \t\r\n" + delimiter.encode()
         self._integral = b"0123456789+-" + edges
         signs = b"+-" + edges
@@ -47,7 +47,7 @@ class TableTypeScanner:
 
     def add(self, text: bytes) -> None:
         """Scan some complete lines of the table."""
-        if self._given is not None:
+        if self._known is not None:
             return
         text = text.removeprefix(BOM_UTF8)
         if self._all_integers and (text.translate(None, self._integral) or self._has_gaps(text)):
@@ -76,8 +76,8 @@ class TableTypeScanner:
 
         Raises DataError if it is float64 and one of the integers would be rounded.
         """
-        if self._given is not None:
-            return self._given
+        if self._known is not None:
+            return self._known
         if self._all_integers:
             for dtype in (int64,) if self._any_negative else (int64, uint64):
                 first, last = integer_bounds(dtype)

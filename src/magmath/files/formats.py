@@ -8,7 +8,7 @@ from typing import TypeAlias, final
 
 from magmath.errors import DataError
 from magmath.files import csv, hdf5, npy, npz, safetensors, zarr
-from magmath.files.csv import CsvRows
+from magmath.files.csv_rows import CsvRows
 from magmath.files.hdf5 import Hdf5Chunks
 from magmath.files.npz import ZipMember
 from magmath.files.storage import ArraySpec, RawBytes

@@ -46,15 +46,15 @@ def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes | Hdf5Chunks]]:
     """Return the data sets of a file by path. Raises DataError if it is damaged or not an HDF5
     file."""
     h5py = import_package("h5py", path)
-    found: dict[str, tuple[ArraySpec, RawBytes | Hdf5Chunks]] = {}
+    data_sets: dict[str, tuple[ArraySpec, RawBytes | Hdf5Chunks]] = {}
 
     def visit(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
-            found[name] = _entry(path, item)
+            data_sets[name] = _entry(path, item)
 
     with as_data_error(path, "an HDF5 file"), h5py.File(path, "r") as file:
         file.visititems(visit)
-    return found
+    return data_sets
 
 
 def _entry(path: str, dataset: Any) -> tuple[ArraySpec, RawBytes | Hdf5Chunks]:

@@ -133,7 +133,7 @@ def _data_offset(path: str, info: zipfile.ZipInfo) -> int:
 def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
     """Create a file with space for every member at its final offset; `finish` makes it an
     archive."""
-    found, position = {}, 0
+    storages, position = {}, 0
     with open(path, "wb") as file:
         for name, spec in specs.items():
             header = io.BytesIO()
@@ -141,10 +141,10 @@ def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:
             begin = position + _member_header(name)
             file.seek(begin)
             file.write(header.getvalue())
-            found[name] = RawBytes(file.tell())
+            storages[name] = RawBytes(file.tell())
             position = file.tell() + spec.nbytes
     extend_file(path, position)
-    return found
+    return storages
 
 
 def finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
@@ -201,6 +201,5 @@ def _member_header(name: str) -> int:
 
 
 def _member_info(name: str) -> zipfile.ZipInfo:
-    return zipfile.ZipInfo(
-        f"{name}.npy"
-    )  # with the earliest possible date, so that output is reproducible
+    """Return the header of a member, with the earliest date, so that files are reproducible."""
+    return zipfile.ZipInfo(f"{name}.npy")

@@ -67,13 +67,13 @@ def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, ZarrChunks]:
     Path(path).mkdir()
     if "" not in specs:
         zarr.create_group(path)
-    found = {}
+    storages = {}
     for name, spec in specs.items():
         chunks = _chunks(spec)
         dtype = require_numpy_dtype("Zarr", spec)
         zarr.create_array(path, name=name or None, shape=spec.shape, dtype=dtype, chunks=chunks)
-        found[name] = ZarrChunks(name, chunks)
-    return found
+        storages[name] = ZarrChunks(name, chunks)
+    return storages
 
 
 def _chunks(spec: ArraySpec) -> tuple[int, ...]:

@@ -151,8 +151,13 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
         )  # fmt: skip
 
     def at_line(self, line: Line) -> Node:
-        """Return the same node with this line of the user's code, if one is given."""
-        return self if line is None or line == self.line else self.replace(self.inputs, line=line)
+        """Return the same node with this line of the user's code, if one is given.
+
+        A computed node is returned itself: its provenance, by which it has gradients, is its own.
+        """
+        if line is None or line == self.line or self.value is not None:
+            return self
+        return self.replace(self.inputs, line=line)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-from magmath.api import elementwise, statistics
+from magmath.api import elementwise, reductions, statistics
 from magmath.api.activations import log_softmax, relu, stop_gradient
 from magmath.api.creation import ones
 from magmath.api.data_types import astype, finfo
@@ -73,7 +73,7 @@ def cross_entropy(
             even = label_smoothing / outputs.shape[1]
             probabilities = probabilities * (1 - label_smoothing) + even
         weighted = log_probability if factors is None else log_probability * factors
-        losses = elementwise.negative(statistics.sum(probabilities * weighted, axis=1))
+        losses = elementwise.negative(reductions.sum(probabilities * weighted, axis=1))
         return _reduced(losses, reduction)
     return _cross_entropy_of_labels(
         log_probability, targets, factors, label_smoothing, ignore_index, reduction
@@ -94,9 +94,9 @@ def _cross_entropy_of_labels(
     classes = log_probability.shape[1]
     valid, mask = _valid_mask(labels, classes)
     weighted = log_probability if factors is None else log_probability * factors
-    losses = elementwise.negative(statistics.sum(_selected(mask, weighted), axis=1))
+    losses = elementwise.negative(reductions.sum(_selected(mask, weighted), axis=1))
     if smoothing:
-        spread = elementwise.negative(statistics.sum(weighted, axis=1)) * (smoothing / classes)
+        spread = elementwise.negative(reductions.sum(weighted, axis=1)) * (smoothing / classes)
         losses = losses * (1 - smoothing) + spread
     counted = None if ignored is None else labels != ignored
     if counted is None:
@@ -108,7 +108,7 @@ def _cross_entropy_of_labels(
         return _reduced(losses, reduction)
     weights = ones(labels.shape, dtype=losses.dtype)
     if factors is not None:
-        weights = statistics.sum(_selected(mask, factors), axis=1)
+        weights = reductions.sum(_selected(mask, factors), axis=1)
     if counted is not None:
         weights = where(counted, weights, 0.0)
     mean = _wide_sum(losses) / _wide_sum(weights)
@@ -218,14 +218,14 @@ def hinge(
         )
     _check_labels("hinge", outputs, targets)
     valid, mask = _valid_mask(targets, outputs.shape[1])
-    own = statistics.sum(_selected(mask, outputs), axis=1, keepdims=True)
+    own = reductions.sum(_selected(mask, outputs), axis=1, keepdims=True)
     excess = _to_power(relu(margin - own + outputs), power)
     others = _selected(e.call("logical_not", mask), excess)
-    losses = statistics.sum(others, axis=1) / outputs.shape[1]
+    losses = reductions.sum(others, axis=1) / outputs.shape[1]
     losses = _nan_unless(valid, losses)
     if weight is not None:
         factors = _class_factors(weight, outputs)
-        losses = losses * statistics.sum(_selected(mask, factors), axis=1)
+        losses = losses * reductions.sum(_selected(mask, factors), axis=1)
     return _reduced(losses, reduction)
 
 
@@ -305,7 +305,7 @@ def _reduced(losses: Array, reduction: str) -> Array:
     if reduction == "mean":
         return statistics.mean(losses)
     if reduction == "sum":
-        return statistics.sum(losses)
+        return reductions.sum(losses)
     if reduction == "none":
         return losses
     raise OptionError(f'loss: reduction must be "mean", "sum" or "none", was given {reduction!r}')
@@ -313,7 +313,7 @@ def _reduced(losses: Array, reduction: str) -> Array:
 
 def _wide_sum(values: Array) -> Array:
     """Return the sum of all values, in float32 for half types, which it may exceed."""
-    return statistics.sum(astype(values, compute_dtype(values.dtype), copy=False))
+    return reductions.sum(astype(values, compute_dtype(values.dtype), copy=False))
 
 
 def _in_one_type(name: str, outputs: Any, targets: Any) -> tuple[Array, Array]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple, final
 
-from magmath.api import elementwise, statistics
+from magmath.api import elementwise, reductions
 from magmath.api.creation import full
 from magmath.api.data_types import astype
 from magmath.api.manipulation import reshape
@@ -139,18 +139,18 @@ def _top_hits(k: int, outputs: Array, targets: Array) -> Counts:
     truth = _class_of(targets)
     mask = class_mask(truth, outputs.shape[1])
     columns = _columns(outputs)
-    own = statistics.sum(where(mask, outputs, 0.0), axis=1, keepdims=True)
+    own = reductions.sum(where(mask, outputs, 0.0), axis=1, keepdims=True)
     not_later = columns <= reshape(truth, (truth.shape[0], 1))
     tied = elementwise.logical_and(outputs == own, not_later)  # the label's output among them
     not_ahead = elementwise.logical_or(outputs < own, tied)
-    is_top = statistics.sum(astype(not_ahead, int64), axis=1) > outputs.shape[1] - k
-    has_output = statistics.any(elementwise.logical_and(mask, outputs == own), axis=1)
+    is_top = reductions.sum(astype(not_ahead, int64), axis=1) > outputs.shape[1] - k
+    has_output = reductions.any(elementwise.logical_and(mask, outputs == own), axis=1)
     return _sum_and_size(elementwise.logical_and(is_top, has_output))
 
 
 def _sum_and_size(values: Array) -> Counts:
     """Return the sum and the number of the values."""
-    return statistics.sum(astype(values, float64)), full((), values.size, dtype=float64)
+    return reductions.sum(astype(values, float64)), full((), values.size, dtype=float64)
 
 
 def _mean(total: Array, count: Array) -> Array:
@@ -175,7 +175,7 @@ def _pair_counts(classes: int | None, outputs: Array, targets: Array) -> Counts:
 def _class_counts(classes: int | None, outputs: Array, targets: Array) -> Counts:
     """Return for each class the numbers of correct predictions, predictions, and samples."""
     truth, predicted = _one_hot(outputs, targets, classes)
-    return tuple([statistics.sum(x, axis=0) for x in (truth * predicted, predicted, truth)])
+    return tuple([reductions.sum(x, axis=0) for x in (truth * predicted, predicted, truth)])
 
 
 def _class_ratio(
@@ -183,7 +183,7 @@ def _class_ratio(
 ) -> Array:
     """Return precision, recall or f1 from the numbers of `_class_counts`."""
     if average == "micro":
-        correct, predicted, samples = [statistics.sum(x) for x in (correct, predicted, samples)]
+        correct, predicted, samples = [reductions.sum(x) for x in (correct, predicted, samples)]
     numerator, denominator = {
         "precision": (correct, predicted),
         "recall": (correct, samples),
@@ -194,7 +194,7 @@ def _class_ratio(
     if average != "macro":
         return ratios
     occurs = astype(predicted + samples > 0, float64)
-    return statistics.sum(ratios * occurs) / statistics.sum(occurs)
+    return reductions.sum(ratios * occurs) / reductions.sum(occurs)
 
 
 # numbers --------------------------------------------------------------------------------------
@@ -259,8 +259,8 @@ def _class_of(x: Array) -> Array:
 def _first_maximum(rows: Array) -> Array:
     """Return `argmax` of each row, by operations that have a native form; the number of columns for
     rows with nan."""
-    largest = rows == statistics.max(rows, axis=1, keepdims=True)
-    return statistics.min(where(largest, _columns(rows), rows.shape[1]), axis=1)
+    largest = rows == reductions.max(rows, axis=1, keepdims=True)
+    return reductions.min(where(largest, _columns(rows), rows.shape[1]), axis=1)
 
 
 def _columns(rows: Array) -> Array:

@@ -62,12 +62,14 @@ def avg_pool(
     *,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
+    divisor_override: int | None = None,
     name: str = "avg_pool",
     space: int | None = None,
 ) -> Array:
     """Return the mean of each window over the last dimensions; arguments as in `max_pool`.
 
     count_include_pad  if True, padded elements count as zeros; otherwise they do not count
+    divisor_override   the number by which sums are divided in place of the number of elements
 
     Sums of half types are computed in float32, since they may exceed the largest float16.
     """
@@ -75,6 +77,8 @@ def avg_pool(
     window = _window_attributes(name, x.shape, space, kernel, stride, padding, 1, ceil_mode)
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     sums = Array(apply(SUM_POOL, wide.node, line=user_line(), **window))
+    if divisor_override is not None:
+        return astype(sums * (1.0 / divisor_override), x.dtype, copy=False)
     image = x.shape[x.ndim - len(window["kernel"]) :]
     counted: Pads = ((0, 0),) * len(image)
     if count_include_pad:

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from magmath.api.creation import variable, zeros
 from magmath.api.manipulation import reshape
-from magmath.api.statistics import sum
+from magmath.api.reductions import sum
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_map import VariableMap

@@ -12,8 +12,8 @@ from magmath.api.data_types import astype
 from magmath.api.elementwise import greater_equal, maximum, not_equal
 from magmath.api.manipulation import reshape
 from magmath.api.packed_bits import packbits, unpackbits
+from magmath.api.reductions import sum
 from magmath.api.searching import where
-from magmath.api.statistics import sum
 from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
 from magmath.graph import Node, applied, apply

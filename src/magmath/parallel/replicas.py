@@ -15,7 +15,8 @@ from typing import Any, final
 
 from magmath.api.creation import variable
 from magmath.api.manipulation import broadcast_to, reshape
-from magmath.api.statistics import all, mean
+from magmath.api.reductions import all
+from magmath.api.statistics import mean
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, tuple_tree, unflatten
 from magmath.arrays.variables.variable import Variable, assign

@@ -11,7 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
-from magmath.api import elementwise, statistics
+from magmath.api import elementwise, reductions
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.lazy_array import evaluate
@@ -177,8 +177,8 @@ def check_classes(operation: str, outputs: Any, data: ResidentData) -> None:
 
 def _check_probabilities(operation: str, targets: Array) -> None:
     """Raise DataError unless the targets of each sample are probabilities with sum 1."""
-    low, totals = statistics.min(targets), statistics.sum(targets, axis=1)
-    far = statistics.max(elementwise.abs(totals - 1))
+    low, totals = reductions.min(targets), reductions.sum(targets, axis=1)
+    far = reductions.max(elementwise.abs(totals - 1))
     evaluate(low, far)
     if not (float(low) >= 0 and float(far) <= PROBABILITY_ERROR):
         raise DataError(
@@ -191,7 +191,7 @@ def _check_probabilities(operation: str, targets: Array) -> None:
 
 def check_labels(operation: str, classes: int, labels: Array) -> None:
     """Check that labels are less than the number of classes. Raises DataError."""
-    low, high = int(statistics.min(labels)), int(statistics.max(labels))
+    low, high = int(reductions.min(labels)), int(reductions.max(labels))
     if low < 0 or high >= classes:
         raise DataError(
             f"{operation}: labels must be in 0 … {classes - 1} (the network has {classes} "

@@ -16,7 +16,7 @@ import numpy as np
 
 from magmath.api.creation import asarray, eye, zeros_like
 from magmath.api.manipulation import reshape
-from magmath.api.statistics import sum
+from magmath.api.reductions import sum
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.tree import flatten, unflatten

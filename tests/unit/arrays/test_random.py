@@ -14,6 +14,8 @@ from engines import current, start
 from magmath.engine import session
 from magmath.errors import (
     DTypeError,
+    OptionError,
+    RangeError,
     ShapeError,
 )
 
@@ -75,3 +77,41 @@ def test_random_numbers_are_spread_as_they_should_be() -> None:
         mm.random.integers(3, 3)
     with pytest.raises(DTypeError, match="draws floating point numbers.*int64"):
         mm.random.uniform(dtype="int64")
+
+
+@pytest.mark.parametrize(
+    ("bounds", "dtype"),
+    [((0, 257), "uint8"), ((-1, 5), "uint32"), ((0, 2**31 + 1), "int32"), ((0, 2**64), None),
+     ((-(2**63), 2**64), None)],
+)  # fmt: skip
+def test_integers_are_in_the_range_of_their_type(bounds: tuple[int, int], dtype: Any) -> None:
+    """A refused call draws nothing."""
+    mm.random.seed(5)
+    with pytest.raises(RangeError):
+        mm.random.integers(*bounds, size=3, dtype=dtype)
+    first = mm.random.uniform(size=3).numpy()
+    mm.random.seed(5)
+    np.testing.assert_array_equal(mm.random.uniform(size=3), first)
+
+
+def test_whole_ranges_of_types() -> None:
+    x = mm.random.integers(0, 256, size=4000, dtype="uint8").numpy()
+    assert x.dtype == np.uint8
+    assert {int(x.min()), int(x.max())} == {0, 255}
+    y = mm.random.integers(0, 2**64, size=100, dtype="uint64").numpy()
+    w = mm.random.integers(-(2**63), 2**63, size=100).numpy()
+    assert 20 < (y >= 2**63).sum() < 80
+    assert 20 < (w < 0).sum() < 80
+    z = mm.random.integers(1, 2**63, size=100).numpy()
+    assert (z > 0).all()
+    assert mm.random.integers(0, 2, size=5, dtype=bool).dtype is mm.bool
+
+
+def test_entries_of_probability_zero_are_never_drawn() -> None:
+    p = [0.5, 0.0, 0.5, 0.0]
+    for replace, size in ((False, 2), (True, 50)):
+        assert set(mm.random.choice(4, size, replace, p).tolist()) <= {0, 2}
+    with pytest.raises(ShapeError, match="only 2 have a probability above 0"):
+        mm.random.choice(4, 3, False, p)
+    with pytest.raises(OptionError, match="pvals must be at least 0"):
+        mm.random.multinomial(10, [0.6, -0.2, 0.6])

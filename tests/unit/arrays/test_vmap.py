@@ -236,6 +236,44 @@ def test_random_numbers_are_drawn_for_each_example() -> None:
     check(mm.vmap(lambda x: x + noise)(mm.zeros(2)), np.stack([noise.numpy()] * 2))
 
 
+DRAWS: dict[str, Callable[[], mm.Array]] = {
+    "random_uniform": lambda: mm.random.uniform(shape=(30,)),
+    "random_normal": lambda: mm.random.normal(shape=(30,)),
+    "random_exponential": lambda: mm.random.exponential(size=30),
+    "random_bits": lambda: mm.random.integers(0, 1000, size=30),
+    "random_permutation": lambda: mm.random.permutation(30),
+    "random_gamma": lambda: mm.random.gamma(0.7, size=30),
+    "random_log_gamma": lambda: mm.random.beta(0.7, 2.0, size=30),
+    "random_poisson": lambda: mm.random.poisson(20.0, size=30),
+    "random_binomial": lambda: mm.random.binomial(50, 0.4, size=30),
+    "random_hypergeometric": lambda: mm.random.hypergeometric(50, 50, 40, size=30),
+    "random_zipf": lambda: mm.random.zipf(1.5, size=30),
+    "random_vonmises_cosine": lambda: mm.cos(mm.random.vonmises(0.0, 1.0, size=30)),
+}
+"""For each operation that draws numbers a function that shows what it has drawn."""
+
+
+def test_every_operation_that_draws_has_a_case() -> None:
+    assert set(DRAWS) == {name for name, record in OPERATIONS.items() if record.is_random}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_every_operation_draws_for_each_example(name: str) -> None:
+    """Also with parameters that differ between examples, and in compiled functions."""
+    batch = mm.vmap(lambda x: x + DRAWS[name]())
+    for function in (batch, mm.compile(batch)):
+        rows = function(mm.zeros(4)).numpy()
+        assert len(np.unique(rows, axis=0)) == 4
+
+
+def test_numbers_of_parameters_that_differ_are_drawn_for_each_example() -> None:
+    n = mm.asarray([40, 40, 40])
+    rows = mm.vmap(lambda n: mm.random.hypergeometric(50, 50, n, size=30))(n).numpy()
+    assert len(np.unique(rows, axis=0)) == 3
+    angles = mm.vmap(lambda k: mm.random.vonmises(0.0, k, size=30))(mm.ones(3)).numpy()
+    assert len(np.unique(np.cos(angles).round(5), axis=0)) == 3
+
+
 def test_stopped_gradients_and_constants() -> None:
     f = mm.vmap(mm.grad(lambda x: mm.sum(x * mm.stop_gradient(x))))
     check(f(mm.asarray(XS)), XS)

@@ -434,6 +434,103 @@ class Elements(nn.Module):
         return x.gather(1, i), x.scatter(1, i, x), x.scatter_add(1, i, x), x.scatter(0, i, 5.0)
 
 
+class Function(nn.Module):
+    """A function of tensors as a module."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *args: torch.Tensor) -> Any:
+        return self.function(*args)
+
+
+INTEGERS = torch.tensor([7, -7, 8, -8, 0, 2**40 + 1, -(2**40) - 1])
+NUMBERS = torch.tensor([[0.5, -1.0, 0.5, 3.0], [2.0, 1.0, 1.0, -0.25], [0.0, 1.0, -0.0, 7.0]])
+FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "truncated division": (
+        lambda x: (
+            torch.div(x, 3, rounding_mode="trunc"),
+            torch.div(x, -3, rounding_mode="floor"),
+            torch.div(x, 2.5, rounding_mode="trunc"),
+        ),
+        (INTEGERS,),
+    ),
+    "division of integers": (
+        lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+        (INTEGERS, torch.tensor([2, 2, -3, -3, 5, 3, 3])),
+    ),
+    "stable sorts": (
+        lambda x: (
+            *torch.sort(x, stable=True),
+            *torch.sort(x, stable=True, dim=0, descending=True),
+            torch.argsort(x, dim=0, stable=True),
+            *torch.sort(x, 0),
+        ),
+        (NUMBERS,),
+    ),
+    "moments": (
+        lambda x: (
+            *torch.var_mean(x),
+            *torch.var_mean(x, unbiased=False),
+            *torch.var_mean(x, 1, False, True),
+            *torch.std_mean(x, dim=0, correction=2),
+        ),
+        (NUMBERS,),
+    ),
+    "norms": (
+        lambda x: (x.norm(), x.norm(1, 0), torch.norm(x, dim=1), torch.norm(x, 3, dim=0)),
+        (NUMBERS,),
+    ),
+    "windows with a divisor": (
+        lambda x: (
+            F.avg_pool2d(x, 3, 2, ceil_mode=True, divisor_override=5),
+            F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, divisor_override=7),
+            F.avg_pool2d(x, 2, divisor_override=3),
+        ),
+        (torch.arange(72.0).view(1, 2, 6, 6),),
+    ),
+    "limits": (
+        lambda x: (
+            torch.clamp(x, 0.5, 2.0),
+            torch.clamp(x, max=torch.tensor(1.0)),
+            torch.clamp(x, torch.tensor([0.5, 1.0, 2.0, 3.0])),
+            torch.clamp(x, 2.0, 1.0),
+        ),
+        (NUMBERS,),
+    ),
+    "limits of integers": (lambda x: (torch.clamp(x, -1, 7), torch.clamp(x, 0.5)), (INTEGERS,)),
+    "parts": (
+        lambda x: (*torch.split(x, 3, 1), *torch.split(x, [1, 2]), *torch.chunk(x, 3, 1)),
+        (NUMBERS,),
+    ),
+    "parts of nothing": (lambda x: (*torch.split(x, 2), *torch.chunk(x, 2)), (NUMBERS[:0],)),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_have_the_values_and_types_of_pytorch(name: str) -> None:
+    function, arguments = FUNCTIONS[name]
+    module = Function(function)
+    converted = from_torch(module, *arguments, variable_axes=0)
+    results, expected = (pytree.tree_leaves(one(*arguments)) for one in (converted, module))
+    assert len(results) == len(expected)
+    for x, y in zip(results, expected, strict=True):
+        assert str(y.dtype) == f"torch.{x.dtype.name}"
+        np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=1e-6)
+
+
+def test_gradients_at_limits_are_those_of_pytorch() -> None:
+    """Elements at a limit have a gradient."""
+    function, (x,) = FUNCTIONS["limits"]
+    converted = from_torch(Function(function), x, variable_axes=0)
+    own = mm.grad(lambda x: sum([mm.sum(y * y) for y in converted(x)]))(mm.asarray(x))
+    x = x.clone().requires_grad_()
+    sum([(y * y).sum() for y in function(x)]).backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(own.numpy(), x.grad.numpy(), rtol=1e-6)
+
+
 class Padded(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return F.pad(x, (1, -1)), F.pad(x, (-1, 2, 0, -1)), F.pad(x, (-1, 1), mode="reflect")

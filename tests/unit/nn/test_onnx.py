@@ -6,6 +6,7 @@ import copy
 import pickle
 import warnings
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from magmath import nn
 from magmath.arrays.tree import flatten
 from magmath.errors import DataError, MagmathError, MissingPackageError, OptionError, ShapeError
 from magmath.interop import from_onnx, to_onnx
+from magmath.interop.writing_onnx import onnx_export
 
 f = nn.functional
 DRAWN = ("bernoulli", "training_dropout")
@@ -430,6 +432,52 @@ def test_branches_that_the_inputs_choose_are_compiled() -> None:
         np.testing.assert_allclose(compiled(given), wanted, rtol=1e-6)
 
 
+@pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])
+@pytest.mark.parametrize("sizes", [(10, 5), (5, 5), (3, 30), (15, 2)])
+def test_extents_of_a_kept_aspect_ratio(policy: str, sizes: tuple[int, int]) -> None:
+    """Half of an odd extent is rounded up, as the standard says."""
+    options = {"keep_aspect_ratio_policy": policy, "axes": [2, 3], "mode": "linear"}
+    node = helper.make_node("Resize", ["x", "", "", "sizes"], ["y"], **options)
+    images = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 1, 5, 10])
+    model = _model([node], [images], ["y"], {"sizes": np.asarray(sizes)})
+    model.opset_import[0].version = 19
+    x = np.random.default_rng(0).normal(size=(1, 1, 5, 10)).astype(np.float32)
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_allclose(from_onnx(model)(x), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (2, 3), (2, 3, 0)])
+def test_flattening_of_empty_arrays(shape: tuple[int, ...]) -> None:
+    declared = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None] * len(shape))
+    x = np.zeros(shape, np.float32)
+    for axis in range(-len(shape), len(shape) + 1):
+        node = helper.make_node("Flatten", ["x"], ["y"], axis=axis)
+        model = _model([node], [declared], ["y"], {})
+        first = axis + len(shape) if axis < 0 else axis
+        assert from_onnx(model)(x).shape == (prod(shape[:first]), prod(shape[first:]))
+
+
+@pytest.mark.parametrize("base", [np.float32(1.5), np.float64(2.0), np.int32(3)])
+@pytest.mark.parametrize("kind", ["int64", "float32"])
+def test_powers_of_constants(base: Any, kind: str) -> None:
+    """The type is that of the base, which may be a constant that is not folded."""
+    element_type = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    exponents = helper.make_tensor_value_info("x", element_type, ["n"])
+    node = helper.make_node("Pow", ["base", "x"], ["y"])
+    model = _model([node], [exponents], ["y"], {"base": base})
+    x = np.asarray([0, 1, 2, 5], kind)
+    result = from_onnx(model)(x)
+    assert result.dtype.name == base.dtype.name
+    np.testing.assert_allclose(result, (np.float64(base) ** x).astype(base.dtype), rtol=1e-6)
+
+
+def test_softplus_of_large_numbers_has_all_digits() -> None:
+    declared = helper.make_tensor_value_info("x", TensorProto.DOUBLE, ["n"])
+    module = from_onnx(_model([helper.make_node("Softplus", ["x"], ["y"])], [declared], ["y"], {}))
+    x = np.asarray([-700.0, -30.0, 0.0, 19.0, 21.0, 30.0, 800.0])
+    np.testing.assert_allclose(module(x), np.logaddexp(x, 0), rtol=1e-15)
+
+
 def test_gradients_at_ties_are_those_of_pytorch() -> None:
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
     nodes = [
@@ -481,6 +529,23 @@ def test_variable_axes_of_each_input(names: Any, tmp_path: Path) -> None:
         )  # fmt: skip
 
 
+def test_values_of_large_models_are_in_a_second_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later model replaces both files, and neither if it cannot be written."""
+    monkeypatch.setattr(onnx_export, "MAX_BYTES", 0)
+    path, x = tmp_path / "x.onnx", mm.random.normal(shape=(2, 40))
+    for width in (30, 20):
+        layer = nn.Dense(width)
+        to_onnx(layer, path, x)
+        assert {file.name for file in tmp_path.iterdir()} == {"x.onnx", "x.onnx.data"}
+        np.testing.assert_allclose(from_onnx(path)(x), layer(x), rtol=1e-5, atol=1e-6)
+    before = [file.read_bytes() for file in sorted(tmp_path.iterdir())]
+    with pytest.raises(MagmathError, match="element types"):
+        to_onnx(mm.sin, path, mm.astype(x, mm.bfloat16))
+    assert [file.read_bytes() for file in sorted(tmp_path.iterdir())] == before
+
+
 def test_names_of_inputs_differ_from_paths(tmp_path: Path) -> None:
     class Named(nn.Module):
         def __init__(self) -> None:
@@ -512,6 +577,22 @@ def test_functions_that_lose_digits_are_written_so_that_they_do_not(tmp_path: Pa
     )
     remainder = to_onnx(lambda x: x % 0.7, tmp_path / "x.onnx", both[1:])
     assert "Mod" not in {node.op_type for node in remainder.graph.node}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_expm1_is_written_for_all_numbers_of_a_type(dtype: str, tmp_path: Path) -> None:
+    numbers = np.concatenate([-np.geomspace(1e-3, 1e4, 60), np.geomspace(1e-3, 8, 30), [-np.inf]])
+    x = numbers.astype(dtype)
+    model = to_onnx(mm.expm1, tmp_path / "x.onnx", x)
+    (values,) = ReferenceEvaluator(model).run(None, {"input": x})
+    limit = 10 * float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(values, np.expm1(x.astype(np.float64)), rtol=limit)
+
+
+def test_relu_of_unsigned_integers_is_written(tmp_path: Path) -> None:
+    x = np.asarray([0, 3, 255], np.uint8)
+    model = to_onnx(mm.relu, tmp_path / "x.onnx", x)
+    np.testing.assert_array_equal(ReferenceEvaluator(model).run(None, {"input": x})[0], x)
 
 
 @pytest.mark.parametrize(

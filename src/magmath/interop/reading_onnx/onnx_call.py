@@ -24,6 +24,7 @@ Operator = Callable[..., Any]
 class OnnxCall:
     """What an operator needs in addition to its operands.
 
+    operator   the name of the operator
     outputs    the number of results that the model names
     opset      the version of the operators
     training   True if the module is in training mode
@@ -51,8 +52,8 @@ class OnnxCall:
 
     def number(self, name: str, operand: OnnxValue, default: Any = None) -> Any:
         """Return an argument of one number; see `numbers`."""
-        found = self.numbers(name, operand)
-        return default if not found else found[0]
+        values = self.numbers(name, operand)
+        return values[0] if values else default
 
     def unsupported(self, reason: str) -> MagmathError:
         """Return the error for something that magmath does not have."""
@@ -66,13 +67,13 @@ def dtype_of(element_type: int | None) -> Any:
         name = np.dtype(helper.tensor_dtype_to_np_dtype(element_type or 0)).name
     except KeyError:
         name = str(element_type)
-    found = getattr(mm, name, None)
-    if found is None or name == "object":
+    dtype = getattr(mm, name, None)
+    if dtype is None or name == "object":
         raise MagmathError(
             f"from_onnx: the element type {name} is not known to magmath; "
             f"convert the model to floating point, integers or truth values"
         )
-    return found
+    return dtype
 
 
 def plain(function: Callable[..., Any]) -> Operator:
@@ -80,7 +81,7 @@ def plain(function: Callable[..., Any]) -> Operator:
     return lambda call, *operands: function(*operands)
 
 
-def folded(function: Callable[[Any, Any], Any]) -> Operator:
+def variadic(function: Callable[[Any, Any], Any]) -> Operator:
     """Return the operator that applies a function of two operands to any number of them."""
     return lambda call, *operands: reduce(function, operands)
 

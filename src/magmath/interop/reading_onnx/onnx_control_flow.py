@@ -26,8 +26,8 @@ def _branch(call: OnnxCall, name: str) -> Callable[[], tuple[mm.Array, ...]]:
 
 
 def _known(call: OnnxCall, value: OnnxValue) -> Any:
-    """Return a number that decides how often a loop runs. Raises MagmathError while a function is
-    traced if the inputs determine it."""
+    """Return a number that decides how often a loop runs. Raises MagmathError if a function is
+    traced and the inputs determine the number."""
     try:
         return np.asarray(value).item()
     except TracingError:
@@ -41,13 +41,13 @@ def _loop(
     call: OnnxCall, count: OnnxValue, condition: OnnxValue, *carried: OnnxValue
 ) -> tuple[OnnxValue, ...]:
     limit = None if count is None else int(_known(call, count))
-    going = True if condition is None else bool(_known(call, condition))
+    goes_on = True if condition is None else bool(_known(call, condition))
     states, rows, step = list(carried), [], 0
-    while going and (limit is None or step < limit):
-        numbers = [np.asarray(step, np.int64), np.asarray(going)]
-        going, *found = _run(call, call.get("body"), *numbers, *states)
-        going = bool(_known(call, going))
-        states, row = found[: len(states)], found[len(states) :]
+    while goes_on and (limit is None or step < limit):
+        numbers = [np.asarray(step, np.int64), np.asarray(goes_on)]
+        goes_on, *results = _run(call, call.get("body"), *numbers, *states)
+        goes_on = bool(_known(call, goes_on))
+        states, row = results[: len(states)], results[len(states) :]
         rows.append(row)
         step += 1
     if call.outputs > len(states) and not rows:
@@ -61,24 +61,24 @@ def _scan(call: OnnxCall, *operands: OnnxValue) -> tuple[OnnxValue, ...]:
     count = call.get("num_scan_inputs")
     states, sequences = list(operands[:-count]), operands[-count:]
     axes = call.get("scan_input_axes") or [0] * count
-    turned = call.get("scan_input_directions") or [0] * count
+    reversed_inputs = call.get("scan_input_directions") or [0] * count
     rows: list[list[OnnxValue]] = []
     for step in range(sequences[0].shape[axes[0]]):
         parts = [
-            mm.take(x, x.shape[axis] - 1 - step if back else step, axis=axis)
-            for x, axis, back in zip(sequences, axes, turned, strict=True)
+            mm.take(x, x.shape[axis] - 1 - step if is_reversed else step, axis=axis)
+            for x, axis, is_reversed in zip(sequences, axes, reversed_inputs, strict=True)
         ]
-        found = _run(call, call.get("body"), *states, *parts)
-        states, row = found[: len(states)], found[len(states) :]
+        results = _run(call, call.get("body"), *states, *parts)
+        states, row = results[: len(states)], results[len(states) :]
         rows.append(row)
     if not rows:
         raise call.unsupported("of no step is not available")
     columns = list(zip(*rows, strict=True))
     axes = call.get("scan_output_axes") or [0] * len(columns)
-    turned = call.get("scan_output_directions") or [0] * len(columns)
+    reversed_outputs = call.get("scan_output_directions") or [0] * len(columns)
     stacked = [
-        mm.stack(list(column[::-1] if back else column), axis=axis)
-        for column, axis, back in zip(columns, axes, turned, strict=True)
+        mm.stack(list(column[::-1] if is_reversed else column), axis=axis)
+        for column, axis, is_reversed in zip(columns, axes, reversed_outputs, strict=True)
     ]
     return (*states, *stacked)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -22,22 +22,24 @@ def _pads(call: OnnxCall, image: Sequence[int], kernel: Sequence[int]) -> Pairs:
     space = len(image)
     mode = call.get("auto_pad", "NOTSET")
     if mode == "NOTSET":
-        given = call.get("pads", [0] * 2 * space)
-        return list(zip(given[:space], given[space:], strict=True))
+        widths = call.get("pads", [0] * 2 * space)
+        return list(zip(widths[:space], widths[space:], strict=True))
     if mode == "VALID":
         return [(0, 0)] * space
     strides, dilations = _each(call, "strides", space), _each(call, "dilations", space)
     parts = zip(image, kernel, strides, dilations, strict=True)
-    found = [same_pads(n, d * (k - 1) + 1, s) for n, k, s, d in parts]
-    return [(high, low) for low, high in found] if mode == "SAME_LOWER" else found
+    upper = [same_pads(n, d * (k - 1) + 1, s) for n, k, s, d in parts]
+    return [(high, low) for low, high in upper] if mode == "SAME_LOWER" else upper
 
 
 def _halves(total: int, mode: str) -> tuple[int, int]:
+    """Return two parts of a padding, of which the smaller one is first in mode SAME_UPPER."""
     small, large = total // 2, total - total // 2
     return (small, large) if mode == "SAME_UPPER" else (large, small)
 
 
 def _each(call: OnnxCall, name: str, space: int) -> tuple[int, ...]:
+    """Return an attribute of one number for each dimension of space, by default 1."""
     return tuple(call.get(name) or [1] * space)
 
 
@@ -59,101 +61,114 @@ def _convolution(
 def _transposed(
     call: OnnxCall, x: OnnxValue, weight: OnnxValue, bias: OnnxValue = None
 ) -> mm.Array:
-    space, kernel = x.ndim - 2, weight.shape[2:]
+    space = x.ndim - 2
     strides, dilations = _each(call, "strides", space), _each(call, "dilations", space)
-    added = list(call.get("output_padding") or [0] * space)
-    reach = [d * (k - 1) + 1 for k, d in zip(kernel, dilations, strict=True)]
-    wanted = call.get("output_shape")
-    mode = call.get("auto_pad", "NOTSET")
-    if wanted is None and mode in ("SAME_UPPER", "SAME_LOWER"):
-        wanted = [n * s for n, s in zip(x.shape[2:], strides, strict=True)]
-    if wanted is None:
-        pads = _pads(call, x.shape[2:], kernel)
-    else:
-        pads = []
-        for i, (n, s, r) in enumerate(zip(x.shape[2:], strides, reach, strict=True)):
-            total = (n - 1) * s + r + added[i] - wanted[-space:][i]
-            if total < 0:  # more elements than the products reach
-                added[i], total = added[i] - total, 0
-            pads.append(_halves(total, mode))
-    cut = [a >= max(s, d) for a, s, d in zip(added, strides, dilations, strict=True)]
+    pads, added = _transposed_pads(call, x.shape[2:], weight.shape[2:])
+    is_plain = all(a < max(s, d) for a, s, d in zip(added, strides, dilations, strict=True))
     result = f.conv_transpose(
         mm.asarray(x),
         weight,
-        None if any(cut) else bias,
+        bias if is_plain else None,
         stride=strides,
-        padding=[(0, 0)] * space if any(cut) else pads,
-        output_padding=0 if any(cut) else tuple(added),
+        padding=pads if is_plain else [(0, 0)] * space,
+        output_padding=tuple(added) if is_plain else 0,
         dilation=dilations,
         groups=call.get("group", 1),
     )
-    if any(cut):  # zeros at the ends, further than a product could reach
-        ends = [(-low, a - high) for (low, high), a in zip(pads, added, strict=True)]
-        result = f.pad(result, [n for pair in reversed(ends) for n in pair])
-        if bias is not None:
-            result = result + mm.reshape(mm.asarray(bias), (-1, *[1] * space))
-    return result
+    if is_plain:
+        return result
+    # Zeros at the ends, further than a product could reach; negative widths cut.
+    ends = [(-low, a - high) for (low, high), a in zip(pads, added, strict=True)]
+    result = f.pad(result, [n for pair in reversed(ends) for n in pair])
+    return result if bias is None else result + mm.reshape(mm.asarray(bias), (-1, *[1] * space))
 
 
-def _window(call: OnnxCall, x: OnnxValue) -> tuple[tuple[int, ...], dict[str, Any], Pairs, Any]:
-    """Return kernel, stride, padding and dilation of a pooling, with the padding of a last window
-    that begins within the image or the padding before it."""
+def _transposed_pads(
+    call: OnnxCall, image: Sequence[int], kernel: Sequence[int]
+) -> tuple[Pairs, list[int]]:
+    """Return the padding of a transposed convolution, and the elements added at each end."""
+    space, mode = len(image), call.get("auto_pad", "NOTSET")
+    strides, dilations = _each(call, "strides", space), _each(call, "dilations", space)
+    added = list(call.get("output_padding") or [0] * space)
+    extents = call.get("output_shape")
+    if extents is None and mode in ("SAME_UPPER", "SAME_LOWER"):
+        extents = [n * s for n, s in zip(image, strides, strict=True)]
+    if extents is None:
+        return _pads(call, image, kernel), added
+    pads = []
+    parts = zip(image, kernel, strides, dilations, extents[-space:], strict=True)
+    for i, (n, k, s, d, extent) in enumerate(parts):
+        total = (n - 1) * s + d * (k - 1) + 1 + added[i] - extent
+        if total < 0:  # more elements than the products reach
+            added[i], total = added[i] - total, 0
+        pads.append(_halves(total, mode))
+    return pads, added
+
+
+@final
+class _Pooling(NamedTuple):
+    """The windows of a pooling.
+
+    pads     the padding before and after each dimension
+    reached  the padding up to the end of the last window, which may exceed `pads` in `ceil_mode`
+    """
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    pads: Pairs
+    reached: Pairs
+
+
+def _pooling(call: OnnxCall, x: OnnxValue) -> _Pooling:
     kernel = tuple(call.get("kernel_shape"))
     stride, dilation = _each(call, "strides", len(kernel)), _each(call, "dilations", len(kernel))
-    pads = _pads(call, x.shape[2:], kernel)
+    pads = reached = _pads(call, x.shape[2:], kernel)
     if call.get("ceil_mode", 0) and call.get("auto_pad", "NOTSET") == "NOTSET":
-        ends = [*with_last_window(x.shape[2:], tuple(pads), kernel, stride, dilation)]
-    else:
-        ends = pads
-    return kernel, {"stride": stride, "dilation": dilation}, ends, pads
+        reached = [*with_last_window(x.shape[2:], tuple(pads), kernel, stride, dilation)]
+    return _Pooling(kernel, stride, dilation, pads, reached)
 
 
 def _max_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
     if call.outputs > 1:
         raise call.unsupported("with positions of the maxima is not available")
-    kernel, options, pads, _ = _window(call, x)
+    pooling = _pooling(call, x)
     lowest = -np.inf if mm.isdtype(x.dtype, "real floating") else mm.iinfo(x.dtype).min
-    padded = mm.pad(x, [(0, 0), (0, 0), *pads], constant_values=lowest)
-    return f.max_pool(padded, kernel, **options)
+    padded = mm.pad(x, [(0, 0), (0, 0), *pooling.reached], constant_values=lowest)
+    return f.max_pool(padded, pooling.kernel, pooling.stride, dilation=pooling.dilation)
 
 
 def _average_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
-    kernel, options, pads, counted = _window(call, x)
+    kernel, stride, dilation, pads, reached = pooling = _pooling(call, x)
+    counts_pads = bool(call.get("count_include_pad", 0))
     fits = all(max(pair) <= k // 2 for pair, k in zip(pads, kernel, strict=True))
-    if pads == counted and fits and set(options["dilation"]) == {1}:
-        padded = bool(call.get("count_include_pad", 0))
-        return f.avg_pool(mm.asarray(x), kernel, options["stride"], pads, count_include_pad=padded)
-    sums = _window_sums(x, kernel, options, pads)
+    if reached == pads and fits and set(dilation) == {1}:
+        return f.avg_pool(mm.asarray(x), kernel, stride, pads, count_include_pad=counts_pads)
+    sums = _window_sums(x, pooling, reached)
     ones = np.ones((1, 1, *x.shape[2:]), np.float64)
-    if call.get("count_include_pad", 0):
-        ones = np.pad(ones, [(0, 0), (0, 0), *counted], constant_values=1.0)
-        rest = [(low - a, high - b) for (low, high), (a, b) in zip(pads, counted, strict=True)]
-    else:
-        rest = pads
-    counts = np.asarray(_window_sums(mm.asarray(ones), kernel, options, rest))
+    beyond = reached
+    if counts_pads:
+        ones = np.pad(ones, [(0, 0), (0, 0), *pads], constant_values=1.0)
+        pairs = zip(reached, pads, strict=True)
+        beyond = [(before - a, behind - b) for (before, behind), (a, b) in pairs]
+    counts = np.asarray(_window_sums(mm.asarray(ones), pooling, beyond))
     return sums * mm.asarray(1.0 / counts, dtype=x.dtype)
 
 
-def _window_sums(
-    x: OnnxValue, kernel: tuple[int, ...], options: dict[str, Any], pads: Pairs
-) -> mm.Array:
+def _window_sums(x: OnnxValue, pooling: _Pooling, pads: Pairs) -> mm.Array:
     """Return the sum of each window of images, padded by zeros."""
     padded = mm.pad(mm.asarray(x), [(0, 0), (0, 0), *pads])
-    windows = mm.sliding_window_view(
-        padded,
-        tuple([d * (k - 1) + 1 for k, d in zip(kernel, options["dilation"], strict=True)]),
-        axis=tuple(range(2, x.ndim)),
-    )
-    every = [slice(None, None, s) for s in options["stride"]]
-    inner = [slice(None, None, d) for d in options["dilation"]]
-    chosen = windows[(slice(None), slice(None), *every, *inner)]
+    reach = [d * (k - 1) + 1 for k, d in zip(pooling.kernel, pooling.dilation, strict=True)]
+    windows = mm.sliding_window_view(padded, tuple(reach), axis=_space(x))
+    by_stride = [slice(None, None, s) for s in pooling.stride]
+    by_dilation = [slice(None, None, d) for d in pooling.dilation]
+    chosen = windows[(slice(None), slice(None), *by_stride, *by_dilation)]
     return mm.sum(chosen, axis=tuple(range(x.ndim, chosen.ndim)))
 
 
 def _power_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
-    kernel, options, pads, _ = _window(call, x)
-    p = call.get("p", 2)
-    return mm.pow(_window_sums(mm.pow(mm.abs(x), p), kernel, options, pads), 1.0 / p)
+    pooling, p = _pooling(call, x), call.get("p", 2)
+    return mm.pow(_window_sums(mm.pow(mm.abs(x), p), pooling, pooling.reached), 1.0 / p)
 
 
 def _space(x: OnnxValue) -> tuple[int, ...]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 import magmath as mm
 from magmath.interop.reading_onnx.onnx_call import (
     OnnxCall,
@@ -14,24 +12,25 @@ from magmath.interop.reading_onnx.onnx_call import (
     Operator,
     axes_of,
     dtype_of,
-    folded,
     plain,
+    variadic,
 )
+from magmath.interop.truncated_division import truncated_division
 from magmath.nn import functional as f
 
 
 def _divide(call: OnnxCall, x: OnnxValue, y: OnnxValue) -> mm.Array:
-    if np.dtype(str(x.dtype)).kind in "iu":  # rounds towards zero
-        quotient = mm.floor_divide(x, y)
-        return quotient + mm.astype((quotient < 0) & (quotient * y != x), x.dtype)
-    return mm.divide(x, y)
+    x, y = mm.asarray(x), mm.asarray(y)
+    return truncated_division(x, y) if x.dtype.is_integer else mm.divide(x, y)
 
 
 def _power(call: OnnxCall, x: OnnxValue, y: OnnxValue) -> mm.Array:
+    """Return powers in the type of the base; the exponents may have another one."""
+    x, y = mm.asarray(x), mm.asarray(y)
     if y.dtype == x.dtype:
         return mm.power(x, y)
     if not (x.dtype.is_floating or y.dtype.is_floating):
-        return mm.power(x, mm.astype(mm.asarray(y), x.dtype))
+        return mm.power(x, mm.astype(y, x.dtype))
     return mm.astype(mm.power(mm.astype(x, mm.float64), mm.astype(y, mm.float64)), x.dtype)
 
 
@@ -59,10 +58,9 @@ def _mean(call: OnnxCall, *operands: OnnxValue) -> mm.Array:
 
 
 def _clip(call: OnnxCall, x: OnnxValue, low: OnnxValue = None, high: OnnxValue = None) -> mm.Array:
-    low, high = (
-        call.get(name) if given is None else given for name, given in (("min", low), ("max", high))
-    )
     x = mm.asarray(x)
+    low = call.get("min") if low is None else low  # attributes before version 11
+    high = call.get("max") if high is None else high
     if low is not None and high is not None and x.dtype.is_floating:
         low, high = (mm.astype(mm.asarray(limit), x.dtype) for limit in (low, high))
         return mm.clip(x, low, high)
@@ -75,8 +73,9 @@ def _cast(call: OnnxCall, x: OnnxValue) -> mm.Array:
     return mm.astype(mm.asarray(x), dtype_of(call.get("to")))
 
 
-def _along_one_axis(function: Callable[..., mm.Array]) -> Operator:
-    """Return a function along one axis, or, before version 13, along all axes from one on."""
+def _along_axis(function: Callable[..., mm.Array]) -> Operator:
+    """Return the operator that applies a function along an axis, or, before version 13, to the
+    elements of all axes from that one on."""
 
     def operator(call: OnnxCall, x: OnnxValue) -> mm.Array:
         if call.opset >= 13:
@@ -125,13 +124,13 @@ def _prelu(call: OnnxCall, x: OnnxValue, slope: OnnxValue) -> mm.Array:
 
 
 def _quantize(call: OnnxCall, x: OnnxValue, scale: OnnxValue, zero: OnnxValue = None) -> mm.Array:
-    given = call.get("output_dtype", 0)
-    kind = dtype_of(given) if given else mm.uint8 if zero is None else zero.dtype
+    output = call.get("output_dtype", 0)
+    kind = dtype_of(output) if output else mm.uint8 if zero is None else zero.dtype
     limits = mm.iinfo(kind)
-    scale = _along(call, x, scale)
+    scale = _aligned(call, x, scale)
     values = mm.round(mm.astype(x, mm.float32) / scale)
     if zero is not None:
-        values = values + mm.astype(_along(call, x, zero), mm.float32)
+        values = values + mm.astype(_aligned(call, x, zero), mm.float32)
     return mm.astype(mm.clip(values, float(limits.min), float(limits.max)), kind)
 
 
@@ -140,17 +139,16 @@ def _dequantize(
 ) -> OnnxValue:
     values = mm.astype(mm.asarray(x), mm.int32)
     if zero is not None:
-        values = values - mm.astype(_along(call, x, zero), mm.int32)
-    scale = _along(call, x, scale)
-    given = call.get("output_dtype", 0)
-    return mm.astype(
-        mm.astype(values, scale.dtype) * scale, dtype_of(given) if given else scale.dtype
-    )
+        values = values - mm.astype(_aligned(call, x, zero), mm.int32)
+    scale = _aligned(call, x, scale)
+    output = call.get("output_dtype", 0)
+    kind = dtype_of(output) if output else scale.dtype
+    return mm.astype(mm.astype(values, scale.dtype) * scale, kind)
 
 
-def _along(call: OnnxCall, x: OnnxValue, values: OnnxValue) -> mm.Array:
-    """Return one value, or one for each index along the axis of quantization, as an operand of
-    x."""
+def _aligned(call: OnnxCall, x: OnnxValue, values: OnnxValue) -> mm.Array:
+    """Return one value, or one for each index along the axis of quantization, in a shape that
+    broadcasts to x."""
     if call.get("block_size", 0):
         raise call.unsupported("in blocks is not available; quantize by axis or as a whole")
     values = mm.asarray(values)
@@ -179,7 +177,8 @@ ELEMENTWISE: dict[str, Operator] = {
     "Acos": plain(mm.acos), "Atan": plain(mm.atan), "Sinh": plain(mm.sinh),
     "Cosh": plain(mm.cosh), "Tanh": plain(mm.tanh), "Asinh": plain(mm.asinh),
     "Acosh": plain(mm.acosh), "Atanh": plain(mm.atanh),
-    "Sum": folded(mm.add), "Mean": _mean, "Max": folded(mm.maximum), "Min": folded(mm.minimum),
+    "Sum": variadic(mm.add), "Mean": _mean, "Max": variadic(mm.maximum),
+    "Min": variadic(mm.minimum),
     "Equal": plain(mm.equal), "Greater": plain(mm.greater), "Less": plain(mm.less),
     "GreaterOrEqual": plain(mm.greater_equal), "LessOrEqual": plain(mm.less_equal),
     "And": plain(mm.logical_and), "Or": plain(mm.logical_or), "Xor": plain(mm.logical_xor),
@@ -192,13 +191,14 @@ ELEMENTWISE: dict[str, Operator] = {
     "QuantizeLinear": _quantize, "DequantizeLinear": _dequantize,
     # activations
     "Relu": plain(_relu),
-    "Sigmoid": plain(mm.sigmoid), "Softplus": plain(mm.softplus), "Softsign": plain(f.softsign),
+    "Sigmoid": plain(mm.sigmoid), "Softsign": plain(f.softsign),
+    "Softplus": plain(lambda x: mm.logaddexp(x, 0.0)),
     "HardSwish": plain(f.hard_swish), "Mish": plain(f.mish),
     "HardSigmoid": _hard_sigmoid, "Elu": _elu, "Selu": _selu, "Celu": _with_alpha(f.celu, 1.0),
     "LeakyRelu": _with_alpha(f.leaky_relu, 0.01), "ThresholdedRelu": _threshold_relu,
     "Shrink": _shrink, "PRelu": _prelu,
     "Swish": lambda call, x: x * mm.sigmoid(call.get("alpha", 1.0) * x),
     "Gelu": lambda call, x: f.gelu(x, call.get("approximate", "none")),
-    "Softmax": _along_one_axis(mm.softmax), "LogSoftmax": _along_one_axis(mm.log_softmax),
-    "Hardmax": _along_one_axis(_hardmax),
+    "Softmax": _along_axis(mm.softmax), "LogSoftmax": _along_axis(mm.log_softmax),
+    "Hardmax": _along_axis(_hardmax),
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """Graphs of ONNX models, run with magmath's functions.
 
-What depends on constants and shapes alone, such as the new shape of a reshape, is computed with
-NumPy by the reference implementation of the package onnx, so it is known in a trace.
+What depends on constants and shapes alone, such as the new shape of a reshape, is folded: the
+reference implementation of the package onnx computes it with NumPy, so it is known in a trace.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SETTINGS: dict[str, tuple[int, ...]] = {
     "Clip": (1, 2), "Dropout": (1, 2), "OneHot": (1, 2), "Pad": (1, 2, 3), "Range": (0, 1, 2),
     "Resize": (1, 2, 3), "Upsample": (1,), "QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2),
 }  # fmt: skip
-"""The operands that are settings and no data, by operator."""
+"""The operands that are settings, as bounds and sizes, and no data, by operator."""
 BUFFERS: dict[str, tuple[int, ...]] = {"BatchNormalization": (3, 4)}
 """The operands that training updates without gradients."""
 _NEVER_FOLDED = (
@@ -41,7 +41,7 @@ _NEVER_FOLDED = (
 
 @final
 class _Node:
-    """A call with the names of its operands and results."""
+    """A call with the names of its operands and results; "" for an operand that is left out."""
 
     def __init__(self, proto: onnx.NodeProto, opset: int) -> None:
         attributes = {a.name: _attribute(a, opset) for a in proto.attribute}
@@ -57,7 +57,7 @@ class _Node:
 
     @property
     def needed(self) -> list[str]:
-        """The names that it reads, those in its graphs included."""
+        """The names that it reads, also in its graphs."""
         inner = [name for graph in self.graphs for name in graph.free]
         return [*filter(None, self.inputs), *inner]
 
@@ -69,41 +69,47 @@ class _Node:
 
     def fold(self, operands: Sequence[OnnxValue]) -> list[OnnxValue]:
         """Return the results of operands of NumPy, as arrays of NumPy."""
+        values = {name: x for name, x in zip(self.inputs, operands, strict=True) if name}
+        try:
+            results: Any = self._evaluator().run(None, values)
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+            # The reference implementation has bugs, and lacks some versions of operators.
+            results = _as_tuple(self.operator(self.call, *operands))
+        return [x if isinstance(x, mm.Array) else _as_value(np.asarray(x)) for x in results]
+
+    def _evaluator(self) -> ReferenceEvaluator:
         if self._reference is None:
-            given, made = (
+            inputs, outputs = (
                 [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(names) if name]
                 for names in (self.inputs, self.outputs)
             )
-            graph = onnx.helper.make_graph([self._proto], self.call.operator, given, made)
+            graph = onnx.helper.make_graph([self._proto], self.call.operator, inputs, outputs)
             self._reference = ReferenceEvaluator(graph, opsets={"": self.call.opset})
-        values = {name: x for name, x in zip(self.inputs, operands, strict=True) if name}
-        try:
-            results: Any = self._reference.run(None, values)
-        except (ArithmeticError, LookupError, TypeError, ValueError):
-            results = _as_tuple(self.operator(self.call, *operands))  # the reference has bugs
-        return [x if isinstance(x, mm.Array) else _own(np.asarray(x)) for x in results]
+        return self._reference
 
 
 @final
 class OnnxGraph:
-    """The calls of a graph in order."""
+    """The calls of a graph in order. `variables` are the names of values that `run` is given."""
 
     def __init__(self, proto: onnx.GraphProto, opset: int, variables: Iterable[str] = ()) -> None:
         self.outputs = [value.name for value in proto.output]
-        stored = {tensor.name: tensor for tensor in proto.initializer}
-        self.inputs = [value.name for value in proto.input if value.name not in stored]
-        held = set(variables)
+        initializers = {tensor.name: tensor for tensor in proto.initializer}
+        self.inputs = [value.name for value in proto.input if value.name not in initializers]
+        given_at_run = set(variables)
         self._constants: OnnxValues = {
-            name: stored_array(tensor) for name, tensor in stored.items() if name not in held
+            name: stored_array(tensor)
+            for name, tensor in initializers.items()
+            if name not in given_at_run
         }
         self._nodes: list[_Node] = []
-        for one in proto.node:
-            if one.op_type == "Constant":
-                self._constants[one.output[0]] = _constant(one)
+        for node in proto.node:
+            if node.op_type == "Constant":
+                self._constants[node.output[0]] = _constant(node)
             else:
-                self._nodes.append(_Node(one, opset))
+                self._nodes.append(_Node(node, opset))
         self._fold_constants()
-        self._last_uses = self._uses()
+        self._last_uses = self._results_after_last_use()
 
     def _fold_constants(self) -> None:
         remaining = []
@@ -123,16 +129,16 @@ class OnnxGraph:
         needed = [name for node in self._nodes for name in node.needed] + self.outputs
         return [name for name in dict.fromkeys(needed) if name not in own]
 
-    def _uses(self) -> list[list[str]]:
-        """Return, for each node, the results that no later one reads."""
-        seen = set(self.outputs)
-        found: list[list[str]] = []
-        made = {name for node in self._nodes for name in node.outputs}
+    def _results_after_last_use(self) -> list[list[str]]:
+        """Return, for each node, the results of nodes that no later one reads."""
+        read_later = set(self.outputs)
+        unused: list[list[str]] = []
+        results = {name for node in self._nodes for name in node.outputs}
         for node in reversed(self._nodes):
-            last = [n for n in dict.fromkeys([*node.needed, *node.outputs]) if n not in seen]
-            seen.update(last)
-            found.append([name for name in last if name in made])
-        return found[::-1]
+            last = [n for n in dict.fromkeys([*node.needed, *node.outputs]) if n not in read_later]
+            read_later.update(last)
+            unused.append([name for name in last if name in results])
+        return unused[::-1]
 
     def run(
         self, outer: Mapping[str, OnnxValue], inputs: Sequence[OnnxValue], training: bool
@@ -140,14 +146,14 @@ class OnnxGraph:
         """Return the outputs; `outer` are the values that the graph reads from around it."""
         values: OnnxValues = {**outer, **self._constants}
         values |= zip(self.inputs, inputs, strict=True)
-        for node, done in zip(self._nodes, self._last_uses, strict=True):
+        for node, unused in zip(self._nodes, self._last_uses, strict=True):
             operands = [values[name] if name else None for name in node.inputs]
             if node.can_fold(operands):
                 results: Sequence[OnnxValue] = node.fold(operands)
             else:
                 results = _results(node, operands, values, training)
             values |= zip(node.outputs, results, strict=False)
-            for name in done:  # releases memory
+            for name in unused:  # releases memory
                 values.pop(name, None)
         return [values[name] for name in self.outputs]
 
@@ -169,12 +175,16 @@ def _as_tuple(results: Any) -> tuple[OnnxValue, ...]:
 
 
 def stored_array(tensor: onnx.TensorProto) -> OnnxValue:
-    """Return the values of a tensor: an array of NumPy, which has no bfloat16, or an `Array`."""
+    """Return the values of a tensor: an array of NumPy, which has no bfloat16, or an `Array`.
+
+    Raises MagmathError for element types that magmath does not have.
+    """
     dtype_of(tensor.data_type)
-    return _own(numpy_helper.to_array(tensor))
+    return _as_value(numpy_helper.to_array(tensor))
 
 
-def _own(values: Any) -> OnnxValue:
+def _as_value(values: Any) -> OnnxValue:
+    """Return an array of NumPy; as an `Array` if it has bfloat16."""
     return mm.asarray(values) if values.dtype.name == "bfloat16" else values
 
 

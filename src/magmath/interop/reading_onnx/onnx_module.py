@@ -1,8 +1,8 @@
 """ONNX models as modules of magmath.
 
 A model is a graph of operators, which `OnnxModule` runs with magmath's functions
-(`onnx_operators.py`). Operators that magmath does not have, and that ONNX defines by
-others, are replaced by these.
+(`onnx_operators.py`). Operators that magmath does not have, and that ONNX defines by others, are
+replaced by these.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class OnnxModule(NamedParts):
         self._inputs = [named[name] for name in self._graph.inputs]
 
     def __repr__(self) -> str:
-        given = ", ".join([f"{x.name}: {_shape_text(x)}" for x in self._inputs])
-        return f"OnnxModule({self._model.graph.name}; {given})"
+        inputs = ", ".join([f"{x.name}: {_shape_text(x)}" for x in self._inputs])
+        return f"OnnxModule({self._model.graph.name}; {inputs})"
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
@@ -82,16 +82,16 @@ class OnnxModule(NamedParts):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs for the inputs of the model, given in order or by name: one array, or
         a tuple of several."""
-        given = dict(zip([x.name for x in self._inputs], args, strict=False)) | kwargs
-        if len(given) != len(args) + len(kwargs) or given.keys() != {x.name for x in self._inputs}:
-            needed = ", ".join([x.name for x in self._inputs])
+        names = [x.name for x in self._inputs]
+        named = dict(zip(names, args, strict=False)) | kwargs
+        if len(named) != len(args) + len(kwargs) or named.keys() != set(names):
             raise MagmathError(
-                f"OnnxModule: needs the inputs {needed}, was given {len(args)} in order"
+                f"OnnxModule: needs the inputs {', '.join(names)}, was given {len(args)} in order"
                 f"{' and ' + ', '.join(kwargs) if kwargs else ''}; give each of them once"
             )
-        inputs = [_checked(x, given[x.name]) for x in self._inputs]
-        found = self._graph.run(self._variables, inputs, self.training)
-        outputs = [x if isinstance(x, mm.Array) else mm.asarray(x) for x in found]
+        inputs = [_checked(x, named[x.name]) for x in self._inputs]
+        results = self._graph.run(self._variables, inputs, self.training)
+        outputs = [x if isinstance(x, mm.Array) else mm.asarray(x) for x in results]
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
@@ -105,8 +105,7 @@ def from_onnx(model: OnnxModel | str | os.PathLike[str] | bytes) -> OnnxModule:
     moments of the batch and updates the running ones, and dropout draws.
 
     Raises DataError for a file that is missing or no ONNX model, and MagmathError for operators and
-    element types that magmath does not have. Source: onnx.ai/onnx/operators, versions
-    7 to 25.
+    element types that magmath does not have. Source: onnx.ai/onnx/operators, versions 7 to 25.
     """
     return OnnxModule(_loaded(model)).eval()  # type: ignore[return-value]
 
@@ -116,16 +115,16 @@ def _loaded(model: OnnxModel | str | os.PathLike[str] | bytes) -> OnnxModel:
         return copy.copy(model)
     try:
         if isinstance(model, bytes):
-            found = onnx.load_model_from_string(model)
+            loaded = onnx.load_model_from_string(model)
         else:
-            found = onnx.load(os.fspath(Path(model)))
+            loaded = onnx.load(os.fspath(Path(model)))
     except FileNotFoundError as error:
         raise DataError(f"from_onnx: there is no file {error.filename}; check the path") from None
     except (DecodeError, onnx.checker.ValidationError) as error:
         raise DataError(f"from_onnx: {_name(model)} is no ONNX model: {error}") from None
-    if not found.graph.node:
+    if not loaded.graph.node:
         raise DataError(f"from_onnx: {_name(model)} is no ONNX model: it has no operators")
-    return found
+    return loaded
 
 
 def _name(model: Any) -> str:
@@ -136,7 +135,7 @@ def _with_known_operators(model: OnnxModel) -> OnnxModel:
     """Return the model in operators that magmath has. Raises MagmathError if that cannot be."""
     if model.functions:
         model = inline_local_functions(model)
-    missing, former = _missing(model.graph), None
+    missing, former = _missing_operators(model.graph), None
     while missing and missing != former:  # a definition may use operators that have one too
         former = missing
         _give_defaults(model, missing)
@@ -145,7 +144,7 @@ def _with_known_operators(model: OnnxModel) -> OnnxModel:
             model = inline_selected_functions(typed, sorted(missing), inline_schema_functions=True)
         except (RuntimeError, shape_inference.InferenceError):  # the type of an operand is unknown
             break
-        missing = _missing(model.graph)
+        missing = _missing_operators(model.graph)
     if missing:
         names = ", ".join(sorted([f"{d}.{n}" if d else n for d, n in missing]))
         raise MagmathError(
@@ -162,20 +161,18 @@ def _give_defaults(model: OnnxModel, operators: set[tuple[str, str]]) -> None:
         domain, name = node.domain, node.op_type
         if (domain, name) in operators and onnx.defs.has(name, versions.get(domain, 0), domain):
             schema = onnx.defs.get_schema(name, versions[domain], domain)
-            given = {attribute.name for attribute in node.attribute}
-            defaults = [one.default_value for one in schema.attributes.values()]
-            node.attribute.extend([one for one in defaults if one.name and one.name not in given])
+            present = {attribute.name for attribute in node.attribute}
+            defaults = [attribute.default_value for attribute in schema.attributes.values()]
+            node.attribute.extend([x for x in defaults if x.name and x.name not in present])
 
 
-def _missing(graph: onnx.GraphProto) -> set[tuple[str, str]]:
-    found = set()
-    for node in graph.node:
-        if node.domain not in OWN_DOMAINS or node.op_type not in {*OPERATORS, "Constant"}:
-            found.add((node.domain, node.op_type))
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                found |= _missing(attribute.g)
-    return found
+def _missing_operators(graph: onnx.GraphProto) -> set[tuple[str, str]]:
+    """Return the domains and names of operators that magmath does not have."""
+    return {
+        (node.domain, node.op_type)
+        for node in _all_nodes(graph)
+        if node.domain not in OWN_DOMAINS or node.op_type not in {*OPERATORS, "Constant"}
+    }
 
 
 def _variables_of(graph: onnx.GraphProto) -> tuple[list[str], list[str]]:
@@ -195,13 +192,13 @@ def _variables_of(graph: onnx.GraphProto) -> tuple[list[str], list[str]]:
 
 def _all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     """Return the nodes, those of inner graphs included."""
-    found = []
+    nodes = []
     for node in graph.node:
-        found.append(node)
+        nodes.append(node)
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                found += _all_nodes(attribute.g)
-    return found
+                nodes += _all_nodes(attribute.g)
+    return nodes
 
 
 def _checked(declared: onnx.ValueInfoProto, given: Any) -> mm.Array:
@@ -233,5 +230,6 @@ def _checked(declared: onnx.ValueInfoProto, given: Any) -> mm.Array:
 
 
 def _shape_text(declared: onnx.ValueInfoProto) -> str:
+    """Return the declared shape as text, with * for an extent without a number or a name."""
     dims = declared.type.tensor_type.shape.dim
-    return f"({', '.join([d.dim_param or str(d.dim_value) for d in dims])})"
+    return f"({', '.join([d.dim_param or str(d.dim_value or '*') for d in dims])})"

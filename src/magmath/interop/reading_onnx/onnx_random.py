@@ -27,8 +27,7 @@ def _random(kind: str, like: bool) -> Operator:
 
     def operator(call: OnnxCall, x: OnnxValue = None) -> mm.Array:
         shape = x.shape if like else tuple(call.get("shape"))
-        given = call.get("dtype")
-        dtype = dtype_of(given) if given else x.dtype if like else mm.float32
+        dtype = _dtype(call, x.dtype if like else mm.float32)
         if kind == "normal":
             mean, deviation = call.get("mean", 0.0), call.get("scale", 1.0)
             values = mm.random.normal(mean, deviation, shape)
@@ -40,9 +39,13 @@ def _random(kind: str, like: bool) -> Operator:
 
 
 def _bernoulli(call: OnnxCall, x: OnnxValue) -> mm.Array:
-    given = call.get("dtype")
     drawn = mm.random.uniform(0.0, 1.0, x.shape) < x
-    return mm.astype(drawn, dtype_of(given) if given else x.dtype)
+    return mm.astype(drawn, _dtype(call, x.dtype))
+
+
+def _dtype(call: OnnxCall, default: Any) -> Any:
+    element_type = call.get("dtype")
+    return dtype_of(element_type) if element_type else default
 
 
 RANDOM: dict[str, Operator] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -11,12 +11,23 @@ import magmath as mm
 from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator
 from magmath.nn.recurrence import RecurrentState, lstm_step
 
-RecurrentStep = Callable[[RecurrentState, mm.Array], RecurrentState]
+ScanStep = Callable[[RecurrentState, mm.Array], RecurrentState]
+"""(states, products of a row of inputs) → the next states."""
+
+
+@final
+class _Weights(NamedTuple):
+    """The weights of one direction, for products with rows of inputs and of hidden states."""
+
+    of_input: mm.Array
+    of_hidden: mm.Array
+    input_bias: mm.Array
+    hidden_bias: mm.Array
+    peepholes: OnnxValue
 
 
 def _recurrent(kind: str) -> Operator:
     """Return the operator of a kind of cell: the outputs, and the last states."""
-    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[kind]
 
     def operator(
         call: OnnxCall,
@@ -30,54 +41,73 @@ def _recurrent(kind: str) -> Operator:
         peepholes: OnnxValue = None,
     ) -> tuple[mm.Array, ...]:
         x = mm.asarray(x)
-        batch_first = call.get("layout", 0)
+        is_batch_first = call.get("layout", 0)
         states = [hidden, cell] if kind == "LSTM" else [hidden]
-        if batch_first:
+        if is_batch_first:
             x = mm.swapaxes(x, 0, 1)
             states = [None if s is None else mm.swapaxes(s, 0, 1) for s in states]
         _check(call, x, lengths, kind)
-        units, directions = r.shape[-1], w.shape[0]
+        directions, units = w.shape[0], r.shape[-1]
         zeros = mm.zeros((directions, x.shape[1], units), dtype=x.dtype)
-        first = [zeros if s is None else s for s in states]
-        ends, outputs = [], []
+        initial = [zeros if s is None else s for s in states]
+        finals, outputs = [], []
         for d in range(directions):
-            width = gates * units
-            both = mm.zeros((2 * width,), dtype=x.dtype) if b is None else b[d]
-            of_input, of_hidden, bias, own = (
-                _in_order(kind, rows) for rows in (w[d], r[d], both[:width], both[width:])
-            )
-            added = x @ mm.matrix_transpose(of_input) + bias
-            p = None if peepholes is None else peepholes[d]
-            step = _CELLS[kind](call, mm.matrix_transpose(of_hidden), own, p, d)
-            backwards = d == 1 or call.get("direction") == "reverse"
-
-            def scanned(states: RecurrentState, row: mm.Array, step: RecurrentStep = step) -> Any:
-                following = step(states, row)
-                return following, following[0]
-
-            end, found = mm.scan(scanned, tuple([s[d] for s in first]), added, reverse=backwards)
-            ends.append(end)
-            outputs.append(found)
+            weights = _weights(kind, d, w, r, b, peepholes)
+            step = _CELLS[kind](call, weights, d)
+            rows = x @ weights.of_input + weights.input_bias
+            is_reverse = d == 1 or call.get("direction") == "reverse"
+            final, output = _scanned(step, tuple([s[d] for s in initial]), rows, is_reverse)
+            finals.append(final)
+            outputs.append(output)
         whole = mm.stack(outputs, axis=1)
-        last = [mm.stack(list(parts)) for parts in zip(*ends, strict=True)]
-        if batch_first:
-            return (
-                mm.permute_dims(whole, (2, 0, 1, 3)),
-                *[mm.swapaxes(state, 0, 1) for state in last],
-            )
+        last = [mm.stack(list(parts)) for parts in zip(*finals, strict=True)]
+        if is_batch_first:
+            whole = mm.permute_dims(whole, (2, 0, 1, 3))
+            last = [mm.swapaxes(state, 0, 1) for state in last]
         return (whole, *last)
 
     return operator
 
 
+def _scanned(
+    step: ScanStep, initial: RecurrentState, rows: mm.Array, is_reverse: bool
+) -> tuple[RecurrentState, mm.Array]:
+    """Return the last states, and the hidden states after each row."""
+
+    def body(states: RecurrentState, row: mm.Array) -> tuple[RecurrentState, mm.Array]:
+        following = step(states, row)
+        return following, following[0]
+
+    final, outputs = mm.scan(body, initial, rows, reverse=is_reverse)
+    return final, outputs
+
+
+def _weights(
+    kind: str, direction: int, w: OnnxValue, r: OnnxValue, b: OnnxValue, peepholes: OnnxValue
+) -> _Weights:
+    width = w.shape[1]
+    biases = mm.zeros((2 * width,), dtype=w.dtype) if b is None else b[direction]
+    of_input, of_hidden, input_bias, hidden_bias = (
+        _in_order(kind, rows)
+        for rows in (w[direction], r[direction], biases[:width], biases[width:])
+    )
+    return _Weights(
+        mm.matrix_transpose(of_input),
+        mm.matrix_transpose(of_hidden),
+        input_bias,
+        hidden_bias,
+        None if peepholes is None else peepholes[direction],
+    )
+
+
 def _in_order(kind: str, rows: mm.Array) -> mm.Array:
-    """Return the rows of all gates in PyTorch's order for an LSTM; ONNX has those that let in, let
-    out, keep, and are new."""
+    """Return the rows of all gates in PyTorch's order for an LSTM: input, forget, cell, output;
+    ONNX has them in the order input, output, forget, cell."""
     if kind != "LSTM":
         return rows
     units = rows.shape[0] // 4
-    enter, leave, keep, new = (rows[i * units : (i + 1) * units] for i in range(4))
-    return mm.concat([enter, keep, new, leave])
+    enter, leave, forget, new = (rows[i * units : (i + 1) * units] for i in range(4))
+    return mm.concat([enter, forget, new, leave])
 
 
 def _check(call: OnnxCall, x: mm.Array, lengths: OnnxValue, kind: str) -> None:
@@ -89,53 +119,55 @@ def _check(call: OnnxCall, x: mm.Array, lengths: OnnxValue, kind: str) -> None:
     if kind == "RNN":
         return
     usual = {"GRU": ["Sigmoid", "Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"]}[kind]
-    given = call.get("activations") or usual
-    if [name.lower() for name in given] != [name.lower() for name in usual] * (
-        len(given) // len(usual)
-    ):
-        raise call.unsupported(f"with the activations {given} is not available; use {usual}")
+    names = [name.capitalize() for name in call.get("activations") or usual]
+    if names != usual * (len(names) // len(usual)):
+        raise call.unsupported(f"with the activations {names} is not available; use {usual}")
 
 
-def _rnn(
-    call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int
-) -> RecurrentStep:
+def _rnn(call: OnnxCall, weights: _Weights, direction: int) -> ScanStep:
     names = call.get("activations") or ["Tanh"]
     functions: dict[str, Any] = {"Tanh": mm.tanh, "Relu": mm.relu, "Sigmoid": mm.sigmoid}
     name = names[direction % len(names)].capitalize()
     if name not in functions:
         raise call.unsupported(f"with the activation {name} is not available; use Tanh or Relu")
-    return lambda states, row: (functions[name](row + states[0] @ r + bias),)
-
-
-def _gru(
-    call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int
-) -> RecurrentStep:
-    units = r.shape[0]
-    two = slice(0, 2 * units)
-    late = slice(2 * units, None)
 
     def step(states: RecurrentState, row: mm.Array) -> RecurrentState:
         (hidden,) = states
-        gates = mm.sigmoid(row[..., two] + hidden @ r[:, two] + bias[two])
+        return (functions[name](row + hidden @ weights.of_hidden + weights.hidden_bias),)
+
+    return step
+
+
+def _gru(call: OnnxCall, weights: _Weights, direction: int) -> ScanStep:
+    r, bias = weights.of_hidden, weights.hidden_bias
+    units = r.shape[0]
+    of_gates, of_new = slice(0, 2 * units), slice(2 * units, None)
+
+    def step(states: RecurrentState, row: mm.Array) -> RecurrentState:
+        (hidden,) = states
+        gates = mm.sigmoid(row[..., of_gates] + hidden @ r[:, of_gates] + bias[of_gates])
         update, reset = gates[..., :units], gates[..., units:]
         if call.get("linear_before_reset", 0):
-            own = reset * (hidden @ r[:, late] + bias[late])
+            recurrent = reset * (hidden @ r[:, of_new] + bias[of_new])
         else:
-            own = (reset * hidden) @ r[:, late] + bias[late]
-        new = mm.tanh(row[..., late] + own)
+            recurrent = (reset * hidden) @ r[:, of_new] + bias[of_new]
+        new = mm.tanh(row[..., of_new] + recurrent)
         return ((1.0 - update) * new + update * hidden,)
 
     return step
 
 
-def _lstm(
-    call: OnnxCall, r: mm.Array, bias: mm.Array, peepholes: Any, direction: int
-) -> RecurrentStep:
-    units, seen = r.shape[0], None
-    if peepholes is not None:
-        seen = [peepholes[i * units : (i + 1) * units] for i in (0, 2, 1)]
-    return lambda state, row: lstm_step(row, state[0] @ r + bias, state, seen)
+def _lstm(call: OnnxCall, weights: _Weights, direction: int) -> ScanStep:
+    units, peepholes = weights.of_hidden.shape[0], None
+    if weights.peepholes is not None:  # of input, output and forget gate
+        peepholes = [weights.peepholes[i * units : (i + 1) * units] for i in (0, 2, 1)]
+
+    def step(states: RecurrentState, row: mm.Array) -> RecurrentState:
+        recurrent = states[0] @ weights.of_hidden + weights.hidden_bias
+        return lstm_step(row, recurrent, states, peepholes)
+
+    return step
 
 
-_CELLS: dict[str, Callable[..., RecurrentStep]] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
+_CELLS: dict[str, Callable[..., ScanStep]] = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
 RECURRENT: dict[str, Operator] = {kind: _recurrent(kind) for kind in _CELLS}

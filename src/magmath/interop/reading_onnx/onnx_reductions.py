@@ -13,22 +13,23 @@ from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator
 def _reduction(
     function: Callable[..., mm.Array], before: Callable[[Any], Any], empty: float | None = None
 ) -> Operator:
-    """Return a reduction by a function of (x, axis=, keepdims=), applied after another function.
+    """Return a reduction by a function of (x, axis=, keepdims=), applied after the function
+    `before`.
 
     empty   the result for no elements, if the function has none; infinite for the least and the
             largest number of a type
     """
 
     def operator(call: OnnxCall, x: OnnxValue, axes: OnnxValue = None) -> mm.Array:
-        given = call.numbers("axes", axes)
-        if not given and call.get("noop_with_empty_axes", 0):
+        chosen = call.numbers("axes", axes)
+        if not chosen and call.get("noop_with_empty_axes", 0):
             axis: tuple[int, ...] = ()
         else:
-            axis = axes_of(given or None, x.ndim)
+            axis = axes_of(chosen or None, x.ndim)
         x, keep = mm.asarray(x), bool(call.get("keepdims", 1))
         if empty is not None and any(x.shape[d] == 0 for d in axis):
-            kept = [1 if d in axis else n for d, n in enumerate(x.shape) if keep or d not in axis]
-            return mm.full(tuple(kept), _limited(empty, x.dtype), dtype=x.dtype)
+            shape = [1 if d in axis else n for d, n in enumerate(x.shape) if keep or d not in axis]
+            return mm.full(tuple(shape), _limited(empty, x.dtype), dtype=x.dtype)
         return mm.astype(function(before(x), axis=axis, keepdims=keep), x.dtype, copy=False)
 
     return operator
@@ -55,7 +56,7 @@ def _log_sum(x: Any, axis: Any, keepdims: bool) -> mm.Array:
     return mm.log(mm.sum(x, axis=axis, keepdims=keepdims))
 
 
-def _arg(function: Callable[..., mm.Array]) -> Operator:
+def _arg_extremum(function: Callable[..., mm.Array]) -> Operator:
     def operator(call: OnnxCall, x: OnnxValue) -> OnnxValue:
         axis, keep = call.get("axis", 0), bool(call.get("keepdims", 1))
         if not call.get("select_last_index", 0):
@@ -74,7 +75,8 @@ def _top(call: OnnxCall, x: OnnxValue, k: OnnxValue = None) -> tuple[mm.Array, m
 
 
 def _running(function: Callable[..., mm.Array]) -> Operator:
-    """Return running sums or products, also from the end, also without the element itself."""
+    """Return the operator of running sums or products, which may begin at the end, and may leave
+    out the element itself."""
 
     def operator(call: OnnxCall, x: OnnxValue, axis: OnnxValue) -> mm.Array:
         along = int(call.number("axis", axis)) % x.ndim
@@ -117,8 +119,8 @@ REDUCTIONS: dict[str, Operator] = {
     "ReduceSumSquare": _reduction(mm.sum, mm.square),
     "ReduceLogSum": _reduction(_log_sum, _itself),
     "ReduceLogSumExp": _reduction(mm.logsumexp, _itself, empty=-inf),
-    "ArgMax": _arg(mm.argmax),
-    "ArgMin": _arg(mm.argmin),
+    "ArgMax": _arg_extremum(mm.argmax),
+    "ArgMin": _arg_extremum(mm.argmin),
     "TopK": _top,
     "CumSum": _running(mm.cumulative_sum),
     "CumProd": _running(mm.cumulative_prod),

@@ -33,7 +33,7 @@ def _resize(
         if policy != "stretch":
             factor = min(factors) if policy == "not_larger" else max(factors)
             factors = [factor] * len(factors)
-            new = [round(x.shape[axis] * factor) for axis in axes]
+            new = [floor(x.shape[axis] * factor + 0.5) for axis in axes]  # halves go up
     else:
         factors = factors or []
         new = [floor(x.shape[axis] * s) for axis, s in zip(axes, factors, strict=True)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -11,16 +13,16 @@ from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator
 
 
 def _reshape(call: OnnxCall, x: OnnxValue, shape: OnnxValue = None) -> mm.Array:
-    given = call.numbers("shape", shape) or []
+    extents = call.numbers("shape", shape) or []
     if not call.get("allowzero", 0):
-        given = [x.shape[i] if n == 0 else n for i, n in enumerate(given)]
-    return mm.reshape(x, tuple(given))
+        extents = [x.shape[i] if n == 0 else n for i, n in enumerate(extents)]
+    return mm.reshape(x, tuple(extents))
 
 
 def _flatten(call: OnnxCall, x: OnnxValue) -> mm.Array:
     axis = call.get("axis", 1)
-    rows = int(np.prod(x.shape[: axis if axis >= 0 else axis + x.ndim]))
-    return mm.reshape(x, (rows, x.size // rows if rows else -1))
+    axis = axis + x.ndim if axis < 0 else axis  # may be the number of dimensions
+    return mm.reshape(x, (prod(x.shape[:axis]), prod(x.shape[axis:])))
 
 
 def _transpose(call: OnnxCall, x: OnnxValue) -> mm.Array:
@@ -28,17 +30,13 @@ def _transpose(call: OnnxCall, x: OnnxValue) -> mm.Array:
 
 
 def _squeeze(call: OnnxCall, x: OnnxValue, axes: OnnxValue = None) -> mm.Array:
-    given = call.numbers("axes", axes)
-    chosen = [i for i, n in enumerate(x.shape) if n == 1] if given is None else given
-    return mm.squeeze(x, tuple(chosen))
+    chosen = call.numbers("axes", axes)
+    return mm.squeeze(x, None if chosen is None else tuple(chosen))
 
 
 def _unsqueeze(call: OnnxCall, x: OnnxValue, axes: OnnxValue = None) -> mm.Array:
-    given = call.numbers("axes", axes) or []
-    ndim = x.ndim + len(given)
-    for axis in sorted(axes_of(given, ndim)):
-        x = mm.expand_dims(x, axis)
-    return mm.asarray(x)
+    chosen = call.numbers("axes", axes) or []
+    return mm.expand_dims(x, axes_of(chosen, x.ndim + len(chosen)))
 
 
 def _concat(call: OnnxCall, *operands: OnnxValue) -> mm.Array:
@@ -47,14 +45,14 @@ def _concat(call: OnnxCall, *operands: OnnxValue) -> mm.Array:
 
 def _split(call: OnnxCall, x: OnnxValue, sizes: OnnxValue = None) -> tuple[mm.Array, ...]:
     axis = call.get("axis", 0) % x.ndim
-    given = call.numbers("split", sizes)
-    if given is None:  # equal parts, of which the last one may be smaller
+    extents = call.numbers("split", sizes)
+    if extents is None:  # equal parts, of which the last one may be smaller
         count = call.get("num_outputs", call.outputs)
         size, n = -(-x.shape[axis] // count), x.shape[axis]
-        given = [max(0, min(size, n - i * size)) for i in range(count)]
-    ends = np.cumsum(given).tolist()
+        extents = [max(0, min(size, n - i * size)) for i in range(count)]
+    ends = [0, *np.cumsum(extents).tolist()]
     before = (slice(None),) * axis
-    return tuple([x[(*before, slice(end - n, end))] for n, end in zip(given, ends, strict=True)])
+    return tuple([x[(*before, slice(start, end))] for start, end in pairwise(ends)])
 
 
 def _slice(
@@ -71,8 +69,8 @@ def _slice(
     key: list[Any] = [slice(None)] * x.ndim
     for axis, start, stop, step in zip(chosen, first, last, by, strict=True):
         extent = x.shape[axis]
-        low = -1 if step < 0 else 0  # of a slice that ends before the first element
-        stop = max(stop + extent, low) if stop < 0 else stop
+        before = -1 if step < 0 else 0  # the stop of a slice that includes the first element
+        stop = max(stop + extent, before) if stop < 0 else stop
         start = max(start + extent, 0) if start < 0 else start
         key[axis] = slice(start, None if stop < 0 else stop, step)
     return mm.asarray(x[tuple(key)])
@@ -114,14 +112,14 @@ def _updated(call: OnnxCall, x: OnnxValue, key: tuple[Any, ...], updates: OnnxVa
     """Return a copy of x with updates at indices, combined as the attribute `reduction` says."""
     result = mm.copy(mm.asarray(x))
     reduction = call.get("reduction", "none")
-    functions = {"add": mm.add, "max": mm.maximum, "min": mm.minimum}
-    if reduction in functions:
-        functions[reduction].at(result, key, updates)
-    elif reduction == "none":
+    if reduction == "none":
         result[key] = updates
     else:
-        raise call.unsupported(f'with reduction="{reduction}" is not available')
+        _UPDATES[reduction].at(result, key, updates)
     return result
+
+
+_UPDATES = {"add": mm.add, "mul": mm.multiply, "max": mm.maximum, "min": mm.minimum}
 
 
 def _columns(indices: OnnxValue) -> tuple[Any, ...]:
@@ -141,8 +139,8 @@ def _from_front(indices: OnnxValue, extent: int) -> OnnxValue:
 
 
 def _expand(call: OnnxCall, x: OnnxValue, shape: OnnxValue) -> mm.Array:
-    wanted = tuple(call.numbers("shape", shape) or ())
-    return mm.broadcast_to(x, np.broadcast_shapes(x.shape, wanted))
+    extents = tuple(call.numbers("shape", shape) or ())
+    return mm.broadcast_to(x, np.broadcast_shapes(x.shape, extents))
 
 
 def _tile(call: OnnxCall, x: OnnxValue, repeats: OnnxValue) -> mm.Array:
@@ -156,11 +154,12 @@ def _pad(
     value: OnnxValue = None,
     axes: OnnxValue = None,
 ) -> mm.Array:
-    given = call.numbers("pads", pads) or call.get("paddings") or []
+    widths = call.numbers("pads", pads) or call.get("paddings") or []
     chosen = axes_of(call.numbers("axes", axes), x.ndim)
     pairs = [(0, 0)] * x.ndim
     for i, axis in enumerate(chosen):
-        pairs[axis] = int(given[i]), int(given[i + len(chosen)])
+        pairs[axis] = int(widths[i]), int(widths[i + len(chosen)])
+    # Negative widths cut.
     key = [slice(-min(a, 0), n + min(b, 0)) for n, (a, b) in zip(x.shape, pairs, strict=True)]
     x = mm.asarray(x[tuple(key)])
     added = [(max(a, 0), max(b, 0)) for a, b in pairs]

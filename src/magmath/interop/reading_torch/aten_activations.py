@@ -34,11 +34,11 @@ def _prelu(x: mm.Array, weight: mm.Array) -> mm.Array:
 
 
 def _softmax(function: Callable[..., Any]) -> Callable[..., Any]:
-    def made(x: mm.Array, axis: int, to: Any = None, *, dtype: Any = None) -> Any:
+    def operator(x: mm.Array, axis: int, to: Any = None, *, dtype: Any = None) -> Any:
         kind = to if isinstance(to, torch.dtype) else dtype
         return function(in_type(x, kind), axis=axis)
 
-    return made
+    return operator
 
 
 ACTIVATIONS: dict[str, Operator] = {

@@ -7,6 +7,7 @@ from typing import Any
 
 import magmath as mm
 from magmath.interop.reading_torch.aten_types import Operator, binary, promoted
+from magmath.interop.truncated_division import truncated_division
 from magmath.nn import functional as f
 
 
@@ -22,15 +23,23 @@ def _subtract(x: Any, y: Any, *, alpha: Any = 1) -> Any:
 
 def _divide(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
     x, y = promoted(x, y)
+    if rounding_mode is None:
+        return x / y
     if rounding_mode == "floor":
         return mm.floor_divide(x, y)
-    quotient = x / y
-    return quotient if rounding_mode is None else mm.trunc(quotient)
+    are_integers = all(v.dtype.is_integer for v in (x, y) if isinstance(v, mm.Array))
+    return truncated_division(x, y) if are_integers else mm.trunc(x / y)
 
 
 def _clamp(x: mm.Array, low: Any = None, high: Any = None) -> mm.Array:
-    x = x if low is None else binary(mm.maximum)(x, low)
-    return x if high is None else binary(mm.minimum)(x, high)
+    """Return x limited by numbers or arrays; the gradient of elements at a limit is 1."""
+    if low is not None:
+        x, low = promoted(x, low)
+        x = mm.clip(x, min=low)
+    if high is not None:
+        x, high = promoted(x, high)
+        x = mm.clip(x, max=high)
+    return x
 
 
 def _where(condition: mm.Array, x: Any, y: Any) -> mm.Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import Any
 
 import magmath as mm
@@ -21,9 +20,9 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> mm.Array:
-    one = x.ndim == weight.ndim - 1  # an image without a batch
+    is_single = x.ndim == weight.ndim - 1  # an image without a batch
     result = f.conv(
-        x[None] if one else x,
+        x[None] if is_single else x,
         weight,
         bias,
         stride=_sizes(stride, weight),
@@ -31,7 +30,7 @@ def _convolution(
         dilation=_sizes(dilation, weight),
         groups=groups,
     )
-    return result[0] if one else result
+    return result[0] if is_single else result
 
 
 def _convolution_transpose(
@@ -44,9 +43,9 @@ def _convolution_transpose(
     groups: int = 1,
     dilation: Any = 1,
 ) -> mm.Array:
-    one = x.ndim == weight.ndim - 1
+    is_single = x.ndim == weight.ndim - 1
     result = f.conv_transpose(
-        x[None] if one else x,
+        x[None] if is_single else x,
         weight,
         bias,
         stride=_sizes(stride, weight),
@@ -55,7 +54,7 @@ def _convolution_transpose(
         dilation=_sizes(dilation, weight),
         groups=groups,
     )
-    return result[0] if one else result
+    return result[0] if is_single else result
 
 
 def _general_convolution(
@@ -86,9 +85,9 @@ def _pool(function: Callable[..., Any], space: int) -> Callable[..., Any]:
     """Return a pooling of `space` dimensions, with or without a batch."""
 
     def pooled(x: mm.Array, *sizes: Any, **options: Any) -> Any:
-        one = x.ndim == space + 1
-        result = function(x[None] if one else x, space, *sizes, **options)
-        return result[0] if one else result
+        is_single = x.ndim == space + 1
+        result = function(x[None] if is_single else x, space, *sizes, **options)
+        return result[0] if is_single else result
 
     return pooled
 
@@ -122,19 +121,16 @@ def _avg_pool(
     divisor_override: int | None = None,
 ) -> mm.Array:
     sizes = [_each(size, space) for size in (kernel, stride or kernel, padding)]
-    if divisor_override is not None:
-        mean = f.avg_pool(x, *sizes, ceil_mode=ceil_mode, count_include_pad=True)
-        return mean * (prod(sizes[0]) / divisor_override)
-    return f.avg_pool(x, *sizes, ceil_mode=ceil_mode, count_include_pad=count_include_pad)
+    return f.avg_pool(
+        x, *sizes, ceil_mode=ceil_mode, count_include_pad=count_include_pad,
+        divisor_override=divisor_override,
+    )  # fmt: skip
 
 
 def _adaptive(function: Callable[..., Any]) -> Callable[..., Any]:
     def pooled(x: mm.Array, space: int, size: Any) -> Any:
-        given = _each(size, space)
-        extents = x.shape[2:]
-        return function(
-            x, tuple([e if n is None else n for n, e in zip(given, extents, strict=True)])
-        )
+        parts = zip(_each(size, space), x.shape[2:], strict=True)
+        return function(x, tuple([extent if n is None else n for n, extent in parts]))
 
     return pooled
 

@@ -31,30 +31,30 @@ def _copied(x: mm.Array, source: mm.Array, *options: Any) -> mm.Array:
     return mm.astype(mm.broadcast_to(source, x.shape), x.dtype, copy=False)
 
 
-def _filled(shape: Sequence[int], value: Any, *, dtype: Any = None, **options: Any) -> mm.Array:
+def _full(shape: Sequence[int], value: Any, *, dtype: Any = None, **options: Any) -> mm.Array:
     kind = dtype_of(dtype)
     if kind is None:
         kind = mm.bool if isinstance(value, bool) else mm.int64 if isinstance(value, int) else None
     return mm.full(tuple(shape), value, dtype=kind or mm.float32)
 
 
-def _line(start: Any, end: Any, steps: int, *, dtype: Any = None, **options: Any) -> mm.Array:
-    made: mm.Array = mm.linspace(start, end, steps, dtype=dtype_of(dtype) or mm.float32)
-    return made
+def _linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, **options: Any) -> mm.Array:
+    numbers: mm.Array = mm.linspace(start, end, steps, dtype=dtype_of(dtype) or mm.float32)
+    return numbers
 
 
 def _constant(value: float) -> Callable[..., mm.Array]:
-    def made(shape: Sequence[int], *, dtype: Any = None, **options: Any) -> mm.Array:
+    def create(shape: Sequence[int], *, dtype: Any = None, **options: Any) -> mm.Array:
         return mm.full(tuple(shape), value, dtype=dtype_of(dtype) or mm.float32)
 
-    return made
+    return create
 
 
 def _constant_like(value: float) -> Callable[..., mm.Array]:
-    def made(x: mm.Array, *, dtype: Any = None, **options: Any) -> mm.Array:
+    def create(x: mm.Array, *, dtype: Any = None, **options: Any) -> mm.Array:
         return mm.full(x.shape, value, dtype=dtype_of(dtype) or x.dtype)
 
-    return made
+    return create
 
 
 def _full_like(x: mm.Array, value: Any, *, dtype: Any = None, **options: Any) -> mm.Array:
@@ -62,10 +62,10 @@ def _full_like(x: mm.Array, value: Any, *, dtype: Any = None, **options: Any) ->
 
 
 def _new_constant(value: float) -> Callable[..., mm.Array]:
-    def made(x: mm.Array, shape: Sequence[int], *, dtype: Any = None, **options: Any) -> mm.Array:
+    def create(x: mm.Array, shape: Sequence[int], *, dtype: Any = None, **options: Any) -> mm.Array:
         return mm.full(tuple(shape), value, dtype=dtype_of(dtype) or x.dtype)
 
-    return made
+    return create
 
 
 def _new_full(
@@ -86,21 +86,21 @@ def _bernoulli(x: mm.Array, p: Any = None, **options: Any) -> mm.Array:
 
 
 def _random(draw: str) -> Callable[..., mm.Array]:
-    def made(shape: Sequence[int], *, dtype: Any = None, **options: Any) -> Any:
+    def create(shape: Sequence[int], *, dtype: Any = None, **options: Any) -> Any:
         return getattr(mm.random, draw)(shape=tuple(shape), dtype=dtype_of(dtype) or mm.float32)
 
-    return made
+    return create
 
 
 def _random_like(draw: str) -> Callable[..., mm.Array]:
-    def made(x: mm.Array, *, dtype: Any = None, **options: Any) -> Any:
+    def create(x: mm.Array, *, dtype: Any = None, **options: Any) -> Any:
         return getattr(mm.random, draw)(shape=x.shape, dtype=dtype_of(dtype) or x.dtype)
 
-    return made
+    return create
 
 
 CREATION: dict[str, Operator] = {
-    "linspace": _line,
+    "linspace": _linspace,
     "clone": _itself,
     "copy": _copied,
     "contiguous": _itself,
@@ -110,12 +110,12 @@ CREATION: dict[str, Operator] = {
     "to": _to,
     "_to_copy": _to,
     "type_as": _to,
-    "scalar_tensor": lambda value, dtype=None, **options: _filled((), value, dtype=dtype),
+    "scalar_tensor": lambda value, dtype=None, **options: _full((), value, dtype=dtype),
     # new arrays
     "zeros": _constant(0),
     "ones": _constant(1),
     "empty": _constant(0),
-    "full": _filled,
+    "full": _full,
     "zeros_like": _constant_like(0),
     "ones_like": _constant_like(1),
     "empty_like": _constant_like(0),

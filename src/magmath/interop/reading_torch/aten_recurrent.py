@@ -27,8 +27,8 @@ def recurrent(cell: str) -> Callable[..., Any]:
         batch_first: bool,
     ) -> tuple[mm.Array, ...]:
         firsts = list(states) if cell == "lstm" else [states]
-        one = x.ndim == 2  # a sequence without a batch
-        if one:
+        is_single = x.ndim == 2  # a sequence without a batch
+        if is_single:
             x, firsts = x[:, None], [first[:, None] for first in firsts]
         elif batch_first:
             x = mm.swapaxes(x, 0, 1)
@@ -40,14 +40,14 @@ def recurrent(cell: str) -> Callable[..., Any]:
                 number = layer * directions + direction
                 own = weights[number * each : (number + 1) * each]
                 first = tuple([state[number] for state in firsts])
-                end, found = _run(cell, x, first, own, reverse=direction == 1)
+                end, output = _run(cell, x, first, own, reverse=direction == 1)
                 ends.append(end)
-                outputs.append(found)
+                outputs.append(output)
             x = outputs[0] if directions == 1 else mm.concat(outputs, axis=-1)
             if dropout and training and layer < layers - 1:
                 x = f.dropout(x, dropout)
         last = [mm.stack(list(parts)) for parts in zip(*ends, strict=True)]
-        if one:
+        if is_single:
             return x[:, 0], *[state[:, 0] for state in last]
         return mm.swapaxes(x, 0, 1) if batch_first else x, *last
 

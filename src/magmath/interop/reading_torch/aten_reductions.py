@@ -24,18 +24,18 @@ def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
 def _extremum(values: Callable[..., Any], positions: Callable[..., Any]) -> Callable[..., Any]:
     """Return `max` or `min`: of all elements, of two arrays, or along an axis with positions."""
 
-    def found(x: mm.Array, axis: Any = None, keepdim: bool = False) -> Any:
+    def extremum(x: mm.Array, axis: Any = None, keepdim: bool = False) -> Any:
         if axis is None:
             return values(x)
         if isinstance(axis, mm.Array):
             return binary(mm.maximum if values is mm.max else mm.minimum)(x, axis)
-        at = positions(x, axis=axis, keepdims=True)
-        largest = mm.take_along_axis(x, at, axis=axis)
+        position = positions(x, axis=axis, keepdims=True)
+        value = mm.take_along_axis(x, position, axis=axis)
         if keepdim:
-            return largest, at
-        return mm.squeeze(largest, axis=axis), mm.squeeze(at, axis=axis)
+            return value, position
+        return mm.squeeze(value, axis=axis), mm.squeeze(position, axis=axis)
 
-    return found
+    return extremum
 
 
 def _position(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,34 +55,42 @@ def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         if isinstance(axis, bool):  # the form without axes
             axis, unbiased = None, axis
-        less = float(unbiased) if correction is None else float(correction)
-        return function(x, axis=_axes(axis), correction=less, keepdims=keepdim)
+        correction = float(unbiased) if correction is None else float(correction)
+        return function(x, axis=_axes(axis), correction=correction, keepdims=keepdim)
 
     return reduced
 
 
-def _var_mean(x: mm.Array, axis: Any = None, **options: Any) -> tuple[mm.Array, mm.Array]:
-    keepdim = options.get("keepdim", False)
-    return _spread(mm.var)(x, axis, **options), mm.mean(x, axis=_axes(axis), keepdims=keepdim)
+def _var_mean(
+    x: mm.Array,
+    axis: Any = None,
+    unbiased: bool = True,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[mm.Array, mm.Array]:
+    variance = _spread(mm.var)(x, axis, unbiased, keepdim, correction=correction)
+    axes = None if isinstance(axis, bool) else _axes(axis)
+    return variance, mm.mean(x, axis=axes, keepdims=keepdim)
 
 
 def _vector_norm(
-    x: mm.Array, order: float = 2, axis: Any = None, keepdim: bool = False, *, dtype: Any = None
+    x: mm.Array, order: Any = 2, axis: Any = None, keepdim: bool = False, *, dtype: Any = None
 ) -> mm.Array:
+    order = 2 if order is None else order
     return mm.linalg.vector_norm(in_type(x, dtype), axis=_axes(axis), keepdims=keepdim, ord=order)
-
-
-def _norm(x: mm.Array, order: Any = 2, axis: Any = None, keepdim: bool = False) -> mm.Array:
-    return _vector_norm(x, 2 if order is None else order, axis, keepdim)
 
 
 def _cumulative(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, axis, dtype=None: function(in_type(x, dtype), axis=axis)
 
 
-def _sort(x: mm.Array, axis: int = -1, descending: bool = False) -> tuple[mm.Array, mm.Array]:
-    order = mm.argsort(x, axis=axis, descending=descending)
-    return mm.take_along_axis(x, order, axis=axis), order
+def _sort(
+    x: mm.Array, dim: int = -1, descending: bool = False, *, stable: bool | None = None
+) -> tuple[mm.Array, mm.Array]:
+    """Return the elements in order, and their positions; all sorts are stable."""
+    order = mm.argsort(x, axis=dim, descending=descending)
+    return mm.take_along_axis(x, order, axis=dim), order
 
 
 def _topk(
@@ -112,8 +120,8 @@ REDUCTIONS: dict[str, Operator] = {
     "cumsum": _cumulative(mm.cumsum),
     "cumprod": _cumulative(mm.cumprod),
     "linalg_vector_norm": _vector_norm,
-    "norm": _norm,
+    "norm": _vector_norm,
     "sort": _sort,
-    "argsort": lambda x, axis=-1, descending=False: mm.argsort(x, axis=axis, descending=descending),
+    "argsort": lambda *args, **options: _sort(*args, **options)[1],
     "topk": _topk,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from math import prod
 from typing import Any
 
@@ -56,15 +57,9 @@ def _select(x: mm.Array, axis: int, index: int) -> mm.Array:
 
 def _split(x: mm.Array, size: int | Sequence[int], axis: int = 0) -> list[mm.Array]:
     extent = x.shape[axis]
-    sizes = [size] * -(-extent // size) if isinstance(size, int) else list(size)
-    ends = np.minimum(np.cumsum(sizes), extent)
-    return [_slice(x, axis, e - n, e) if e <= extent else x for e, n in _parts(ends)]
-
-
-def _parts(ends: Any) -> list[tuple[int, int]]:
-    """Return the end and the length of each part."""
-    starts = [0, *ends[:-1]]
-    return [(int(end), int(end - start)) for start, end in zip(starts, ends, strict=True)]
+    sizes = [size] * max(1, -(-extent // size)) if isinstance(size, int) else list(size)
+    ends = [0, *np.minimum(np.cumsum(sizes), extent).tolist()]
+    return [_slice(x, axis, start, end) for start, end in pairwise(ends)]
 
 
 def _chunk(x: mm.Array, count: int, axis: int = 0) -> list[mm.Array]:

@@ -21,7 +21,7 @@ def _torch_dtype(x: mm.Array) -> torch.dtype:
     return getattr(torch, x.dtype.name)  # type: ignore[no-any-return]
 
 
-def _like(x: Any) -> Any:
+def _type_sample(x: Any) -> Any:
     """Return what decides about types in PyTorch: a number, or a tensor without elements."""
     if not isinstance(x, mm.Array):
         return x
@@ -35,9 +35,9 @@ def promoted(*operands: Any) -> list[Any]:
     arrays = [x for x in operands if isinstance(x, mm.Array)]
     if len({x.dtype for x in arrays}) == 1 and len(arrays) == len(operands):
         return list(operands)
-    common = _like(operands[0])
+    common = _type_sample(operands[0])
     for x in operands[1:]:
-        dtype = torch.result_type(common, _like(x))
+        dtype = torch.result_type(common, _type_sample(x))
         is_0d = all(not isinstance(y, mm.Array) or y.ndim == 0 for y in operands)
         common = torch.empty(() if is_0d else (0,), dtype=dtype, device="meta")
     target = dtype_of(common.dtype)
@@ -45,10 +45,12 @@ def promoted(*operands: Any) -> list[Any]:
 
 
 def binary(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that converts its two operands to their common type first."""
     return lambda x, y: function(*promoted(x, y))
 
 
 def in_type(x: Any, dtype: torch.dtype | None) -> Any:
+    """Return x in a type of PyTorch, or as it is for None."""
     return x if dtype is None else mm.astype(x, dtype_of(dtype), copy=False)
 
 

@@ -33,16 +33,16 @@ class TorchModule(NamedParts):
         self._programs = dict(programs)
         self._source = type(source).__name__
         self._variables: dict[str, Parameter | Buffer] = {}
-        made: dict[int, Parameter | Buffer] = {}  # a tensor with several paths is one variable
+        of: dict[int, Parameter | Buffer] = {}  # a tensor with several paths is one variable
         for path, parameter in source.named_parameters(remove_duplicate=False):
-            if id(parameter) not in made:
-                made[id(parameter)] = variable = Parameter(mm.asarray(parameter.detach()))
+            if id(parameter) not in of:
+                of[id(parameter)] = variable = Parameter(mm.asarray(parameter.detach()))
                 variable.trainable = parameter.requires_grad
-            self._variables[path] = made[id(parameter)]
+            self._variables[path] = of[id(parameter)]
         for path, buffer in source.named_buffers(remove_duplicate=False):
-            if id(buffer) not in made:
-                made[id(buffer)] = Buffer(mm.asarray(buffer.detach()))
-            self._variables[path] = made[id(buffer)]
+            if id(buffer) not in of:
+                of[id(buffer)] = Buffer(mm.asarray(buffer.detach()))
+            self._variables[path] = of[id(buffer)]
         add_variables(self, self._variables)
 
     def __repr__(self) -> str:

@@ -74,41 +74,42 @@ class TorchProgram:
         """Return the outputs for these arguments; assign the buffers and parameters that the module
         updates. Arguments that it updates keep their values."""
         spec = self._exported.call_spec
-        leaves, given = pytree.tree_flatten((tuple(args), dict(kwargs)))
-        if given != spec.in_spec:
+        leaves, nesting = pytree.tree_flatten((tuple(args), dict(kwargs)))
+        if nesting != spec.in_spec:
             raise ShapeError(
                 f"TorchModule: needs arguments nested as the example was, {_text(spec.in_spec)}, "
-                f"was given {_text(given)}; call from_torch with an example of this form"
+                f"was given {_text(nesting)}; call from_torch with an example of this form"
             )
-        users = iter(leaves)
+        arguments = iter(leaves)
         values: NodeValues = {
-            node: self._input(node, one, variables, users)
-            for node, one in zip(self._placeholders, self._inputs, strict=True)
+            node: self._input(node, kind, variables, arguments)
+            for node, kind in zip(self._placeholders, self._inputs, strict=True)
         }
         for node, function in self._calls:
-            arguments = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-            values[node] = function(*arguments[0], **arguments[1])
-            for former in self._last_uses.get(node, ()):  # releases memory as PyTorch does
-                del values[former]
+            operands, options = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+            values[node] = function(*operands, **options)
+            for unused in self._last_uses.get(node, ()):  # releases memory as PyTorch does
+                del values[unused]
         results = torch.fx.node.map_arg(self._result, values.__getitem__)
         outputs = []
-        for value, one in zip(results, self._outputs, strict=True):
-            if one.kind is OutputKind.USER_OUTPUT:
+        for value, output in zip(results, self._outputs, strict=True):
+            if output.kind is OutputKind.USER_OUTPUT:
                 outputs.append(value)
-            elif one.kind is not OutputKind.USER_INPUT_MUTATION:  # a buffer or a parameter
-                variables[str(one.target)].assign(value)
+            elif output.kind is not OutputKind.USER_INPUT_MUTATION:  # a buffer or a parameter
+                variables[str(output.target)].assign(value)
         return pytree.tree_unflatten(outputs, spec.out_spec)
 
     def _input(
         self,
         node: torch.fx.Node,
-        one: InputSpec,
+        spec: InputSpec,
         variables: Mapping[str, Any],
-        users: Iterator[Any],
+        arguments: Iterator[Any],
     ) -> Any:
-        if one.kind is InputKind.USER_INPUT:
-            return _checked(next(users), node.meta["val"])
-        name = str(one.target)
+        """Return the value of a placeholder: the next argument, a variable or a constant."""
+        if spec.kind is InputKind.USER_INPUT:
+            return _checked(next(arguments), node.meta["val"])
+        name = str(spec.target)
         return variables[name] if name in variables else self._constants[name]
 
 
@@ -189,12 +190,12 @@ def _last_uses(
     calls: Sequence[torch.fx.Node], result: Any
 ) -> dict[torch.fx.Node, list[torch.fx.Node]]:
     """Return the nodes whose values no call after this one reads, by call."""
-    seen: set[torch.fx.Node] = set()
-    torch.fx.node.map_arg(result, seen.add)
-    found: dict[torch.fx.Node, list[torch.fx.Node]] = {}
+    read_later: set[torch.fx.Node] = set()
+    torch.fx.node.map_arg(result, read_later.add)
+    last_uses: dict[torch.fx.Node, list[torch.fx.Node]] = {}
     for node in reversed(calls):
         for source in dict.fromkeys([node, *node.all_input_nodes]):
-            if source not in seen:
-                seen.add(source)
-                found.setdefault(node, []).append(source)
-    return found
+            if source not in read_later:
+                read_later.add(source)
+                last_uses.setdefault(node, []).append(source)
+    return last_uses

@@ -13,6 +13,7 @@ from magmath.interop.writing_onnx.onnx_writer import OnnxWriter
 
 
 def _sides(pairs: Any) -> list[int]:
+    """Return the padding before all dimensions, then that after them, as ONNX orders it."""
     return [low for low, _ in pairs] + [high for _, high in pairs]
 
 
@@ -28,8 +29,8 @@ def _transposed(w: OnnxWriter, node: TracedNode, x: str, weight: str) -> str:
     kernel = node.inputs[1].first.shape[2:]
     pads, strides, dilations = (node.attribute(name) for name in ("padding", "stride", "dilation"))
     added = [
-        made - ((n - 1) * s + d * (k - 1) + 1 - low - high)
-        for made, n, s, d, k, (low, high) in zip(
+        extent - ((n - 1) * s + d * (k - 1) + 1 - low - high)
+        for extent, n, s, d, k, (low, high) in zip(
             node.attribute("space"), node.inputs[0].first.shape[2:], strides, dilations, kernel,
             pads, strict=True,
         )
@@ -53,18 +54,18 @@ def _sum_pool(w: OnnxWriter, node: TracedNode, x: str) -> str:
 
 
 def _pooled(w: OnnxWriter, node: TracedNode, x: str, operator: str, **options: Any) -> str:
-    """Write a pooling over the last dimensions; ONNX's are those after the first two."""
+    """Write a pooling of the last dimensions; ONNX pools those after the first two."""
     kernel = list(node.attribute("kernel"))
     before = node.ndim - len(kernel)
     if before not in (1, 2):
         raise node.unsupported(f"over {len(kernel)} of {node.ndim} dimensions")
     one = w.store(np.asarray([1], np.int64))
     images = x if before == 2 else w.add("Unsqueeze", x, one)
-    made = w.add(
+    pooled = w.add(
         operator, images, kernel_shape=kernel, strides=list(node.attribute("stride")),
         pads=_sides(node.attribute("padding")), **options,
     )  # fmt: skip
-    return made if before == 2 else w.add("Squeeze", made, one)
+    return pooled if before == 2 else w.add("Squeeze", pooled, one)
 
 
 CONVOLUTION: dict[str, Emitter] = {

@@ -31,8 +31,12 @@ def _logarithm(base: float) -> Emitter:
 
 
 def _expm1(w: OnnxWriter, node: TracedNode, x: str) -> str:
-    """Write eˣ - 1 = 2 · e^(x/2) · sinh(x/2), which does not cancel."""
-    half = w.add("Mul", w.add("Max", x, w.number(-100.0, node)), w.number(0.5, node))
+    """Write eˣ - 1 = 2 · e^(x/2) · sinh(x/2), which does not cancel.
+
+    Below the least x the result is -1, and sinh may overflow.
+    """
+    least = -100.0 if node.first.dtype.itemsize > 2 else -16.0
+    half = w.add("Mul", w.add("Max", x, w.number(least, node)), w.number(0.5, node))
     return w.add("Mul", w.add("Mul", w.add("Exp", half), w.number(2.0, node)), w.add("Sinh", half))
 
 
@@ -40,11 +44,11 @@ def _log1p(w: OnnxWriter, node: TracedNode, x: str) -> str:
     """Write log(1 + x) = x · log(u) / (u - 1) with u = 1 + x, which is exact for small x."""
     one = w.number(1.0, node)
     u = w.add("Add", x, one)
-    log_u, rest = w.add("Log", u), w.add("Sub", u, one)
-    ratio = w.add("Div", w.add("Mul", x, log_u), rest)
-    usual = w.add("Or", w.add("IsInf", x), w.add("Less", x, w.number(-0.5, node)))
-    exact = w.add("Where", w.add("Equal", u, one), x, ratio)
-    return w.add("Where", usual, log_u, exact)
+    log_u, rounded = w.add("Log", u), w.add("Sub", u, one)
+    ratio = w.add("Div", w.add("Mul", x, log_u), rounded)
+    is_far = w.add("Or", w.add("IsInf", x), w.add("Less", x, w.number(-0.5, node)))
+    near = w.add("Where", w.add("Equal", u, one), x, ratio)
+    return w.add("Where", is_far, log_u, near)
 
 
 def _erfc(w: OnnxWriter, node: TracedNode, x: str) -> str:
@@ -69,6 +73,7 @@ def _hypotenuse(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
 
 
 def _affine(w: OnnxWriter, node: TracedNode, x: str, mean: str, factor: str, shift: str) -> str:
+    """Write (x - mean) · factor + shift; with constants for each channel as a normalization."""
     channels = (1, node.first.shape[1], *[1] * (node.ndim - 2)) if node.ndim > 1 else None
     moments = [w.values.get(name) for name in (mean, factor, shift)]
     if channels is not None and all(v is not None and v.shape == channels for v in moments):
@@ -78,12 +83,14 @@ def _affine(w: OnnxWriter, node: TracedNode, x: str, mean: str, factor: str, shi
     return w.add("Add", w.add("Mul", w.add("Sub", x, mean), factor), shift)
 
 
-def _largest(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
-    zero = node.inputs[1].name == "constant" and node.inputs[1].first.attributes["value"] == 0
-    return w.add("Relu", x) if zero else w.add("Max", x, y)
+def _maximum(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
+    other = node.inputs[1]
+    is_zero = other.name == "constant" and other.first.attributes["value"] == 0
+    has_relu = node.first.dtype.kind != "uint"
+    return w.add("Relu", x) if is_zero and has_relu else w.add("Max", x, y)
 
 
-def _chosen(w: OnnxWriter, node: TracedNode, condition: str, x: str, y: str) -> str:
+def _where(w: OnnxWriter, node: TracedNode, condition: str, x: str, y: str) -> str:
     """Write a choice; one between x and a limit is an extremum, as in relu6."""
     if node.first.dtype == mm.bool:
         return w.add("Or", w.add("And", condition, x), w.add("And", w.add("Not", condition), y))
@@ -139,7 +146,7 @@ def _remainder(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
 
 
 def _floor_divide(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
-    if mm.isdtype(node.first.dtype, "real floating"):
+    if node.first.dtype.is_floating:
         return w.add("Floor", w.add("Div", x, y))
     return w.add("Div", w.add("Sub", x, w.add("Mod", x, y)), y)
 
@@ -172,7 +179,7 @@ ELEMENTWISE: dict[str, Emitter] = {
     "logical_not": same_as("Not"),
     "logical_or": same_as("Or"),
     "logical_xor": same_as("Xor"),
-    "maximum": _largest,
+    "maximum": _maximum,
     "minimum": same_as("Min"),
     "multiply": same_as("Mul"),
     "negative": same_as("Neg"),
@@ -189,7 +196,7 @@ ELEMENTWISE: dict[str, Emitter] = {
     "subtract": same_as("Sub"),
     "tan": same_as("Tan"),
     "tanh": same_as("Tanh"),
-    "where": _chosen,
+    "where": _where,
     "stop_gradient": same_as("Identity"),
     "argument": same_as("Identity"),
     "clamp_max": same_as("Min"),

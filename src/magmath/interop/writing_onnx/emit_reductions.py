@@ -12,25 +12,28 @@ from magmath.interop.writing_onnx.onnx_writer import OnnxWriter
 
 def _sum(w: OnnxWriter, node: TracedNode, x: str) -> str:
     axes = w.store(np.asarray(node.attribute("axis"), np.int64))
-    kind = node.first.dtype
-    x = x if node.inputs[0].first.dtype == kind else w.cast(x, kind)
+    x = _in_type(w, x, node.inputs[0], node.first.dtype)
     return w.add("ReduceSum", x, axes, keepdims=int(node.attribute("keepdims")))
+
+
+def _in_type(w: OnnxWriter, name: str, node: TracedNode, dtype: mm.DType) -> str:
+    """Return the name of a result, or of its conversion if it has another element type."""
+    return name if node.first.dtype == dtype else w.cast(name, dtype)
 
 
 def _reduced(operator: str) -> Emitter:
     def emit(w: OnnxWriter, node: TracedNode, x: str) -> str:
         axes = w.store(np.asarray(node.attribute("axis"), np.int64))
         keep = int(node.attribute("keepdims"))
-        kind, result = node.inputs[0].first.dtype, node.first.dtype
-        if kind == mm.bool and result == mm.bool:
+        if node.inputs[0].first.dtype == mm.bool and node.first.dtype == mm.bool:
             return w.cast(w.add(operator, w.cast(x, mm.int32), axes, keepdims=keep), mm.bool)
-        x = x if kind == result else w.cast(x, result)
+        x = _in_type(w, x, node.inputs[0], node.first.dtype)
         return w.add(operator, x, axes, keepdims=keep)
 
     return emit
 
 
-def _extremum(operator: str) -> Emitter:
+def _arg_extremum(operator: str) -> Emitter:
     def emit(w: OnnxWriter, node: TracedNode, x: str) -> str:
         axis, keep = node.attribute("axis"), int(node.attribute("keepdims"))
         return w.add(operator, x, axis=axis, keepdims=keep)
@@ -39,17 +42,16 @@ def _extremum(operator: str) -> Emitter:
 
 
 def _cumulative_sum(w: OnnxWriter, node: TracedNode, x: str) -> str:
-    x = x if node.inputs[0].first.dtype == node.first.dtype else w.cast(x, node.first.dtype)
+    x = _in_type(w, x, node.inputs[0], node.first.dtype)
     return w.add("CumSum", x, w.store(np.asarray(node.attribute("axis"), np.int64)))
 
 
 def _contract(w: OnnxWriter, node: TracedNode, *names: str) -> str:
     subscripts, kind = node.attribute("subscripts"), node.first.dtype
-    given = zip(names, node.inputs, strict=True)
-    cast = [name if x.first.dtype == kind else w.cast(name, kind) for name, x in given]
-    if len(cast) == 2 and _is_matmul(subscripts):
-        return w.add("MatMul", *cast)
-    return w.add("Einsum", *cast, equation=subscripts)
+    operands = [_in_type(w, name, x, kind) for name, x in zip(names, node.inputs, strict=True)]
+    if len(operands) == 2 and _is_matmul(subscripts):
+        return w.add("MatMul", *operands)
+    return w.add("Einsum", *operands, equation=subscripts)
 
 
 def _is_matmul(subscripts: str) -> bool:
@@ -76,8 +78,8 @@ REDUCTIONS: dict[str, Emitter] = {
     "min": _reduced("ReduceMin"),
     "any": _reduced("ReduceMax"),
     "all": _reduced("ReduceMin"),
-    "argmax": _extremum("ArgMax"),
-    "argmin": _extremum("ArgMin"),
+    "argmax": _arg_extremum("ArgMax"),
+    "argmin": _arg_extremum("ArgMin"),
     "cumulative_sum": _cumulative_sum,
     "contract": _contract,
     "sort": lambda w, node, x: _sort(w, node, x, 0),

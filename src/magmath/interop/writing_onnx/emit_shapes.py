@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
@@ -11,14 +11,13 @@ import magmath as mm
 from magmath.errors import MagmathError
 from magmath.interop.writing_onnx.onnx_emitter import END, Emitter
 from magmath.interop.writing_onnx.onnx_trace import KEEP_FIXED, Extent, TracedNode
-from magmath.interop.writing_onnx.onnx_writer import OnnxWriter
+from magmath.interop.writing_onnx.onnx_writer import OnnxWriter, varies
 
 
 def _reshape(w: OnnxWriter, node: TracedNode, x: str) -> str:
-    varied = [extent for extent in node.shape if len(set(extent)) > 1]
-    if len(varied) != 1 or 0 in node.first.shape:
+    if len(list(filter(varies, node.shape))) != 1 or 0 in node.first.shape:
         return w.add("Reshape", x, w.shape(node.shape, node))
-    shape = [-1 if len(set(extent)) > 1 else extent[0] for extent in node.shape]
+    shape = [-1 if varies(extent) else extent[0] for extent in node.shape]
     return w.add("Reshape", x, w.store(np.asarray(shape, np.int64)))
 
 
@@ -34,33 +33,49 @@ def _concat(w: OnnxWriter, node: TracedNode, *names: str) -> str:
     return w.add("Concat", *names, axis=node.attribute("axis"))
 
 
+@final
+class _AxisSlice(NamedTuple):
+    """A slice of one axis, with the bounds in each trace."""
+
+    axis: int
+    starts: Extent
+    stops: Extent
+    step: int
+
+
 def _slice(w: OnnxWriter, node: TracedNode, x: str) -> str:
-    bounds = list(zip(*node.each("bounds"), strict=True))  # by axis, in each trace
-    chosen: list[tuple[int, Extent, Extent, int]] = []
+    slices = _slices(node)
+    if not slices:
+        return x
+    starts = w.shape([one.starts for one in slices], node)
+    stops = w.shape([one.stops for one in slices], node)
+    axes = w.store(np.asarray([one.axis for one in slices], np.int64))
+    steps = w.store(np.asarray([one.step for one in slices], np.int64))
+    return w.add("Slice", x, starts, stops, axes, steps)
+
+
+def _slices(node: TracedNode) -> list[_AxisSlice]:
+    """Return the slices of those axes that are not kept whole."""
+    slices = []
+    bounds = zip(*node.attribute_in_each("bounds"), strict=True)  # of each axis, in each trace
     for axis, (of_traces, extent) in enumerate(zip(bounds, node.inputs[0].shape, strict=True)):
         if all(b == (0, n, 1) for b, n in zip(of_traces, extent, strict=True)):
             continue
         starts, stops, steps = zip(*of_traces, strict=True)
-        if len(set(steps)) > 1:
+        if varies(steps):
             raise node.unsupported("whose step depends on an extent of the inputs")
         if steps[0] < 0:  # -1 is before the first element
             stops = tuple([-END if stop < 0 else stop for stop in stops])
         elif stops == extent:
             stops = (END,) * len(stops)
-        chosen.append((axis, starts, stops, steps[0]))
-    if not chosen:
-        return x
-    axes = w.store(np.asarray([axis for axis, *_ in chosen], np.int64))
-    first = w.shape([starts for _, starts, _, _ in chosen], node)
-    last = w.shape([stops for _, _, stops, _ in chosen], node)
-    by = w.store(np.asarray([step for *_, step in chosen], np.int64))
-    return w.add("Slice", x, first, last, axes, by)
+        slices.append(_AxisSlice(axis, starts, stops, steps[0]))
+    return slices
 
 
 def _set_slice(w: OnnxWriter, node: TracedNode, x: str, values: str) -> str:
     extents = node.inputs[0].shape
     written = {}
-    for axis, bounds in enumerate(zip(*node.each("bounds"), strict=True)):
+    for axis, bounds in enumerate(zip(*node.attribute_in_each("bounds"), strict=True)):
         if any(b != (0, n, 1) for b, n in zip(bounds, extents[axis], strict=True)):
             start, stop, step = _only(node, bounds)
             written[axis] = np.arange(start, stop, step)
@@ -98,7 +113,8 @@ def _overwritten(
 ) -> str:
     """Write values at positions along some axes: a choice between them and the former elements.
 
-    `dropped`: the axes that the values do not have.
+    written   the positions along each axis that is not written whole
+    dropped   the axes that the values do not have
     """
     ndim, shape = node.ndim, list(node.inputs[1].shape)
     mask = np.ones([1] * ndim, bool)
@@ -109,39 +125,39 @@ def _overwritten(
             values = w.add("Unsqueeze", values, place)
             shape.insert(len(shape) - after, (1,))
         extent = _only(node, node.inputs[0].shape[axis])
-        along = np.zeros(extent, bool)
-        along[written[axis]] = True
-        mask = mask & along.reshape([-1 if d == axis else 1 for d in range(ndim)])
+        is_written = np.zeros(extent, bool)
+        is_written[written[axis]] = True
+        mask = mask & is_written.reshape([-1 if d == axis else 1 for d in range(ndim)])
         if len(shape) > after and set(shape[len(shape) - 1 - after]) != {1}:
-            source = np.zeros(extent, np.int64)
+            source = np.zeros(extent, np.int64)  # the value of each element
             source[written[axis]] = np.arange(len(written[axis]))
             values = w.add("Gather", values, w.store(source), axis=-after - 1)
     return w.add("Where", w.store(mask), values, x)
 
 
-def _window(w: OnnxWriter, node: TracedNode, x: str, *starts: str) -> str:
+def _window(w: OnnxWriter, node: TracedNode, x: str, *positions: str) -> str:
     axes, extents = node.attribute("axes"), node.attribute("extents")
     steps = node.attribute("steps")
     one = w.store(np.asarray([1], np.int64))
-    firsts = []
-    for axis, start in zip(axes, starts, strict=True):  # negative ones count from the end
+    starts = []
+    for axis, position in zip(axes, positions, strict=True):  # negative ones count from the end
         whole = w.integer(node.inputs[0].shape[axis], node)
-        firsts.append(w.add("Mod", w.add("Reshape", w.cast(start, mm.int64), one), whole))
-    first = w.add("Concat", *firsts, axis=0)
+        starts.append(w.add("Mod", w.add("Reshape", w.cast(position, mm.int64), one), whole))
+    start = w.add("Concat", *starts, axis=0)
     counts = [1 if n is None else n for n in extents]
     reach = [step * (n - 1) + 1 for step, n in zip(steps, counts, strict=True)]
-    last = w.add("Add", first, w.store(np.asarray(reach, np.int64)))
+    stop = w.add("Add", start, w.store(np.asarray(reach, np.int64)))
     along, by = (w.store(np.asarray(part, np.int64)) for part in (axes, steps))
-    part = w.add("Slice", x, first, last, along, by)
+    window = w.add("Slice", x, start, stop, along, by)
     dropped = [axis for axis, n in zip(axes, extents, strict=True) if n is None]
-    return w.add("Squeeze", part, w.store(np.asarray(dropped, np.int64))) if dropped else part
+    return w.add("Squeeze", window, w.store(np.asarray(dropped, np.int64))) if dropped else window
 
 
 def _full(w: OnnxWriter, node: TracedNode, value: str) -> str:
     return w.add("Expand", w.cast(value, node.first.dtype), w.shape(node.shape, node))
 
 
-def _positions(w: OnnxWriter, node: TracedNode) -> str:
+def _iota(w: OnnxWriter, node: TracedNode) -> str:
     axis = node.attribute("axis")
     count = w.add("Squeeze", w.integer(node.shape[axis], node))
     zero, one = w.store(np.asarray(0, np.int64)), w.store(np.asarray(1, np.int64))
@@ -152,31 +168,35 @@ def _positions(w: OnnxWriter, node: TracedNode) -> str:
     return w.add("Expand", w.add("Reshape", line, along), w.shape(node.shape, node))
 
 
-def _number(w: OnnxWriter, node: TracedNode) -> str:
+def _number_of_extents(w: OnnxWriter, node: TracedNode) -> str:
     """Write a number that depends on extents: a count of elements, or the inverse of one."""
+    values = _numbers(node)
+    integers = tuple([round(v) for v in values])
+    if all(float(v) == float(n) for v, n in zip(values, integers, strict=True)):
+        return w.cast(w.add("Squeeze", w.integer(integers, node)), node.first.dtype)
+    counts = tuple([round(1.0 / v) if v else 0 for v in values])
+    if not all(n and abs(v * n - 1.0) < 1e-6 for v, n in zip(values, counts, strict=True)):
+        raise node.unsupported("which depends on the extents of the inputs in an unknown way")
+    count = w.cast(w.add("Squeeze", w.integer(counts, node)), node.first.dtype)
+    return w.add("Reciprocal", count)
+
+
+def _numbers(node: TracedNode) -> list[Any]:
+    """Return the value of a number in each trace. Raises MagmathError for arrays and for numbers
+    that are drawn."""
     if node.ndim:
         raise node.unsupported(
             "which is made anew in each call, from an extent of the inputs or by drawing numbers",
             f"compute it with functions of magmath, keep it in a Buffer, or {KEEP_FIXED}",
         )
-    if node.name == "scalar" and None in [one.value for one in node.nodes]:
+    if node.name != "scalar":
+        return [np.asarray(mm.Array(one)).item() for one in node.nodes]
+    if None in [one.value for one in node.nodes]:
         raise MagmathError(
             "to_onnx: the module draws random numbers; write it in evaluation mode, "
             "module.eval(), or give such numbers as an input"
         )
-    values = [
-        one.value if node.name == "scalar" else np.asarray(mm.Array(one)).item()
-        for one in node.nodes
-    ]
-    whole = tuple([round(v) for v in values])
-    if all(float(v) == float(n) for v, n in zip(values, whole, strict=True)):
-        return w.cast(w.add("Squeeze", w.integer(whole, node)), node.first.dtype)
-    inverse = tuple([round(1.0 / v) if v else 0 for v in values])
-    close = all(n and abs(v * n - 1.0) < 1e-6 for v, n in zip(values, inverse, strict=True))
-    if not close:
-        raise node.unsupported("which depends on the extents of the inputs in an unknown way")
-    count = w.cast(w.add("Squeeze", w.integer(inverse, node)), node.first.dtype)
-    return w.add("Reciprocal", count)
+    return [one.value for one in node.nodes]
 
 
 def _take(w: OnnxWriter, node: TracedNode, x: str, *indices: str) -> str:
@@ -186,8 +206,8 @@ def _take(w: OnnxWriter, node: TracedNode, x: str, *indices: str) -> str:
     if axes != tuple(range(len(axes))) or at != 0:
         raise node.unsupported("with indices of axes that are not the first ones")
     shape = w.shape(node.shape[: node.ndim - node.inputs[0].ndim + len(axes)], node)
-    last = w.store(np.asarray([-1], np.int64))
-    columns = [w.add("Unsqueeze", w.add("Expand", i, shape), last) for i in indices]
+    last_axis = w.store(np.asarray([-1], np.int64))
+    columns = [w.add("Unsqueeze", w.add("Expand", i, shape), last_axis) for i in indices]
     return w.add("GatherND", x, w.add("Concat", *columns, axis=-1))
 
 
@@ -196,10 +216,10 @@ def _take_along(w: OnnxWriter, node: TracedNode, x: str, indices: str) -> str:
 
 
 def _diagonal(w: OnnxWriter, node: TracedNode, x: str) -> str:
-    n = np.arange(node.first.shape[-1])
     if node.inputs[0].ndim != 2 or node.varies():
         raise node.unsupported("of more than one matrix")
-    return w.add("GatherND", x, w.store(np.stack([n, n], 1).astype(np.int64)))
+    positions = np.arange(node.first.shape[-1], dtype=np.int64)
+    return w.add("GatherND", x, w.store(np.stack([positions, positions], 1)))
 
 
 SHAPES: dict[str, Emitter] = {
@@ -212,9 +232,9 @@ SHAPES: dict[str, Emitter] = {
     "window": _window,
     "set_window": _set_window,
     "full": _full,
-    "iota": _positions,
-    "scalar": _number,
-    "input": _number,
+    "iota": _iota,
+    "scalar": _number_of_extents,
+    "input": _number_of_extents,
     "take": _take,
     "take_along": _take_along,
     "diagonal": _diagonal,

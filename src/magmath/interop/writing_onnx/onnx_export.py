@@ -25,8 +25,8 @@ from magmath.core.integers import require_integer
 from magmath.errors import MagmathError, OptionError
 from magmath.interop.reading_onnx.onnx_module import from_onnx
 from magmath.interop.writing_onnx.onnx_nodes import EMITTERS
-from magmath.interop.writing_onnx.onnx_trace import KEEP_FIXED, OnnxTraced, TracedNode
-from magmath.interop.writing_onnx.onnx_writer import OnnxWriter, described, numpy_values
+from magmath.interop.writing_onnx.onnx_trace import KEEP_FIXED, TracedModule, TracedNode
+from magmath.interop.writing_onnx.onnx_writer import OnnxWriter, numpy_values, value_infos
 from magmath.nn import Module
 from magmath.nn.abstract import AbstractArray, trace_call
 from magmath.nn.module import first_called
@@ -75,24 +75,20 @@ def to_onnx(
         )
     function = module.module if isinstance(module, Trainer | NeuralNetwork) else module
     examples = [as_array("to_onnx", x) for x in example]
-    inputs = input_names or _argument_names(function, len(examples))
-    axes = _axes_of_inputs(variable_axes, inputs or _numbered("input", len(examples)))
-    mode = function.mode(False) if isinstance(function, Module) else nullcontext()
-    with mode:
+    with function.mode(False) if isinstance(function, Module) else nullcontext():
         if isinstance(function, Module) and not function.is_built:
             trace_call(function, tuple([AbstractArray(x.shape, x.dtype) for x in examples]))
-        traced = OnnxTraced(function, examples, axes)
         paths = _paths(function)
-        if inputs is not input_names and not set(paths.values()).isdisjoint(inputs or ()):
+        inputs = input_names or _argument_names(function, len(examples))
+        axes = _axes_of_inputs(variable_axes, inputs or _numbered("input", len(examples)))
+        if not input_names and not set(paths.values()).isdisjoint(inputs or ()):
             inputs = None
-        inputs = _names("input", inputs, len(traced.inputs), paths.values())
-        keys = list(traced.nested) if isinstance(traced.nested, dict) else None
-        keys = keys if keys is not None and len(keys) == len(traced.outputs) else None
+        inputs = _names("input", inputs, len(examples), paths.values())
+        traced = TracedModule(function, examples, axes)
         others = [*paths.values(), *inputs]
-        outputs = _names("output", output_names or keys, len(traced.outputs), others)
-        graph = _graph(traced, inputs, outputs, paths)
+        outputs = _names("output", output_names or _keys(traced), len(traced.outputs), others)
         model = helper.make_model(
-            graph,
+            _graph(traced, inputs, outputs, paths),
             producer_name="magmath",
             producer_version=magmath.__version__,
             opset_imports=[helper.make_opsetid("", OPSET)],
@@ -101,6 +97,12 @@ def to_onnx(
         _check_values(function, model, examples)
     _save(model, path)
     return model
+
+
+def _keys(traced: TracedModule) -> list[str] | None:
+    """Return the keys of a dictionary of arrays that the module returns, otherwise None."""
+    keys = list(traced.nested) if isinstance(traced.nested, dict) else []
+    return keys if keys and len(keys) == len(traced.outputs) else None
 
 
 def _argument_names(function: Callable[..., Any], count: int) -> list[str] | None:
@@ -119,34 +121,35 @@ def _argument_names(function: Callable[..., Any], count: int) -> list[str] | Non
 
 
 def _axes_of_inputs(
-    given: int | Sequence[int] | Mapping[str, int | Sequence[int]], names: Sequence[str]
+    variable_axes: int | Sequence[int] | Mapping[str, int | Sequence[int]], names: Sequence[str]
 ) -> list[list[int]]:
     """Return the variable axes of each input."""
-    if not isinstance(given, Mapping):
-        return [_axes(given)] * len(names)
-    unknown = [name for name in given if name not in names]
+    if not isinstance(variable_axes, Mapping):
+        return [_axes(variable_axes)] * len(names)
+    unknown = [name for name in variable_axes if name not in names]
     if unknown:
         raise OptionError(
             f"to_onnx: variable_axes has {unknown[0]!r}, which is no input; the inputs are "
             f"{', '.join(names)}; input_names= gives them other names"
         )
-    return [_axes(given.get(name, 1)) for name in names]
+    return [_axes(variable_axes.get(name, 1)) for name in names]
 
 
-def _axes(given: int | Sequence[int]) -> list[int]:
-    if isinstance(given, Sequence):
-        return [require_integer("to_onnx: variable_axes", axis, 0) for axis in given]
-    return list(range(require_integer("to_onnx: variable_axes", given, 0)))
+def _axes(variable_axes: int | Sequence[int]) -> list[int]:
+    """Return the axes of one input: those of a list, or as many first ones."""
+    if isinstance(variable_axes, Sequence):
+        return [require_integer("to_onnx: variable_axes", axis, 0) for axis in variable_axes]
+    return list(range(require_integer("to_onnx: variable_axes", variable_axes, 0)))
 
 
 def _paths(module: Any) -> dict[int, str]:
     """Return the paths of the variables of a module, by their identity."""
-    found: dict[int, str] = {}
+    paths: dict[int, str] = {}
     for path, part in module.named_modules() if isinstance(module, Module) else ():
         for name, value in part.parts():
             if isinstance(value, Variable):
-                found.setdefault(id(value), f"{path}.{name}" if path else name)
-    return found
+                paths.setdefault(id(value), f"{path}.{name}" if path else name)
+    return paths
 
 
 def _check_values(
@@ -155,10 +158,10 @@ def _check_values(
     """Raise MagmathError if the model does not compute what the module computes for the example,
     whose extents are not among those of the traces."""
     random = np.random.default_rng(0)
-    given = [_lively(x, random) for x in examples]
-    wanted = flatten(module(*given))[0]
-    found = from_onnx(model)(*given)
-    for x, y in zip(wanted, found if isinstance(found, tuple) else (found,), strict=True):
+    inputs = [_with_different_values(x, random) for x in examples]
+    expected = flatten(module(*inputs))[0]
+    results = from_onnx(model)(*inputs)
+    for x, y in zip(expected, results if isinstance(results, tuple) else (results,), strict=True):
         if x.shape != y.shape or not _is_close(numpy_values(x), numpy_values(y), x.dtype):
             raise MagmathError(
                 f"to_onnx: for the example the model computes other values than the module, whose "
@@ -167,7 +170,7 @@ def _check_values(
             )
 
 
-def _lively(x: mm.Array, random: np.random.Generator) -> mm.Array:
+def _with_different_values(x: mm.Array, random: np.random.Generator) -> mm.Array:
     """Return an example; random numbers in place of floating point ones that are all equal."""
     values = np.asarray(mm.astype(x, mm.float64)) if x.dtype.is_floating else None
     if values is None or values.size < 2 or (values != values.flat[0]).any():
@@ -187,12 +190,13 @@ def _is_close(x: Any, y: Any, dtype: mm.DType) -> bool:
 def _names(
     kind: str, given: Sequence[str] | None, count: int, others: Collection[str]
 ) -> list[str]:
-    """Return the names of inputs or outputs, which differ from all other names."""
+    """Return the given names of inputs or outputs, or numbered ones. Raises OptionError if given
+    ones do not differ from each other and from the `others`."""
     if given is None:
-        made = _numbered(kind, count)
-        while not set(others).isdisjoint(made):
-            made = [f"{name}_" for name in made]
-        return made
+        names = _numbered(kind, count)
+        while not set(others).isdisjoint(names):
+            names = [f"{name}_" for name in names]
+        return names
     if len(given) != count or len(set(given)) != count or not set(others).isdisjoint(given):
         raise OptionError(
             f"to_onnx: {kind}_names needs {count} different names that are not those of inputs or "
@@ -206,35 +210,37 @@ def _numbered(kind: str, count: int) -> list[str]:
 
 
 def _graph(
-    traced: OnnxTraced, inputs: Sequence[str], outputs: Sequence[str], paths: dict[int, str]
+    traced: TracedModule, inputs: Sequence[str], outputs: Sequence[str], paths: dict[int, str]
 ) -> onnx.GraphProto:
+    """Return the graph of a module, with these names of inputs and outputs, and initializers with
+    the paths of variables."""
     writer = OnnxWriter(traced, inputs)
     writer.reserve([*outputs, *paths.values()])
     names: dict[TracedNode, str] = dict(zip(traced.inputs, inputs, strict=True))
     written = [x for x in traced.nodes if not x.is_constant and x not in names]
     needed = [x for node in written for x in node.inputs] + traced.outputs
-    constant = [x for x in dict.fromkeys(needed) if x.is_constant]
-    for node, values in zip(constant, traced.values(constant), strict=True):
+    constants = [x for x in dict.fromkeys(needed) if x.is_constant]
+    for node, values in zip(constants, traced.values(constants), strict=True):
         variable = traced.variables.get(node.first)
         names[node] = writer.store(numpy_values(values), paths.get(id(variable)))
     for node, name in names.items():
         if node.depends_on_inputs:
-            writer.note(name, node)
+            writer.record_extents(name, node)
     for node in written:
         emitter = EMITTERS.get(node.name)
         if emitter is None:
             raise node.unsupported("which has no equal in ONNX", "write it in other operations")
         names[node] = emitter(writer, node, *[names[x] for x in node.inputs])
-        writer.note(names[node], node)
+        writer.record_extents(names[node], node)
     for node, name in zip(traced.outputs, outputs, strict=True):
         writer.output(names[node], name)
     nodes = _needed(writer.nodes, outputs)
-    read = {name for made in nodes for name in made.input}
+    read = {name for node in nodes for name in node.input}
     return helper.make_graph(
         nodes,
         "magmath",
-        described(inputs, traced.inputs, traced.places, traced),
-        described(outputs, traced.outputs, {}, traced),
+        value_infos(inputs, traced.inputs, traced.axis_names, traced),
+        value_infos(outputs, traced.outputs, {}, traced),
         [tensor for tensor in writer.initializers if tensor.name in read],
     )
 
@@ -250,22 +256,25 @@ def _needed(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> list[onn
 
 
 def _save(model: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
-    if model.ByteSize() < MAX_BYTES - (1 << 20):
-        _check_types(model)
-        with atomic_replace(path) as draft:
-            onnx.save(model, draft)
-        return
+    """Write a model to a file, and the values of a large one to a second file next to it."""
     file = Path(path)
     data = file.with_name(f"{file.name}.data")
-    data.unlink(missing_ok=True)  # onnx appends
-    separate = copy.copy(model)  # loses its values
-    onnx.save(separate, os.fspath(file), save_as_external_data=True, location=data.name)
+    is_large = model.ByteSize() >= MAX_BYTES - (1 << 20)
+    with atomic_replace(file) as draft:
+        if is_large:
+            separate = copy.copy(model)  # loses its values
+            onnx.save(separate, draft, save_as_external_data=True, location=data.name)
+        else:
+            onnx.save(model, draft)
+        _check_types(draft)
+        if is_large:
+            Path(draft).with_name(data.name).replace(data)
 
 
-def _check_types(model: onnx.ModelProto) -> None:
+def _check_types(path: str) -> None:
     """Raise MagmathError for an operator that ONNX does not have for a type."""
     try:
-        onnx.checker.check_model(model, full_check=True)
+        onnx.checker.check_model(path, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         reason = str(error).strip().splitlines()[0]
         raise MagmathError(

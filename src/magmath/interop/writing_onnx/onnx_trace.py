@@ -25,14 +25,15 @@ from magmath.ops.marks import without_marks
 
 Extent = tuple[int, ...]
 """An extent, or another integer, in each of the traces."""
+Place = tuple[int, int]
+"""The number of an input, and one of its axes."""
 TRACES = 2
-"""The traces for each named extent, in which it is larger."""
+"""The number of traces in which a named extent is larger than in the first trace."""
 ADDED, ADDED_TO_SPACE = (2, 6), (64, 160)
-"""What is added to it: a multiple of an extent differs from a part. Images are enlarged by more, so
-that their extents differ after strides too."""
-
-
+"""What is added to a named extent in these traces: two numbers tell a multiple of an extent from a
+part of it. Images are enlarged by more, so that their extents differ after strides too."""
 KEEP_FIXED = "pass variable_axes=0 for a model of the extents of the example"
+"""The remedy of errors about extents."""
 
 
 @final
@@ -76,7 +77,7 @@ class TracedNode:
             raise self.unsupported(f"whose {name} depends on an extent of the inputs")
         return values[0]
 
-    def each(self, name: str) -> list[Any]:
+    def attribute_in_each(self, name: str) -> list[Any]:
         """Return an attribute in each of the traces."""
         return [node.attributes[name] for node in self.nodes]
 
@@ -93,19 +94,22 @@ class TracedNode:
         first = self.first
         if first.name == "scalar":
             return any(node.value != first.value for node in self.nodes)
-        if first.name == "input":  # an array that was made in the module, or that it has
+        if first.name == "input":  # an array that the module has created, or has
             return any(not _has_same_values(node, first) for node in self.nodes)
-        same = all(dict(node.attributes) == dict(first.attributes) for node in self.nodes)
-        return not same
+        return any(dict(node.attributes) != dict(first.attributes) for node in self.nodes)
 
 
 @final
-class OnnxTraced:
-    """The operations of a module, and its variables by their leaves.
+class TracedModule:
+    """The operations of a module in all traces.
 
-    variables  by their leaves
-    outputs    nested as the module nests them
-    extents    the named extents in all traces, and the input and axis that have each
+    nodes       the operations, each after its operands
+    inputs      the nodes of the arguments
+    outputs     the nodes of the results
+    nested      the results as the module nests them
+    variables   the variables of the module, by their leaves
+    extents     the named extents, in all traces
+    axis_names  the names of variable extents, by the number of the input and the axis
     """
 
     def __init__(
@@ -114,46 +118,40 @@ class OnnxTraced:
         examples: Sequence[mm.Array],
         variable_axes: Sequence[Sequence[int]],
     ) -> None:
-        named = _named_extents(examples, variable_axes)
-        variants = _variants(named, examples)
-        traces = [_traced(module, examples, named, sizes) for sizes in variants]
-        self.variables: dict[Node, Any] = dict(traces[0].trace.read)
-        self.nested = traces[0].nested
-        self.extents: dict[str, tuple[Extent, int, int]] = {}
-        for name, places in named.items():
-            index, axis = places[0]
-            self.extents[name] = tuple([sizes[name] for sizes in variants]), index, axis
-        self.places = {place: name for name, places in named.items() for place in places}
-        orders = [topological(tuple(one.outputs)) for one in traces]
-        if any([n.name for n in order] != [n.name for n in orders[0]] for order in orders):
-            raise MagmathError(
-                f"to_onnx: the module has other operations for other extents of its inputs; "
-                f"{KEEP_FIXED}"
-            )
-        self.nodes = [TracedNode(nodes) for nodes in zip(*orders, strict=True)]
+        places = _places_of_extents(examples, variable_axes)
+        variants = _variants(places, examples)
+        traces = [_traced(module, examples, places, sizes) for sizes in variants]
+        first = traces[0]
+        self.variables: dict[Node, Any] = dict(first.trace.read)
+        self.nested = first.nested
+        self.extents: dict[str, Extent] = {
+            name: tuple([sizes[name] for sizes in variants]) for name in places
+        }
+        self.axis_names = {place: name for name, used in places.items() for place in used}
+        self.nodes = _traced_nodes(traces)
         of = {traced.first: traced for traced in self.nodes}
         self.inputs = [
             of.get(leaves[0], TracedNode(leaves))
             for leaves in zip(*[one.inputs for one in traces], strict=True)
         ]
-        self.outputs = [of[node] for node in traces[0].outputs]
-        given = {*self.inputs, *[of[leaf] for leaf in self._numbers(traces[0].trace) if leaf in of]}
+        self.outputs = [of[node] for node in first.outputs]
+        # Seeds and counts of steps are given to each run too.
+        numbers = [*first.trace.numbers, *first.trace.numbers_of_run()]
+        self._find_dependence({*self.inputs, *[of[leaf] for leaf in numbers if leaf in of]}, of)
+
+    def _find_dependence(self, arguments: set[TracedNode], of: Mapping[Node, TracedNode]) -> None:
+        """Connect the nodes, and record which of them depend on arguments and on extents."""
         for traced in self.nodes:
             traced.inputs = tuple([of[source] for source in traced.first.inputs])
             for source in traced.inputs:
                 source.line = source.line or traced.line
-            traced.depends_on_inputs = traced in given or any(
+            traced.depends_on_inputs = traced in arguments or any(
                 x.depends_on_inputs for x in traced.inputs
             )
             if not traced.depends_on_inputs:
                 traced.depends_on_extents = (
                     any(x.depends_on_extents for x in traced.inputs) or traced.varies()
                 )
-
-    @staticmethod
-    def _numbers(trace: Trace) -> set[Node]:
-        """Return the numbers that differ in each run: seeds, and counts of steps."""
-        return {*trace.numbers, *trace.numbers_of_run()}
 
     def values(self, nodes: Sequence[TracedNode]) -> list[Array]:
         """Return the values of nodes that depend on variables and numbers alone."""
@@ -165,6 +163,17 @@ class OnnxTraced:
         return [Array(node) for node in graph.substituted(known).outputs]
 
 
+def _traced_nodes(traces: Sequence[_TracedCall]) -> list[TracedNode]:
+    """Return the operations of all traces, in order. Raises MagmathError if they differ."""
+    orders = [topological(tuple(one.outputs)) for one in traces]
+    if any([n.name for n in order] != [n.name for n in orders[0]] for order in orders):
+        raise MagmathError(
+            f"to_onnx: the module has other operations for other extents of its inputs; "
+            f"{KEEP_FIXED}"
+        )
+    return [TracedNode(nodes) for nodes in zip(*orders, strict=True)]
+
+
 def _has_same_values(node: Node, other: Node) -> bool:
     if node is other or node.value is other.value:
         return True
@@ -173,11 +182,11 @@ def _has_same_values(node: Node, other: Node) -> bool:
     return bool(np.asarray(Array(node)).tobytes() == np.asarray(Array(other)).tobytes())
 
 
-def _named_extents(
+def _places_of_extents(
     examples: Sequence[mm.Array], axes: Sequence[Sequence[int]]
-) -> dict[str, list[tuple[int, int]]]:
+) -> dict[str, list[Place]]:
     """Return the inputs and axes of each named extent: equal extents of one axis are the same."""
-    found: dict[str, list[tuple[int, int]]] = {}
+    places: dict[str, list[Place]] = {}
     names: dict[tuple[int, int], str] = {}
     for index, x in enumerate(examples):
         for axis in [axis for axis in axes[index] if axis < x.ndim]:
@@ -186,12 +195,12 @@ def _named_extents(
                 others = sum(1 for other, _ in names if other == axis)
                 name = "batch" if axis == 0 else f"extent_{axis}"
                 names[key] = f"{name}_{others}" if others else name
-            found.setdefault(names[key], []).append((index, axis))
-    return found
+            places.setdefault(names[key], []).append((index, axis))
+    return places
 
 
 def _variants(
-    named: Mapping[str, Sequence[tuple[int, int]]], examples: Sequence[mm.Array]
+    places: Mapping[str, Sequence[Place]], examples: Sequence[mm.Array]
 ) -> list[dict[str, int]]:
     """Return the extents of each trace: different ones for each name, then one by one larger.
 
@@ -200,8 +209,7 @@ def _variants(
     """
     first: dict[str, int] = {}
     added: dict[str, tuple[int, ...]] = {}
-    for i, (name, places) in enumerate(named.items()):
-        index, axis = places[0]
+    for i, (name, ((index, axis), *_)) in enumerate(places.items()):
         added[name] = ADDED if axis < 2 else ADDED_TO_SPACE
         extent = max(1 + (8 << i), examples[index].shape[axis])
         while extent in first.values() or any(
@@ -209,13 +217,13 @@ def _variants(
         ):
             extent += 1
         first[name] = extent
-    larger = [{**first, name: first[name] + n} for name in named for n in added[name]]
+    larger = [{**first, name: first[name] + n} for name in places for n in added[name]]
     return [first, *(larger or [first])]
 
 
 @final
-class _Call(NamedTuple):
-    """A traced call: the leaves of its inputs, the nodes of its outputs, and their nesting."""
+class _TracedCall(NamedTuple):
+    """A traced call: the leaves of its inputs, the nodes of its outputs, and the nested outputs."""
 
     inputs: list[Node]
     outputs: list[Node]
@@ -226,9 +234,9 @@ class _Call(NamedTuple):
 def _traced(
     module: Callable[..., Any],
     examples: Sequence[mm.Array],
-    named: Mapping[str, Sequence[tuple[int, int]]],
+    places: Mapping[str, Sequence[Place]],
     sizes: Mapping[str, int],
-) -> _Call:
+) -> _TracedCall:
     """Trace a call of the module with inputs of these extents.
 
     Raises MagmathError if the module does not take such inputs, or returns something else than
@@ -237,20 +245,20 @@ def _traced(
     shapes: list[Shape] = []
     for index, x in enumerate(examples):
         shape = list(x.shape)
-        for name, places in named.items():
-            for _, axis in [place for place in places if place[0] == index]:
+        for name, used in places.items():
+            for _, axis in [place for place in used if place[0] == index]:
                 shape[axis] = sizes[name]
         shapes.append(tuple(shape))
     whole = session.engine().environment.whole
     with tracing.tracing(Trace()) as trace:
-        given = [
+        inputs = [
             Array(input_leaf(shape, x.dtype, whole(shape), None))
             for shape, x in zip(shapes, examples, strict=True)
         ]
         try:
-            nested = module(*given)
+            nested = module(*inputs)
         except MagmathError as error:
-            if not named:
+            if not places:
                 raise
             raise MagmathError(
                 f"to_onnx: the module is traced with inputs of other extents too, and does not "
@@ -264,4 +272,6 @@ def _traced(
                 f"to_onnx: the module must return arrays, was given {type(x).__name__} among its "
                 f"outputs; leave it out, or return mm.asarray(x)"
             )
-    return _Call([x.node for x in given], without_marks([x.node for x in outputs]), nested, trace)
+    return _TracedCall(
+        [x.node for x in inputs], without_marks([x.node for x in outputs]), nested, trace
+    )

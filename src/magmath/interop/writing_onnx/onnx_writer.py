@@ -11,28 +11,35 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import magmath as mm
-from magmath.interop.writing_onnx.onnx_trace import TRACES, Extent, OnnxTraced, TracedNode
+from magmath.interop.writing_onnx.onnx_trace import (
+    TRACES,
+    Extent,
+    Place,
+    TracedModule,
+    TracedNode,
+)
 
 
 @final
 class OnnxWriter:
     """Collects the nodes of a graph; results and initializers are known by their names."""
 
-    def __init__(self, traced: OnnxTraced, input_names: Sequence[str]) -> None:
+    def __init__(self, traced: TracedModule, input_names: Sequence[str]) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: list[TensorProto] = []
-        self._extents = traced.extents
-        self._input_names = list(input_names)
-        self._used_names = set(input_names)
-        self._known: dict[Any, str] = {}
-        self._axes: dict[Extent, tuple[str, int]] = {}
         self.values: dict[str, Any] = {}
         """The values of initializers, by name."""
+        self._named_extents = list(traced.extents.values())
+        self._used_names = set(input_names)
+        self._known: dict[Any, str] = {}
+        """The names of initializers by their values, and of extents that have been written."""
+        self._axes: dict[Extent, tuple[str, int]] = {}
+        """A result and its axis that has the extent, by extents that vary."""
 
-    def note(self, name: str, node: TracedNode) -> None:
-        """Record a result: other shapes may use its extents."""
+    def record_extents(self, name: str, node: TracedNode) -> None:
+        """Record a result, whose extents other shapes may use."""
         for axis, extent in enumerate(node.shape):
-            if len(set(extent)) > 1:
+            if varies(extent):
                 self._axes.setdefault(extent, (name, axis))
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
@@ -42,8 +49,8 @@ class OnnxWriter:
     def add_several(self, operator: str, count: int, *inputs: str, **attributes: Any) -> list[str]:
         """Add a node of several results; return their names."""
         names = [self._new(operator.lower()) for _ in range(count)]
-        made = helper.make_node(operator, list(inputs), names, names[0], **attributes)
-        self.nodes.append(made)
+        node = helper.make_node(operator, list(inputs), names, names[0], **attributes)
+        self.nodes.append(node)
         return names
 
     def output(self, source: str, name: str) -> None:
@@ -79,18 +86,18 @@ class OnnxWriter:
         """Return the name of an integer, as an array of one element, that may depend on named
         extents. Raises MagmathError if it is no extent of a result, no multiple of a named extent
         plus a number, and no product of two extents."""
-        if len(set(value)) == 1:
+        if not varies(value):
             return self.store(np.asarray([value[0]], np.int64))
         key = ("integer", value)
         if key not in self._known:
-            self._known[key] = self._dependent(value, node)
+            self._known[key] = self._varying_integer(value, node)
         return self._known[key]
 
-    def _dependent(self, value: Extent, node: TracedNode) -> str:
+    def _varying_integer(self, value: Extent, node: TracedNode) -> str:
         if value in self._axes:
             name, axis = self._axes[value]
             return self.add("Shape", name, start=axis, end=axis + 1)
-        for i, (extent, *_) in enumerate(self._extents.values()):
+        for i, extent in enumerate(self._named_extents):
             linear = _linear(value, extent, i)
             if linear is not None:
                 factor, shift = linear
@@ -100,16 +107,16 @@ class OnnxWriter:
                 if shift:
                     result = self.add("Add", result, self.store(np.asarray([shift], np.int64)))
                 return result
-        for one in list(self._axes):
-            others = tuple([v // max(n, 1) for v, n in zip(value, one, strict=True)])
-            whole = tuple([a * b for a, b in zip(one, others, strict=True)])
-            if whole == value and (others in self._axes or len(set(others)) == 1):
-                return self.add("Mul", self.integer(one, node), self.integer(others, node))
+        for extent in list(self._axes):
+            quotient = tuple([v // max(n, 1) for v, n in zip(value, extent, strict=True)])
+            product = tuple([a * b for a, b in zip(extent, quotient, strict=True)])
+            if product == value and (quotient in self._axes or not varies(quotient)):
+                return self.add("Mul", self.integer(extent, node), self.integer(quotient, node))
         raise node.unsupported("which depends on the extents of the inputs in an unknown way")
 
     def shape(self, extents: Sequence[Extent], node: TracedNode) -> str:
         """Return the name of a shape, which may depend on named extents."""
-        if all(len(set(extent)) == 1 for extent in extents):
+        if not any(map(varies, extents)):
             return self.store(np.asarray([extent[0] for extent in extents], np.int64))
         return self.add("Concat", *[self.integer(n, node) for n in extents], axis=0)
 
@@ -121,9 +128,16 @@ class OnnxWriter:
         return name
 
 
+def varies(value: Extent) -> bool:
+    """Return True if an integer differs between the traces."""
+    return len(set(value)) > 1
+
+
 def _linear(value: Extent, extent: Extent, index: int) -> tuple[int, int] | None:
-    """Return the factor and the sum with which a value follows from a named extent, the one that is
-    larger in the traces of this index; None if it does not."""
+    """Return (factor, shift) with value = factor · extent + shift, or None if there are none.
+
+    `index` is the number of the named extent, which says in which traces it is larger.
+    """
     first = 1 + index * TRACES
     factor, rest = divmod(value[first] - value[0], extent[first] - extent[0])
     shift = value[0] - factor * extent[0]
@@ -148,17 +162,20 @@ def numpy_values(x: mm.Array) -> Any:
     return np.asarray(x)
 
 
-def described(
-    names: Sequence[str], nodes: Sequence[TracedNode], places: Mapping[Any, str], traced: OnnxTraced
+def value_infos(
+    names: Sequence[str],
+    nodes: Sequence[TracedNode],
+    axis_names: Mapping[Place, str],
+    traced: TracedModule,
 ) -> list[onnx.ValueInfoProto]:
     """Return the description of inputs or outputs; extents that vary have a name or none."""
-    of = {entry[0]: name for name, entry in traced.extents.items()}
-    found = []
+    name_of = {extent: name for name, extent in traced.extents.items()}
+    infos = []
     for i, (name, node) in enumerate(zip(names, nodes, strict=True)):
         shape: list[int | str | None] = [
-            places.get((i, axis)) or (extent[0] if len(set(extent)) == 1 else of.get(extent))
+            axis_names.get((i, axis)) or (name_of.get(extent) if varies(extent) else extent[0])
             for axis, extent in enumerate(node.shape)
         ]
         kind = element_type(node.first.dtype)
-        found.append(helper.make_tensor_value_info(name, kind, shape))
-    return found
+        infos.append(helper.make_tensor_value_info(name, kind, shape))
+    return infos

@@ -1,0 +1,203 @@
+"""Reductions of the array API: sums, products, extrema, truth values and counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from magmath.api.complex_order import complex_extremum
+from magmath.api.creation import full
+from magmath.api.data_types import astype
+from magmath.api.elementwise import add, maximum, minimum, multiply, truth_values
+from magmath.arrays.array import Array, as_array
+from magmath.arrays.indexing.masked_elements import reduces_selected
+from magmath.arrays.inputs.number_list import is_number
+from magmath.arrays.inputs.operands import promoted_nodes
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.ufuncs.output import stored
+from magmath.core.dtypes import as_dtype, bool_, int64, is_same_kind
+from magmath.core.keyword_hints import keyword_hints
+from magmath.core.shapes import Axis, broadcast, reduced_axes, size_of
+from magmath.engine.user_line import user_line
+from magmath.errors import ShapeError
+from magmath.graph import apply
+from magmath.ops import elementwise as e
+from magmath.ops import reductions
+from magmath.ops.sums import broadcast_to, check_extremum
+
+_NEUTRAL_ELEMENTS = {"sum": 0, "prod": 1, "any": False, "all": True}
+_ACCUMULATE = {"sum": add, "prod": multiply}
+_EXTREMA = {"max": maximum, "min": minimum}
+"""The functions of two operands by which an initial value takes part."""
+
+
+def _reduction(
+    name: str,
+    x: Array,
+    axis: Axis,
+    keepdims: bool,
+    dtype: Any = None,
+    out: Any = None,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    x = as_array(name, x)
+    if dtype is not None and as_dtype(dtype) != x.dtype:
+        x = astype(x, dtype)
+    if name in _EXTREMA and initial is not None:
+        initial = _initial_value(name, x, initial)
+    if where is not None and where is not True:
+        x = _masked(name, x, where, initial)
+    axes = reduced_axes(name, axis, x.ndim)
+    if name in _EXTREMA:
+        if initial is None:
+            check_extremum(name, x.shape, axes)
+        else:
+            x, axes = _with_initial(name, x, axes, initial)
+        if x.dtype.kind == "complex":
+            return stored(name, Array(complex_extremum(name, x.node, axes, keepdims)), out)
+    record = reductions.BY_NAME[reductions.reduction_of(name, x.dtype)]
+    node = apply(record, x.node, axis=axes, keepdims=keepdims, line=user_line())
+    if dtype is not None:
+        node = e.astype(node, as_dtype(dtype))
+    result = Array(node)
+    if initial is not None and name in _ACCUMULATE:
+        result = _ACCUMULATE[name](result, initial)
+    return result if out is None else stored(name, result, out)
+
+
+def _masked(name: str, x: Array, where: Any, initial: Any) -> Array:
+    """Return x with the neutral element of the reduction where the mask is false."""
+    neutral = _NEUTRAL_ELEMENTS.get(name, initial)
+    if neutral is None:
+        raise ShapeError(
+            f"{name}: a reduction with `where` needs an initial value"
+            "; pass initial=…, the result for no elements"
+        )
+    mask = as_array(name, where).node
+    shape = broadcast(name, x.shape, mask.shape)
+    _, filling = promoted_nodes(name, x, neutral)
+    elements = broadcast_to(e.astype(x.node, filling.dtype), shape)
+    return Array(apply(e.WHERE, mask, elements, filling, line=user_line()))
+
+
+def _initial_value(name: str, x: Array, initial: Any) -> Any:
+    """Return the initial value of an extremum in the type of x, which is that of the result, unless
+    the value is of a more general kind."""
+    if isinstance(initial, np.generic):
+        initial = initial.item()
+    if is_number(initial):
+        if x.dtype is bool_:
+            return bool(initial)
+        is_whole = isinstance(initial, float) and initial.is_integer()
+        return int(initial) if is_whole and x.dtype.is_integer else initial
+    value = as_array(name, initial)
+    are_integers = value.dtype.is_integer and x.dtype.is_integer
+    is_converted = x.dtype is bool_ or are_integers or is_same_kind(value.dtype, x.dtype)
+    return astype(value, x.dtype) if is_converted else value
+
+
+def _with_initial(
+    name: str, x: Array, axes: tuple[int, ...], initial: Any
+) -> tuple[Array, tuple[int, ...]]:
+    """Return x and an initial value that takes part in an extremum, also that of no elements."""
+    if size_of(x.shape[d] for d in axes) == 0:
+        shape = tuple(1 if d in axes else n for d, n in enumerate(x.shape))
+        _, value = promoted_nodes(name, x, initial)  # of the type that elements would give
+        return full(shape, initial, dtype=value.dtype), axes
+    return _EXTREMA[name](x, initial), axes
+
+
+@dispatch_cached
+@keyword_hints
+@reduces_selected
+def sum(
+    a: Array,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """Return the sum over `axis` (all axes for None); small integers accumulate in 64 bits."""
+    return _reduction("sum", a, axis, keepdims, dtype, out, initial, where)
+
+
+@dispatch_cached
+@keyword_hints
+@reduces_selected
+def prod(
+    a: Array,
+    axis: Axis = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """Return the product over `axis`; small integers and truth values accumulate in 64 bits."""
+    a = as_array("prod", a)
+    if dtype is None and a.dtype is bool_:
+        dtype = int64
+    return _reduction("prod", a, axis, keepdims, dtype, out, initial, where)
+
+
+@dispatch_cached
+@keyword_hints
+@reduces_selected
+def max(
+    a: Array,
+    axis: Axis = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """Return the largest element along `axis`; true is larger than false."""
+    return _reduction("max", a, axis, keepdims, None, out, initial, where)
+
+
+@dispatch_cached
+@keyword_hints
+@reduces_selected
+def min(
+    a: Array,
+    axis: Axis = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
+) -> Array:
+    """Return the smallest element along `axis`; false is smaller than true."""
+    return _reduction("min", a, axis, keepdims, None, out, initial, where)
+
+
+@dispatch_cached
+@keyword_hints
+@reduces_selected
+def any(
+    a: Array, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None
+) -> Array:
+    """Return True where an element along `axis` is true or not zero."""
+    return _reduction("any", truth_values("any", a), axis, keepdims, None, out, None, where)
+
+
+@dispatch_cached
+@keyword_hints
+@reduces_selected
+def all(
+    a: Array, axis: Axis = None, out: Any = None, keepdims: bool = False, *, where: Any = None
+) -> Array:
+    """Return True where every element along `axis` is true or not zero."""
+    return _reduction("all", truth_values("all", a), axis, keepdims, None, out, None, where)
+
+
+@dispatch_cached
+@keyword_hints
+def count_nonzero(a: Array, axis: Axis = None, *, keepdims: bool = False) -> Array:
+    """Return the number of elements along `axis` that are true or not zero, as int64."""
+    truths = truth_values("count_nonzero", as_array("count_nonzero", a))
+    axes = reduced_axes("count_nonzero", axis, truths.ndim)
+    return sum(truths, axis=axes, keepdims=keepdims)
