@@ -25,21 +25,15 @@ from magmath.ops.axis_segments import (
     Cuts,
     cuts_along,
     each_segment,
-    letters_of,
     local_number,
     split_of_segments,
 )
+from magmath.ops.index_letters import LETTERS, letters_except, with_changed_letter
 from magmath.ops.indexing.along_axis import TAKE_ALONG
-from magmath.ops.infer_rules import (
-    LETTERS,
-    as_signed,
-    by_reference,
-    is_numpy_only,
-    letters_except,
-    no_gradient,
-    require_kind,
-)
+from magmath.ops.kernel_binding import as_signed, by_reference, is_numpy_only
 from magmath.ops.manipulation import reshape
+from magmath.ops.shared_fields import no_flops, no_gradient
+from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
     import torch
@@ -72,8 +66,8 @@ def _decompositions(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     cuts = cuts_along(layouts[0], axis)
     if cuts is None:
         return ()
-    found = apply(PIECE_POSITIONS, x, axis=axis, cuts=cuts, name=node.name)
-    candidates = apply(PIECE_ELEMENTS, x, found, axis=axis, cuts=cuts)
+    found = apply(SEGMENT_POSITIONS, x, axis=axis, cuts=cuts, name=node.name)
+    candidates = apply(SEGMENT_ELEMENTS, x, found, axis=axis, cuts=cuts)
     best = apply(node.operation, candidates, axis=axis, keepdims=True)
     return (reshape(apply(TAKE_ALONG, found, best, axis=axis), node.shape),)
 
@@ -125,7 +119,7 @@ def _segments_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape
 
 def _segments_axes(node: Node) -> str:
     letters = LETTERS[: node.ndim]
-    return f"{letters}->{letters_of(letters, node.attributes['axis'], str.upper)}"
+    return f"{letters}->{with_changed_letter(letters, node.attributes['axis'], str.upper)}"
 
 
 def _segments_kernel(call: KernelCall) -> ReadyCall:
@@ -149,7 +143,7 @@ def _segments_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
     return np.stack(found, axis)
 
 
-PIECE_POSITIONS = Operation(  # the position of the extremum in each segment of an axis
+SEGMENT_POSITIONS = Operation(  # the position of the extremum in each segment of an axis
     name="segment_positions",
     infer=_segments_infer,
     axes=_segments_axes,
@@ -174,7 +168,7 @@ def _elements_infer(x: Node, positions: Node, *, axis: int, cuts: Cuts) -> tuple
 
 def _elements_axes(node: Node) -> str:
     letters = LETTERS[: node.ndim]
-    segments = letters_of(letters, node.attributes["axis"], str.upper)
+    segments = with_changed_letter(letters, node.attributes["axis"], str.upper)
     return f"{letters},{segments}->{segments}"
 
 
@@ -194,7 +188,7 @@ def _elements_kernel(call: KernelCall) -> ReadyCall:
     return run
 
 
-PIECE_ELEMENTS = Operation(  # the elements at one position in each segment of an axis
+SEGMENT_ELEMENTS = Operation(  # the elements at one position in each segment of an axis
     name="segment_elements",
     infer=_elements_infer,
     axes=_elements_axes,
@@ -203,9 +197,9 @@ PIECE_ELEMENTS = Operation(  # the elements at one position in each segment of a
     kernel=_elements_kernel,
     native=None,
     reference=lambda x, positions, *, axis, cuts: np.take_along_axis(x, positions, axis),
-    flops=lambda node: 0.0,
+    flops=no_flops,
     derived_split=split_of_segments,
     reads_subset=True,
 )
 
-OPERATIONS = {record.name: record for record in (*POSITIONS, PIECE_POSITIONS, PIECE_ELEMENTS)}
+OPERATIONS = {record.name: record for record in (*POSITIONS, SEGMENT_POSITIONS, SEGMENT_ELEMENTS)}

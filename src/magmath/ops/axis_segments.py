@@ -7,7 +7,7 @@ its number, provided that the dimension is split between segments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -89,8 +89,3 @@ def each_segment(
 def local_number(held: IndexSet, number: int) -> int:
     """Return the local position of segment `number` among the numbers that a worker stores."""
     return held.locate(IndexSet.range(number, number + 1)).start
-
-
-def letters_of(letters: str, axis: int, change: Callable[[str], str]) -> str:
-    """Return an operand's letters with the letter of one axis changed."""
-    return letters[:axis] + change(letters[axis]) + letters[axis + 1 :]

@@ -22,8 +22,8 @@ from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.layout import Layout, even_cuts
 from magmath.ops import creation, elementwise
-from magmath.ops.infer_rules import no_gradient
 from magmath.ops.reductions import BY_NAME
+from magmath.ops.shared_fields import no_gradient
 from magmath.ops.sums import BROADCAST, identity_element
 
 if TYPE_CHECKING:

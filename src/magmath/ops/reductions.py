@@ -10,9 +10,9 @@ from magmath.graph import Node, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.elementwise import call as pointwise
 from magmath.ops.elementwise import where
-from magmath.ops.infer_rules import no_gradient
 from magmath.ops.leaves import constant
 from magmath.ops.product_gradients import products_of_others
+from magmath.ops.shared_fields import no_gradient
 from magmath.ops.sums import BROADCAST, SUM, expand_reduced, reduction_record, sum_
 
 

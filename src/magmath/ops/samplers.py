@@ -15,7 +15,8 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import Infer, Kernel, Vjp
-from magmath.ops.infer_rules import LETTERS, no_gradient
+from magmath.ops.index_letters import LETTERS
+from magmath.ops.shared_fields import no_gradient
 
 
 def _infer(name: str, counts: bool, ranges: tuple[ParameterRange, ...]) -> Infer:

@@ -35,24 +35,17 @@ from magmath.ops.axis_segments import (
     cuts_along,
     each_segment,
     held_segments,
-    letters_of,
     local_number,
     split_between_segments,
     split_of_segments,
 )
 from magmath.ops.elementwise import call as pointwise
-from magmath.ops.infer_rules import (
-    LETTERS,
-    as_signed,
-    by_reference,
-    is_numpy_only,
-    letters_except,
-    no_gradient,
-    reference_call,
-    require_kind,
-)
+from magmath.ops.index_letters import LETTERS, one_axis_whole, with_changed_letter
+from magmath.ops.kernel_binding import as_signed, by_reference, is_numpy_only, reference_call
 from magmath.ops.product_gradients import gradient_of_running_product
+from magmath.ops.shared_fields import no_gradient
 from magmath.ops.sums import sum_
+from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
     import torch
@@ -84,19 +77,14 @@ def _cumulative_kernel(name: str) -> Kernel:
     return bind
 
 
-def _cumulative_axes(node: Node) -> str:
-    letters = letters_except(node.ndim, (node.attributes["axis"],))
-    return f"{letters}->{letters}"
-
-
 def _cumulative_decompositions(name: str, node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     """Return the scan by segments, whose totals are computed first, if the axis is split."""
     (x,), axis = node.inputs, node.attributes["axis"]
     cuts = cuts_along(layouts[0], axis)
     if cuts is None:
         return ()
-    totals = apply(PIECE_TOTALS, x, axis=axis, cuts=cuts, name=name)
-    return (apply(PIECE_SCAN, x, totals, axis=axis, cuts=cuts, name=name),)
+    totals = apply(SEGMENT_TOTALS, x, axis=axis, cuts=cuts, name=name)
+    return (apply(SEGMENT_SCAN, x, totals, axis=axis, cuts=cuts, name=name),)
 
 
 def _from_each_on(g: Node, axis: int) -> Node:
@@ -119,7 +107,7 @@ def _cumulative(name: str, vjp: Vjp) -> Operation:
     return Operation(
         name=f"cumulative_{name}",
         infer=_cumulative_infer,
-        axes=_cumulative_axes,
+        axes=one_axis_whole,
         reduction=None,
         vjp=vjp,
         kernel=_cumulative_kernel(name),
@@ -152,7 +140,7 @@ def _totals_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, 
 
 def _totals_axes(node: Node) -> str:
     letters = LETTERS[: node.ndim]
-    return f"{letters}->{letters_of(letters, node.attributes['axis'], str.upper)}"
+    return f"{letters}->{with_changed_letter(letters, node.attributes['axis'], str.upper)}"
 
 
 def _totals_kernel(call: KernelCall) -> ReadyCall:
@@ -218,7 +206,7 @@ def _totals_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
     return np.stack([function(segment, axis) for segment in segments], axis)
 
 
-PIECE_TOTALS = Operation(  # the sum or product of each segment of an axis
+SEGMENT_TOTALS = Operation(  # the sum or product of each segment of an axis
     name="segment_totals",
     infer=_totals_infer,
     axes=_totals_axes,
@@ -244,11 +232,11 @@ def _scan_infer(x: Node, totals: Node, *, axis: int, cuts: Cuts, name: str) -> t
 def _scan_axes(node: Node) -> str:
     """Give the result the operand's layout, which must be split between segments."""
     letters, axis = LETTERS[: node.ndim], node.attributes["axis"]
-    totals = letters_of(letters, axis, lambda _: ".")
-    return f"{letters},{totals}->{letters_of(letters, axis, str.upper)}"
+    totals = with_changed_letter(letters, axis, lambda _: ".")
+    return f"{letters},{totals}->{with_changed_letter(letters, axis, str.upper)}"
 
 
-def _follow_between(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
+def _split_between(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     cuts = node.attributes["cuts"]
     return split_between_segments(split, cuts, cuts)
 
@@ -308,7 +296,7 @@ def _scan_reference(x: Any, totals: Any, *, axis: int, cuts: Cuts, name: str) ->
     return np.concatenate(parts, axis).astype(function(x[:0]).dtype)
 
 
-PIECE_SCAN = Operation(  # scans of segments that start with the total of the segments before
+SEGMENT_SCAN = Operation(  # scans of segments that start with the total of the segments before
     name="segment_scan",
     infer=_scan_infer,
     axes=_scan_axes,
@@ -318,9 +306,10 @@ PIECE_SCAN = Operation(  # scans of segments that start with the total of the se
     native=None,
     reference=_scan_reference,
     flops=lambda node: 2.0 * node.size,
-    derived_split=_follow_between,
+    derived_split=_split_between,
 )
 
 OPERATIONS = {
-    record.name: record for record in (CUMULATIVE_SUM, CUMULATIVE_PROD, PIECE_TOTALS, PIECE_SCAN)
+    record.name: record
+    for record in (CUMULATIVE_SUM, CUMULATIVE_PROD, SEGMENT_TOTALS, SEGMENT_SCAN)
 }

@@ -28,8 +28,9 @@ from magmath.graph import (
 )
 from magmath.graph.operation import Gradients, ShapeAndType
 from magmath.layout import Layout, Mesh
-from magmath.ops.infer_rules import no_gradient, whole_letters
+from magmath.ops.index_letters import whole_letters
 from magmath.ops.manipulation import reshape
+from magmath.ops.shared_fields import no_flops, no_gradient
 from magmath.ops.sums import broadcast_to
 
 ALGORITHMS = ("ring", "tree")
@@ -68,7 +69,7 @@ SUMMANDS = Operation(  # the summands of a pending sum, one for each worker
     kernel=_summands_kernel,
     native=None,
     reference=_summands_reference,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     only_layouts=_summands_layouts,
 )
 

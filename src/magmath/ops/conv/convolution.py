@@ -27,8 +27,9 @@ from magmath.ops.conv import convolution_kernels as kernels
 from magmath.ops.conv.sliding_windows import reached, seen
 from magmath.ops.fft.fourier import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
 from magmath.ops.host_fallback import floats_on_device
-from magmath.ops.infer_rules import LETTERS, require_kind
+from magmath.ops.index_letters import LETTERS
 from magmath.ops.slicing import SLICE, padded, slice_along
+from magmath.ops.type_rules import require_kind
 
 Numbers: TypeAlias = tuple[int, ...]
 

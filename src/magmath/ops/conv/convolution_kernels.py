@@ -23,7 +23,7 @@ from magmath.ops.conv.sliding_windows import needs as _needs
 from magmath.ops.conv.sliding_windows import offsets as _offsets
 from magmath.ops.conv.sliding_windows import overlap as _overlap
 from magmath.ops.conv.sliding_windows import ranges_held as _held
-from magmath.ops.infer_rules import is_numpy_only
+from magmath.ops.kernel_binding import is_numpy_only
 
 if TYPE_CHECKING:
     import torch

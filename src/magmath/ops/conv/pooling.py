@@ -29,7 +29,8 @@ from magmath.layout import Split
 from magmath.ops.conv import pooling_kernels as kernels
 from magmath.ops.conv.sliding_windows import Range, reached, seen
 from magmath.ops.host_fallback import floats_on_device
-from magmath.ops.infer_rules import LETTERS, require_kind
+from magmath.ops.index_letters import LETTERS
+from magmath.ops.type_rules import require_kind
 
 Numbers = tuple[int, ...]
 

@@ -26,7 +26,7 @@ from magmath.ops.conv.sliding_windows import (
     ranges_held,
     reached,
 )
-from magmath.ops.infer_rules import is_numpy_only
+from magmath.ops.kernel_binding import is_numpy_only
 
 if TYPE_CHECKING:
     import torch

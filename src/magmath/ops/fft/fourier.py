@@ -36,7 +36,7 @@ from magmath.ops.fft.four_step_fft import (
     four_steps_to_real,
     rows_of,
 )
-from magmath.ops.infer_rules import letters_except
+from magmath.ops.index_letters import letters_except, one_axis_whole
 from magmath.ops.leaves import constant
 from magmath.ops.slicing import SLICE, slice_along
 
@@ -186,11 +186,6 @@ def fft(x: Node, axes: tuple[int, ...], *, inverse: bool, norm: str) -> Node:
 # real to complex --------------------------------------------------------------------------------
 
 
-def _one_axis(node: Node) -> str:
-    letters = letters_except(node.ndim, (node.attributes["axis"],))
-    return f"{letters}->{letters}"
-
-
 def _with_extent(shape: Shape, axis: int, extent: int) -> Shape:
     return (*shape[:axis], extent, *shape[axis + 1 :])
 
@@ -241,7 +236,7 @@ def _of_real_as_complex(node: Node) -> list[Node]:
 FFT_OF_REAL: Operation = Operation(
     name="fft_r2c",
     infer=_r2c_infer,
-    axes=_one_axis,
+    axes=one_axis_whole,
     reduction=None,
     vjp=_r2c_vjp,
     kernel=_r2c_kernel,
@@ -322,7 +317,7 @@ def _to_real_as_complex(node: Node) -> list[Node]:
 FFT_TO_REAL: Operation = Operation(
     name="fft_c2r",
     infer=_c2r_infer,
-    axes=_one_axis,
+    axes=one_axis_whole,
     reduction=None,
     vjp=_c2r_vjp,
     kernel=_c2r_kernel,

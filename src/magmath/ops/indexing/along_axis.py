@@ -15,6 +15,7 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
+from magmath.ops.index_letters import LETTERS
 from magmath.ops.indexing.gather_scatter import Picker, check_indices, unindexed_letters
 from magmath.ops.indexing.local_index import neutral
 from magmath.ops.indexing.request_reply import (
@@ -24,11 +25,8 @@ from magmath.ops.indexing.request_reply import (
     collective_access,
     positions_along,
 )
-from magmath.ops.infer_rules import LETTERS, as_signed, is_numpy_only
-
-
-def _no_flops(node: Node) -> float:
-    return 0.0
+from magmath.ops.kernel_binding import as_signed, is_numpy_only
+from magmath.ops.shared_fields import no_flops
 
 
 def _along_letters(ndim: int, axis: int) -> tuple[str, str]:
@@ -109,7 +107,7 @@ TAKE_ALONG = Operation(
     kernel=_take_along_kernel,
     native=None,
     reference=_take_along_reference,
-    flops=_no_flops,
+    flops=no_flops,
     checks_indices=True,
     reads_subset=True,
     collective=collective_access(
@@ -174,7 +172,7 @@ SCATTER_ALONG = Operation(
     kernel=_scatter_along_kernel,
     native=None,
     reference=_scatter_along_reference,
-    flops=_no_flops,
+    flops=no_flops,
     checks_indices=True,
     collective=collective_access(
         lambda shapes, shape, a: _picking(shape, shapes[1], a["axis"]),

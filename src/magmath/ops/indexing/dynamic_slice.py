@@ -32,13 +32,14 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
+from magmath.ops.index_letters import LETTERS, aligned_letters
 from magmath.ops.indexing.local_index import neutral, out_of_range, record_first_fault
-from magmath.ops.infer_rules import LETTERS, as_signed, same_bits_always
+from magmath.ops.kernel_binding import as_signed
 from magmath.ops.leaves import constant
+from magmath.ops.shared_fields import no_flops, same_bits_always
 from magmath.ops.slicing import (
     Bound,
     SlicedView,
-    aligned,
     check_written,
     elements_in,
     keep,
@@ -51,10 +52,6 @@ if TYPE_CHECKING:
     import torch
 
 Extents = tuple[int | None, ...]
-
-
-def _no_flops(node: Node) -> float:
-    return 0.0
 
 
 def window_shape(x: Shape, axes: tuple[int, ...], extents: Extents) -> Shape:
@@ -368,7 +365,7 @@ WINDOW = Operation(
     native=IndexMap(_window_indices),
     reference=_window_reference,
     numpy_function=_numpy_window,
-    flops=_no_flops,
+    flops=no_flops,
     checks_indices=True,
     same_bits=same_bits_always,
     reads_subset=True,
@@ -393,7 +390,7 @@ def _set_window_axes(node: Node) -> str:
     )
     shape = window_shape(x.shape, axes, extents)
     letters = LETTERS[: x.ndim]
-    return f"{letters},{aligned(part, shape, values.shape)}{',' * len(starts)}->{letters}"
+    return f"{letters},{aligned_letters(part, shape, values.shape)}{',' * len(starts)}->{letters}"
 
 
 def _set_window_kernel(call: KernelCall) -> ReadyCall:
@@ -453,7 +450,7 @@ SET_WINDOW = Operation(
     native=_emit_set_window,
     reference=_set_window_reference,
     numpy_function=_numpy_set_window,
-    flops=_no_flops,
+    flops=no_flops,
     checks_indices=True,
     same_bits=same_bits_always,
     overwrites_first=True,

@@ -25,6 +25,7 @@ from magmath.graph.operation import Gradients
 from magmath.ops.creation import full, iota
 from magmath.ops.elementwise import call as pointwise
 from magmath.ops.elementwise import where
+from magmath.ops.index_letters import LETTERS, aligned_letters
 from magmath.ops.indexing.local_index import Locator, both, front, index_out_of_range, neutral
 from magmath.ops.indexing.request_reply import (
     IndexedAccess,
@@ -33,17 +34,14 @@ from magmath.ops.indexing.request_reply import (
     bind_replace,
     collective_access,
 )
-from magmath.ops.infer_rules import LETTERS, as_signed, is_numpy_only, same_bits_always
+from magmath.ops.kernel_binding import as_signed, is_numpy_only
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
-from magmath.ops.slicing import aligned, check_written, keep
+from magmath.ops.shared_fields import no_flops, same_bits_always
+from magmath.ops.slicing import check_written, keep
 
 if TYPE_CHECKING:
     import torch
-
-
-def _no_flops(node: Node) -> float:
-    return 0.0
 
 
 def check_indices(name: str, *indices: Node) -> None:
@@ -75,7 +73,7 @@ def _index_letters(ndim: int, indices: Sequence[Node]) -> tuple[str, list[str]]:
     """Return the letters of the indices' common shape, and of each index array."""
     common = _common(*[index.shape for index in indices])
     letters = LETTERS[ndim : ndim + len(common)]
-    return letters, [aligned(letters, common, index.shape) for index in indices]
+    return letters, [aligned_letters(letters, common, index.shape) for index in indices]
 
 
 def _picked_letters(ndim: int, letters: str, axes: AxisNumbers, at: int) -> str:
@@ -237,7 +235,7 @@ TAKE = Operation(
     kernel=_take_kernel,
     native=_emit_take,
     reference=_take_reference,
-    flops=_no_flops,
+    flops=no_flops,
     checks_indices=True,
     same_bits=same_bits_always,
     reads_subset=True,
@@ -343,7 +341,7 @@ SCATTER_ADD = Operation(  # split indices give a pending sum
     kernel=_scatter_kernel,
     native=None,
     reference=_scatter_reference,
-    flops=_no_flops,
+    flops=no_flops,
     checks_indices=True,
     collective=collective_access(
         lambda shapes, shape, a: IndexedAccess(shape, a["axes"], _common(*shapes[1:]), a["at"]),
@@ -371,7 +369,9 @@ def _put_axes(node: Node) -> str:
     axes, at = node.attributes["axes"], node.attributes["at"]
     common = _common(*[index.shape for index in indices])
     shape = _picked_shape(unindexed_letters(x.shape, axes), common, at)
-    picked = aligned(_picked_letters(x.ndim, "." * len(common), axes, at), shape, values.shape)
+    picked = aligned_letters(
+        _picked_letters(x.ndim, "." * len(common), axes, at), shape, values.shape
+    )
     each = ["." * index.ndim for index in indices]
     return f"{','.join([LETTERS[: x.ndim], picked, *each])}->{LETTERS[: x.ndim]}"
 
@@ -446,7 +446,7 @@ PUT = Operation(
     kernel=_put_kernel,
     native=None,
     reference=_put_reference,
-    flops=_no_flops,
+    flops=no_flops,
     checks_indices=True,
     overwrites_first=True,
     collective=collective_access(

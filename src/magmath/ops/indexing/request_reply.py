@@ -20,7 +20,7 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.graph import CollectiveCall, CollectiveKernel, Node, Shape, Workspace
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.indexing.local_index import front, normalized
-from magmath.ops.infer_rules import as_signed
+from magmath.ops.kernel_binding import as_signed
 from magmath.ops.slicing import keep
 
 if TYPE_CHECKING:

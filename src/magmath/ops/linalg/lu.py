@@ -38,6 +38,7 @@ from magmath.ops.linalg.matrix_algebra import columns, identity_matrix, rows, tr
 from magmath.ops.linalg.triangular import columns_layouts, solve_triangular
 from magmath.ops.manipulation import transpose
 from magmath.ops.product.contraction import matmul
+from magmath.ops.shared_fields import vjp_after_gradients
 
 
 def _lu_infer(a: Node) -> tuple[Shape, DType]:
@@ -168,10 +169,6 @@ def _lu_solve_reference(factors: Any, b: Any, *, transpose: bool) -> Any:
     return np.linalg.solve(np.swapaxes(a, -1, -2) if transpose else a, b)
 
 
-def _lu_solve_vjp(node: Node, g: Node) -> Gradients:
-    raise AssertionError("lu_solve is made by the passes, after gradients")
-
-
 def _lu_solve_workspace(node: Node, workers: int) -> Workspace:
     """Return the workspace: a panel or the column order, and some columns of the solution.
 
@@ -187,7 +184,7 @@ LU_SOLVE = Operation(
     infer=_lu_solve_infer,
     axes=columns_axes,
     reduction=None,
-    vjp=_lu_solve_vjp,
+    vjp=vjp_after_gradients,
     kernel=lapack("lu_solve", "transpose"),
     native=None,
     reference=_lu_solve_reference,

@@ -18,10 +18,12 @@ from magmath.graph.operation import Gradients, Line
 from magmath.layout import Layout
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call, conj, real, where
+from magmath.ops.index_letters import LETTERS
 from magmath.ops.indexing.along_axis import TAKE_ALONG
-from magmath.ops.infer_rules import LETTERS, by_reference
+from magmath.ops.kernel_binding import by_reference
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape, transpose
+from magmath.ops.shared_fields import no_flops
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to
 
@@ -141,7 +143,7 @@ DIAGONAL = Operation(
     native=None,
     reference=lambda x: np.diagonal(x, axis1=-2, axis2=-1),
     numpy_function=by_reference,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     decompositions=_picked,
     reads_subset=True,
 )

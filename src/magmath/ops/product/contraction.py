@@ -27,7 +27,7 @@ from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.operation import Gradients, Line
 from magmath.ops.elementwise import OPERATIONS as ELEMENTWISE
 from magmath.ops.elementwise import astype
-from magmath.ops.infer_rules import LETTERS, require_kind
+from magmath.ops.index_letters import LETTERS
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.product.gemm import (
@@ -38,6 +38,7 @@ from magmath.ops.product.gemm import (
 )
 from magmath.ops.product.panel_products import in_panels
 from magmath.ops.sums import sum_
+from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
     import torch

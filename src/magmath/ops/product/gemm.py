@@ -17,8 +17,8 @@ from magmath.core.dtypes import DType
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients
 from magmath.ops.product.panel_products import in_panels
+from magmath.ops.shared_fields import vjp_after_gradients
 
 if TYPE_CHECKING:
     import torch
@@ -72,10 +72,6 @@ def product_efficiency(rows: int, columns: int) -> float:
     Narrow results use the vector registers badly: half speed at 16 rows or columns.
     """
     return (rows / (rows + 16.0)) * (columns / (columns + 16.0)) if rows and columns else 1.0
-
-
-def _no_vjp(node: Node, g: Node) -> Gradients:
-    raise AssertionError("gemm is made by the passes, after gradients")
 
 
 def bind_product(
@@ -239,7 +235,7 @@ GEMM = Operation(
     infer=_gemm_infer,
     axes=_gemm_axes,
     reduction="sum",
-    vjp=_no_vjp,
+    vjp=vjp_after_gradients,
     kernel=_gemm_kernel,
     native=emit_gemm,
     reference=_gemm_reference,

@@ -36,18 +36,13 @@ from magmath.graph.operation import Gradients, Kernel
 from magmath.kernels.sort import sortable_keys
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.concatenation import CONCAT
+from magmath.ops.index_letters import LETTERS, one_axis_whole
 from magmath.ops.indexing.along_axis import TAKE_ALONG
-from magmath.ops.infer_rules import (
-    LETTERS,
-    as_signed,
-    by_reference,
-    is_numpy_only,
-    letters_except,
-    no_gradient,
-    require_kind,
-)
+from magmath.ops.kernel_binding import as_signed, by_reference, is_numpy_only
 from magmath.ops.manipulation import permute, reshape
+from magmath.ops.shared_fields import no_gradient
 from magmath.ops.slicing import slice_along
+from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
     import torch
@@ -65,11 +60,6 @@ def _sort_infer(name: str, result: DType | None) -> Callable[..., tuple[Shape, D
         return x.shape, result or x.dtype
 
     return infer
-
-
-def _sort_axes(node: Node) -> str:
-    letters = letters_except(node.ndim, (node.attributes["axis"],))
-    return f"{letters}->{letters}"
 
 
 def _flops(weight: float) -> Callable[[Node], float]:
@@ -224,7 +214,7 @@ def _line_by_line(node: Node, layouts: Sequence[Layout]) -> list[Node]:
 SORT = Operation(
     name="sort",
     infer=_sort_infer("sort", None),
-    axes=_sort_axes,
+    axes=one_axis_whole,
     reduction=None,
     vjp=_sort_vjp,
     kernel=_kernel("sort"),
@@ -239,7 +229,7 @@ SORT = Operation(
 ARGSORT = Operation(
     name="argsort",
     infer=_sort_infer("argsort", int64),
-    axes=_sort_axes,
+    axes=one_axis_whole,
     reduction=None,
     vjp=no_gradient,
     kernel=_kernel("argsort"),

@@ -13,14 +13,7 @@ import numpy as np
 
 from magmath.graph import Operation
 from magmath.graph.operation import Kernel, NumpyUfunc, Vjp
-from magmath.ops.infer_rules import (
-    ResultType,
-    flops_per_element,
-    pointwise_axes,
-    pointwise_infer,
-    torch_kernel,
-)
-from magmath.ops.torch_gaps import (
+from magmath.ops.elementwise.torch_gaps import (
     absolute_kernel,
     flag_kernel,
     host_kernel,
@@ -30,6 +23,10 @@ from magmath.ops.torch_gaps import (
     root_kernel,
     square_kernel,
 )
+from magmath.ops.index_letters import pointwise_axes
+from magmath.ops.kernel_binding import torch_kernel
+from magmath.ops.shared_fields import flops_per_element
+from magmath.ops.type_rules import ResultType, pointwise_infer
 
 SINGLE_THREAD_ELEMENTS = 1 << 15
 """Number of elements up to which torch computes an element-wise function with one thread."""
@@ -59,7 +56,7 @@ def row(
 ) -> Operation:
     """Return the record of an element-wise operation.
 
-    domain         the types that it takes: a key of `infer_rules.KINDS`
+    domain         the types that it takes: a key of `type_rules.DOMAINS`
     native         the scalar expression, or one for each kind of the result's type: `{0}` and `{1}`
                    are the operands, `{one}` a 1 of their type; None: it stays a call
     torch, numpy   the functions of the libraries, if they have other names

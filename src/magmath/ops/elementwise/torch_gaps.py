@@ -17,7 +17,7 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import RangeError
 from magmath.graph import KernelCall
 from magmath.graph.operation import Kernel
-from magmath.ops.infer_rules import is_numpy_only, reference_call, torch_function, torch_kernel
+from magmath.ops.kernel_binding import is_numpy_only, reference_call, torch_function, torch_kernel
 
 if TYPE_CHECKING:
     import torch
