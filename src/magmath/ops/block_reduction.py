@@ -22,7 +22,7 @@ from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.layout import Layout, even_cuts
 from magmath.ops import creation, elementwise
-from magmath.ops.reductions import BY_NAME
+from magmath.ops.reductions import REDUCTIONS
 from magmath.ops.shared_fields import no_gradient
 from magmath.ops.sums import BROADCAST, identity_element
 
@@ -105,7 +105,7 @@ class BlockReduction:
     def __init__(self, call: KernelCall) -> None:
         attributes = call.attributes
         self._call = call
-        self._reduction = BY_NAME[attributes["reduction"]]
+        self._reduction = REDUCTIONS[attributes["reduction"]]
         self._axis: Shape = attributes["axis"]
         self._steps = [ExpressionStep(*step) for step in attributes["steps"]]
         layout = Layout.decode(attributes["layout"])

@@ -52,7 +52,7 @@ def _nbytes(node: Node) -> int:
 
 
 def _is_reduction(node: Node) -> bool:
-    return node.operation in REDUCTIONS and bool(node.attributes["axis"])
+    return node.operation in REDUCTIONS.values() and bool(node.attributes["axis"])
 
 
 def _created(graph: Graph, environment: Environment) -> set[Node]:

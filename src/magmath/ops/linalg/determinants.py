@@ -17,14 +17,14 @@ from magmath.ops.concatenation import CONCAT
 from magmath.ops.elementwise import astype, call, conj, real, where
 from magmath.ops.index_letters import LETTERS
 from magmath.ops.leaves import constant
-from magmath.ops.linalg.eigen import svd, svd_parts
 from magmath.ops.linalg.lapack import check_system, check_type, lapack, square_infer, stacked_axes
 from magmath.ops.linalg.lu import lu, lu_solve
 from magmath.ops.linalg.matrix_algebra import diagonal, identity_matrix, rows, with_diagonal
 from magmath.ops.linalg.solvers import inv
+from magmath.ops.linalg.svd import svd, svd_parts
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.product.contraction import matmul
-from magmath.ops.reductions import BY_NAME
+from magmath.ops.reductions import REDUCTIONS
 from magmath.ops.shared_fields import no_flops, no_gradient, unreachable
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to, sum_
@@ -61,7 +61,7 @@ PARITY = Operation(  # 1 for even, -1 for odd permutations; each row of a matrix
 
 
 def _product(sign: Node, numbers: Node) -> Node:
-    along = apply(BY_NAME["prod"], numbers, axis=(numbers.ndim - 1,), keepdims=False)
+    along = apply(REDUCTIONS["prod"], numbers, axis=(numbers.ndim - 1,), keepdims=False)
     return sign * along
 
 
@@ -99,7 +99,7 @@ def _cofactors_expanded(node: Node) -> Node:
         return a
     packed, n, dtype = lu(a), a.shape[-1], real_dtype(a.dtype)
     sign, pivots = _pivots(a)
-    largest = apply(BY_NAME["max"], call("abs", a), axis=(a.ndim - 2, a.ndim - 1), keepdims=True)
+    largest = apply(REDUCTIONS["max"], call("abs", a), axis=(a.ndim - 2, a.ndim - 1), keepdims=True)
     largest = reshape(largest, (*a.shape[:-2], 1))
     scale = where(call("greater", largest, constant(0, dtype)), largest, constant(1, dtype))
     zero = call("equal", call("abs", pivots), constant(0, dtype))

@@ -18,9 +18,9 @@ from magmath.graph.operation import Gradients
 from magmath.ops.elementwise import call, conj, real, where
 from magmath.ops.index_letters import LETTERS, whole_letters
 from magmath.ops.leaves import constant
-from magmath.ops.linalg.eigen import svd, svd_parts
 from magmath.ops.linalg.lapack import check_matrix, check_type
 from magmath.ops.linalg.matrix_algebra import adjoint, columns
+from magmath.ops.linalg.svd import svd, svd_parts
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.product.contraction import matmul
 from magmath.ops.shared_fields import no_flops, unreachable
