@@ -43,13 +43,13 @@ def check_call(
     `closed` are nodes that count as constants.
     """
     given = parts_of_call(call)[0]
-    arguments = {x.known for x in given}
+    arguments = {x.leaf_or_self for x in given}
     # Programs of one compiled function may each have their own node of an argument.
-    operands = {x.inputs[0].known for x in given if x.operation is ARGUMENT}
+    operands = {x.inputs[0].leaf_or_self for x in given if x.operation is ARGUMENT}
 
     def is_argument(node: Node) -> bool:
-        same = node.operation is ARGUMENT and node.inputs[0].known in operands
-        return same or node.known in arguments
+        same = node.operation is ARGUMENT and node.inputs[0].leaf_or_self in operands
+        return same or node.leaf_or_self in arguments
 
     def inputs_of(node: Node) -> Sequence[Node]:
         is_constant = node in closed or node.operation is STOP_GRADIENT or not varies(node)

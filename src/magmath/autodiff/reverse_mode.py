@@ -69,7 +69,7 @@ def gradients(
     order = _plain_order(output, sources)
     if order is None:
         return _gradients(output, sources, check_independence)
-    source_leaves = [node.known for node in sources]
+    source_leaves = [node.leaf_or_self for node in sources]
     return cached_gradients(
         order, source_leaves, lambda: _gradients(output, sources, check_independence)
     )
@@ -81,7 +81,7 @@ def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
     None if an expression has to be built again, an intermediate result is evaluated or a gradient,
     or the output does not read a source.
     """
-    source_leaves = {node.known for node in sources}
+    source_leaves = {node.leaf_or_self for node in sources}
     if len(source_leaves) > 1 and any(node.provenance is not None for node in source_leaves):
         return None  # sources may depend on each other
     evaluated: list[Node] = []
@@ -95,8 +95,8 @@ def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
     order = topological_until([output], _arguments(sources), inputs_of)
     if evaluated or any(node.operation.is_mark for node in order):
         return None
-    alike = [node for node in order if node.known in source_leaves]
-    if len({node.known for node in alike}) < len(source_leaves):
+    alike = [node for node in order if node.leaf_or_self in source_leaves]
+    if len({node.leaf_or_self for node in alike}) < len(source_leaves):
         return None
     leaves = [node for node in order if node.provenance is not None and node not in source_leaves]
     if leaves:
@@ -109,14 +109,14 @@ def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
 def _gradients(output: Node, sources: Sequence[Node], check_independence: bool) -> list[Node]:
     cotangents, graph = _derivatives(output, sources, closes=check_independence)
     if check_independence:
-        missing = [x for x in sources if x.known not in cotangents]
+        missing = [x for x in sources if x.leaf_or_self not in cotangents]
         if missing:  # they may be reached through gradients
             opened, graph = _derivatives(output, missing, closes=False)
             cotangents |= opened
         for source in missing:
-            if source.known not in cotangents:
+            if source.leaf_or_self not in cotangents:
                 _check_independent(graph.output, source)
-    return [_gradient_of(cotangents.get(source.known), source) for source in sources]
+    return [_gradient_of(cotangents.get(source.leaf_or_self), source) for source in sources]
 
 
 def _derivatives(
@@ -312,7 +312,7 @@ class _Connected:
     def source_of(self, node: Node) -> Node | None:
         """Return the leaf with the value of the source that a node of the expression is, or None if
         it is none."""
-        leaf = self.rebuilt.get(node, node.known)
+        leaf = self.rebuilt.get(node, node.leaf_or_self)
         return leaf if leaf in self.known else None
 
 
@@ -323,9 +323,11 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     of those are therefore built again if they depend on a source. With `closes`, nothing is built
     again that only closed gradients are computed from.
     """
-    source_leaves, ends = {node.known for node in sources}, _arguments(sources)
+    source_leaves, ends = {node.leaf_or_self for node in sources}, _arguments(sources)
     order = topological_until([output], ends)
-    alike = source_leaves.union(sources, [node for node in order if node.known in source_leaves])
+    alike = source_leaves.union(
+        sources, [node for node in order if node.leaf_or_self in source_leaves]
+    )
     dependence = _Dependence(alike, through_gradients=not closes)
     closed = set[Node]()
 
@@ -344,7 +346,7 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     )  # fmt: skip
     images = without_short_loops(images, {*ends, *closed})
     count = len(sources) + 1
-    rebuilt = dict(zip(images[count:], [node.known for node in dependent], strict=True))
+    rebuilt = dict(zip(images[count:], [node.leaf_or_self for node in dependent], strict=True))
     return _Connected(images[0], images[1:count], source_leaves, rebuilt, lost, closed)
 
 
@@ -358,7 +360,7 @@ class _Dependence:
 
     def __init__(self, sources: Collection[Node], *, through_gradients: bool) -> None:
         self._sources, self._through = set(sources), through_gradients
-        self._known = {node.known for node in self._sources}
+        self._known = {node.leaf_or_self for node in self._sources}
         records = [provenance_of(node) for node in self._known]
         self.first_number = min([0 if x is None else x.sequence_number for x in records], default=0)
         """The sequence number of records before which none depends on a source."""
@@ -385,10 +387,13 @@ class _Dependence:
         """Return the sources' leaves whose values were computed from other sources."""
         source_leaves, dependent = self._known, []
         for leaf in leaves:
-            record, own = provenance_of(leaf), leaf.known
+            record, own = provenance_of(leaf), leaf.leaf_or_self
 
             def is_other(read: RecordedOperand, own: Node = own) -> bool:
-                return any(x.known in source_leaves and x.known is not own for x in read.nodes())
+                return any(
+                    x.leaf_or_self in source_leaves and x.leaf_or_self is not own
+                    for x in read.nodes()
+                )
 
             if record is not None and depends_on(
                 record, is_other, {}, through_gradients=self._through, through_stops=False,
@@ -428,7 +433,7 @@ def _not_differentiable(node: Node) -> MagmathError:
 def _check_independent(output: Node, source: Node) -> None:
     """Raise MagmathError if an output that does not depend on a source depends on an array from
     which the source was computed: a zero gradient is hardly intended then."""
-    made_of = _ancestors(source) - {source, source.known}
+    made_of = _ancestors(source) - {source, source.leaf_or_self}
     ancestor = next(iter(made_of & _ancestors(output)), None)
     if ancestor is not None:
         raise MagmathError(
@@ -448,7 +453,7 @@ def _ancestors(node: Node) -> set[Node]:
     while stack:
         last = stack.pop()
         is_end = last.name == "stop_gradient" or last.operation.is_gradient
-        sources = [] if is_end else [last.known, *last.inputs]
+        sources = [] if is_end else [last.leaf_or_self, *last.inputs]
         provenance = provenance_of(last)
         before = nodes_before(provenance, through_gradients=False) if provenance else ()
         for source in [*sources, *before]:

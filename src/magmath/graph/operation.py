@@ -78,7 +78,7 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
         return self.operation.name
 
     @property
-    def known(self) -> Node:
+    def leaf_or_self(self) -> Node:
         """The leaf that holds the node's value if it is computed, otherwise the node itself."""
         return self.value if isinstance(self.value, Node) else self
 

@@ -139,7 +139,7 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
             if isinstance(x, VersionOperand):
                 values.append(node)
             elif not node.reads_version:
-                plain.append(node.known)
+                plain.append(node.leaf_or_self)
         return plain, values
 
     def keep_arrays(self) -> None:

@@ -119,7 +119,9 @@ def _existing(
     """
     if len(records) == 1:
         nodes = nodes_before(records[0], through_gradients=through_gradients)
-        return {records[0]: _without_provenance(dict.fromkeys([node.known for node in nodes]))}
+        return {
+            records[0]: _without_provenance(dict.fromkeys([node.leaf_or_self for node in nodes]))
+        }
     numbers: dict[Node, int] = {}
     reached: dict[ProvenanceRecord, int] = {}  # sets of numbers, as the bits of integers
     stack = [*records]
@@ -132,7 +134,7 @@ def _existing(
             stack += unknown
             continue
         bits = 0
-        for node in [node.known for x in read for node in x.nodes()]:
+        for node in [node.leaf_or_self for x in read for node in x.nodes()]:
             bits |= 1 << numbers.setdefault(node, len(numbers))
         for one in before:
             bits |= reached[one]
