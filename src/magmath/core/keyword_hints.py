@@ -14,7 +14,7 @@ from functools import wraps
 from inspect import Signature, signature
 from typing import Any, TypeVar, final
 
-from magmath.core.foreign_names import KEYWORDS
+from magmath.core.foreign_keywords import KEYWORDS
 
 _UNKNOWN = re.compile(r"got an unexpected keyword argument '(\w+)'")
 _TOO_MANY = re.compile(r"takes .* positional arguments? but \d+ (were|was) given")

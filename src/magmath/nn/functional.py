@@ -422,5 +422,5 @@ def local_response_norm(
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
-        hint = foreign_names.hint(foreign_names.FUNCTIONS, name)
+        hint = foreign_names.hint(foreign_names.FUNCTIONAL_NAMES, name)
         raise foreign_names.missing_attribute("module 'magmath.nn.functional'", name, hint)
