@@ -167,7 +167,7 @@ def current_machine() -> Machine:
         return DEFAULT_MACHINE
 
 
-def keep_machine(machine: Machine) -> None:
+def store_machine(machine: Machine) -> None:
     """Store measured constants for this and later processes of this machine."""
     MACHINES.write(_name(), msgspec.json.encode(machine))
 
