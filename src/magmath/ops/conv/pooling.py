@@ -27,6 +27,7 @@ from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Split
 from magmath.ops.conv import pooling_kernels as kernels
+from magmath.ops.conv import pooling_references as references
 from magmath.ops.conv.sliding_windows import Range, reached, seen
 from magmath.ops.host_fallback import floats_on_device
 from magmath.ops.index_letters import LETTERS
@@ -193,14 +194,14 @@ def _operation(
 
 
 MAX_POOL = _operation(
-    "max_pool", _max_infer, _max_vjp, kernels.bind_max, kernels.max_reference, _forward_split
+    "max_pool", _max_infer, _max_vjp, kernels.bind_max, references.max_reference, _forward_split
 )
 MAX_POOL_SELECT = _operation(
     "max_pool_select",
     _select_infer,
     _select_vjp,
     kernels.bind_select,
-    kernels.select_reference,
+    references.select_reference,
     _forward_split,
 )
 MAX_POOL_SCATTER = _operation(
@@ -208,18 +209,18 @@ MAX_POOL_SCATTER = _operation(
     _scatter_infer,
     _scatter_vjp,
     kernels.bind_scatter,
-    kernels.scatter_reference,
+    references.scatter_reference,
     _backward_split,
 )
 SUM_POOL = _operation(
-    "sum_pool", _sum_infer, _sum_vjp, kernels.bind_sum, kernels.sum_reference, _forward_split
+    "sum_pool", _sum_infer, _sum_vjp, kernels.bind_sum, references.sum_reference, _forward_split
 )
 SUM_POOL_INPUT = _operation(
     "sum_pool_input",
     _sum_input_infer,
     _sum_input_vjp,
     kernels.bind_sum_input,
-    kernels.sum_input_reference,
+    references.sum_input_reference,
     _backward_split,
 )
 

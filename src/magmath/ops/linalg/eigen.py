@@ -16,17 +16,8 @@ from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.elementwise import astype, call, conj, real, where
 from magmath.ops.leaves import constant
-from magmath.ops.linalg.distributed_svd import (
-    bind_eigh,
-    bind_eigvalsh,
-    collective_spectrum,
-)
-from magmath.ops.linalg.lapack import (
-    lapack,
-    matrix_count,
-    square_infer,
-    stacked_axes,
-)
+from magmath.ops.linalg.distributed_svd import bind_eigh, bind_eigvalsh, collective_spectrum
+from magmath.ops.linalg.lapack import lapack, matrix_count, square_infer, stacked_axes
 from magmath.ops.linalg.matrix_algebra import (
     adjoint,
     hermitian_part,

@@ -20,26 +20,10 @@ from magmath.layout import Layout
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.elementwise import astype, call, conj, where
 from magmath.ops.leaves import constant
-from magmath.ops.linalg.distributed_svd import (
-    bind_svd,
-    bind_svdvals,
-    collective_spectrum,
-)
+from magmath.ops.linalg.distributed_svd import bind_svd, bind_svdvals, collective_spectrum
 from magmath.ops.linalg.eigen import reciprocal_differences
-from magmath.ops.linalg.lapack import (
-    check_matrix,
-    check_type,
-    lapack,
-    matrix_count,
-    stacked_axes,
-)
-from magmath.ops.linalg.matrix_algebra import (
-    adjoint,
-    columns,
-    diagonal_part,
-    identity_matrix,
-    rows,
-)
+from magmath.ops.linalg.lapack import check_matrix, check_type, lapack, matrix_count, stacked_axes
+from magmath.ops.linalg.matrix_algebra import adjoint, columns, diagonal_part, identity_matrix, rows
 from magmath.ops.linalg.qr import qr, qr_parts
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.product.contraction import matmul

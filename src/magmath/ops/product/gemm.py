@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.codegen.emit import NativeCall, NativeOperand, Writer, literal
+from magmath.core.call_sequence import sequence
 from magmath.core.dtypes import DType
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
@@ -91,8 +92,6 @@ def _bind_accumulation(
 ) -> ReadyCall:
     """Return a ready call of out += alpha·a·b."""
     import torch
-
-    from magmath.core.call_sequence import sequence
 
     out = call.out
     if not alpha.is_cuda:
