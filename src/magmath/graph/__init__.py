@@ -3,6 +3,7 @@ computed."""
 
 from magmath.core.shapes import Shape
 from magmath.graph.application import applied, apply
+from magmath.graph.evaluation_state import set_user_array, set_value
 from magmath.graph.graph import Graph, rewrite, topological, users_of
 from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
 from magmath.graph.operation import (
@@ -12,8 +13,6 @@ from magmath.graph.operation import (
     WeakResult,
     make_node,
     recording_nodes,
-    set_user_array,
-    set_value,
 )
 from magmath.graph.provenance.provenance import Provenance, provenance_of
 from magmath.graph.provenance.recipe import Recipe

@@ -34,7 +34,7 @@ from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_update
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, apply, topological
-from magmath.graph.operation import set_variable_layout
+from magmath.graph.evaluation_state import set_variable_layout
 from magmath.layout import Layout
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import variable_leaf, version

@@ -211,8 +211,12 @@ def bind_correlation(call: KernelCall) -> ReadyCall:
     around = PaddedRange(x, ranges_held(call.tiles[0]), want, native=False)
     total = torch.zeros_like(y, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, w, total)
-    return sequence(around.fill, total.zero_, lambda: _add_correlation(einsum, *arrays, attributes),
-                 lambda: y.copy_(total))  # fmt: skip
+    return sequence(
+        around.fill,
+        total.zero_,
+        lambda: _add_correlation(einsum, *arrays, attributes),
+        lambda: y.copy_(total),
+    )
 
 
 def bind_input(call: KernelCall) -> ReadyCall:
@@ -228,8 +232,12 @@ def bind_input(call: KernelCall) -> ReadyCall:
     target = x[there]
     total = x.new_zeros((y.shape[0], x.shape[1], *extents_of(reach)))
     einsum, arrays = _einsum(y, w, total)
-    return sequence(x.zero_, total.zero_, lambda: _add_input(einsum, *arrays, attributes),
-                 lambda: target.copy_(total[here]))  # fmt: skip
+    return sequence(
+        x.zero_,
+        total.zero_,
+        lambda: _add_input(einsum, *arrays, attributes),
+        lambda: target.copy_(total[here]),
+    )
 
 
 def bind_kernel(call: KernelCall) -> ReadyCall:
@@ -246,5 +254,6 @@ def bind_kernel(call: KernelCall) -> ReadyCall:
     around = PaddedRange(x, ranges_held(call.tiles[0]), want, native=False)
     result = torch.zeros_like(w, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, y, result)
-    return sequence(around.fill, lambda: _set_kernel(einsum, *arrays, attributes),
-                 lambda: w.copy_(result))  # fmt: skip
+    return sequence(
+        around.fill, lambda: _set_kernel(einsum, *arrays, attributes), lambda: w.copy_(result)
+    )

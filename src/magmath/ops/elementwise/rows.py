@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from magmath.graph import Operation
-from magmath.graph.operation import Kernel, NumpyUfunc, Vjp
+from magmath.graph.numpy_ufunc import NumpyUfunc
+from magmath.graph.operation import Kernel, Vjp
 from magmath.ops.elementwise.torch_gaps import (
     absolute_kernel,
     flag_kernel,
