@@ -36,8 +36,8 @@ class DType:
     _hash: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        known = hash(self.name if self.name == "bfloat16" else np.dtype(self.name))
-        object.__setattr__(self, "_hash", known)
+        own_hash = hash(self.name if self.name == "bfloat16" else np.dtype(self.name))
+        object.__setattr__(self, "_hash", own_hash)
 
     def __eq__(self, other: object) -> bool:
         if self is other or isinstance(other, DType):
@@ -141,8 +141,8 @@ def _lookup(value: object) -> DType | None:
     if isinstance(value, str):
         return DTYPES.get(value.removeprefix("torch.")) or _from_numpy(value)
     if isinstance(value, type):
-        known = DTYPE_OF_PYTHON.get(value)
-        return known or (_from_numpy(value) if issubclass(value, np.generic) else None)
+        dtype = DTYPE_OF_PYTHON.get(value)
+        return dtype or (_from_numpy(value) if issubclass(value, np.generic) else None)
     if isinstance(value, np.dtype):
         return DTYPES.get(value.name)
     name = str(value) if type(value).__module__ == "torch" else ""

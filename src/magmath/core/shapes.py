@@ -44,8 +44,8 @@ def can_broadcast_to(shape: Shape, target: Shape) -> bool:
     """Return True if an array of `shape` broadcasts to `target`."""
     if len(shape) > len(target):
         return False
-    own = target[len(target) - len(shape) :]
-    return all(n in (1, extent) for n, extent in zip(shape, own, strict=True))
+    aligned = target[len(target) - len(shape) :]
+    return all(n in (1, extent) for n, extent in zip(shape, aligned, strict=True))
 
 
 def normalize_axis(operation: str, axis: int, ndim: int) -> int:
@@ -70,10 +70,10 @@ def normalize_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) 
     if axes is None:
         return tuple(range(ndim))
     given = tuple(axes) if isinstance(axes, Iterable) else (axes,)
-    found = [normalize_axis(operation, axis, ndim) for axis in given]
-    if len(set(found)) != len(found):
+    normalized = [normalize_axis(operation, axis, ndim) for axis in given]
+    if len(set(normalized)) != len(normalized):
         raise ShapeError(f"{operation}: axes {given} name an axis twice; name each axis once")
-    return tuple(sorted(found))
+    return tuple(sorted(normalized))
 
 
 def reduced_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) -> tuple[int, ...]:

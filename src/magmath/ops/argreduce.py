@@ -66,10 +66,10 @@ def _decompositions(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     cuts = cuts_along(layouts[0], axis)
     if cuts is None:
         return ()
-    found = apply(SEGMENT_POSITIONS, x, axis=axis, cuts=cuts, name=node.name)
-    candidates = apply(SEGMENT_ELEMENTS, x, found, axis=axis, cuts=cuts)
+    positions = apply(SEGMENT_POSITIONS, x, axis=axis, cuts=cuts, name=node.name)
+    candidates = apply(SEGMENT_ELEMENTS, x, positions, axis=axis, cuts=cuts)
     best = apply(node.operation, candidates, axis=axis, keepdims=True)
-    return (reshape(apply(TAKE_ALONG, found, best, axis=axis), node.shape),)
+    return (reshape(apply(TAKE_ALONG, positions, best, axis=axis), node.shape),)
 
 
 def _find(name: str, x: torch.Tensor, axis: int, keepdims: bool, out: torch.Tensor) -> None:
@@ -139,8 +139,8 @@ def _segments_kernel(call: KernelCall) -> ReadyCall:
 
 
 def _segments_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
-    found = [a + REFERENCES[name](x.take(range(a, b), axis), axis) for a, b in pairwise(cuts)]
-    return np.stack(found, axis)
+    positions = [a + REFERENCES[name](x.take(range(a, b), axis), axis) for a, b in pairwise(cuts)]
+    return np.stack(positions, axis)
 
 
 SEGMENT_POSITIONS = Operation(  # the position of the extremum in each segment of an axis

@@ -43,8 +43,8 @@ def _pack_kernel(call: KernelCall) -> ReadyCall:
 
 def _by_numpy(call: KernelCall, function: Callable[..., Any]) -> ReadyCall:
     """Return the call of a reference function on the memory of the operand and the result."""
-    given, result = call.inputs[0].numpy(), call.out.numpy()
-    return lambda: np.copyto(result, function(given, **call.attributes))
+    operand, result = call.inputs[0].numpy(), call.out.numpy()
+    return lambda: np.copyto(result, function(operand, **call.attributes))
 
 
 def _weights(call: KernelCall) -> Any:

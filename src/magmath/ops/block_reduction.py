@@ -141,7 +141,7 @@ class BlockReduction:
         Stores each part of the result to which these blocks contribute alone; returns the partial
         results of the other parts, in order.
         """
-        evaluator, found = _Evaluator(self._call, self._steps, self._tile), []
+        evaluator, partial_results = _Evaluator(self._call, self._steps, self._tile), []
         inner = prod(map(len, self._reduced))
         for number, outer in enumerate(product(*self._kept)):
             begin, end = max(first - number * inner, 0), min(last - number * inner, inner)
@@ -153,8 +153,8 @@ class BlockReduction:
             if total is not None and end - begin == inner:
                 self._store(outer, total)
             elif total is not None:
-                found.append((outer, total))
-        return found
+                partial_results.append((outer, total))
+        return partial_results
 
     def _finish(self, shares: Iterable[list[tuple[BlockRanges, torch.Tensor]]]) -> None:
         """Combine the partial results of several threads for each part of the result."""
@@ -302,11 +302,11 @@ class _Evaluator:
 
         from magmath.memory.torch_dtypes import to_torch
 
-        found = self._memory.get((number, shape))
-        if found is None:
-            found = torch.empty(shape, dtype=to_torch(dtype), device=self._call.out.device)
-            self._memory[number, shape] = found
-        return found
+        memory = self._memory.get((number, shape))
+        if memory is None:
+            memory = torch.empty(shape, dtype=to_torch(dtype), device=self._call.out.device)
+            self._memory[number, shape] = memory
+        return memory
 
 
 def _made(

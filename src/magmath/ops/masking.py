@@ -220,8 +220,8 @@ def _positions_infer(
 
 def _positions_axes(node: Node) -> str:
     (mask,) = node.inputs
-    _, letters, found = _masked_letters(mask.ndim, mask.ndim, 0)
-    return f"{letters}->{found}"
+    _, letters, result = _masked_letters(mask.ndim, mask.ndim, 0)
+    return f"{letters}->{result}"
 
 
 def _positions_kernel(call: KernelCall) -> ReadyCall:
@@ -234,18 +234,18 @@ def _positions_kernel(call: KernelCall) -> ReadyCall:
 
     def run() -> None:
         if mask.device.type == "cpu":
-            found = torch.from_numpy(np.flatnonzero(mask.numpy()))
+            positions = torch.from_numpy(np.flatnonzero(mask.numpy()))
         else:
-            found = mask.reshape(-1).nonzero()[:, 0]
+            positions = mask.reshape(-1).nonzero()[:, 0]
         if behind != 1:
-            found = found.div_(behind, rounding_mode="floor")
+            positions = positions.div_(behind, rounding_mode="floor")
         if dim:
-            found = found.remainder_(mask.shape[dim])
+            positions = positions.remainder_(mask.shape[dim])
         if own is not None and not held.is_range:
-            found = own[found]
+            positions = own[positions]
         elif own is not None and held.start:
-            found += held.start
-        out.copy_(found)
+            positions += held.start
+        out.copy_(positions)
 
     return run
 

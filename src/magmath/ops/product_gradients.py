@@ -27,8 +27,8 @@ def products_of_others(x: Node, axes: tuple[int, ...]) -> Node:
     rest = [d for d in range(x.ndim) if d not in axes]
     order = (*rest, *axes)
     flat = reshape(permute(x, order), (*[x.shape[d] for d in rest], prod(x.shape[d] for d in axes)))
-    found = _others(flat, len(rest))
-    moved = reshape(found, tuple([x.shape[d] for d in order]))
+    products = _others(flat, len(rest))
+    moved = reshape(products, tuple([x.shape[d] for d in order]))
     return permute(moved, tuple(map(order.index, range(x.ndim))))
 
 

@@ -37,15 +37,15 @@ def _infer(name: str, x: Node) -> tuple[Shape, DType]:
 def _kernel(call: KernelCall, bind: Callable[[Any], ReadyCall]) -> ReadyCall:
     """Return the call that copies the operand, unless it is in place, and realigns the result."""
     (x,), out = call.inputs, call.out
-    made = out if out.is_contiguous() else out.new_empty(out.shape)
-    shift = bind(made.view(-1))
+    buffer = out if out.is_contiguous() else out.new_empty(out.shape)
+    shift = bind(buffer.view(-1))
 
     def run() -> None:
-        if made.data_ptr() != x.data_ptr():
-            made.copy_(x)
+        if buffer.data_ptr() != x.data_ptr():
+            buffer.copy_(x)
         shift()
-        if made is not out:
-            out.copy_(made)
+        if buffer is not out:
+            out.copy_(buffer)
 
     return run
 

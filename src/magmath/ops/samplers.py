@@ -47,9 +47,9 @@ def _kernel(sampler: str, ranges: tuple[ParameterRange, ...]) -> Kernel:
     def bind(call: KernelCall) -> ReadyCall:
         from magmath.kernels.random import samplers
 
-        (seed, stream, *given), out, tile, shape = call.inputs, call.out, call.tile, call.shape
+        (seed, stream, *parameters), out, tile, shape = call.inputs, call.out, call.tile, call.shape
         return lambda: samplers.fill(
-            sampler, out, given, ranges, tile, shape, int(seed), int(stream)
+            sampler, out, parameters, ranges, tile, shape, int(seed), int(stream)
         )
 
     return bind
@@ -67,8 +67,8 @@ def _reference(sampler: str, ranges: tuple[ParameterRange, ...]) -> Callable[...
 
         out = torch.empty(shape, dtype=to_torch(dtype))
         tile = tuple(IndexSet.range(0, extent) for extent in shape)
-        given = [torch.as_tensor(x) for x in parameters]
-        samplers.fill(sampler, out, given, ranges, tile, shape, int(seed), int(stream))
+        tensors = [torch.as_tensor(x) for x in parameters]
+        samplers.fill(sampler, out, tensors, ranges, tile, shape, int(seed), int(stream))
         return (out.float() if dtype.name == "bfloat16" else out).numpy()
 
     return reference

@@ -181,9 +181,9 @@ def _added(call: KernelCall) -> tuple[Epilogue, torch.Tensor | None]:
 
     attributes = call.attributes
     names = [name for name in ("frozen", "bias", "residual") if attributes.get(name)]
-    found = dict(zip(names, call.inputs[2:], strict=True))
-    version = found.pop("frozen", None)
-    return Epilogue(**found, activation=attributes.get("activation", "none")), version
+    operands = dict(zip(names, call.inputs[2:], strict=True))
+    version = operands.pop("frozen", None)
+    return Epilogue(**operands, activation=attributes.get("activation", "none")), version
 
 
 def _bind_empty(call: KernelCall) -> ReadyCall:

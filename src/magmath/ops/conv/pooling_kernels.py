@@ -93,8 +93,10 @@ def _windows(
 
     names = ("kernel", "stride", "dilation")
     kernel, stride, dilation = (call.attributes[name] for name in names)
-    found = needs(windows, kernel, call.attributes)
-    start = [first - here for (first, _), (here, _) in zip(found, held or _held(call), strict=True)]
+    ranges_read = needs(windows, kernel, call.attributes)
+    start = [
+        first - here for (first, _), (here, _) in zip(ranges_read, held or _held(call), strict=True)
+    ]
     return Windows(kernel, stride, dilation, start)
 
 
@@ -175,10 +177,10 @@ def bind_scatter(call: KernelCall) -> ReadyCall:
     from magmath.kernels.conv.channels_last import can_compute
 
     (_, x), result = call.inputs, call.out
-    found = _windows_of(call)
-    if found is None:
+    reaching = _windows_of(call)
+    if reaching is None:
         return result.zero_
-    windows, cotangents = found
+    windows, cotangents = reaching
     whole = len(windows) == 2 and _held(call) == _held(call, 1)
     if whole and can_compute(cotangents, x, result):
         return max_pool.bind_scatter(cotangents, x, _windows(call, windows), result)
@@ -230,10 +232,10 @@ def bind_sum_input(call: KernelCall) -> ReadyCall:
     from magmath.kernels.conv.channels_last import can_compute
 
     result = call.out
-    found = _windows_of(call)
-    if found is None:
+    reaching = _windows_of(call)
+    if reaching is None:
         return result.zero_
-    windows, cotangents = found
+    windows, cotangents = reaching
     if len(windows) == 2 and can_compute(cotangents, result):
         return sum_pool.bind_spread(cotangents, _windows(call, windows), result)
     if len(windows) == 3 and (channels := _channel_window(call, cotangents, result)) is not None:

@@ -192,7 +192,9 @@ def _window_kernel(call: KernelCall) -> ReadyCall:
                 here = elements_in(held[axis], bound).intersect(here)
                 targets[axis] = selector(part[axis], here, (0, bound[2], 1))
             sources[axis] = selector(held[axis], here, bound)
-        if any(len(found) < extent for found, extent in zip(targets, out.shape, strict=True)):
+        if any(
+            len(positions) < extent for positions, extent in zip(targets, out.shape, strict=True)
+        ):
             out.fill_(empty)
         SlicedView(out, targets).set(SlicedView(x, sources).get())
 
@@ -250,12 +252,12 @@ def _numpy_index(node: Node) -> Callable[[Sequence[Any]], Any]:
     axes, extents = attributes["axes"], attributes["extents"]
 
     def index(starts: Sequence[Any]) -> Any:
-        found: list[Any] = [slice(None)] * len(shape)
+        selectors: list[Any] = [slice(None)] * len(shape)
         for axis, extent, bound in zip(
             axes, extents, _bounds_now(starts, shape, **attributes), strict=True
         ):
-            found[axis] = bound[0] if extent is None else numpy_slice_of(bound)
-        return tuple(found)
+            selectors[axis] = bound[0] if extent is None else numpy_slice_of(bound)
+        return tuple(selectors)
 
     return index
 
@@ -321,17 +323,17 @@ def _local_indices_from(
     added = dict(zip(kept, offsets, strict=True))
 
     def local(indices: Sequence[str]) -> Sequence[str]:
-        index, found = dict(zip(kept, indices, strict=True)), []
+        index, positions = dict(zip(kept, indices, strict=True)), []
         for axis in dimensions:
             if axis not in axes:
-                found.append(index[axis])
+                positions.append(index[axis])
                 continue
             first, step = firsts[axes.index(axis)], steps[axes.index(axis)]
             moved = (
                 f"{first} + {step} * ({index[axis]} + {added[axis]})" if axis in index else first
             )
-            found.append(moved)
-        return found
+            positions.append(moved)
+        return positions
 
     return local
 

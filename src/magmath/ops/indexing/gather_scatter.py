@@ -259,8 +259,10 @@ def take(x: Node, indices: Node, axis: int) -> Node:
 def _unpicked_shape(x: Shape, dims: int, axes: AxisNumbers, at: int, extents: Shape) -> Shape:
     """Return the shape of the array from which `x` was picked."""
     rest = iter((*x[:at], *x[at + dims :]))
-    found = dict(zip(axes, extents, strict=True))
-    return tuple(found[d] if d in found else next(rest) for d in range(len(x) - dims + len(axes)))
+    extent_of = dict(zip(axes, extents, strict=True))
+    return tuple(
+        extent_of[d] if d in extent_of else next(rest) for d in range(len(x) - dims + len(axes))
+    )
 
 
 def _scatter_infer(
@@ -311,10 +313,10 @@ def _add_at(target: torch.Tensor, indices: tuple[torch.Tensor, ...], values: tor
 
 def linear_index(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Tensor:
     """Combine several indices into one index in C order."""
-    found, *further = indices
+    linear, *further = indices
     for index, extent in zip(further, shape[1:], strict=True):
-        found = found * extent + index
-    return found
+        linear = linear * extent + index
+    return linear
 
 
 def _scatter_reference(x: Any, *indices: Any, axes: AxisNumbers, at: int, extents: Shape) -> Any:
@@ -430,9 +432,9 @@ def _put_vjp(node: Node, g: Node) -> Gradients:
     number = reshape(iota((size_of(common),), 0), common)
     marks = full(tuple(x.shape[axis] for axis in axes), constant(-1, int64))
     every: dict[str, Any] = {"axes": tuple(range(len(axes))), "at": 0}
-    found = apply(TAKE, apply(PUT, marks, number, *indices, **every), *indices, **every)
+    remaining = apply(TAKE, apply(PUT, marks, number, *indices, **every), *indices, **every)
     behind = x.ndim - len(axes) - at
-    stays = reshape(pointwise("equal", found, number), (*common, *(1,) * behind))
+    stays = reshape(pointwise("equal", remaining, number), (*common, *(1,) * behind))
     taken = where(stays, apply(TAKE, g, *indices, axes=axes, at=at), zero)
     return kept, taken, *(None for _ in indices)
 

@@ -106,9 +106,9 @@ def record_first_fault(noted: torch.Tensor, numbers: torch.Tensor, wrong: torch.
     """Record the first of a row of numbers that is wrong, if one is; the host does not wait."""
     import torch
 
-    found = wrong.any().reshape(1)
+    is_any_wrong = wrong.any().reshape(1)
     number = numbers.gather(0, wrong.long().argmax(0, keepdim=True))
-    noted.copy_(torch.where(found, torch.cat([found.long(), number]), noted))
+    noted.copy_(torch.where(is_any_wrong, torch.cat([is_any_wrong.long(), number]), noted))
 
 
 def _are_positions(indices: torch.Tensor, extent: int) -> bool:
@@ -170,11 +170,11 @@ index_out_of_range = partial(
 
 def both(*masks: torch.Tensor | None) -> torch.Tensor | None:
     """Return the conjunction of masks; None if all of them are None."""
-    found = None
+    conjunction = None
     for mask in masks:
         if mask is not None:
-            found = mask if found is None else found & mask
-    return found
+            conjunction = mask if conjunction is None else conjunction & mask
+    return conjunction
 
 
 def neutral(tensor: torch.Tensor) -> float:

@@ -308,12 +308,12 @@ def positions_along(call: CollectiveCall, access: IndexedAccess) -> list[torch.T
     import torch
 
     first, shape = access.held(call.comm.rank, call.comm.size)
-    found = [call.inputs[1]]
+    positions = [call.inputs[1]]
     for d in access.axes[1:]:
         start = first if d == access.dim else 0
         indices = torch.arange(start, start + shape[d], device=call.out.device)
-        found.append(indices.view(-1, *(1,) * (len(shape) - d - 1)))
-    return found
+        positions.append(indices.view(-1, *(1,) * (len(shape) - d - 1)))
+    return positions
 
 
 def bind_read(
@@ -399,10 +399,12 @@ def bind_replace(
     def _numbers(part: slice) -> torch.Tensor:
         """Return the numbers of assignments: their positions among all workers' assignments."""
         linear = torch.arange(part.start, part.stop, device=out.device)
-        found = torch.zeros_like(linear)
+        numbers = torch.zeros_like(linear)
         for d, position in enumerate(torch.unravel_index(linear, named.shape)):
-            found = found * access.common[d] + position + (named.first if d == access.dim else 0)
-        return found
+            numbers = (
+                numbers * access.common[d] + position + (named.first if d == access.dim else 0)
+            )
+        return numbers
 
     def receive(numbered: torch.Tensor, some: torch.Tensor) -> None:
         rows, number = numbered.unbind(1)

@@ -58,16 +58,18 @@ def _layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None
     (a,) = node.inputs
     if a.ndim != 2 or not a.size:
         return None
-    given = block_cyclic_layout(a.shape, mesh, _cyclic_dim(a.shape))
-    return (given,), Layout.even(node.shape, mesh, node.ndim - 1)
+    cyclic = block_cyclic_layout(a.shape, mesh, _cyclic_dim(a.shape))
+    return (cyclic,), Layout.even(node.shape, mesh, node.ndim - 1)
 
 
 def _workspace(node: Node, workers: int) -> Workspace:
     (a,) = node.inputs
     count, rows = sorted(a.shape)
-    held = block_cyclic_layout(a.shape, Mesh(workers), _cyclic_dim(a.shape)).max_local_size // rows
+    columns_here = (
+        block_cyclic_layout(a.shape, Mesh(workers), _cyclic_dim(a.shape)).max_local_size // rows
+    )
     width = -(-node.shape[-1] // workers) if node.ndim == 2 else 0
-    return Workspace(0, svd_workspace_bytes(held, rows, count, width, a.dtype.itemsize))
+    return Workspace(0, svd_workspace_bytes(columns_here, rows, count, width, a.dtype.itemsize))
 
 
 # the kernels on one worker's tiles ----------------------------------------------------------------

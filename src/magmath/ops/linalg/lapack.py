@@ -106,9 +106,9 @@ def lapack(name: str, *keys: str, tuned: bool = True) -> Callable[[KernelCall], 
             if out.is_contiguous():
                 compute(out, *inputs, **options)
                 return
-            made = out.new_empty(out.shape)
-            compute(made, *inputs, **options)
-            out.copy_(made)
+            result = out.new_empty(out.shape)
+            compute(result, *inputs, **options)
+            out.copy_(result)
 
         return run
 

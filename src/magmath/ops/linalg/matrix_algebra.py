@@ -110,13 +110,13 @@ def _diagonal_infer(x: Node) -> tuple[Shape, DType]:
 def _diagonal_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
-    (x,), out, held = call.inputs, call.out, call.tile[-1]
-    if held.stop - held.start == len(held):
-        view = torch.diagonal(x, offset=held.start, dim1=-2, dim2=-1)
+    (x,), out, rows_here = call.inputs, call.out, call.tile[-1]
+    if rows_here.stop - rows_here.start == len(rows_here):
+        view = torch.diagonal(x, offset=rows_here.start, dim1=-2, dim2=-1)
         return lambda: out.copy_(view)
-    positions = torch.from_numpy(held.indices()).to(x.device)[:, None].expand(*x.shape[:-1], 1)
-    found = out[..., None]
-    return lambda: torch.gather(x, -1, positions, out=found)
+    positions = torch.from_numpy(rows_here.indices()).to(x.device)[:, None].expand(*x.shape[:-1], 1)
+    target = out[..., None]
+    return lambda: torch.gather(x, -1, positions, out=target)
 
 
 def _picked(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:

@@ -76,10 +76,10 @@ def _search(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
     count = len(x)
     if x.is_floating_point() and count and x[-1].isnan():  # torch would compare with NaN
         count = bisect(range(count), False, key=lambda i: bool(x[i].isnan()))
-    found = _insertion_positions(x[:count].contiguous(), values.contiguous(), side)
+    positions = _insertion_positions(x[:count].contiguous(), values.contiguous(), side)
     if count < len(x) and side == "right":
-        found.masked_fill_(values.isnan(), len(x))
-    return found
+        positions.masked_fill_(values.isnan(), len(x))
+    return positions
 
 
 def _insertion_positions(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
@@ -97,9 +97,9 @@ def _insertion_positions(x: torch.Tensor, values: torch.Tensor, side: str) -> to
         return _positions_of_sorted(x, flat, side).view(values.shape)
     order = torch.empty(flat.shape, dtype=torch.int64)
     sortable_keys.argsort(flat, order, axis=0, descending=False)
-    found = torch.empty_like(order)
-    found[order] = _positions_of_sorted(x, flat[order], side)
-    return found.view(values.shape)
+    positions = torch.empty_like(order)
+    positions[order] = _positions_of_sorted(x, flat[order], side)
+    return positions.view(values.shape)
 
 
 def _positions_of_sorted(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
@@ -171,17 +171,17 @@ def _bind_collective_search(call: CollectiveCall) -> ReadyCall:
     ranks = range(comm.size) if sees_all else (comm.rank,)
     parts = {rank: call.operand_on(0, rank) for rank in ranks}
     cuts = even_cuts(call.layouts[0].shape[0], comm.size)
-    given, target = Rows(as_signed(values), values.ndim), Rows(call.out, values.ndim)
+    values_by_row, target = Rows(as_signed(values), values.ndim), Rows(call.out, values.ndim)
     share, size = _search_rounds(call.layout.shape, x.itemsize, comm.size)
     rounds = Rounds(comm, call.scratch, share, size)
     lasts = as_signed(x).new_empty(comm.size)
 
     def requests(part: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        some = given.part(part)
-        return some, _search(lasts[:-1].view(x.dtype), some.view(x.dtype), side)
+        part_values = values_by_row.part(part)
+        return part_values, _search(lasts[:-1].view(x.dtype), part_values.view(x.dtype), side)
 
-    def answer(rank: int, some: torch.Tensor, out: torch.Tensor) -> None:
-        out.copy_(_search(parts[rank], some.view(x.dtype), side)).add_(cuts[rank])
+    def answer(rank: int, part_values: torch.Tensor, out: torch.Tensor) -> None:
+        out.copy_(_search(parts[rank], part_values.view(x.dtype), side)).add_(cuts[rank])
 
     def run() -> None:
         if sees_all:
@@ -189,7 +189,7 @@ def _bind_collective_search(call: CollectiveCall) -> ReadyCall:
             torch.cat([as_signed(part)[-1:] for part in parts.values()], out=lasts)
         else:
             comm.allgather(lasts, as_signed(x)[-1:].contiguous())
-        ask(rounds, given.count, requests, answer, target, sees_all=sees_all)
+        ask(rounds, values_by_row.count, requests, answer, target, sees_all=sees_all)
 
     return run
 

@@ -190,12 +190,12 @@ def _line_by_line(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     order = (axis, *[d for d in range(x.ndim) if d != axis])
     columns = reshape(permute(x, order), (extent, lines))
     attributes = {**node.attributes, "axis": 0}
-    found = []
+    sorted_lines = []
     for i in range(lines):
         line = reshape(slice_along(columns, 1, i, i + 1), (extent,))
-        done = apply(node.operation, line, line=node.line, **attributes)
-        found.append(reshape(done, (extent, 1)))
-    joined = found[0] if lines == 1 else apply(CONCAT, *found, axis=1)
+        sorted_line = apply(node.operation, line, line=node.line, **attributes)
+        sorted_lines.append(reshape(sorted_line, (extent, 1)))
+    joined = sorted_lines[0] if lines == 1 else apply(CONCAT, *sorted_lines, axis=1)
     whole = reshape(joined, tuple(x.shape[d] for d in order))
     return [permute(whole, tuple(order.index(d) for d in range(x.ndim)))]
 
