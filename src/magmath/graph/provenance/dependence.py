@@ -39,11 +39,11 @@ class DependenceQuery:
         self, records: Iterable[ProvenanceRecord], answers: dict[ProvenanceRecord, bool]
     ) -> None:
         """Add the answers that records store."""
-        for one in records:
-            if one.answer is self.independent:
-                answers[one] = False
-            elif one.answer is self.dependent:
-                answers[one] = True
+        for record in records:
+            if record.answer is self.independent:
+                answers[record] = False
+            elif record.answer is self.dependent:
+                answers[record] = True
 
 
 _queries: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
@@ -67,22 +67,20 @@ def depends_on(
     """
     stack = [record]
     while stack:
-        last = stack[-1]
-        read = last.direct_operands(
+        current = stack[-1]
+        operands = current.direct_operands(
             through_gradients=through_gradients, through_stops=through_stops
         )
-        before = [x.provenance for x in read if x.provenance is not None]
+        earlier = [x.provenance for x in operands if x.provenance is not None]
         if query is not None:
-            query.recall(before, answers)
-        unknown = [
-            one for one in before if one not in answers and one.sequence_number >= first_number
-        ]
-        depends = any(map(is_source, read)) or any(answers.get(one) for one in before)
-        if last not in answers and unknown and not depends:
+            query.recall(earlier, answers)
+        unknown = [x for x in earlier if x not in answers and x.sequence_number >= first_number]
+        depends = any(map(is_source, operands)) or any(answers.get(x) for x in earlier)
+        if current not in answers and unknown and not depends:
             stack += unknown
             continue
-        answers.setdefault(last, depends)
+        answers.setdefault(current, depends)
         if query is not None:
-            last.answer = query.dependent if answers[last] else query.independent
+            current.answer = query.dependent if answers[current] else query.independent
         stack.pop()
     return answers[record]
