@@ -8,7 +8,7 @@ graph: it can be fused, distributed and differentiated again.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar, final
 
 from magmath.autodiff.custom_calls import call_cotangents, check_call, varies
@@ -20,10 +20,10 @@ from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import Node, apply, provenance_of
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
-from magmath.graph.provenance.dependence import DependenceQuery, depends_on
+from magmath.graph.provenance.dependence import DependenceQuery, DependenceSearch
 from magmath.graph.provenance.rebuild import with_expressions
 from magmath.graph.provenance.record_chains import nodes_before
-from magmath.graph.provenance.recorded_operands import ProvenanceRecord, RecordedOperand
+from magmath.graph.provenance.recorded_operands import RecordedOperand
 from magmath.ops.counted_loops import SCAN, is_scan_result
 from magmath.ops.creation import full
 from magmath.ops.custom_gradients import CUSTOM_CALL, CUSTOM_RESULT
@@ -339,11 +339,7 @@ def _connected(output: Node, sources: Sequence[Node], closes: bool) -> _Connecte
     leaves = [node for node in alike if provenance_of(node) is not None]
     dependent = [] if len(source_leaves) < 2 else dependence.on_others(leaves)
     roots, kept = [output, *sources, *dependent], alike.difference(dependent)
-    images, lost = with_expressions(
-        roots, kept, dependence.reads_source, is_end=is_end, through_gradients=not closes,
-        through_stops=False,
-        first_number=dependence.first_number, query=dependence.query,
-    )  # fmt: skip
+    images, lost = with_expressions(roots, kept, dependence.search, is_end=is_end)
     images = without_short_loops(images, {*ends, *closed})
     count = len(sources) + 1
     rebuilt = dict(zip(images[count:], [node.leaf_or_self for node in dependent], strict=True))
@@ -359,25 +355,25 @@ class _Dependence:
     """
 
     def __init__(self, sources: Collection[Node], *, through_gradients: bool) -> None:
-        self._sources, self._through = set(sources), through_gradients
+        self._sources = set(sources)
         self._known = {node.leaf_or_self for node in self._sources}
         records = [provenance_of(node) for node in self._known]
-        self.first_number = min([0 if x is None else x.sequence_number for x in records], default=0)
-        """The sequence number of records before which none depends on a source."""
-        self._answers: dict[ProvenanceRecord, bool] = {}
-        self.query: DependenceQuery | None = None
+        query: DependenceQuery | None = None
         if len(self._sources) == 1:
             (only,) = self._sources
-            self.query = DependenceQuery.of(only, through_gradients=through_gradients)
+            query = DependenceQuery.of(only, through_gradients=through_gradients)
+        self.search = DependenceSearch(
+            self.reads_source,
+            through_gradients=through_gradients,
+            through_stops=False,
+            first_number=min([0 if x is None else x.sequence_number for x in records], default=0),
+            query=query,
+        )
 
     def has(self, leaf: Node) -> bool:
         """Return True if a leaf was computed from a source."""
         record = provenance_of(leaf)
-        return record is not None and depends_on(
-            record, self.reads_source, self._answers, through_gradients=self._through,
-            through_stops=False,
-            first_number=self.first_number, query=self.query,
-        )  # fmt: skip
+        return record is not None and self.search.is_dependent(record)
 
     def reads_source(self, operand: RecordedOperand) -> bool:
         """Return True if a record reads a source."""
@@ -395,10 +391,8 @@ class _Dependence:
                     for x in read.nodes()
                 )
 
-            if record is not None and depends_on(
-                record, is_other, {}, through_gradients=self._through, through_stops=False,
-                first_number=self.first_number,
-            ):  # fmt: skip
+            search = replace(self.search, is_source=is_other, query=None, answers={})
+            if record is not None and search.is_dependent(record):
                 dependent.append(leaf)
         return dependent
 

@@ -26,6 +26,7 @@ from magmath.graph import (
     set_value,
     topological,
 )
+from magmath.graph.provenance.dependence import DependenceSearch
 from magmath.graph.provenance.rebuild import with_expressions
 from magmath.graph.provenance.record_chains import operands_before
 from magmath.graph.provenance.recorded_operands import VersionOperand
@@ -67,7 +68,7 @@ class FunctionOfVariables:
                 return read.variable
             return read.find()
 
-        (node,), lost = with_expressions([expression.node], (), varies, replaced)
+        (node,), lost = with_expressions([expression.node], (), DependenceSearch(varies), replaced)
         if lost:
             raise MagmathError(
                 "minimize: the expression depends on variables through an array of shape "

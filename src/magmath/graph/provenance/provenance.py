@@ -15,7 +15,7 @@ from typing import Protocol, cast, final
 
 from magmath.core.type_aliases import Number
 from magmath.graph.operation import Line, Node
-from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeStep, built_step, number_node
+from magmath.graph.provenance.recipe import NumberStep, Recipe, built_step, number_node
 from magmath.graph.provenance.record_chains import MAX_LENGTH, chain_before, operands_before
 from magmath.graph.provenance.recorded_operands import (
     ProvenanceRecord,
@@ -200,19 +200,12 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         numbers = dict(zip(recipe.numbers, self._numbers, strict=True))
         built: dict[int, Node | None] = {}
         for i in recipe.reached(output):
-            step, operand = recipe.steps[i], operands.get(i)
-            node: Node | None = None
-            if isinstance(step, (Node, NumberStep)) and i in numbers:
-                node = number_node(step, numbers[i])
-            elif isinstance(step, Node):
-                node = step
-            elif isinstance(step, NumberStep):
-                node = number_node(step, step.value)
-            elif operand is not None:
-                node = replace(operand)
-                if node is None and (record := provenance_before(operand)) is not None:
-                    node = earlier.get(record)
-            if node is None and isinstance(step, RecipeStep):
+            step = recipe.steps[i]
+            if isinstance(step, (Node, NumberStep)):
+                built[i] = _node_of_number(step, numbers.get(i))
+                continue
+            node = _node_of_operand(operands.get(i), earlier, replace)
+            if node is None and step is not None:
                 node = built_step(step, built, value if i == output else None, self.line)
             built[i] = node
         return built[output]
@@ -236,6 +229,23 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
 
 
 _new: Callable[..., Provenance] = Provenance
+
+
+def _node_of_number(step: Node | NumberStep, value: Number | None) -> Node:
+    """Return the node of a number, with the value that a record stores, if it stores one."""
+    if value is not None:
+        return number_node(step, value)
+    return step if isinstance(step, Node) else number_node(step, step.value)
+
+
+def _node_of_operand(
+    operand: RecordedOperand | None, earlier: Mapping[Provenance, Node | None], replace: Replace
+) -> Node | None:
+    """Return the node of an operand or, if it no longer exists, its expression among `earlier`."""
+    if operand is None:
+        return None
+    node, record = replace(operand), provenance_before(operand)
+    return earlier.get(record) if node is None and record is not None else node
 
 
 def provenance_before(operand: RecordedOperand) -> Provenance | None:
