@@ -6,6 +6,7 @@ from magmath.graph.application import applied, apply
 from magmath.graph.evaluation_state import set_user_array, set_value
 from magmath.graph.graph import Graph, rewrite, topological, users_of
 from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
+from magmath.graph.node_layouts import NodeLayouts
 from magmath.graph.operation import (
     CollectiveKernel,
     Node,
@@ -26,6 +27,7 @@ __all__ = [
     "Graph",
     "KernelCall",
     "Node",
+    "NodeLayouts",
     "Operation",
     "Provenance",
     "Recipe",

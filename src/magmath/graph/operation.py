@@ -25,6 +25,7 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.graph.arithmetic import Arithmetic
 from magmath.graph.index_notation import IndexNotation
 from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
+from magmath.graph.node_layouts import NodeLayouts
 from magmath.graph.numpy_ufunc import NumpyUfunc
 from magmath.graph.signature import Signature
 from magmath.layout import Layout, Mesh, Split
@@ -254,7 +255,7 @@ MemoryOrder = tuple[int, ...]
 MemoryOrders = Callable[[Node], Sequence["MemoryOrder | None"]]
 Decompositions = Callable[[Node, Sequence[Layout]], Sequence[Node]]
 DerivedSplit = Callable[[Node, str, Split, int | None], Split | None]
-OnlyLayouts = Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout]]
+OnlyLayouts = Callable[[Node, Mesh], NodeLayouts]
 Native = Any
 """A scalar expression such as "({0} + {1})", one for each kind of the result's type, an `IndexMap`,
 a `Writing`, an emitter (`codegen/emit.py`), or None."""
@@ -313,7 +314,7 @@ class CollectiveKernel:
                            mode
     """
 
-    layouts: Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout] | None]
+    layouts: Callable[[Node, Mesh], NodeLayouts | None]
     kernel: Callable[[CollectiveCall], ReadyCall]
     workspace: Callable[[Node, int], Workspace]
     traffic: Callable[[Node, int], tuple[int, int]]

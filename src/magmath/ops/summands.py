@@ -21,6 +21,7 @@ from magmath.graph import (
     CollectiveKernel,
     KernelCall,
     Node,
+    NodeLayouts,
     Operation,
     Shape,
     Workspace,
@@ -40,9 +41,9 @@ def _summands_infer(x: Node, *, count: int) -> tuple[Shape, DType]:
     return (count, *x.shape), x.dtype
 
 
-def _summands_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout]:
+def _summands_layouts(node: Node, mesh: Mesh) -> NodeLayouts:
     pending = Layout(node.shape[1:], mesh, (None,) * (node.ndim - 1), ("sum",))
-    return (pending,), Layout.even(node.shape, mesh, 0)
+    return NodeLayouts((pending,), Layout.even(node.shape, mesh, 0))
 
 
 def _summands_kernel(call: KernelCall) -> ReadyCall:
@@ -80,8 +81,9 @@ def _sum_parts_infer(x: Node, *, algorithm: str, messages: str) -> tuple[Shape, 
     return x.shape[1:], x.dtype
 
 
-def _sum_parts_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout]:
-    return (Layout.even(node.inputs[0].shape, mesh, 0),), Layout.whole(node.shape, mesh)
+def _sum_parts_layouts(node: Node, mesh: Mesh) -> NodeLayouts:
+    parts = Layout.even(node.inputs[0].shape, mesh, 0)
+    return NodeLayouts((parts,), Layout.whole(node.shape, mesh))
 
 
 def _sum_parts_kernel(call: KernelCall) -> ReadyCall:

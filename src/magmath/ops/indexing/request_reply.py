@@ -17,7 +17,7 @@ from magmath.core.block_cyclic import round_to_cache_lines
 from magmath.core.request_batching import receive_buffer_bytes, requests_per_round
 from magmath.core.shapes import size_of
 from magmath.core.type_aliases import ReadyCall
-from magmath.graph import CollectiveCall, CollectiveKernel, Node, Shape, Workspace
+from magmath.graph import CollectiveCall, CollectiveKernel, Node, NodeLayouts, Shape, Workspace
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.indexing.local_index import front, normalized
 from magmath.ops.kernel_binding import as_signed
@@ -166,7 +166,7 @@ class _Exchange:
         """
         return 2 * NUMBER if self.replaces else NUMBER
 
-    def layouts(self, node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+    def layouts(self, node: Node, mesh: Mesh) -> NodeLayouts | None:
         access = self._of(node)
         if not access.is_divided():
             return None
@@ -175,7 +175,7 @@ class _Exchange:
             access.layout(role, x.shape, mesh)
             for role, x in zip([*self.roles, *indices], node.inputs, strict=True)
         ]
-        return tuple(inputs), access.layout(self.result, node.shape, mesh)
+        return NodeLayouts(tuple(inputs), access.layout(self.result, node.shape, mesh))
 
     def workspace(self, node: Node, workers: int) -> Workspace:
         """Return the workspace: buffers for the requests and replies of one round.

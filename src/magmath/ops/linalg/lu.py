@@ -13,9 +13,9 @@ import numpy as np
 from magmath.core.block_cyclic import PERMUTED_COLUMNS, panel_rows, round_to_cache_lines
 from magmath.core.dtypes import DType, int64
 from magmath.errors import ShapeError
-from magmath.graph import CollectiveKernel, Node, Operation, Shape, Workspace, apply
+from magmath.graph import CollectiveKernel, Node, NodeLayouts, Operation, Shape, Workspace, apply
 from magmath.graph.operation import Gradients
-from magmath.layout import Layout, Mesh
+from magmath.layout import Mesh
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call
@@ -112,14 +112,13 @@ def _lu_reference(a: Any) -> Any:
     return packed
 
 
-def _lu_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+def _lu_layouts(node: Node, mesh: Mesh) -> NodeLayouts | None:
     """Return block-cyclic rows; the row with the column order belongs to the first panel."""
     (a,) = node.inputs
     if a.ndim != 2 or not a.size:
         return None
-    return (block_cyclic_layout(a.shape, mesh, 0),), block_cyclic_layout(
-        node.shape, mesh, 0, before=1
-    )
+    result = block_cyclic_layout(node.shape, mesh, 0, before=1)
+    return NodeLayouts((block_cyclic_layout(a.shape, mesh, 0),), result)
 
 
 def _lu_workspace(node: Node, workers: int) -> Workspace:

@@ -22,6 +22,7 @@ from magmath.graph import (
     CollectiveKernel,
     KernelCall,
     Node,
+    NodeLayouts,
     Operation,
     Shape,
     Workspace,
@@ -115,7 +116,7 @@ def _search_reference(x: Any, values: Any, *, side: Any) -> Any:
     return np.asarray(np.searchsorted(x, values, side))
 
 
-def _search_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+def _search_layouts(node: Node, mesh: Mesh) -> NodeLayouts | None:
     """Return an even split of the sorted array, and of the values along their longest dimension.
 
     Returns None if there are too few elements to split.
@@ -125,7 +126,7 @@ def _search_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout]
     if x.size < mesh.size or longest < 2 or not node.size:
         return None
     values = Layout.even(node.shape, mesh, node.shape.index(longest))
-    return (Layout.even(x.shape, mesh, 0), values), values
+    return NodeLayouts((Layout.even(x.shape, mesh, 0), values), values)
 
 
 def _search_rounds(shape: Shape, itemsize: int, workers: int) -> tuple[int, int]:

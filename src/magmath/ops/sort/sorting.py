@@ -22,6 +22,7 @@ from magmath.graph import (
     CollectiveKernel,
     KernelCall,
     Node,
+    NodeLayouts,
     Operation,
     Shape,
     Workspace,
@@ -96,12 +97,12 @@ def _sorted(x: torch.Tensor, axis: int, descending: bool) -> tuple[torch.Tensor,
     return values, order
 
 
-def _layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+def _layouts(node: Node, mesh: Mesh) -> NodeLayouts | None:
     """Return even splits for arrays of one dimension; None for others."""
     if node.ndim != 1 or not node.size:
         return None
     layout = Layout.even(node.shape, mesh, 0)
-    return (layout,), layout
+    return NodeLayouts((layout,), layout)
 
 
 def _bind_collective_sort(name: str) -> Callable[[CollectiveCall], ReadyCall]:
