@@ -16,7 +16,7 @@ from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.index_letters import LETTERS
-from magmath.ops.indexing.gather_scatter import Picker, check_indices, unindexed_letters
+from magmath.ops.indexing.gather_scatter import MultiAxisLocator, check_indices, unindexed
 from magmath.ops.indexing.local_index import neutral
 from magmath.ops.indexing.request_reply import (
     IndexedAccess,
@@ -37,7 +37,7 @@ def _along_letters(ndim: int, axis: int) -> tuple[str, str]:
 
 def _check_along(name: str, x: Node, indices: Node, axis: int, compared: Shape) -> None:
     check_indices(name, indices)
-    if unindexed_letters(compared, (axis,)) != unindexed_letters(indices.shape, (axis,)):
+    if unindexed(compared, (axis,)) != unindexed(indices.shape, (axis,)):
         raise ShapeError(
             f"{name}: needs shapes that are equal except along axis {axis}, was given {compared} "
             f"and indices {indices.shape}"
@@ -45,14 +45,12 @@ def _check_along(name: str, x: Node, indices: Node, axis: int, compared: Shape) 
         )
 
 
-def _picking(array: Shape, indices: Shape, axis: int) -> IndexedAccess:
+def _access(array: Shape, indices: Shape, axis: int) -> IndexedAccess:
     """Return the equivalent access with indices for all axes.
 
     Along the other axes, an element's own position is its index.
     """
-    return IndexedAccess(
-        array, (axis, *unindexed_letters(tuple(range(len(array))), (axis,))), indices, 0
-    )
+    return IndexedAccess(array, (axis, *unindexed(tuple(range(len(array))), (axis,))), indices, 0)
 
 
 def _take_along_infer(x: Node, indices: Node, *, axis: int) -> tuple[Shape, DType]:
@@ -69,12 +67,12 @@ def _take_along_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
     (x, indices), out, axis = call.inputs, as_signed(call.out), call.attributes["axis"]
-    picker = Picker(call, (axis,), call.shapes[0], call.tiles[0], reads=True)
+    locator = MultiAxisLocator(call, (axis,), call.shapes[0], call.tiles[0], reads=True)
     x, fill = as_signed(x), neutral(out)
 
     def run() -> None:
-        (local,), here = picker([indices])
-        if picker.empty:
+        (local,), here = locator([indices])
+        if locator.is_empty:
             out.fill_(fill)
             return
         torch.gather(x, axis, local, out=out)
@@ -111,7 +109,7 @@ TAKE_ALONG = Operation(
     checks_indices=True,
     reads_subset=True,
     collective=collective_access(
-        lambda shapes, shape, a: _picking(shapes[0], shape, a["axis"]),
+        lambda shapes, shape, a: _access(shapes[0], shape, a["axis"]),
         ("array",),
         "picked",
         lambda call, access: bind_read(call, access, positions_along(call, access)),
@@ -131,13 +129,13 @@ def _scatter_along_axes(node: Node) -> str:
 
 def _scatter_along_kernel(call: KernelCall) -> ReadyCall:
     (x, indices), out, axis = call.inputs, call.out, call.attributes["axis"]
-    picker = Picker(call, (axis,), call.shape, call.tile)
+    locator = MultiAxisLocator(call, (axis,), call.shape, call.tile)
 
     def run() -> None:
         out.zero_()
         if x.numel() == 0:
             return
-        (local,), here = picker([indices])
+        (local,), here = locator([indices])
         values = x if here is None else as_signed(x).masked_fill(~here, 0).view(x.dtype)
         if is_numpy_only(out):
             np.add.at(out.numpy(), _positions_along(local.numpy(), axis), values.numpy())
@@ -175,7 +173,7 @@ SCATTER_ALONG = Operation(
     flops=no_flops,
     checks_indices=True,
     collective=collective_access(
-        lambda shapes, shape, a: _picking(shape, shapes[1], a["axis"]),
+        lambda shapes, shape, a: _access(shape, shapes[1], a["axis"]),
         ("picked",),
         "array",
         lambda call, access: bind_add(call, access, positions_along(call, access)),

@@ -88,7 +88,7 @@ def _window_axes(node: Node) -> str:
     return f"{LETTERS[: node.inputs[0].ndim]}{starts}->{_window_letters(node)}"
 
 
-def _bounds_now(
+def _window_bounds(
     starts: Sequence[torch.Tensor],
     shape: Shape,
     axes: tuple[int, ...],
@@ -167,23 +167,23 @@ def _window_kernel(call: KernelCall) -> ReadyCall:
     axes, extents, shape = call.attributes["axes"], call.attributes["extents"], call.shapes[0]
     on_device = len(axes) == 1 and starts[0].device.type != "cpu"
     if on_device and held[axes[0]].size == shape[axes[0]] > 0:
-        noted = call.context.fault(partial(out_of_range, axis=axes[0], extent=shape[axes[0]]))
-        if noted is not None:
-            return _device_window(call, noted)
+        fault = call.context.fault(partial(out_of_range, axis=axes[0], extent=shape[axes[0]]))
+        if fault is not None:
+            return _device_window(call, fault)
     x, out = as_signed(x), _with_single_elements_in(as_signed(call.out), axes, extents)
     part = _window_tile(call)
     if _is_whole(call, held, part):
         attributes = call.attributes
 
         def read() -> None:
-            out.copy_(_narrowed(x, _bounds_now(starts, shape, **attributes), axes))
+            out.copy_(_narrowed(x, _window_bounds(starts, shape, **attributes), axes))
 
         return read
     full = [range(extent) for extent in x.shape]
     empty = neutral(out)
 
     def run() -> None:
-        bounds = _bounds_now(starts, shape, **call.attributes)
+        bounds = _window_bounds(starts, shape, **call.attributes)
         sources: list[range | torch.Tensor] = list(full)
         targets: list[range | torch.Tensor] = [range(extent) for extent in out.shape]
         for axis, bound in zip(axes, bounds, strict=True):
@@ -201,10 +201,10 @@ def _window_kernel(call: KernelCall) -> ReadyCall:
     return run
 
 
-def _device_window(call: KernelCall, noted: torch.Tensor) -> ReadyCall:
+def _device_window(call: KernelCall, fault: torch.Tensor) -> ReadyCall:
     """Bind a window whose position stays on the device, so that the host does not wait for it.
 
-    A position that is out of range is reported in `noted`, and replaced by one that is not.
+    A position that is out of range is reported in `fault`, and replaced by one that is not.
     """
     import torch
 
@@ -219,7 +219,7 @@ def _device_window(call: KernelCall, noted: torch.Tensor) -> ReadyCall:
 
     def run() -> None:
         torch.add(offset, start, out=index)
-        record_first_fault(noted, ends, (ends < least) | (ends >= whole))
+        record_first_fault(fault, ends, (ends < least) | (ends >= whole))
         if least:
             index.remainder_(whole)  # negative positions count from the end
         index.clamp_(0, whole - 1)
@@ -254,7 +254,7 @@ def _numpy_index(node: Node) -> Callable[[Sequence[Any]], Any]:
     def index(starts: Sequence[Any]) -> Any:
         selectors: list[Any] = [slice(None)] * len(shape)
         for axis, extent, bound in zip(
-            axes, extents, _bounds_now(starts, shape, **attributes), strict=True
+            axes, extents, _window_bounds(starts, shape, **attributes), strict=True
         ):
             selectors[axis] = bound[0] if extent is None else numpy_slice_of(bound)
         return tuple(selectors)
@@ -405,14 +405,14 @@ def _set_window_kernel(call: KernelCall) -> ReadyCall:
         attributes, shape = call.attributes, call.shape
 
         def write() -> None:
-            bounds = _bounds_now(starts, shape, **attributes)
+            bounds = _window_bounds(starts, shape, **attributes)
             keep(out, x)
             _narrowed(out, bounds, axes).copy_(source)
 
         return write
 
     def run() -> None:
-        bounds = _bounds_now(starts, call.shape, **call.attributes)
+        bounds = _window_bounds(starts, call.shape, **call.attributes)
         keep(out, x)
         targets: list[range | torch.Tensor] = list(full)
         sources: list[range | torch.Tensor] = [range(extent) for extent in source.shape]
