@@ -24,8 +24,8 @@ from magmath.layout import Layout
 from magmath.ops.axis_segments import (
     Cuts,
     cuts_along,
-    each_segment,
     local_number,
+    segment_views,
     split_of_segments,
 )
 from magmath.ops.index_letters import LETTERS, letters_except, with_changed_letter
@@ -127,7 +127,7 @@ def _segments_kernel(call: KernelCall) -> ReadyCall:
     axis, cuts = call.attributes["axis"], call.attributes["cuts"]
     parts = [
         (out.select(axis, local_number(call.tile[axis], number)), first, segment)
-        for number, first, segment in each_segment(x, call.tiles[0][axis], axis, cuts)
+        for number, first, segment in segment_views(x, call.tiles[0][axis], axis, cuts)
     ]
 
     def run() -> None:
@@ -177,7 +177,7 @@ def _elements_kernel(call: KernelCall) -> ReadyCall:
     axis, held, numbers = call.attributes["axis"], call.tiles[0][call.attributes["axis"]], call.tile
     parts = [
         (local_number(numbers[axis], number), first, segment)
-        for number, first, segment in each_segment(x, held, axis, call.attributes["cuts"])
+        for number, first, segment in segment_views(x, held, axis, call.attributes["cuts"])
     ]
 
     def run() -> None:

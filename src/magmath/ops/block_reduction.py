@@ -129,13 +129,13 @@ class BlockReduction:
                 identity_element(self._reduction.name, self._call.attributes["dtype"])
             )
         elif threads == 1:
-            self._finish([self._share(0, count)])
+            self._finish([self._reduce(0, count)])
         else:
             with single_threaded(), ThreadPoolExecutor(threads) as pool:
                 shares = pairwise(even_cuts(count, threads))
-                self._finish(pool.map(lambda share: self._share(*share), shares))
+                self._finish(pool.map(lambda share: self._reduce(*share), shares))
 
-    def _share(self, first: int, last: int) -> list[tuple[BlockRanges, torch.Tensor]]:
+    def _reduce(self, first: int, last: int) -> list[tuple[BlockRanges, torch.Tensor]]:
         """Reduce the blocks first … last - 1.
 
         Stores each part of the result to which these blocks contribute alone; returns the partial
@@ -207,7 +207,7 @@ class BlockReduction:
         out = self._call.out
         result = out.new_empty(reduced_shape(tuple(value.shape), self._axis, True))
         attributes = {"axis": self._axis, "keepdims": True}
-        _made(self._call, self._reduction, attributes, result, [value])()
+        _bound(self._call, self._reduction, attributes, result, [value])()
         return result
 
     def _combined(self, total: torch.Tensor | None, part: torch.Tensor) -> torch.Tensor:
@@ -226,7 +226,7 @@ class BlockReduction:
         if total is None:
             return part
         combine = STEPS[PAIRWISE[self._reduction.name]]
-        _made(self._call, combine, {}, total, [total, part])()
+        _bound(self._call, combine, {}, total, [total, part])()
         return total
 
 
@@ -271,7 +271,7 @@ class _Evaluator:
     ) -> ReadyCall:
         """Bind the call that computes a step's part of a block."""
         inputs = [
-            values[source] if source >= 0 else self._given(-1 - source, block)
+            values[source] if source >= 0 else self._stored_operand(-1 - source, block)
             for source in step.sources
         ]
         indices = self._tile[len(self._tile) - len(step.shape) :]
@@ -285,9 +285,9 @@ class _Evaluator:
         if "shape" in attributes:
             attributes["shape"] = tile_shape(tile)
         operation = STEPS[step.operation]
-        return _made(self._call, operation, attributes, out, inputs, tile, step.shape)
+        return _bound(self._call, operation, attributes, out, inputs, tile, step.shape)
 
-    def _given(self, number: int, block: BlockRanges) -> torch.Tensor:
+    def _stored_operand(self, number: int, block: BlockRanges) -> torch.Tensor:
         """Return the part of a stored operand that a block needs."""
         x = self._call.inputs[number]
         if x.ndim == 0:
@@ -309,7 +309,7 @@ class _Evaluator:
         return memory
 
 
-def _made(
+def _bound(
     call: KernelCall,
     operation: Operation,
     attributes: Mapping[str, Any],

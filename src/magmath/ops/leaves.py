@@ -90,10 +90,10 @@ def variable_leaf(shape: Shape, dtype: DType, layout: Layout, reference: Any) ->
     return Node(VARIABLE, (), NO_ATTRIBUTES, shape, dtype, layout=layout, value=reference)
 
 
-def version(variable: Node, value: Node, number: int, known: Node | None = None) -> Node:
-    """Create a node for version `number` of a variable; `known` is the leaf with its value."""
+def version(variable: Node, value: Node, number: int, leaf: Node | None = None) -> Node:
+    """Create a node for version `number` of a variable; `leaf` is the leaf with its value."""
     attributes = MappingProxyType({"number": number})
-    return make_node(VERSION, (variable, value), attributes, value.shape, value.dtype, value=known)
+    return make_node(VERSION, (variable, value), attributes, value.shape, value.dtype, value=leaf)
 
 
 def scalar(value: Number | None, dtype: DType, operation: str = "") -> Node:

@@ -164,7 +164,7 @@ def _bind_native(
     starts = [[first for first, _ in ranges_held(tile)] for tile in tiles]
     low = [pads[0] for pads in attributes["padding"]]
     steps = zip(*starts, attributes["stride"], low, strict=True)
-    epilogue, version = _added(call)
+    epilogue, version = _epilogue_and_version(call)
     problem = ConvolutionProblem(
         direction, x, w, y,
         offset=tuple(stride * of_y - pad - of_x for of_x, of_y, stride, pad in steps),
@@ -175,7 +175,7 @@ def _bind_native(
     return bind_convolution(problem, tuner=tuner, winograd=call.context.winograd)
 
 
-def _added(call: KernelCall) -> tuple[Epilogue, torch.Tensor | None]:
+def _epilogue_and_version(call: KernelCall) -> tuple[Epilogue, torch.Tensor | None]:
     """Return the epilogue, and the version of w."""
     from magmath.kernels.epilogue import Epilogue
 
@@ -190,7 +190,7 @@ def _bind_empty(call: KernelCall) -> ReadyCall:
     """Bind the correlation of no elements: zeros, and the epilogue."""
     from magmath.kernels.epilogue import blocks, finish
 
-    (epilogue, _), y = _added(call), call.out
+    (epilogue, _), y = _epilogue_and_version(call), call.out
     if not epilogue:
         return y.zero_
     zeros = y.new_zeros(()).expand(y.shape)
