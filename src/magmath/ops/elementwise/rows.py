@@ -38,6 +38,8 @@ UFUNC_KERNELS = (
     host_kernel,
 )  # fmt: skip
 """Kernels that compute what NumPy's function of the name computes, for the types that have one."""
+INTEGER_UFUNC_KERNELS = (quotient_kernel, remainder_kernel)
+"""Kernels that do so for integers alone."""
 
 
 def row(
@@ -68,11 +70,12 @@ def row(
     avx512         NumPy's function takes two thirds of torch's time or less with AVX-512
     vjp, fields    fields of `Operation`
     """
-    reference = numpy or getattr(np, torch or name)
-    of_integers = kernel in (quotient_kernel, remainder_kernel)
-    has_ufunc = (
-        numpy_loop and (of_integers or kernel in UFUNC_KERNELS) and isinstance(reference, np.ufunc)
-    )
+    reference, ufunc = numpy or getattr(np, torch or name), None
+    of_integers = kernel in INTEGER_UFUNC_KERNELS
+    is_same = of_integers or kernel in UFUNC_KERNELS
+    if numpy_loop and is_same and isinstance(reference, np.ufunc):
+        out_last = _with_positional_out(reference)
+        ufunc = NumpyUfunc(out_last, _max_numpy_elements(flops), avx512, of_integers)
     return Operation(
         name=name,
         infer=pointwise_infer(name, domain, result),
@@ -84,11 +87,7 @@ def row(
         reference=reference,
         flops=flops_per_element(flops),
         elementwise=True,
-        numpy_ufunc=NumpyUfunc(
-            _with_positional_out(reference), _max_numpy_elements(flops), avx512, of_integers
-        )
-        if has_ufunc
-        else None,
+        numpy_ufunc=ufunc,
         floats_only="floating" in domain,
         **fields,
     )

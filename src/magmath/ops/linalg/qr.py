@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from magmath.core.block_cyclic import is_tall, panel_rows, round_to_cache_lines
+from magmath.core.block_cyclic import panel_rows, round_to_cache_lines
 from magmath.core.dtypes import DType
+from magmath.core.tall_skinny import is_tall
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import MagmathError
 from magmath.graph import (
