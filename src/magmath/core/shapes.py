@@ -89,3 +89,8 @@ def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
     if keepdims:
         return tuple(1 if d in axes else extent for d, extent in enumerate(shape))
     return tuple(extent for d, extent in enumerate(shape) if d not in axes)
+
+
+def with_extent(shape: Shape, axis: int, extent: int) -> Shape:
+    """Return the shape with another extent of one axis, which is not negative."""
+    return (*shape[:axis], extent, *shape[axis + 1 :])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.core.dtypes import DType, int64
-from magmath.core.shapes import reduced_shape
+from magmath.core.shapes import reduced_shape, with_extent
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
@@ -114,7 +114,7 @@ POSITIONS = tuple(
 
 def _segments_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
     require_kind("segment_positions", "real", x.dtype)
-    return (*x.shape[:axis], len(cuts) - 1, *x.shape[axis + 1 :]), int64
+    return with_extent(x.shape, axis, len(cuts) - 1), int64
 
 
 def _segments_axes(node: Node) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 
 from magmath.codegen.emit import NativeCall, Writer
 from magmath.core.dtypes import DType
+from magmath.core.shapes import with_extent
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
@@ -32,7 +33,7 @@ def _concat_infer(*arrays: Node, axis: int) -> tuple[Shape, DType]:
                 "or name another axis"
             )
     extent = sum(x.shape[axis] for x in arrays)
-    return (*first.shape[:axis], extent, *first.shape[axis + 1 :]), first.dtype
+    return with_extent(first.shape, axis, extent), first.dtype
 
 
 def _concat_axes(node: Node) -> str:

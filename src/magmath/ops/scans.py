@@ -24,7 +24,7 @@ from magmath.core.dtypes import (
     float32,
     float64,
 )
-from magmath.core.shapes import size_of
+from magmath.core.shapes import size_of, with_extent
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
@@ -146,7 +146,7 @@ def long_sum_dtype(dtype: DType) -> DType:
 
 def _totals_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
     require_kind("segment_totals", "numeric", x.dtype)
-    return (*x.shape[:axis], len(cuts) - 1, *x.shape[axis + 1 :]), long_sum_dtype(x.dtype)
+    return with_extent(x.shape, axis, len(cuts) - 1), long_sum_dtype(x.dtype)
 
 
 def _totals_axes(node: Node) -> str:

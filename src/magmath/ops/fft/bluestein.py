@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 
 from magmath.core.dtypes import complex128, int64
+from magmath.core.shapes import with_extent
 from magmath.graph import Node
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call, conj, where
@@ -47,7 +48,7 @@ def bluestein_fft(x: Node, axis: int, fft: Transform, inverse: bool, scale: floa
     near = call("less", distance, constant(n, int64))
     kernel = astype(conj(_chirp(distance, n, inverse)), x.dtype)
     kernel_spectrum = fft(where(near, kernel, constant(0, x.dtype)), False)
-    wide = (*x.shape[:axis], m, *x.shape[axis + 1 :])
+    wide = with_extent(x.shape, axis, m)
     spectrum = fft(padded(x * w, wide, (0,) * x.ndim), False)
     convolved = slice_along(fft(spectrum * kernel_spectrum, True), axis, 0, n)
     return [convolved * (w * scale)]

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType, complex64, complex128, float32, float64, int64
+from magmath.core.shapes import with_extent
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
@@ -186,13 +187,9 @@ def fft(x: Node, axes: tuple[int, ...], *, inverse: bool, norm: str) -> Node:
 # real to complex --------------------------------------------------------------------------------
 
 
-def _with_extent(shape: Shape, axis: int, extent: int) -> Shape:
-    return (*shape[:axis], extent, *shape[axis + 1 :])
-
-
 def _r2c_infer(x: Node, *, axis: int, inverse: bool, norm: str) -> tuple[Shape, DType]:
     _check("rfft", x, (float32, float64), (axis,), norm)
-    return _with_extent(x.shape, axis, x.shape[axis] // 2 + 1), COMPLEX_OF[x.dtype]
+    return with_extent(x.shape, axis, x.shape[axis] // 2 + 1), COMPLEX_OF[x.dtype]
 
 
 def _r2c_kernel(call: KernelCall) -> ReadyCall:
@@ -264,7 +261,7 @@ def _c2r_infer(x: Node, *, axis: int, n: int, inverse: bool, norm: str) -> tuple
             f"shape {x.shape} has {x.shape[axis]}"
             f"; pass n={2 * x.shape[axis] - 2} or n={2 * x.shape[axis] - 1}"
         )
-    return _with_extent(x.shape, axis, n), REAL_OF[x.dtype]
+    return with_extent(x.shape, axis, n), REAL_OF[x.dtype]
 
 
 def _c2r_kernel(call: KernelCall) -> ReadyCall:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType
+from magmath.core.shapes import with_extent
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
@@ -119,7 +120,7 @@ TAKE_ALONG = Operation(
 
 def _scatter_along_infer(x: Node, indices: Node, *, axis: int, extent: int) -> tuple[Shape, DType]:
     _check_along("scatter_along", x, indices, axis, x.shape)
-    return (*x.shape[:axis], extent, *x.shape[axis + 1 :]), x.dtype
+    return with_extent(x.shape, axis, extent), x.dtype
 
 
 def _scatter_along_axes(node: Node) -> str:
@@ -152,7 +153,7 @@ def _positions_along(indices: Any, axis: int) -> tuple[Any, ...]:
 
 
 def _scatter_along_reference(x: Any, indices: Any, *, axis: int, extent: int) -> Any:
-    out = np.zeros((*x.shape[:axis], extent, *x.shape[axis + 1 :]), x.dtype)
+    out = np.zeros(with_extent(x.shape, axis, extent), x.dtype)
     np.add.at(out, _positions_along(_wrapped(indices, extent), axis), x)
     return out
 

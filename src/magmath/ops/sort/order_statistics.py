@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.core.dtypes import DType
+from magmath.core.shapes import with_extent
 from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -34,7 +35,7 @@ Positions = tuple[int, ...]
 
 def _infer(x: Node, *, axis: int, positions: Positions) -> tuple[Shape, DType]:
     require_kind("order_statistics", "ordered", x.dtype)
-    return (*x.shape[:axis], len(positions), *x.shape[axis + 1 :]), x.dtype
+    return with_extent(x.shape, axis, len(positions)), x.dtype
 
 
 def _kernel(call: KernelCall) -> ReadyCall:
