@@ -29,8 +29,10 @@ FALLBACK_VARIABLE: Final = "MAGMATH_CACHE_FALLBACK"
 """Environment variable that names the temporary folder and the folder that it replaces, as JSON."""
 PREFIX: Final = "magmath-cache-"
 _PROBE_BYTES: Final = 1 << 16
-_TRANSIENT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN})
-"""Errors that are caused by the state of this process, not by the folder."""
+TRANSIENT_ERRORS: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN}
+)
+"""Errors that are caused by the state of this process, not by a file or a folder."""
 
 _lock = RLock()
 _unwritable: set[str] = set()
@@ -90,7 +92,7 @@ def mark_unwritable(folder: Path, error: OSError) -> None:
     """Stop writing to `folder` after an error. A temporary folder replaces the configured one, with
     a warning; nothing replaces the temporary one."""
     configured = configured_folder()
-    if error.errno in _TRANSIENT or configured.name in _unwritable:
+    if error.errno in TRANSIENT_ERRORS or configured.name in _unwritable:
         return
     if folder == configured.path:
         _create_fallback(configured, _reason(folder, error))

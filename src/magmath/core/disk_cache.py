@@ -185,17 +185,16 @@ def _read(path: Path) -> bytes | None:
     entry."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            content = _checked_content(file, path.name)
+        finally:
+            os.close(file)
     except FileNotFoundError:
         return None
-    except OSError:  # a symbolic link, for example
-        _delete(path)
-        return None
-    try:
-        content = _checked_content(file, path.name)
-    except OSError:
+    except OSError as error:  # a symbolic link, for example
+        if error.errno in cache_dir.TRANSIENT_ERRORS:
+            return None
         content = None
-    finally:
-        os.close(file)
     if content is None:
         _delete(path)
     return content
