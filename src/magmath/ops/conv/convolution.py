@@ -24,7 +24,7 @@ from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, MemoryOrder
 from magmath.layout import Layout, Split
 from magmath.ops.conv import convolution_kernels as kernels
-from magmath.ops.conv.sliding_windows import reached, seen
+from magmath.ops.conv.sliding_windows import inputs_of_windows, windows_of_inputs
 from magmath.ops.fft.fourier import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
 from magmath.ops.host_fallback import floats_on_device
 from magmath.ops.index_letters import LETTERS
@@ -138,7 +138,7 @@ def _derived_split(node: Node, letter: str, split: Split, operand: int | None) -
         return split.map_positions(lambda cut: cut * (outputs // node.attributes["groups"]))
     d = 2 + _SPACE.index(letter)
     kernel = node.shape[d] if node.name == "correlation_kernel" else node.inputs[1].shape[d]
-    needed = reached if node.name == "correlation_input" else seen
+    needed = windows_of_inputs if node.name == "correlation_input" else inputs_of_windows
     return split.with_halo(needed(node.attributes, d - 2, kernel), node.inputs[0].shape[d])
 
 

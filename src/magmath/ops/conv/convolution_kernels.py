@@ -20,10 +20,10 @@ from magmath.ops.conv.sliding_windows import (
     Attributes,
     PaddedRange,
     extents_of,
-    needs,
-    offsets,
+    input_ranges,
     overlap,
-    ranges_held,
+    tile_ranges,
+    window_elements,
 )
 from magmath.ops.kernel_binding import is_numpy_only
 
@@ -51,7 +51,7 @@ def _add_correlation(einsum: Any, x: Any, w: Any, y: Any, attributes: Attributes
     """Add the correlation of w with x, which includes its padding, to y."""
     groups = attributes["groups"]
     a, b, total = _grouped(x, groups, 1), _grouped(w, groups, 0), _grouped(y, groups, 1)
-    for element, where in offsets(w.shape[2:], y.shape[2:], attributes):
+    for element, where in window_elements(w.shape[2:], y.shape[2:], attributes):
         part = einsum("ngco,gkc->ngko", _flat(a[(..., *where)], 3), b[(..., *element)])
         total += part.reshape(total.shape)
 
@@ -60,7 +60,7 @@ def _add_input(einsum: Any, y: Any, w: Any, x: Any, attributes: Attributes) -> N
     """Add the transposed correlation of y with w to x, which includes its padding."""
     groups = attributes["groups"]
     a, b, total = _grouped(y, groups, 1), _grouped(w, groups, 0), _grouped(x, groups, 1)
-    for element, where in offsets(w.shape[2:], y.shape[2:], attributes):
+    for element, where in window_elements(w.shape[2:], y.shape[2:], attributes):
         part = einsum("ngko,gkc->ngco", _flat(a, 3), b[(..., *element)])
         target = total[(..., *where)]
         target += part.reshape(target.shape)
@@ -70,7 +70,7 @@ def _set_kernel(einsum: Any, x: Any, y: Any, w: Any, attributes: Attributes) -> 
     """Set w to its cotangent from x, which includes its padding, and y."""
     groups = attributes["groups"]
     a, b, result = _grouped(x, groups, 1), _grouped(y, groups, 1), _grouped(w, groups, 0)
-    for element, where in offsets(w.shape[2:], y.shape[2:], attributes):
+    for element, where in window_elements(w.shape[2:], y.shape[2:], attributes):
         result[(..., *element)] = einsum("ngco,ngko->gkc", _flat(a[(..., *where)], 3), _flat(b, 3))
 
 
@@ -79,7 +79,7 @@ def _set_kernel(einsum: Any, x: Any, y: Any, w: Any, attributes: Attributes) -> 
 
 def _padded(x: Any, y: Sequence[int], kernel: Sequence[int], attributes: Attributes) -> Any:
     """Return the range of x that y needs, with zeros out of bounds."""
-    want = needs([(0, n) for n in y], kernel, attributes)
+    want = input_ranges([(0, n) for n in y], kernel, attributes)
     result = np.zeros((*x.shape[:2], *extents_of(want)), x.dtype)
     there, here = overlap([(0, n) for n in x.shape[2:]], want)
     result[there] = x[here]
@@ -104,7 +104,7 @@ def correlation_reference(x: Any, w: Any, *more: Any, direct: bool, **attributes
 
 def input_reference(y: Any, w: Any, *, space: Sequence[int], **attributes: Any) -> Any:
     """Return the transposed correlation of NumPy arrays."""
-    whole = needs([(0, n) for n in y.shape[2:]], w.shape[2:], attributes)
+    whole = input_ranges([(0, n) for n in y.shape[2:]], w.shape[2:], attributes)
     channels = w.shape[1] * attributes["groups"]
     full = np.zeros((y.shape[0], channels, *extents_of(whole)), y.dtype)
     _add_input(np.einsum, y, w, full, attributes)
@@ -161,7 +161,7 @@ def _bind_native(
     from magmath.kernels.dispatch.tuner import tuner_for
 
     attributes = call.attributes
-    starts = [[first for first, _ in ranges_held(tile)] for tile in tiles]
+    starts = [[first for first, _ in tile_ranges(tile)] for tile in tiles]
     low = [pads[0] for pads in attributes["padding"]]
     steps = zip(*starts, attributes["stride"], low, strict=True)
     epilogue, version = _epilogue_and_version(call)
@@ -207,8 +207,8 @@ def bind_correlation(call: KernelCall) -> ReadyCall:
     if _is_native(x):
         return _bind_native(call, "forward", x, w, y, (call.tiles[0], call.tile))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
-    want = needs(ranges_held(call.tile), w.shape[2:], attributes)
-    around = PaddedRange(x, ranges_held(call.tiles[0]), want, native=False)
+    want = input_ranges(tile_ranges(call.tile), w.shape[2:], attributes)
+    around = PaddedRange(x, tile_ranges(call.tiles[0]), want, native=False)
     total = torch.zeros_like(y, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, w, total)
     return sequence(
@@ -227,8 +227,8 @@ def bind_input(call: KernelCall) -> ReadyCall:
     if _is_native(y):
         return _bind_native(call, "data", x, w, y, (call.tile, call.tiles[0]))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
-    reach = needs(ranges_held(call.tiles[0]), w.shape[2:], attributes)
-    there, here = overlap(reach, ranges_held(call.tile))
+    reach = input_ranges(tile_ranges(call.tiles[0]), w.shape[2:], attributes)
+    there, here = overlap(reach, tile_ranges(call.tile))
     target = x[there]
     total = x.new_zeros((y.shape[0], x.shape[1], *extents_of(reach)))
     einsum, arrays = _einsum(y, w, total)
@@ -250,8 +250,8 @@ def bind_kernel(call: KernelCall) -> ReadyCall:
     if _is_native(x):
         return _bind_native(call, "filter", x, w, y, (call.tiles[0], call.tiles[1]))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
-    want = needs(ranges_held(call.tiles[1]), w.shape[2:], attributes)
-    around = PaddedRange(x, ranges_held(call.tiles[0]), want, native=False)
+    want = input_ranges(tile_ranges(call.tiles[1]), w.shape[2:], attributes)
+    around = PaddedRange(x, tile_ranges(call.tiles[0]), want, native=False)
     result = torch.zeros_like(w, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, y, result)
     return sequence(

@@ -28,7 +28,7 @@ from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Split
 from magmath.ops.conv import pooling_kernels as kernels
 from magmath.ops.conv import pooling_references as references
-from magmath.ops.conv.sliding_windows import Range, reached, seen
+from magmath.ops.conv.sliding_windows import Range, inputs_of_windows, windows_of_inputs
 from magmath.ops.host_fallback import floats_on_device
 from magmath.ops.index_letters import LETTERS
 from magmath.ops.type_rules import require_kind
@@ -115,7 +115,7 @@ def _forward_split(node: Node, letter: str, split: Split, operand: int | None) -
     """Return the split of operands of which the result is pooled."""
     axis = LETTERS.index(letter)
     d = axis - (node.ndim - len(node.attributes["kernel"]))
-    needed = seen(node.attributes, d, node.attributes["kernel"][d])
+    needed = inputs_of_windows(node.attributes, d, node.attributes["kernel"][d])
     return split.with_halo(needed, node.inputs[0].shape[axis])
 
 
@@ -124,7 +124,10 @@ def _backward_split(node: Node, letter: str, split: Split, operand: int | None) 
     axis, attributes = LETTERS.index(letter), node.attributes
     d = axis - (node.ndim - len(attributes["kernel"]))
     extent, kernel = node.inputs[0].shape[axis], attributes["kernel"][d]
-    windows, covered = reached(attributes, d, kernel), seen(attributes, d, kernel)
+    windows, covered = (
+        windows_of_inputs(attributes, d, kernel),
+        inputs_of_windows(attributes, d, kernel),
+    )
     if operand == 0:
         return split.with_halo(windows, extent)
 

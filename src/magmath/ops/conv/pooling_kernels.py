@@ -21,10 +21,10 @@ from magmath.ops.conv.sliding_windows import (
     PaddedRange,
     Range,
     extents_of,
-    needs,
+    input_ranges,
     overlap,
-    ranges_held,
-    reached,
+    tile_ranges,
+    windows_of_inputs,
 )
 from magmath.ops.kernel_binding import is_numpy_only
 
@@ -67,7 +67,7 @@ def _arrays(*tensors: torch.Tensor) -> tuple[Any, list[Any]]:
 def _held(call: KernelCall, operand: int | None = None) -> list[Range]:
     """Return the ranges of space that this worker has of an operand, or of the result."""
     tile = call.tile if operand is None else call.tiles[operand]
-    return ranges_held(tile, call.out.ndim - len(call.attributes["kernel"]))
+    return tile_ranges(tile, call.out.ndim - len(call.attributes["kernel"]))
 
 
 def _surrounded(
@@ -75,7 +75,7 @@ def _surrounded(
 ) -> PaddedRange:
     """Return the range of an operand that the windows read, with a value out of bounds."""
     kernel = call.attributes["kernel"]
-    want = needs(windows, kernel, call.attributes)
+    want = input_ranges(windows, kernel, call.attributes)
     have = _held(call, operand)
     # torch pads by half of a window at most, and only images that are not smaller than a window
     max_padding = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(have), strict=True)]
@@ -93,7 +93,7 @@ def _windows(
 
     names = ("kernel", "stride", "dilation")
     kernel, stride, dilation = (call.attributes[name] for name in names)
-    ranges_read = needs(windows, kernel, call.attributes)
+    ranges_read = input_ranges(windows, kernel, call.attributes)
     start = [
         first - here for (first, _), (here, _) in zip(ranges_read, held or _held(call), strict=True)
     ]
@@ -117,7 +117,7 @@ def _windows_of(call: KernelCall) -> tuple[list[Range], torch.Tensor] | None:
     kernel, g = call.attributes["kernel"], call.inputs[0]
     windows = []
     for d, ((start, stop), held) in enumerate(zip(_held(call), _held(call, 0), strict=True)):
-        first, last = reached(call.attributes, d, kernel[d])(start, stop)
+        first, last = windows_of_inputs(call.attributes, d, kernel[d])(start, stop)
         windows.append((max(first, held[0]), min(last, held[1])))
         if start == stop or windows[-1][0] >= windows[-1][1]:
             return None
@@ -186,7 +186,9 @@ def bind_scatter(call: KernelCall) -> ReadyCall:
         return max_pool.bind_scatter(cotangents, x, _windows(call, windows), result)
     around = _surrounded(call, 1, windows, _least_of(x))
     native = _has_torch(x, call.attributes, sums=False)
-    there, here = overlap(needs(windows, call.attributes["kernel"], call.attributes), _held(call))
+    there, here = overlap(
+        input_ranges(windows, call.attributes["kernel"], call.attributes), _held(call)
+    )
     xp, (g, source, out) = _arrays(cotangents, around.tensor, result)
     pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None)
     widen = _identity if xp is np else _wide
@@ -241,7 +243,7 @@ def bind_sum_input(call: KernelCall) -> ReadyCall:
     if len(windows) == 3 and (channels := _channel_window(call, cotangents, result)) is not None:
         extent, first = channels
         return sum_pool.bind_lines(cotangents, extent, 1 - extent - first, result)
-    want = needs(windows, call.attributes["kernel"], call.attributes)
+    want = input_ranges(windows, call.attributes["kernel"], call.attributes)
     there, here = overlap(want, _held(call))
     native = _has_torch(cotangents, call.attributes, sums=True)
     xp, (g, out) = _arrays(cotangents, result)

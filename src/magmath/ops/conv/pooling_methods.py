@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
-from magmath.ops.conv.sliding_windows import Attributes, offsets
+from magmath.ops.conv.sliding_windows import Attributes, window_elements
 
 if TYPE_CHECKING:
     import torch
@@ -47,7 +47,7 @@ class PoolingByElement:
     def _elements(self, x: Any, space: SpaceExtents) -> list[Any]:
         """Return each element of the window, as a view of x that contains it for all windows."""
         kernel = self._attributes["kernel"]
-        return [x[(..., *where)] for _, where in offsets(kernel, space, self._attributes)]
+        return [x[(..., *where)] for _, where in window_elements(kernel, space, self._attributes)]
 
     def _maxima(self, x: Any, space: SpaceExtents) -> tuple[Any, Any]:
         """Return the maximum of each window, and its number among the elements of the window."""

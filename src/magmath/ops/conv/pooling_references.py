@@ -5,15 +5,12 @@ Out of bounds are zeros for sums, and the least number of the type for maxima.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from magmath.ops.conv.pooling_methods import PoolingByElement, SpaceExtents
-from magmath.ops.conv.sliding_windows import Attributes, extents_of, needs, overlap
-
-if TYPE_CHECKING:
-    pass
+from magmath.ops.conv.sliding_windows import Attributes, extents_of, input_ranges, overlap
 
 
 def _least(dtype: Any) -> float:
@@ -34,7 +31,7 @@ def _space(x: Any, attributes: Attributes) -> list[int]:
 def _padded(x: Any, space: SpaceExtents, value: float, attributes: Attributes) -> Any:
     """Return the range of x that windows read, with a value out of bounds."""
     kernel = attributes["kernel"]
-    want = needs([(0, n) for n in space], kernel, attributes)
+    want = input_ranges([(0, n) for n in space], kernel, attributes)
     lead = x.ndim - len(kernel)
     result = np.full((*x.shape[:lead], *extents_of(want)), value, x.dtype)
     there, here = overlap([(0, n) for n in x.shape[lead:]], want)
@@ -44,7 +41,7 @@ def _padded(x: Any, space: SpaceExtents, value: float, attributes: Attributes) -
 
 def _cropped(full: Any, windows: SpaceExtents, space: SpaceExtents, attributes: Attributes) -> Any:
     """Return the elements within bounds, of extents `space`, of the range that windows read."""
-    want = needs([(0, n) for n in windows], attributes["kernel"], attributes)
+    want = input_ranges([(0, n) for n in windows], attributes["kernel"], attributes)
     result = np.zeros((*full.shape[: full.ndim - len(space)], *space), full.dtype)
     there, here = overlap(want, [(0, n) for n in space])
     result[there] = full[here]
@@ -82,6 +79,6 @@ def sum_reference(x: Any, **attributes: Any) -> Any:
 def sum_input_reference(g: Any, *, space: SpaceExtents, **attributes: Any) -> Any:
     """Return a NumPy array with g added to each element of its windows."""
     windows = g.shape[g.ndim - len(space) :]
-    extents = extents_of(needs([(0, n) for n in windows], attributes["kernel"], attributes))
+    extents = extents_of(input_ranges([(0, n) for n in windows], attributes["kernel"], attributes))
     full = PoolingByElement(np, attributes).add_windows(g, extents)
     return _cropped(full, windows, space, attributes)
