@@ -82,7 +82,9 @@ class DependenceSearch:
             earlier = [x.provenance for x in operands if x.provenance is not None]
             if query is not None:
                 query.recall(earlier, answers)
-            unknown = [x for x in earlier if x not in answers and x.sequence_number >= self.first_number]
+            unknown = [
+                x for x in earlier if x not in answers and x.sequence_number >= self.first_number
+            ]
             depends = any(map(self.is_source, operands)) or any(answers.get(x) for x in earlier)
             if current not in answers and unknown and not depends:
                 stack += unknown
