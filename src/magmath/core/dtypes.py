@@ -226,13 +226,13 @@ def convert_number(value: Any, dtype: DType, operation: str = "") -> Any:
     return complex(convert_number(value.real, part), convert_number(value.imag, part))
 
 
-_KINDS = ("bool", "uint", "int", "float", "complex")
+_SAME_KIND_ORDER = ("bool", "uint", "int", "float", "complex")
 
 
 def is_same_kind(given: DType, own: DType) -> bool:
     """Return True if NumPy's rule "same_kind" allows to convert `given` to `own`: to the same kind
     of numbers, or to a more general one."""
-    return _KINDS.index(given.kind) <= _KINDS.index(own.kind)
+    return _SAME_KIND_ORDER.index(given.kind) <= _SAME_KIND_ORDER.index(own.kind)
 
 
 def accumulator_dtype(dtype: DType) -> DType:

@@ -216,10 +216,10 @@ def _exchanges(
     ]
 
 
-def _borders(
+def _halo_exchanges(
     levels: tuple[Level, ...], parts: tuple[GroupLevel, ...], group: Group
 ) -> list[Algorithm]:
-    """Return the exchange of borders with neighbours."""
+    """Return the exchange of halos with both neighbours."""
     slowest = max(levels[part.level].latency for part in parts)
     stage = CollectiveStage(2 * slowest, tuple((part.level, 1.0) for part in parts))
     return [Algorithm("neighbours", (stage,))]
@@ -230,5 +230,5 @@ _BUILDERS: Final = {
     "reduce_scatter": _gathers,
     "allreduce": _reductions,
     "all_to_all": _exchanges,
-    "halo": _borders,
+    "halo": _halo_exchanges,
 }

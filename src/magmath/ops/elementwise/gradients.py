@@ -86,10 +86,9 @@ def root_vjp(node: Node, g: Node) -> Gradients:
 def power_vjp(node: Node, g: Node) -> Gradients:
     """Return the cotangents of x**y; a number y has none."""
     x, y = node.inputs
-    one, zero = constant_like(1, x), constant_like(0, x)
-    exponent = where(
-        call("equal", y, constant_like(0, y)), constant_like(0, y), y - 1
-    )  # x**0 is 1 even at x = 0
+    one, zero, zero_exponent = constant_like(1, x), constant_like(0, x), constant_like(0, y)
+    # x**0 is 1 even at x = 0
+    exponent = where(call("equal", y, zero_exponent), zero_exponent, y - 1)
     by_x = g * (y * x**exponent)
     if _is_number(y):
         return by_x, None
