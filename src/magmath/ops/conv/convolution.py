@@ -37,15 +37,6 @@ _N, _C, _K = tuple(LETTERS[:3])  # batch, channels, outputs; the letters after t
 _SPACE = LETTERS[3:]
 
 
-OPTIONAL = ("frozen", "bias", "residual")
-"""The operands that a correlation has in addition if its attribute of the same name is True, in
-this order; the passes set them.
-
-frozen    a number, equal in two runs only if w is
-bias      a number for each output, (1, outputs, 1, …), which is added
-residual  an array like y, which is added
-"""
-
 # shapes -----------------------------------------------------------------------------------------
 
 
@@ -63,7 +54,9 @@ def _correlation_infer(
     x: Node, w: Node, *more: Node, groups: int, stride: Numbers, **attributes: Any
 ) -> tuple[Shape, DType]:
     fits = x.ndim == w.ndim == len(stride) + 2 and x.shape[1] == w.shape[1] * groups
-    fits = fits and len(more) == sum(attributes.get(name, False) for name in OPTIONAL)
+    fits = fits and len(more) == sum(
+        attributes.get(name, False) for name in kernels.OPTIONAL_OPERANDS
+    )
     _check("correlation", x, w, fits=fits and w.shape[0] % groups == 0 and min(w.shape[2:]) > 0)
     space = []
     for d, n in enumerate(x.shape[2:]):
@@ -116,7 +109,7 @@ def _correlation_axes(node: Node) -> str:
     folded = any(node.attributes.get(name) for name in epilogue)
     if folded and y == _K:  # an epilogue must not apply to each partial sum
         operands = [text.replace(_C, ".") for text in operands]
-    operands += [more[name] for name in OPTIONAL if node.attributes.get(name)]
+    operands += [more[name] for name in kernels.OPTIONAL_OPERANDS if node.attributes.get(name)]
     return f"{','.join(operands)}->{of_y}"
 
 

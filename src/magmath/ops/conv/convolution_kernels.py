@@ -33,6 +33,15 @@ if TYPE_CHECKING:
     from magmath.core.index_set import IndexSet
     from magmath.kernels.epilogue import Epilogue
 
+OPTIONAL_OPERANDS = ("frozen", "bias", "residual")
+"""The operands that a correlation has in addition if its attribute of the same name is True, in
+this order; the passes set them.
+
+frozen    a number, equal in two runs only if w is: the version of w
+bias      a number for each output, (1, outputs, 1, …), which is added
+residual  an array like y, which is added
+"""
+
 # sums over kernel elements, for NumPy arrays and torch tensors ----------------------------------
 
 
@@ -180,7 +189,7 @@ def _epilogue_and_version(call: KernelCall) -> tuple[Epilogue, torch.Tensor | No
     from magmath.kernels.epilogue import Epilogue
 
     attributes = call.attributes
-    names = [name for name in ("frozen", "bias", "residual") if attributes.get(name)]
+    names = [name for name in OPTIONAL_OPERANDS if attributes.get(name)]
     operands = dict(zip(names, call.inputs[2:], strict=True))
     version = operands.pop("frozen", None)
     return Epilogue(**operands, activation=attributes.get("activation", "none")), version
