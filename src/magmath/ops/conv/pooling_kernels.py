@@ -15,7 +15,12 @@ import numpy as np
 
 from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall
-from magmath.ops.conv.pooling_methods import Pooling, PoolingByElement, SpaceExtents, TorchPooling
+from magmath.ops.conv.pooling_methods import (
+    PoolingByElement,
+    PoolingMethod,
+    SpaceExtents,
+    TorchPooling,
+)
 from magmath.ops.conv.sliding_windows import (
     Attributes,
     PaddedRange,
@@ -266,7 +271,7 @@ def _parts(call: KernelCall) -> Sequence[Any]:
     return batch_parts(len(out), 2 * out.nbytes) if lead else [...]
 
 
-def _pooling(xp: Any, attributes: Attributes, padding: SpaceExtents | None) -> Pooling:
+def _pooling(xp: Any, attributes: Attributes, padding: SpaceExtents | None) -> PoolingMethod:
     """Return torch's pooling with this padding, or (None) the one of single elements."""
     return (
         PoolingByElement(xp, attributes) if padding is None else TorchPooling(attributes, padding)

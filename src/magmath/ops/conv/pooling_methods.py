@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SpaceExtents = Sequence[int]
 
 
-class Pooling(Protocol):
+class PoolingMethod(Protocol):
     """Pooling of arrays that include their padding, over windows of extents `space`."""
 
     def max(self, x: Any, space: SpaceExtents) -> Any:

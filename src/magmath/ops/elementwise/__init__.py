@@ -1,7 +1,7 @@
 """The element-wise operations: their records, and the functions that apply them to nodes."""
 
-from magmath.ops.elementwise.conversion import ASTYPE, check_imaginary_part
-from magmath.ops.elementwise.functions import (
+from magmath.ops.elementwise.identities import ARGUMENT, STOP_GRADIENT
+from magmath.ops.elementwise.node_functions import (
     OPERATIONS,
     add,
     astype,
@@ -14,9 +14,9 @@ from magmath.ops.elementwise.functions import (
     subtract,
     where,
 )
-from magmath.ops.elementwise.identities import ARGUMENT, STOP_GRADIENT
 from magmath.ops.elementwise.selection import WHERE
 from magmath.ops.elementwise.tables import BINARY, FLOATING, LOGICAL, OF_BOOLS, PARTS, ROWS, UNARY
+from magmath.ops.elementwise.type_conversion import ASTYPE, check_imaginary_part
 
 OPERATIONS.update(
     {record.name: record for record in (*ROWS, WHERE, ASTYPE, STOP_GRADIENT, ARGUMENT)}

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from magmath.core.dtypes import compute_dtype
 from magmath.graph import Node
 from magmath.graph.operation import Gradients, Vjp
-from magmath.ops.elementwise.functions import astype, call, conj, real, where
+from magmath.ops.elementwise.node_functions import astype, call, conj, real, where
 from magmath.ops.leaves import constant
 
 _MAX_EXPONENT = {"float32": 80.0, "float64": 700.0}

@@ -11,8 +11,8 @@ from magmath.core.shapes import broadcast
 from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import Gradients
-from magmath.ops.elementwise.functions import where
 from magmath.ops.elementwise.gradients import constant_like
+from magmath.ops.elementwise.node_functions import where
 from magmath.ops.index_letters import pointwise_axes
 from magmath.ops.kernel_binding import torch_kernel
 from magmath.ops.shared_fields import flops_per_element, same_bits_always

@@ -11,7 +11,6 @@ import numpy as np
 
 from magmath.core.dtypes import DType, bool_, complex_dtype, real_dtype, uint8
 from magmath.errors import DTypeError
-from magmath.ops.elementwise.functions import astype, call, conj, sqrt
 from magmath.ops.elementwise.gradients import (
     abs_vjp,
     atan2_vjp,
@@ -28,6 +27,7 @@ from magmath.ops.elementwise.gradients import (
     square,
     unary_vjp,
 )
+from magmath.ops.elementwise.node_functions import astype, call, conj, sqrt
 from magmath.ops.elementwise.numpy_gaps import (
     complex_of,
     digamma_of,

@@ -11,7 +11,7 @@ from magmath.core.dtypes import DType
 from magmath.errors import DTypeError
 from magmath.graph import Node, Operation, Shape
 from magmath.graph.operation import Gradients
-from magmath.ops.elementwise.functions import astype, real
+from magmath.ops.elementwise.node_functions import astype, real
 from magmath.ops.index_letters import pointwise_axes
 from magmath.ops.kernel_binding import copy_kernel
 from magmath.ops.shared_fields import flops_per_element
