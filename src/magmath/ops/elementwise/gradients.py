@@ -26,7 +26,12 @@ def unary_vjp(cotangent: Callable[[Node, Node, Node], Node]) -> Vjp:
 def binary_vjp(cotangents: Callable[[Node, Node, Node, Node], Gradients]) -> Vjp:
     """Return the vjp of y = f(x1, x2), given the function from g, x1, x2 and y to the cotangents of
     x1 and x2, of which one may be None."""
-    return lambda node, g: cotangents(g, *node.inputs, node)
+
+    def vjp(node: Node, g: Node) -> Gradients:
+        x1, x2 = node.inputs
+        return cotangents(g, x1, x2, node)
+
+    return vjp
 
 
 def constant_like(value: complex, node: Node) -> Node:
