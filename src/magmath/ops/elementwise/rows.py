@@ -16,6 +16,7 @@ from magmath.graph.numpy_ufunc import NumpyUfunc
 from magmath.graph.operation import Kernel, Vjp
 from magmath.ops.elementwise.torch_gaps import (
     absolute_kernel,
+    arithmetic_kernel,
     flag_kernel,
     host_kernel,
     parts_kernel,
@@ -34,8 +35,8 @@ SINGLE_THREAD_ELEMENTS = 1 << 15
 NUMPY_LOOP_FLOPS = 8192
 """Flops that take no longer than the overhead of one torch call."""
 UFUNC_KERNELS = (
-    torch_kernel, parts_kernel, root_kernel, flag_kernel, absolute_kernel, square_kernel,
-    host_kernel,
+    torch_kernel, arithmetic_kernel, parts_kernel, root_kernel, flag_kernel, absolute_kernel,
+    square_kernel, host_kernel,
 )  # fmt: skip
 """Kernels that compute what NumPy's function of the name computes, for the types that have one."""
 INTEGER_UFUNC_KERNELS = (quotient_kernel, remainder_kernel)

@@ -40,6 +40,7 @@ from magmath.ops.elementwise.numpy_gaps import (
 from magmath.ops.elementwise.rows import row
 from magmath.ops.elementwise.torch_gaps import (
     absolute_kernel,
+    arithmetic_kernel,
     exact_complex_kernel,
     expm1,
     flag_kernel,
@@ -236,11 +237,12 @@ BINARY = (
         kernel=parts_kernel, same_bits=same_bits_always,
         summary="x1 - x2."),
     row("multiply", "numeric", "({0} * {1})", binary_vjp(lambda g, x1, x2, y: (g * x2, g * x1)),
-        same_bits=same_bits_always, is_associative=True, identity=1, of_bools="logical_and",
+        kernel=arithmetic_kernel, same_bits=same_bits_always, is_associative=True, identity=1,
+        of_bools="logical_and",
         summary="x1 · x2; of truth values, whether both are true."),
     row("divide", "floating", "({0} / {1})",
         binary_vjp(lambda g, x1, x2, y: (g / x2, -(g * y / x2))),
-        same_bits=same_bits_always,
+        kernel=arithmetic_kernel, same_bits=same_bits_always,
         summary="x1 / x2, of integers too a floating point number."),
     row("floor_divide", "real", "({0} // {1})", no_gradient,
         kernel=quotient_kernel, flops=4, of_bools="int8",
