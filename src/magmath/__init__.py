@@ -436,9 +436,9 @@ else:  # hidden from type checkers: with a `__getattr__`, any name would pass
             module, attribute = _HOME[name]
             value = getattr(import_module(module), attribute)
         else:
-            reason = import_module("magmath.core.missing_numpy_names").alias_hint(name)
+            reason = import_module("magmath.core.missing_numpy_names").numpy_hint(name)
             foreign = import_module("magmath.core.foreign_names")
-            hint = reason or foreign.hint(foreign.NAMESPACE, name)
+            hint = reason or foreign.hint(foreign.MM_NAMES, name)
             raise foreign.missing_attribute("module 'magmath'", name, hint)
         globals()[name] = value
         return value

@@ -3,13 +3,16 @@ respected."""
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,6 +30,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("MAGMATH_CACHE_LIMIT", raising=False)
     return tmp_path / "cache" / "native"
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    """A function that raises an error."""
+
+    def function(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return function
 
 
 def never() -> bytes:
@@ -57,6 +69,17 @@ def test_a_damaged_entry_is_missing_deleted_and_made_again(
         assert CACHE.read("a") is None
         assert not path.exists()
         assert CACHE.get("a", lambda: content) == content
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_an_entry_outlives_a_lack_of_resources(
+    folder: Path, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    CACHE.write("a", b"code")
+    with monkeypatch.context() as patched:
+        patched.setattr(module.os, "open", raising(OSError(code, os.strerror(code))))
+        assert CACHE.read("a") is None
+    assert CACHE.read("a") == b"code"
 
 
 def test_an_entry_under_another_name_is_none(folder: Path) -> None:

@@ -56,3 +56,18 @@ def test_scans_go_on_from_block_to_block(dtype: str, monkeypatch: pytest.MonkeyP
                 apply(CUMULATIVE_SUM, x.node, axis=axis), [x.layout]
             )
             np.testing.assert_array_equal(np.asarray(mm.Array(way)), values.cumsum(axis))
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((0, 60), 1), ((60, 0), 0), ((2, 60, 0), 1)])
+def test_scans_and_searches_along_a_split_axis_of_no_elements(
+    shape: tuple[int, ...], axis: int
+) -> None:
+    values = np.zeros(shape, np.float32)
+    with current("shared", 2):
+        x = mm.asarray(values, layout=mm.Layout.split(axis))
+        for name in ("cumulative_sum", "cumulative_prod", "argmax"):
+            attributes = {"axis": axis} | ({"keepdims": False} if name == "argmax" else {})
+            node = apply(OPERATIONS[name], x.node, **attributes)
+            (way,) = node.operation.decompositions(node, [x.layout])
+            result = np.asarray(mm.Array(way))
+            np.testing.assert_array_equal(result, OPERATIONS[name].reference(values, **attributes))

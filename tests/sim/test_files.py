@@ -29,6 +29,7 @@ import magmath as mm
 from engines import current
 from layouts import box_layouts, meshes, product_layouts, shapes
 from magmath.api import input_output
+from magmath.core import atomic_replace as atomic_replace_module
 from magmath.core.atomic_replace import atomic_replace
 from magmath.core.dtypes import DTYPES
 from magmath.diagnostics import progress
@@ -533,9 +534,37 @@ def test_moving_into_place_can_fail_too(tmp_path: Path, monkeypatch: pytest.Monk
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fails)
+    monkeypatch.setattr(atomic_replace_module, "_exchange", lambda first, second: False)
     with pytest.raises(OSError, match="disk is gone"), atomic_replace(str(store)) as aside:
         Path(aside).mkdir()
     assert (store / "zarr.json").read_text() == "former"
+    assert os.listdir(tmp_path) == ["a.zarr"]
+
+
+def test_a_process_killed_while_it_replaces_a_folder_loses_nothing(tmp_path: Path) -> None:
+    """The old or the new folder is there after each system call that renames."""
+    store = tmp_path / "a.zarr"
+    store.mkdir()
+    (store / "zarr.json").write_text("former")
+    killed = f"""
+import os, signal
+from pathlib import Path
+from magmath.core.atomic_replace import atomic_replace
+rename = Path.rename
+def rename_and_end(self, target):
+    rename(self, target)
+    os.kill(os.getpid(), signal.SIGKILL)
+Path.rename = rename_and_end
+with atomic_replace({str(store)!r}) as aside:
+    Path(aside).mkdir()
+    Path(aside, "zarr.json").write_text("new")
+"""
+    subprocess.run([sys.executable, "-c", killed], check=False)
+    with atomic_replace(str(store)) as aside:  # removes what the process left
+        assert (store / "zarr.json").read_text() in ("former", "new")
+        Path(aside).mkdir()
+        Path(aside, "zarr.json").write_text("newer")
+    assert (store / "zarr.json").read_text() == "newer"
     assert os.listdir(tmp_path) == ["a.zarr"]
 
 

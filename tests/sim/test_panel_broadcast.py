@@ -82,7 +82,7 @@ def test_every_row_is_dealt_to_one_worker(extent: int, rows: int, size: int) -> 
     for rank in range(size):
         shares = BlockCyclicRows(extent, rows, rank, size)
         own: list[int] = []
-        for panel in shares.mine():
+        for panel in shares.own_panels():
             assert shares.owner(panel) == rank
             assert shares.is_own(panel)
             assert shares.local_rows(panel).start == len(own)

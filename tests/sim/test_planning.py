@@ -15,7 +15,7 @@ from engines import current
 from magmath.core.byte_sizes import ALIGNMENT
 from magmath.core.dtypes import uint8
 from magmath.core.stage_times import StageTimes, count, recording, stage
-from magmath.cost import GemmRate, Link, Machine, current_machine, keep_machine
+from magmath.cost import GemmRate, Link, Machine, current_machine, store_machine
 from magmath.engine import session
 from magmath.graph import Graph
 from magmath.layout import Layout, Mesh
@@ -222,7 +222,7 @@ def test_measured_machine_is_kept_and_used(tmp_path: Any, monkeypatch: Any) -> N
     assert current_machine() == Machine()
     link = Link(latency=1.0, bandwidth=2.0, shared_memory=True, barrier=3.0)
     machine = Machine((GemmRate("float64", 2, 5.0),), bandwidth=7.0, shared=link, source="test")
-    keep_machine(machine)
+    store_machine(machine)
     assert current_machine() == machine
     with current("shared", 2):
         environment = session.engine().environment

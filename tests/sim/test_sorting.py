@@ -23,7 +23,7 @@ from magmath.graph import Graph
 from magmath.kernels.sort import sortable_keys
 from magmath.layout import Mesh, even_cuts
 from magmath.memory.torch_dtypes import to_torch
-from magmath.ops.sort import sorting
+from magmath.ops.sort import searchsorted
 from magmath.ops.sort.sorting import ARGSORT, SORT
 from operation_table import BOOL, REAL, Case
 
@@ -156,7 +156,7 @@ def test_the_parts_are_as_large_as_the_layout_says(pool: Any) -> None:
 def test_many_values_are_searched_in_their_order(
     side: Literal["left", "right"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sorting, "MANY", 1)
+    monkeypatch.setattr(searchsorted, "MIN_SORTED_VALUES", 1)
     random = np.random.default_rng(0)
     ordered, values = np.sort(random.integers(0, 50, 99)), random.integers(-2, 53, (8, 40))
     with current("shared", 2):

@@ -23,7 +23,7 @@ from magmath.cli.progress_reporter import ProgressReporter
 from magmath.cli.train import command_line, learning_rate, resolved_options
 from magmath.cli.train_data import TrainData, train_data
 from magmath.cli.train_options import IMAGES, TRAIN_DEFAULTS, DataName, TrainOptions
-from magmath.cost import Machine, keep_machine
+from magmath.cost import Machine, store_machine
 from magmath.data.datasets import _LOADERS
 from magmath.kernels.dispatch.tuner import DECISIONS, TunerDecision, _encoded, _name, machine
 from magmath.train import EpochRecord
@@ -224,7 +224,7 @@ def test_calibrate_shows_the_constants_in_use(tmp_path: Path, here: Here) -> Non
     found = json.loads(here("calibrate", "--show", "--json", MAGMATH_CACHE=folder).stdout)
     assert found["source"] == "default"
     assert found["shared"]["shared_memory"]
-    keep_machine(Machine(bandwidth=12.5e9, source="a test"))
+    store_machine(Machine(bandwidth=12.5e9, source="a test"))
     text = here("calibrate", "--show").stdout
     assert "a test" in text
     assert "12.5 GB/s" in text

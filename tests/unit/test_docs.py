@@ -31,6 +31,7 @@ from magmath.cost import DEFAULT_MACHINE
 from magmath.layout import Layout, Mesh, layout
 from magmath.nn.layers import normalization
 from magmath.ops import OPERATIONS, elementwise
+from magmath.ops.elementwise import tables
 from magmath.runtime import Pool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -188,7 +189,8 @@ def defined(place: str, module: Any) -> dict[str, Any]:
 
 
 def test_recipe_for_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = eval(f"({recipe('ops/elementwise.py, an item of UNARY')})", dict(vars(elementwise)))
+    place = "ops/elementwise/tables.py, an item of UNARY"
+    record = eval(f"({recipe(place)})", dict(vars(tables)))
     row_of_table = recipe("tests/operation_table/elementwise.py, in ROWS")
     tried = eval(row_of_table, dict(vars(operation_table.elementwise)))
     row = tried[record.name]

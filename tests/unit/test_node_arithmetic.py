@@ -15,7 +15,7 @@ from magmath.arrays.array import Array
 from magmath.engine import session
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Graph, Node, set_value
-from magmath.graph.operation import set_variable_layout
+from magmath.graph.evaluation_state import set_variable_layout
 from magmath.ops.leaves import scalar
 from magmath.passes.pipeline import run
 

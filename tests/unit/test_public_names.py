@@ -305,13 +305,13 @@ def test_it_is_told_why_a_name_of_numpy_is_missing() -> None:
 def owners() -> list[tuple[dict[str, str], object, str]]:
     """The tables of names of other libraries, what lacks these names, and its own name."""
     return [
-        (dict(foreign_names.NAMESPACE), mm, "mm"),
-        (dict(foreign_names.LAYERS), mm.nn, "mm.nn"),
-        (dict(foreign_names.FUNCTIONS), mm.nn.functional, "mm.nn.functional"),
-        (dict(foreign_names.OPTIMIZERS), mm.optim, "mm.optim"),
-        (dict(foreign_names.RANDOM), mm.random, "mm.random"),
-        (dict(foreign_names.DATA), mm.data, "mm.data"),
-        (dict(foreign_names.METHODS), mm.ones((2, 2)), "x"),
+        (dict(foreign_names.MM_NAMES), mm, "mm"),
+        (dict(foreign_names.NN_NAMES), mm.nn, "mm.nn"),
+        (dict(foreign_names.FUNCTIONAL_NAMES), mm.nn.functional, "mm.nn.functional"),
+        (dict(foreign_names.OPTIM_NAMES), mm.optim, "mm.optim"),
+        (dict(foreign_names.RANDOM_NAMES), mm.random, "mm.random"),
+        (dict(foreign_names.DATA_NAMES), mm.data, "mm.data"),
+        (dict(foreign_names.ARRAY_ATTRIBUTES), mm.ones((2, 2)), "x"),
     ]
 
 
@@ -341,7 +341,7 @@ def test_all_names_that_are_told_exist() -> None:
 def test_usual_layers_losses_and_optimizers_of_pytorch_are_here_or_told() -> None:
     for name in USUAL_LAYERS.split():
         assert hasattr(torch.nn, name), name
-        assert hasattr(mm.nn, name) or name in foreign_names.LAYERS, name
+        assert hasattr(mm.nn, name) or name in foreign_names.NN_NAMES, name
     for name in (
         "SGD",
         "Adam",
@@ -354,7 +354,7 @@ def test_usual_layers_losses_and_optimizers_of_pytorch_are_here_or_told() -> Non
         "Adamax",
     ):
         assert hasattr(torch.optim, name)
-        assert hasattr(mm.optim, name) or name in foreign_names.OPTIMIZERS, name
+        assert hasattr(mm.optim, name) or name in foreign_names.OPTIM_NAMES, name
 
 
 USUAL_LAYERS = """

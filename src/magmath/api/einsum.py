@@ -25,7 +25,7 @@ from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
 from magmath.ops.creation import iota
-from magmath.ops.infer_rules import LETTERS
+from magmath.ops.index_letters import LETTERS
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.product.contraction import contraction

@@ -1,6 +1,6 @@
 """Element-wise functions of the array API.
 
-Most follow from the records in `ops/elementwise.py`: name, documentation, conversions and methods;
+Most follow from the records in `ops/elementwise/`: name, documentation, conversions and methods;
 `elementwise_names.py` declares them for type checkers. The others are written out below. Each takes
 NumPy's `out`, `where` and `dtype`; functions of two operands have `reduce`, `accumulate`, `outer`
 and `at` (`arrays/ufuncs/ufunc_methods.py`).

@@ -1,6 +1,6 @@
 """Declares the element-wise functions that follow from records, for type checkers and lazy names.
 
-`api/elementwise.py` makes them of the records in `ops/elementwise.py`: type checkers cannot follow
+`api/elementwise.py` makes them of the records in `ops/elementwise/`: type checkers cannot follow
 that, and `import magmath` lists these names without loading the records. A test compares both.
 """
 

@@ -22,6 +22,7 @@ from magmath.ops.linalg.lu import LU, lu_parts
 from magmath.ops.linalg.matrix_algebra import adjoint, columns, rows
 from magmath.ops.linalg.qr import QR, qr_parts
 from magmath.ops.linalg.qr import qr as packed_qr
+from magmath.ops.linalg.svd import SVD, SVDVALS, svd_parts
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.product.contraction import matmul as product
 
@@ -165,11 +166,11 @@ def svd(
         return svdvals(a)
     x = floating("svd", a).node
     full = full_matrices and x.ndim > 1 and x.shape[-1] != x.shape[-2]
-    return _svd(apply(eigen.SVD, x, full=full, line=user_line()), x, full)
+    return _svd(apply(SVD, x, full=full, line=user_line()), x, full)
 
 
 def _svd(packed: Node, a: Node, full: bool) -> SVDResult:
-    u, s, vh = eigen.svd_parts(packed, *a.shape[-2:], full=full)
+    u, s, vh = svd_parts(packed, *a.shape[-2:], full=full)
     values = e.real(reshape(s, (*s.shape[:-2], s.shape[-1])))
     return SVDResult(Array(u), Array(values), Array(vh))
 
@@ -177,7 +178,7 @@ def _svd(packed: Node, a: Node, full: bool) -> SVDResult:
 @dispatch_cached
 def svdvals(x: Array, /) -> Array:
     """Return the singular values in descending order."""
-    return Array(apply(eigen.SVDVALS, floating("svdvals", x).node, line=user_line()))
+    return Array(apply(SVDVALS, floating("svdvals", x).node, line=user_line()))
 
 
 def svd_truncated(x: Array, k: int, /, *, oversampling: int = 10, iterations: int = 2) -> SVDResult:
@@ -207,7 +208,7 @@ def svd_truncated(x: Array, k: int, /, *, oversampling: int = 10, iterations: in
         basis = product(a, _orthonormal(product(adjoint(a), _orthonormal(basis))))
     q = _orthonormal(basis)
     small = product(adjoint(q), a)
-    u, s, vh = eigen.svd_parts(eigen.svd(small), *small.shape[-2:], full=False)
+    u, s, vh = svd_parts(apply(SVD, small, full=False), *small.shape[-2:], full=False)
     u, s, vh = product(q, columns(u, 0, k)), columns(s, 0, k), rows(vh, 0, k)
     return SVDResult(Array(u), Array(e.real(reshape(s, (*s.shape[:-2], k)))), Array(vh))
 

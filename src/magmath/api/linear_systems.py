@@ -23,9 +23,10 @@ from magmath.errors import MatrixShapeError, OptionError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import scalar
-from magmath.ops.linalg import determinants, eigen, least_squares, solvers
+from magmath.ops.linalg import determinants, least_squares, solvers
 from magmath.ops.linalg.lapack import check_matrix, check_type
 from magmath.ops.linalg.matrix_algebra import identity_matrix
+from magmath.ops.linalg.svd import SVDVALS
 from magmath.ops.linalg.triangular import SOLVE_TRIANGULAR
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.product.contraction import matmul as product
@@ -157,7 +158,7 @@ def lstsq(
     x = apply(least_squares.LSTSQ, matrix, right, tolerance, line=user_line())
     distance = e.call("abs", e.subtract(product(matrix, x), right))
     residuals = sum_(e.call("square", distance), (matrix.ndim - 2,))
-    s = apply(eigen.SVDVALS, matrix, line=user_line())
+    s = apply(SVDVALS, matrix, line=user_line())
     if matrix.ndim == 2 and matrix.shape[0] <= matrix.shape[1]:
         residuals = slice_along(residuals, 0, 0, 0)  # as in NumPy, also for one right-hand side
     elif is_vector and matrix.ndim > 2:
@@ -207,7 +208,7 @@ def matrix_rank(
             "matrix_rank: tol and rtol are both given; give the absolute or the relative one"
         )
     tolerance = _tolerance("matrix_rank", a, rtol if tol is None else tol)
-    s = apply(eigen.SVDVALS, a, line=user_line())
+    s = apply(SVDVALS, a, line=user_line())
     return Array(_rank(s, tolerance) if tol is None else _above(s, tolerance))
 
 

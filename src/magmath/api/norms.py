@@ -14,8 +14,8 @@ from magmath.errors import ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, scalar
-from magmath.ops.linalg.eigen import SVDVALS
 from magmath.ops.linalg.lapack import check_matrix
+from magmath.ops.linalg.svd import SVDVALS
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.reductions import reduce
 

@@ -16,7 +16,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
-from magmath.ops.infer_rules import LETTERS
+from magmath.ops.index_letters import LETTERS
 from magmath.ops.manipulation import reshape
 from magmath.ops.product import contraction
 

@@ -57,7 +57,7 @@ def _reduction(
             x, axes = _with_initial(name, x, axes, initial)
         if x.dtype.kind == "complex":
             return stored(name, Array(complex_extremum(name, x.node, axes, keepdims)), out)
-    record = reductions.BY_NAME[reductions.reduction_of(name, x.dtype)]
+    record = reductions.REDUCTIONS[reductions.reduction_of(name, x.dtype)]
     node = apply(record, x.node, axis=axes, keepdims=keepdims, line=user_line())
     if dtype is not None:
         node = e.astype(node, as_dtype(dtype))

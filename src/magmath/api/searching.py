@@ -24,7 +24,7 @@ from magmath.graph import apply
 from magmath.ops import argreduce, manipulation
 from magmath.ops import elementwise as e
 from magmath.ops.indexing.gather_scatter import take
-from magmath.ops.sort.sorting import SEARCHSORTED
+from magmath.ops.sort.searchsorted import SEARCHSORTED
 
 
 @overload

@@ -25,7 +25,8 @@ from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
 from magmath.ops.scans import CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
-from magmath.ops.sort.sorting import ARGSORT, SEARCHSORTED, SORT
+from magmath.ops.sort.searchsorted import SEARCHSORTED
+from magmath.ops.sort.sorting import ARGSORT, SORT
 
 MAX_COMPARED = 8
 """Largest number of elements that are compared one by one, which takes less time than a search."""

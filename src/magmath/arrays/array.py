@@ -80,10 +80,10 @@ from magmath.errors import DTypeError
 from magmath.graph import Node, applied, apply
 from magmath.layout import Layout, Rule
 from magmath.ops import elementwise as e
-from magmath.ops.infer_rules import require_kind
 from magmath.ops.linalg.matrix_algebra import matrix_transpose
 from magmath.ops.product import contraction
 from magmath.ops.redistribute import redistribute
+from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation

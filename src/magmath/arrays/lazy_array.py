@@ -280,7 +280,7 @@ class LazyArray(ArrayHandle):
         parameters again from the steps before.
         """
         if not hasattr(self, "_operands"):
-            keep(self, [x.known for x in topological(nodes, cut=True) if _is_array(x)])
+            keep(self, [x.leaf_or_self for x in topological(nodes, cut=True) if _is_array(x)])
 
     def refer_to_updated(
         self, node: Node, *, write: ViewWrite | None = None, source: Replaced | None = None

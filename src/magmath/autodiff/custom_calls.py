@@ -38,13 +38,13 @@ def check_call(
     `constants` are nodes that count as constants.
     """
     arguments = parts_of_call(call)[0]
-    leaves = {x.known for x in arguments}
+    leaves = {x.leaf_or_self for x in arguments}
     # Programs of one compiled function may each have their own node of an argument.
-    operands = {x.inputs[0].known for x in arguments if x.operation is ARGUMENT}
+    operands = {x.inputs[0].leaf_or_self for x in arguments if x.operation is ARGUMENT}
 
     def is_argument(node: Node) -> bool:
-        same = node.operation is ARGUMENT and node.inputs[0].known in operands
-        return same or node.known in leaves
+        same = node.operation is ARGUMENT and node.inputs[0].leaf_or_self in operands
+        return same or node.leaf_or_self in leaves
 
     def inputs_of(node: Node) -> Sequence[Node]:
         is_constant = (

@@ -24,7 +24,7 @@ def lost_expression_error(node: Node) -> MagmathError:
 def check_independent(output: Node, source: Node) -> None:
     """Raise MagmathError if an output that does not depend on a source depends on an array from
     which the source was computed: a zero gradient is hardly intended then."""
-    made_of = _ancestors(source) - {source, source.known}
+    made_of = _ancestors(source) - {source, source.leaf_or_self}
     ancestor = next(iter(made_of & _ancestors(output)), None)
     if ancestor is not None:
         raise MagmathError(
@@ -44,7 +44,7 @@ def _ancestors(node: Node) -> set[Node]:
     while stack:
         last = stack.pop()
         is_end = last.name == "stop_gradient" or last.operation.is_gradient
-        sources = [] if is_end else [last.known, *last.inputs]
+        sources = [] if is_end else [last.leaf_or_self, *last.inputs]
         provenance = provenance_of(last)
         before = nodes_before(provenance, through_gradients=False) if provenance else ()
         for source in [*sources, *before]:

@@ -107,7 +107,7 @@ def _structure(order: Sequence[Node], sources: Sequence[Node]) -> Hashable | Non
         key += [number.get(x) for x in node.inputs]
         if node.layout is not None:
             key.append(node.layout)
-        source = chosen.get(node.known)
+        source = chosen.get(node.leaf_or_self)
         if source is not None:
             key.append(source)
     return tuple(key)

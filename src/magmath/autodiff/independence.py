@@ -61,7 +61,7 @@ def _computed_by(x: Node | _Recorded) -> tuple[Operation | None, Sequence[Node |
     """Return the operation of which a node or a step is the result, and its operands; None if it is
     not known."""
     if isinstance(x, Node):
-        provenance = provenance_of(x.known)
+        provenance = provenance_of(x.leaf_or_self)
         if provenance is not None:
             return _computed_by((provenance, provenance.output))
         return x.operation, x.inputs

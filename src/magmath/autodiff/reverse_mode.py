@@ -72,7 +72,7 @@ def gradients(
     order = _plain_order(output, sources)
     if order is None:
         return _gradients(output, sources, check_independence)
-    source_leaves = [node.known for node in sources]
+    source_leaves = [node.leaf_or_self for node in sources]
     return cached_gradients(
         order, source_leaves, lambda: _gradients(output, sources, check_independence)
     )
@@ -84,7 +84,7 @@ def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
     None if an expression has to be built again, an intermediate result is evaluated or a gradient,
     or the output does not read a source.
     """
-    source_leaves = {node.known for node in sources}
+    source_leaves = {node.leaf_or_self for node in sources}
     if len(source_leaves) > 1 and any(node.provenance is not None for node in source_leaves):
         return None  # sources may depend on each other
     evaluated: list[Node] = []
@@ -98,8 +98,8 @@ def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
     order = topological_until([output], argument_sources(sources), inputs_of)
     if evaluated or any(node.operation.is_mark for node in order):
         return None
-    occurrences = [node for node in order if node.known in source_leaves]
-    if len({node.known for node in occurrences}) < len(source_leaves):
+    occurrences = [node for node in order if node.leaf_or_self in source_leaves]
+    if len({node.leaf_or_self for node in occurrences}) < len(source_leaves):
         return None
     leaves = [node for node in order if node.provenance is not None and node not in source_leaves]
     if leaves:
@@ -114,14 +114,14 @@ def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
 def _gradients(output: Node, sources: Sequence[Node], check_independence: bool) -> list[Node]:
     cotangents, graph = _derivatives(output, sources, through_gradients=not check_independence)
     if check_independence:
-        missing = [x for x in sources if x.known not in cotangents]
+        missing = [x for x in sources if x.leaf_or_self not in cotangents]
         if missing:  # they may be reached through gradients
             others, graph = _derivatives(output, missing, through_gradients=True)
             cotangents |= others
         for source in missing:
-            if source.known not in cotangents:
+            if source.leaf_or_self not in cotangents:
                 check_independent(graph.output, source)
-    return [_gradient_of(cotangents.get(source.known), source) for source in sources]
+    return [_gradient_of(cotangents.get(source.leaf_or_self), source) for source in sources]
 
 
 def _derivatives(

@@ -13,9 +13,9 @@ from typing import final
 from magmath.autodiff.scan_gradients import without_short_loops
 from magmath.graph import Node, provenance_of
 from magmath.graph.graph import topological_until
-from magmath.graph.provenance.dependence import DependenceQuery, depends_on
+from magmath.graph.provenance.dependence import DependenceQuery, DependenceSearch, IsSource
 from magmath.graph.provenance.rebuild import with_expressions
-from magmath.graph.provenance.recorded_operands import ProvenanceRecord, RecordedOperand
+from magmath.graph.provenance.recorded_operands import RecordedOperand
 
 
 @final
@@ -24,7 +24,7 @@ class SourceExpression:
     """An output as an expression of sources, also through evaluated arrays.
 
     sources    the sources in this expression
-    known      the leaves with the values of the sources as they were given, or the sources
+    leaves     the leaves with the values of the sources as they were given, or the sources
     rebuilt    the expressions in place of sources that depend on others, and these sources' leaves
     lost       the leaves through which the output depends on the sources and whose expressions
                cannot be built again
@@ -33,7 +33,7 @@ class SourceExpression:
 
     output: Node
     sources: Sequence[Node]
-    known: Collection[Node]
+    leaves: Collection[Node]
     rebuilt: Mapping[Node, Node]
     lost: Collection[Node]
     constants: set[Node]
@@ -41,8 +41,8 @@ class SourceExpression:
     def source_of(self, node: Node) -> Node | None:
         """Return the leaf with the value of the source that a node of the expression is, or None if
         it is none."""
-        leaf = self.rebuilt.get(node, node.known)
-        return leaf if leaf in self.known else None
+        leaf = self.rebuilt.get(node, node.leaf_or_self)
+        return leaf if leaf in self.leaves else None
 
 
 def expressed_by_sources(
@@ -54,10 +54,10 @@ def expressed_by_sources(
     of those are therefore built again if they depend on a source. Without `through_gradients`,
     gradients count as constants, and no expression is built again for them alone.
     """
-    source_leaves, ends = {node.known for node in sources}, argument_sources(sources)
+    source_leaves, ends = {node.leaf_or_self for node in sources}, argument_sources(sources)
     order = topological_until([output], ends)
     source_nodes = source_leaves.union(
-        sources, [node for node in order if node.known in source_leaves]
+        sources, [node for node in order if node.leaf_or_self in source_leaves]
     )
     dependence = SourceDependence(source_nodes, through_gradients=through_gradients)
     constants = set[Node]()
@@ -70,14 +70,10 @@ def expressed_by_sources(
     leaves = [node for node in source_nodes if provenance_of(node) is not None]
     dependent = [] if len(source_leaves) < 2 else dependence.on_others(leaves)
     roots, kept = [output, *sources, *dependent], source_nodes.difference(dependent)
-    images, lost = with_expressions(
-        roots, kept, dependence.reads_source, is_end=is_end, through_gradients=through_gradients,
-        through_stops=False,
-        first_number=dependence.first_number, query=dependence.query,
-    )  # fmt: skip
+    images, lost = with_expressions(roots, kept, dependence.search, is_end=is_end)
     images = without_short_loops(images, {*ends, *constants})
     count = len(sources) + 1
-    rebuilt = dict(zip(images[count:], [node.known for node in dependent], strict=True))
+    rebuilt = dict(zip(images[count:], [node.leaf_or_self for node in dependent], strict=True))
     return SourceExpression(images[0], images[1:count], source_leaves, rebuilt, lost, constants)
 
 
@@ -90,25 +86,31 @@ class SourceDependence:
     """
 
     def __init__(self, sources: Collection[Node], *, through_gradients: bool) -> None:
-        self._sources, self._through = set(sources), through_gradients
-        self._known = {node.known for node in self._sources}
-        records = [provenance_of(node) for node in self._known]
-        self.first_number = min([0 if x is None else x.sequence_number for x in records], default=0)
-        """The sequence number of records before which none depends on a source."""
-        self._answers: dict[ProvenanceRecord, bool] = {}
-        self.query: DependenceQuery | None = None
+        self._sources, self._through_gradients = set(sources), through_gradients
+        self._source_leaves = {node.leaf_or_self for node in self._sources}
+        records = [provenance_of(node) for node in self._source_leaves]
+        self._first_number = min([x.sequence_number if x else 0 for x in records], default=0)
+        query = None
         if len(self._sources) == 1:
             (only,) = self._sources
-            self.query = DependenceQuery.of(only, through_gradients=through_gradients)
+            query = DependenceQuery.of(only, through_gradients=through_gradients)
+        self.search = self._search(self.reads_source, query)
+
+    def _search(
+        self, is_source: IsSource, query: DependenceQuery | None = None
+    ) -> DependenceSearch:
+        return DependenceSearch(
+            is_source,
+            through_gradients=self._through_gradients,
+            through_stops=False,
+            first_number=self._first_number,
+            query=query,
+        )
 
     def has(self, leaf: Node) -> bool:
         """Return True if a leaf was computed from a source."""
         record = provenance_of(leaf)
-        return record is not None and depends_on(
-            record, self.reads_source, self._answers, through_gradients=self._through,
-            through_stops=False,
-            first_number=self.first_number, query=self.query,
-        )  # fmt: skip
+        return record is not None and self.search.is_dependent(record)
 
     def reads_source(self, operand: RecordedOperand) -> bool:
         """Return True if a record reads a source."""
@@ -116,17 +118,15 @@ class SourceDependence:
 
     def on_others(self, leaves: Sequence[Node]) -> list[Node]:
         """Return the sources' leaves whose values were computed from other sources."""
-        source_leaves, dependent = self._known, []
+        source_leaves, dependent = self._source_leaves, []
         for leaf in leaves:
-            record, own = provenance_of(leaf), leaf.known
+            record, own = provenance_of(leaf), leaf.leaf_or_self
 
             def is_other(read: RecordedOperand, own: Node = own) -> bool:
-                return any(x.known in source_leaves and x.known is not own for x in read.nodes())
+                read_leaves = [x.leaf_or_self for x in read.nodes()]
+                return any(x in source_leaves and x is not own for x in read_leaves)
 
-            if record is not None and depends_on(
-                record, is_other, {}, through_gradients=self._through, through_stops=False,
-                first_number=self.first_number,
-            ):  # fmt: skip
+            if record is not None and self._search(is_other).is_dependent(record):
                 dependent.append(leaf)
         return dependent
 

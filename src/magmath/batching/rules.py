@@ -18,7 +18,7 @@ from magmath.ops import OPERATIONS
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
 from magmath.ops.elementwise import add, call, multiply, where
-from magmath.ops.infer_rules import LETTERS
+from magmath.ops.index_letters import LETTERS
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.slicing import slice_along

@@ -52,7 +52,7 @@ def calibrate(
 def _measured() -> Machine:
     """Measure and keep the constants."""
     from magmath.bench.calibration import STEPS, calibrate
-    from magmath.cost import keep_machine
+    from magmath.cost import store_machine
     from magmath.diagnostics.progress import progress_bar
 
     with progress_bar() as progress:
@@ -63,7 +63,7 @@ def _measured() -> Machine:
             progress.update(task, completed=completed, description=f"measuring {name}")
 
         machine = calibrate(report)
-    keep_machine(machine)
+    store_machine(machine)
     return machine
 
 

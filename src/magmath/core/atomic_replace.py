@@ -1,20 +1,25 @@
-"""Atomic replacement of files: a reader sees either the old file or the complete new one.
+"""Atomic replacement of files and folders: a reader sees either the old or the complete new one.
 
-The new file is written in a private folder next to the target, synchronized to disk, and renamed.
+The new file is written in a private folder next to the target, synchronized to disk, and renamed. A
+folder is exchanged with the old one.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from magmath.core.private_folder import private_folder
 
 DRAFT_PATTERN = ".*.saving-*"
 """Glob pattern of the folders in which new files are written."""
+_AT_FDCWD: Final = -100
+_RENAME_EXCHANGE: Final = 2
 
 
 @contextmanager
@@ -31,14 +36,24 @@ def atomic_replace(path: str | os.PathLike[str]) -> Iterator[str]:
         if target.is_dir() and not draft.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(target))
         _fsync(draft)
-        if target.is_dir():
-            _swap_folder(draft, target, folder / "former")
-        else:
+        if not target.is_dir():
             draft.rename(target)
+        elif not _exchange(draft, target):
+            _replace_folder(draft, target, folder / "former")
 
 
-def _swap_folder(draft: Path, target: Path, former: Path) -> None:
-    """Replace one folder by another; the file system has no atomic operation for this."""
+def _exchange(first: Path, second: Path) -> bool:
+    """Exchange two folders atomically; return False if the system or the file system cannot."""
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    paths = [os.fsencode(path.absolute()) for path in (first, second)]
+    status: int = renameat2(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE)
+    return status == 0
+
+
+def _replace_folder(draft: Path, target: Path, former: Path) -> None:
+    """Replace one folder by another in two steps, between which there is none."""
     target.rename(former)
     try:
         draft.rename(target)

@@ -24,15 +24,6 @@ PERMUTED_COLUMNS = 64
 """Number of a solution's columns that are permuted in one pass."""
 
 
-TALL_RATIO = 8
-"""Minimum ratio of rows to columns of a tall-skinny matrix."""
-
-
-def is_tall(m: int, n: int) -> bool:
-    """Return True for matrices for which the tall-skinny algorithm is faster."""
-    return m >= TALL_RATIO * n and n >= 2 and m >= 1024
-
-
 def panel_rows(extent: int, workers: int) -> int:
     """Return the rows of a panel: each worker gets `PANELS_PER_WORKER` or more panels of at most
     `MAX_PANEL_ROWS` rows."""
@@ -64,7 +55,7 @@ class BlockCyclicRows:
         """Return True for the panels of this worker."""
         return panel < self.count and panel % self.size == self.rank
 
-    def mine(self) -> Iterable[int]:
+    def own_panels(self) -> Iterable[int]:
         """Return the panels of this worker."""
         return range(self.rank, self.count, self.size)
 

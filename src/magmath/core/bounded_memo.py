@@ -10,14 +10,14 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-def store_bounded(known: dict[K, V], key: K, value: V, max_entries: int) -> V:
+def store_bounded(memo: dict[K, V], key: K, value: V, max_entries: int) -> V:
     """Store a value and return it; clear the memo first if it has `max_entries`.
 
     The lookup is a single dict access.
     """
-    if len(known) >= max_entries:
-        known.clear()
-    known[key] = value
+    if len(memo) >= max_entries:
+        memo.clear()
+    memo[key] = value
     return value
 
 

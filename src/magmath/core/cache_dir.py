@@ -29,8 +29,10 @@ FALLBACK_VARIABLE: Final = "MAGMATH_CACHE_FALLBACK"
 """Environment variable that names the temporary folder and the folder that it replaces, as JSON."""
 PREFIX: Final = "magmath-cache-"
 _PROBE_BYTES: Final = 1 << 16
-_TRANSIENT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN})
-"""Errors that are caused by the state of this process, not by the folder."""
+TRANSIENT_ERRORS: Final = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno.EAGAIN}
+)
+"""Errors that are caused by the state of this process, not by a file or a folder."""
 
 _lock = RLock()
 _unwritable: set[str] = set()
@@ -66,36 +68,36 @@ def configured_folder() -> ConfiguredFolder:
 
 def readable_folders() -> list[Path]:
     """Return the folders to read entries from; entries are written to the first one if possible."""
-    wanted = configured_folder()
-    own = [] if wanted.path is None else [wanted.path]
-    fallback = _fallback_of(wanted)
+    configured = configured_folder()
+    folders = [] if configured.path is None else [configured.path]
+    fallback = _fallback_of(configured)
     if fallback is not None:
-        return [fallback, *own]
-    if wanted.name in _unwritable:
-        return own
-    problem = wanted.problem or _create_folder(own[0])
+        return [fallback, *folders]
+    if configured.name in _unwritable:
+        return folders
+    problem = configured.problem or _create_folder(folders[0])
     if problem:
-        fallback = _create_fallback(wanted, problem)
-        return own if fallback is None else [fallback, *own]
-    return own
+        fallback = _create_fallback(configured, problem)
+        return folders if fallback is None else [fallback, *folders]
+    return folders
 
 
 def writable_folder() -> Path | None:
     """Return the folder to write entries to; None if no folder is writable."""
-    found = readable_folders()
-    return None if not found or configured_folder().name in _unwritable else found[0]
+    folders = readable_folders()
+    return None if not folders or configured_folder().name in _unwritable else folders[0]
 
 
 def mark_unwritable(folder: Path, error: OSError) -> None:
     """Stop writing to `folder` after an error. A temporary folder replaces the configured one, with
     a warning; nothing replaces the temporary one."""
-    wanted = configured_folder()
-    if error.errno in _TRANSIENT or wanted.name in _unwritable:
+    configured = configured_folder()
+    if error.errno in TRANSIENT_ERRORS or configured.name in _unwritable:
         return
-    if folder == wanted.path:
-        _create_fallback(wanted, _reason(folder, error))
+    if folder == configured.path:
+        _create_fallback(configured, _reason(folder, error))
     else:
-        _unwritable.add(wanted.name)
+        _unwritable.add(configured.name)
 
 
 def child_environment() -> dict[str, str]:
@@ -112,11 +114,11 @@ def child_environment() -> dict[str, str]:
                 probe.flush()
         except OSError as error:
             mark_unwritable(folder, error)
-    found = {name: os.environ[name] for name in (FALLBACK_VARIABLE,) if name in os.environ}
+    variables = {name: os.environ[name] for name in (FALLBACK_VARIABLE,) if name in os.environ}
     if CACHE.read() and configured_folder().path is not None:
         # An absolute path: children may start in another directory.
-        found[CACHE.name] = configured_folder().name
-    return found
+        variables[CACHE.name] = configured_folder().name
+    return variables
 
 
 def remove_abandoned_fallbacks(patience: float) -> None:
@@ -151,44 +153,44 @@ def _reason(folder: Path, error: OSError) -> str:
     return f"{folder} cannot be used ({error.strerror or error})"
 
 
-def _fallback_of(wanted: ConfiguredFolder) -> Path | None:
+def _fallback_of(configured: ConfiguredFolder) -> Path | None:
     """Return the temporary folder that replaces the configured one; None if there is none."""
     try:
         path, instead_of = json.loads(os.environ.get(FALLBACK_VARIABLE, ""))
         status = os.stat(path)
     except (ValueError, TypeError, OSError):
         return None
-    own = status.st_uid == os.geteuid() and not status.st_mode & 0o077
-    return Path(path) if own and instead_of == wanted.name else None
+    is_private = status.st_uid == os.geteuid() and not status.st_mode & 0o077
+    return Path(path) if is_private and instead_of == configured.name else None
 
 
-def _create_fallback(wanted: ConfiguredFolder, problem: str) -> Path | None:
+def _create_fallback(configured: ConfiguredFolder, problem: str) -> Path | None:
     """Create the temporary folder and warn. Returns None if the system has no space for it."""
     with _lock:
-        existing = _fallback_of(wanted)
-        if existing is not None or wanted.name in _unwritable:
+        existing = _fallback_of(configured)
+        if existing is not None or configured.name in _unwritable:
             return existing
-        made: Path | None = None
+        folder: Path | None = None
         with suppress(OSError):
             stack = ExitStack()
-            made = stack.enter_context(private_folder(tempfile.gettempdir(), PREFIX))
-            atexit.register(_remove, stack, wanted)
-            os.environ[FALLBACK_VARIABLE] = json.dumps([str(made), wanted.name])
-        if made is None:
-            _unwritable.add(wanted.name)
-    where = "nothing is kept" if made is None else f"{made} is used, and removed at the exit"
+            folder = stack.enter_context(private_folder(tempfile.gettempdir(), PREFIX))
+            atexit.register(_remove, stack, configured)
+            os.environ[FALLBACK_VARIABLE] = json.dumps([str(folder), configured.name])
+        if folder is None:
+            _unwritable.add(configured.name)
+    where = "nothing is kept" if folder is None else f"{folder} is used, and removed at the exit"
     warnings.warn(
         f"the cache of compiled code and measurements: {problem}; {where}; set "
         f"{CACHE} to a folder that can be written to",
         RuntimeWarning,
         stacklevel=2,
     )
-    return made
+    return folder
 
 
-def _remove(stack: ExitStack, wanted: ConfiguredFolder) -> None:
+def _remove(stack: ExitStack, configured: ConfiguredFolder) -> None:
     """Remove the temporary folder when the process that created it exits."""
-    _unwritable.add(wanted.name)  # code that runs later must not create another one
+    _unwritable.add(configured.name)  # code that runs later must not create another one
     stack.close()
 
 

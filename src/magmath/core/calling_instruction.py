@@ -27,7 +27,7 @@ def calling_instruction(depth: int) -> int:
     frame = sys._getframe(depth + 1)
     code, position = frame.f_code, frame.f_lasti
     key = id(code), position
-    known = _known.get(key)
-    if known is None:
-        known = store_bounded(_known, key, (code, code.co_code[position]), _MAX_INSTRUCTIONS)
-    return known[1]
+    entry = _known.get(key)
+    if entry is None:
+        entry = store_bounded(_known, key, (code, code.co_code[position]), _MAX_INSTRUCTIONS)
+    return entry[1]

@@ -26,6 +26,21 @@ class ControlGroup(NamedTuple):
     directory: Path
 
 
+@final
+class Mount(NamedTuple):
+    """A mounted hierarchy of control groups.
+
+    controllers  those of version 1 that it has
+    group        the group at the root of the mount
+    point        the directory at which it is mounted
+    """
+
+    version: int
+    controllers: list[str]
+    group: str
+    point: str
+
+
 def memory_limit(root: Path = ROOT) -> int | None:
     """Return the bytes of memory that all processes of the control groups may use in total; None
     without a limit."""
@@ -59,9 +74,9 @@ def oom_kills(root: Path = ROOT) -> int | None:
     counts = []
     for version, directory in _levels(root, "memory"):
         text = _text(directory / ("memory.events" if version == 2 else "memory.oom_control"))
-        found = re.search(r"^oom_kill (\d+)$", text or "", re.MULTILINE)
-        if found:
-            counts.append(int(found[1]))
+        match = re.search(r"^oom_kill (\d+)$", text or "", re.MULTILINE)
+        if match:
+            counts.append(int(match[1]))
     return sum(counts) if counts else None
 
 
@@ -69,37 +84,36 @@ def _levels(root: Path, controller: str) -> Iterator[ControlGroup]:
     """Yield the control groups of this process for a controller, innermost first, of both
     versions."""
     groups = _groups(root)
-    for version, controllers, mounted, mount_point in _mounts(root):
-        names = [""] if version == 2 else [controller] if controller in controllers else []
-        for path in (groups[name] for name in names if name in groups):
-            top = root / mount_point.lstrip("/")
-            inner = PurePosixPath(path)
-            # Without a namespace of its own, a container sees the host's path and its own mount.
-            below = inner.relative_to(mounted) if inner.is_relative_to(mounted) else None
-            parts = () if below is None or ".." in below.parts else below.parts
-            for depth in range(len(parts), -1, -1):
-                yield ControlGroup(version, top.joinpath(*parts[:depth]))
+    for mount in _mounts(root):
+        name = "" if mount.version == 2 else controller
+        if name not in groups or (name and name not in mount.controllers):
+            continue
+        top, group = root / mount.point.lstrip("/"), PurePosixPath(groups[name])
+        # Without a namespace of its own, a container sees the host's path and its own mount.
+        below = group.relative_to(mount.group) if group.is_relative_to(mount.group) else None
+        parts = () if below is None or ".." in below.parts else below.parts
+        for depth in range(len(parts), -1, -1):
+            yield ControlGroup(mount.version, top.joinpath(*parts[:depth]))
 
 
 def _groups(root: Path) -> dict[str, str]:
     """Return the group path by version 1 controller; the key "" holds the version 2 path."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for line in (_text(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
-            found[controller] = path
-    return found
+            paths[controller] = path
+    return paths
 
 
-def _mounts(root: Path) -> Iterator[tuple[int, list[str], str, str]]:
-    """Yield the mounted hierarchies: version, controllers, the group at the root of the mount, and
-    the mount point."""
+def _mounts(root: Path) -> Iterator[Mount]:
+    """Yield the mounted hierarchies."""
     for line in (_text(root / "proc/self/mountinfo") or "").splitlines():
         fields, _, rest = line.partition(" - ")
         kind, *_, options = rest.split(" ") if rest else [""]
         if kind in ("cgroup", "cgroup2"):
-            shown, mount_point = (_unescaped(word) for word in fields.split(" ")[3:5])
-            yield (2 if kind == "cgroup2" else 1), options.split(","), shown, mount_point
+            group, point = (_unescaped(word) for word in fields.split(" ")[3:5])
+            yield Mount(2 if kind == "cgroup2" else 1, options.split(","), group, point)
 
 
 def _unescaped(word: str) -> str:

@@ -185,17 +185,16 @@ def _read(path: Path) -> bytes | None:
     entry."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            content = _checked_content(file, path.name)
+        finally:
+            os.close(file)
     except FileNotFoundError:
         return None
-    except OSError:  # a symbolic link, for example
-        _delete(path)
-        return None
-    try:
-        content = _checked_content(file, path.name)
-    except OSError:
+    except OSError as error:  # a symbolic link, for example
+        if error.errno in cache_dir.TRANSIENT_ERRORS:
+            return None
         content = None
-    finally:
-        os.close(file)
     if content is None:
         _delete(path)
     return content
@@ -242,29 +241,29 @@ def _write(path: Path, content: bytes) -> None:
 
 def _list_files(folder: Path) -> list[Path]:
     """Return all files in the folder of a kind, including locks and foreign files."""
-    with suppress(OSError), os.scandir(folder) as found:
-        return [Path(file) for file in found if not file.is_dir(follow_symlinks=False)]
+    with suppress(OSError), os.scandir(folder) as files:
+        return [Path(file) for file in files if not file.is_dir(follow_symlinks=False)]
     return []
 
 
 def _list_kinds(folder: Path, kinds: tuple[str, ...]) -> list[CacheEntry]:
-    found = []
+    entries = []
     for path in (path for kind in kinds for path in _list_files(folder / kind)):
         if not path.name.startswith("."):
             with suppress(OSError):  # deleted by another process
                 status = path.lstat()
                 nbytes = max(status.st_size, status.st_blocks * 512)
-                found.append(CacheEntry(status.st_mtime, nbytes, path))
-    return found
+                entries.append(CacheEntry(status.st_mtime, nbytes, path))
+    return entries
 
 
 def _evict(folder: Path) -> None:
     """If the bound is exceeded, delete the least recently read entries."""
-    found = _list_kinds(folder, KINDS)
-    nbytes = sum(entry.nbytes for entry in found)
+    entries = _list_kinds(folder, KINDS)
+    nbytes = sum(entry.nbytes for entry in entries)
     if nbytes <= limit_bytes():
         return
-    for entry in sorted(found):
+    for entry in sorted(entries):
         if nbytes <= _EVICT_TO_SHARE * limit_bytes():
             break
         _delete(entry.path)

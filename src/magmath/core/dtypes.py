@@ -36,8 +36,8 @@ class DType:
     _hash: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        known = hash(self.name if self.name == "bfloat16" else np.dtype(self.name))
-        object.__setattr__(self, "_hash", known)
+        own_hash = hash(self.name if self.name == "bfloat16" else np.dtype(self.name))
+        object.__setattr__(self, "_hash", own_hash)
 
     def __eq__(self, other: object) -> bool:
         if self is other or isinstance(other, DType):
@@ -141,8 +141,8 @@ def _lookup(value: object) -> DType | None:
     if isinstance(value, str):
         return DTYPES.get(value.removeprefix("torch.")) or _from_numpy(value)
     if isinstance(value, type):
-        known = DTYPE_OF_PYTHON.get(value)
-        return known or (_from_numpy(value) if issubclass(value, np.generic) else None)
+        dtype = DTYPE_OF_PYTHON.get(value)
+        return dtype or (_from_numpy(value) if issubclass(value, np.generic) else None)
     if isinstance(value, np.dtype):
         return DTYPES.get(value.name)
     name = str(value) if type(value).__module__ == "torch" else ""
@@ -226,13 +226,13 @@ def convert_number(value: Any, dtype: DType, operation: str = "") -> Any:
     return complex(convert_number(value.real, part), convert_number(value.imag, part))
 
 
-_KINDS = ("bool", "uint", "int", "float", "complex")
+_SAME_KIND_ORDER = ("bool", "uint", "int", "float", "complex")
 
 
 def is_same_kind(given: DType, own: DType) -> bool:
     """Return True if NumPy's rule "same_kind" allows to convert `given` to `own`: to the same kind
     of numbers, or to a more general one."""
-    return _KINDS.index(given.kind) <= _KINDS.index(own.kind)
+    return _SAME_KIND_ORDER.index(given.kind) <= _SAME_KIND_ORDER.index(own.kind)
 
 
 def accumulator_dtype(dtype: DType) -> DType:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-NAMESPACE: Final[Mapping[str, str]] = {
+MM_NAMES: Final[Mapping[str, str]] = {
     # creation
     "tensor": "mm.asarray(values)",
     "as_tensor": "mm.asarray(values)",
@@ -135,7 +135,7 @@ _PACKED = (
     "key_mask= of attention, or a mask in the loss"
 )
 
-LAYERS: Final[Mapping[str, str]] = {
+NN_NAMES: Final[Mapping[str, str]] = {
     "softmax": "mm.softmax(x), or the layer mm.nn.Softmax()",
     "relu": "mm.relu(x), or the layer mm.nn.ReLU()",
     "Linear": "mm.nn.Dense(outputs); the number of inputs follows from the first call",
@@ -197,7 +197,7 @@ LAYERS: Final[Mapping[str, str]] = {
 }
 """Names that are missing in `mm.nn`."""
 
-FUNCTIONS: Final[Mapping[str, str]] = {
+FUNCTIONAL_NAMES: Final[Mapping[str, str]] = {
     "cross_entropy": "mm.nn.cross_entropy(outputs, labels)",
     "mse_loss": "mm.nn.mean_squared_error(outputs, targets)",
     "l1_loss": "mm.nn.mean_absolute_error(outputs, targets)",
@@ -220,7 +220,7 @@ FUNCTIONS: Final[Mapping[str, str]] = {
 }
 """Names that are missing in `mm.nn.functional`."""
 
-UPDATES: Final[Mapping[str, str]] = {
+OPTIMIZER_ATTRIBUTES: Final[Mapping[str, str]] = {
     "step": "optimizer.update(gradients), where loss, gradients = mm.value_and_grad(f, parameters)",
     "zero_grad": "nothing; gradients are results of mm.value_and_grad and add up nowhere",
     "param_groups": "the argument groups= for other settings of some variables, and "
@@ -229,7 +229,7 @@ UPDATES: Final[Mapping[str, str]] = {
 }
 """Attributes that optimizers lack."""
 
-OPTIMIZERS: Final[Mapping[str, str]] = {
+OPTIM_NAMES: Final[Mapping[str, str]] = {
     "SGD": "mm.optim.GradientDescent(learning_rate), or mm.optim.Momentum(learning_rate, momentum)",
     "lr_scheduler": "mm.optim.schedules, such as mm.optim.schedules.Cosine, as the learning_rate "
     "of an optimizer",
@@ -243,7 +243,7 @@ OPTIMIZERS: Final[Mapping[str, str]] = {
 
 _GENERATOR = "mm.random.default_rng(seed), whose sequence is magmath's own"
 
-RANDOM: Final[Mapping[str, str]] = {
+RANDOM_NAMES: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("RandomState", "BitGenerator", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"),
         _GENERATOR,
@@ -266,7 +266,7 @@ RANDOM: Final[Mapping[str, str]] = {
 }
 """Names that are missing in `mm.random`."""
 
-DATA: Final[Mapping[str, str]] = {
+DATA_NAMES: Final[Mapping[str, str]] = {
     "DataLoader": "mm.data.Loader((x, y), batch_size)",
     "TensorDataset": "mm.data.Loader((x, y)), or fit(x, y)",
     "random_split": "order = np.random.default_rng(seed).permutation(len(x)), then x[order[:n]] "
@@ -278,7 +278,7 @@ DATA: Final[Mapping[str, str]] = {
 }
 """Names that are missing in `mm.data`."""
 
-METHODS: Final[Mapping[str, str]] = {
+ARRAY_ATTRIBUTES: Final[Mapping[str, str]] = {
     "backward": "mm.grad(loss, parameters), which returns the gradients",
     "grad": "mm.grad(loss, x), which returns the gradient",
     "requires_grad": "mm.grad(loss, x); every array has gradients",
@@ -336,7 +336,7 @@ METHODS: Final[Mapping[str, str]] = {
 
 _TYPES = "module.astype(dtype), or mm.set_default_dtype(dtype) before it is built"
 _HOOK = "a class with a __call__ of its own that calls the layer"
-MODULES: Final[Mapping[str, str]] = {
+MODULE_ATTRIBUTES: Final[Mapping[str, str]] = {
     "register_buffer": "self.name = mm.nn.Buffer(value)",
     "register_parameter": "self.name = mm.nn.Parameter(value)",
     "register_module": "self.name = module",
@@ -361,106 +361,11 @@ MODULES: Final[Mapping[str, str]] = {
 }
 """Attributes that modules lack."""
 
-VARIABLES: Final[Mapping[str, str]] = {
+VARIABLE_ATTRIBUTES: Final[Mapping[str, str]] = {
     "data": "v.assign(x), v += x or v[i] = x for a new value, and v.numpy() for the present one",
     "requires_grad": "module.freeze(path), or mm.nn.Parameter(…, trainable=False)",
 }
 """Attributes that variables lack."""
-
-
-_FIRST_CALL = "the number of inputs follows from the first call"
-_DEVICE = 'the device is chosen once, by mm.init(device="cuda")'
-_GRADIENTS = "mm.grad(loss, x) differentiates with respect to any array"
-_IN_PLACE = "magmath chooses the memory of results"
-
-KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
-    # optimizers and schedules
-    "lr": ("learning_rate", "rate"),
-    "betas": ("beta1=… and beta2=… are separate",),
-    "beta_1": ("beta1",),
-    "beta_2": ("beta2",),
-    "eps": ("epsilon",),
-    "alpha": ("decay",),
-    "rho": ("decay",),
-    "lr_decay": ("learning_rate_decay",),
-    "clipnorm": ("clip_norm",),
-    "max_norm": ("clip_norm",),
-    "clipvalue": ("clip_value",),
-    "params": ("minimize and update take the variables",),
-    "gamma": ("factor",),
-    "step_size": ("size",),
-    "T_max": ("steps",),
-    "total_steps": ("steps",),
-    "max_lr": ("rate",),
-    "eta_min": ("end",),
-    "min_lr": ("minimum",),
-    "base_lr": ("rate",),
-    # layers
-    "in_features": (_FIRST_CALL,),
-    "in_channels": (_FIRST_CALL,),
-    "num_features": (_FIRST_CALL,),
-    "num_channels": (_FIRST_CALL,),
-    "input_shape": ("mm.nn.Module.build(shape) sets the sizes before the first call",),
-    "input_dim": ("count", _FIRST_CALL),
-    "out_features": ("units",),
-    "out_channels": ("channels",),
-    "filters": ("channels",),
-    "output_dim": ("features", "units"),
-    "kernel_size": ("kernel",),
-    "pool_size": ("kernel",),
-    "strides": ("stride",),
-    "dilation_rate": ("dilation",),
-    "use_bias": ("bias",),
-    "kernel_initializer": ("weight_init",),
-    "bias_initializer": ("bias_init",),
-    "output_size": ("size",),
-    "num_embeddings": ("count",),
-    "embedding_dim": ("features",),
-    "elementwise_affine": ("affine",),
-    "num_groups": ("groups",),
-    "track_running_stats": ("running_moments",),
-    "num_layers": ("layers",),
-    "hidden_size": ("units",),
-    "input_size": (_FIRST_CALL,),
-    "batch_first": ("arrays are (N, length, features), as with batch_first=True",),
-    "bias": ("affine", "the layer has no switch for its bias"),
-    "nonlinearity": ("activation",),
-    "embed_dim": ("features",),
-    "d_model": ("features",),
-    "num_heads": ("heads",),
-    "nhead": ("heads",),
-    "dim_feedforward": ("feedforward",),
-    "layer_norm_eps": ("epsilon",),
-    "kdim": (_FIRST_CALL,),
-    "vdim": (_FIRST_CALL,),
-    "attn_mask": ("mask",),
-    "is_causal": ("causal",),
-    "dropout_p": ("mm.nn.functional.dropout(attention_weights(…), rate) @ value applies dropout",),
-    "padding_mode": ("mm.nn.CircularPad2d, ReflectionPad2d and ReplicationPad2d pad before it",),
-    "p": ("rate",),
-    "inplace": (_IN_PLACE,),
-    # training and data
-    "dataset": ("source",),
-    "batch": ("batch_size",),
-    "num_workers": ("threads",),
-    "transform": ("transforms",),
-    "model": ("module",),
-    "criterion": ("loss",),
-    "min_delta": ("minimum_change",),
-    "restore_best_weights": ("restore_best",),
-    "sep": ("delimiter",),
-    "names": ("usecols",),
-    "na_values": ("missing_values",),
-    # functions
-    "dim": ("axis",),
-    "dims": ("axis", "axes"),
-    "keepdim": ("keepdims",),
-    "unbiased": ("correction",),
-    "device": (_DEVICE,),
-    "requires_grad": (_GRADIENTS,),
-}
-"""Names of parameters, with magmath's. The first entry that is a parameter of the function is
-suggested; an entry with spaces is a hint in words."""
 
 
 def hint(table: Mapping[str, str], name: str) -> str:
@@ -477,14 +382,3 @@ def missing_attribute(owner: str, name: str, hint: str) -> AttributeError:
     if hint:
         error.name = name
     return error
-
-
-def check_assigned_name(owner: object, name: str) -> None:
-    """Raise AttributeError for an attribute that `owner` lacks and has under another name."""
-    if name in vars(owner) or hasattr(type(owner), name):
-        return
-    for own in KEYWORDS.get(name, ()):
-        if own in vars(owner):
-            raise AttributeError(
-                f"{type(owner).__name__!r} object has no attribute {name!r}; write .{own} = value"
-            )

@@ -300,10 +300,10 @@ def _canonical(starts: Segments, stops: Segments) -> IndexSet:
         and (np.diff(starts) == period).all()
     ):
         return IndexSet(start, stop, block, period, size)
-    held = starts.copy(), stops.copy()  # the caller may own the arrays
-    for array in held:
+    segments = starts.copy(), stops.copy()  # the caller may own the arrays
+    for array in segments:
         array.flags.writeable = False
-    return IndexSet(start, stop, 0, 0, size, held)
+    return IndexSet(start, stop, 0, 0, size, segments)
 
 
 def _intersect_segments(a: tuple[Segments, Segments], b: tuple[Segments, Segments]) -> IndexSet:

@@ -14,7 +14,7 @@ from functools import wraps
 from inspect import Signature, signature
 from typing import Any, TypeVar, final
 
-from magmath.core.foreign_names import KEYWORDS
+from magmath.core.foreign_keywords import KEYWORDS
 
 _UNKNOWN = re.compile(r"got an unexpected keyword argument '(\w+)'")
 _TOO_MANY = re.compile(r"takes .* positional arguments? but \d+ (were|was) given")
@@ -88,16 +88,16 @@ def complete(error: TypeError, called: Callable[..., Any], given: dict[str, Any]
     if _TOO_MANY.search(str(error)):
         _name_positions(error, called)
         return
-    found = _UNKNOWN.search(str(error))
-    if found is None or found[1] not in given:
+    match = _UNKNOWN.search(str(error))
+    if match is None or match[1] not in given:
         return
     own = [name for name in signature(called).parameters if name != "self"]
-    name = found[1]
+    name = match[1]
     if name in own:  # a function that `called` calls does not take it
         return
-    known = [x for x in KEYWORDS.get(name, ()) if x in own or " " in x]
-    if known:
-        hint = f"write {known[0]}=…" if known[0] in own else known[0]
+    applicable = [x for x in KEYWORDS.get(name, ()) if x in own or " " in x]
+    if applicable:
+        hint = f"write {applicable[0]}=…" if applicable[0] in own else applicable[0]
     else:
         hint = f"it takes {', '.join(own) or 'no arguments'}"
     error.args = (f"{error.args[0]}; {hint}",)

@@ -76,7 +76,7 @@ EXCLUDED_METHODS = {
 """Attributes of NumPy's arrays without a counterpart."""
 
 
-def alias_hint(name: str) -> str:
+def numpy_hint(name: str) -> str:
     """Return the end of a message about a missing name: the reason, if there is one."""
     reason = EXCLUDED.get(name) or EXCLUDED_OBJECTS.get(name) or EXCLUDED_METHODS.get(name)
     return f": {reason}" if reason else ""

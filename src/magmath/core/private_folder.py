@@ -26,24 +26,24 @@ def private_folder(parent: str | os.PathLike[str], prefix: str) -> Iterator[Path
     """
     remove_abandoned(parent, f"{glob.escape(prefix)}*")
     owner = os.getpid()
-    made, lock = _create_locked(parent, prefix)
+    folder, lock = _create_locked(parent, prefix)
     try:
-        yield made
+        yield folder
     finally:
         if os.getpid() == owner:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 
 
 def remove_abandoned(parent: str | os.PathLike[str], pattern: str) -> None:
     """Remove the private folders in `parent` that match `pattern` and whose processes have
     ended."""
-    for left in Path(parent).glob(pattern):
+    for folder in Path(parent).glob(pattern):
         with suppress(OSError):
-            lock = _open_folder(left)
+            lock = _open_folder(folder)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(left)
+                shutil.rmtree(folder)
             finally:
                 os.close(lock)
 
@@ -51,13 +51,13 @@ def remove_abandoned(parent: str | os.PathLike[str], pattern: str) -> None:
 def _create_locked(parent: str | os.PathLike[str], prefix: str) -> tuple[Path, int]:
     """Create a folder; return it and the open file that holds its lock."""
     while True:
-        made = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
         with suppress(FileNotFoundError):  # another process removed it before it was locked
-            lock = _open_folder(made)
+            lock = _open_folder(folder)
             with suppress(OSError):  # a file system without locks
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            if made.is_dir():
-                return made, lock
+            if folder.is_dir():
+                return folder, lock
             os.close(lock)
 
 

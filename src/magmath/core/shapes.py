@@ -46,8 +46,8 @@ def can_broadcast_to(shape: Shape, target: Shape) -> bool:
     """Return True if an array of `shape` broadcasts to `target`."""
     if len(shape) > len(target):
         return False
-    own = target[len(target) - len(shape) :]
-    return all(n in (1, extent) for n, extent in zip(shape, own, strict=True))
+    aligned = target[len(target) - len(shape) :]
+    return all(n in (1, extent) for n, extent in zip(shape, aligned, strict=True))
 
 
 def normalize_axis(operation: str, axis: int, ndim: int) -> int:
@@ -93,3 +93,8 @@ def reduced_shape(shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Shape:
     if keepdims:
         return tuple(1 if d in axes else extent for d, extent in enumerate(shape))
     return tuple(extent for d, extent in enumerate(shape) if d not in axes)
+
+
+def with_extent(shape: Shape, axis: int, extent: int) -> Shape:
+    """Return the shape with another extent of one axis, which is not negative."""
+    return (*shape[:axis], extent, *shape[axis + 1 :])

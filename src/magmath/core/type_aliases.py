@@ -1,4 +1,4 @@
-"""Types that several packages write down."""
+"""Types that the annotations of several packages use."""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ from collections.abc import Collection, Sequence
 
 def numbered(names: Sequence[str], reserved: Collection[str] = ()) -> list[str]:
     """Return the names, with a number in repeated and reserved ones: "a", "a_2", "a_3"."""
-    given = {*reserved, *names}
-    found: list[str] = []
+    taken = {*reserved, *names}
+    unique_names: list[str] = []
     for name in names:
         number, unique = 1, name
-        while unique in found or unique in reserved or (number > 1 and unique in given):
+        while unique in unique_names or unique in reserved or (number > 1 and unique in taken):
             number += 1
             unique = f"{name}_{number}"
-        found.append(unique)
-    return found
+        unique_names.append(unique)
+    return unique_names

@@ -11,7 +11,7 @@ from magmath.cost.link import (
     redistribution_seconds,
     redistribution_traffic,
 )
-from magmath.cost.machine import DEFAULT_MACHINE, GemmRate, Machine, current_machine, keep_machine
+from magmath.cost.machine import DEFAULT_MACHINE, GemmRate, Machine, current_machine, store_machine
 from magmath.cost.machine_file import known_machines, load_machine
 from magmath.cost.operation_rate import OperationRate
 
@@ -26,9 +26,9 @@ __all__ = [
     "Network",
     "OperationRate",
     "current_machine",
-    "keep_machine",
     "known_machines",
     "load_machine",
     "redistribution_seconds",
     "redistribution_traffic",
+    "store_machine",
 ]

@@ -80,18 +80,31 @@ class Algorithm(NamedTuple):
         )
 
 
-def spans(levels: tuple[Level, ...], group: Group) -> tuple[GroupLevel, ...]:
+@final
+class AlgorithmCost(NamedTuple):
+    """The cost of an algorithm, a linear function of the bytes."""
+
+    algorithm: Algorithm
+    fixed_seconds: float
+    seconds_per_byte: float
+
+    def seconds(self, nbytes: float) -> float:
+        """Return the seconds for a number of bytes."""
+        return self.fixed_seconds + self.seconds_per_byte * nbytes
+
+
+def group_levels(levels: tuple[Level, ...], group: Group) -> tuple[GroupLevel, ...]:
     """Return the parts of a group at the levels where it has several units; workers are numbered
     unit by unit."""
-    found, child = [], 1
+    parts, child = [], 1
     for number, level in enumerate(levels):
         unit = child * level.fan_out if level.fan_out else max(group.workers, child)
         lanes, within = _members(group, child), _members(group, unit)
         if within > lanes:
             sharing = max(1.0, min(child, group.workers) / lanes)
-            found.append(GroupLevel(number, ceil(within / lanes), lanes, sharing))
+            parts.append(GroupLevel(number, ceil(within / lanes), lanes, sharing))
         child = unit
-    return tuple(found)
+    return tuple(parts)
 
 
 def _members(group: Group, workers: int) -> int:
@@ -100,46 +113,45 @@ def _members(group: Group, workers: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def algorithms(
+def algorithm_costs(
     levels: tuple[Level, ...], kind: str, group: Group, name: str | None = None
-) -> tuple[tuple[Algorithm, float, float], ...]:
-    """Return the algorithms of a collective, each with its seconds and its seconds per byte; only
-    the algorithm `name` if the collective has it.
+) -> tuple[AlgorithmCost, ...]:
+    """Return the costs of the algorithms of a collective; only that of the algorithm `name` if the
+    collective has it.
 
     The bytes are those of the whole result of one group for "allgather" and "allreduce", of the
     operand of one worker for "reduce_scatter", of all messages of one worker for "all_to_all", and
     of its messages to the two neighbours in a row of workers for "halo".
     """
     if group.size == 1:
-        return ((Algorithm("none", ()), 0.0, 0.0),)
-    parts = spans(levels, group)
-    found = _BUILDERS[kind](levels, parts, group)
-    named = [one for one in found if one.name == name] or found
-    return tuple((one, *_linear(levels, parts, one)) for one in named)
+        return (AlgorithmCost(Algorithm("none", ()), 0.0, 0.0),)
+    parts = group_levels(levels, group)
+    algorithms = _BUILDERS[kind](levels, parts, group)
+    named = [one for one in algorithms if one.name == name] or algorithms
+    return tuple(_cost(levels, parts, one) for one in named)
 
 
 def fastest(
     levels: tuple[Level, ...], kind: str, nbytes: float, group: Group, name: str | None = None
-) -> tuple[Algorithm, float]:
-    """Return the fastest algorithm of a collective for a number of bytes, with its seconds.
+) -> AlgorithmCost:
+    """Return the fastest algorithm of a collective for a number of bytes, with its cost.
 
     `name`: the algorithm to use where the collective has it.
     """
-    found = algorithms(levels, kind, group, name)
-    best = min(found, key=lambda one: one[1] + one[2] * nbytes)
-    return best[0], best[1] + best[2] * nbytes
+    costs = algorithm_costs(levels, kind, group, name)
+    return min(costs, key=lambda cost: cost.seconds(nbytes))
 
 
-def _linear(
+def _cost(
     levels: tuple[Level, ...], parts: tuple[GroupLevel, ...], algorithm: Algorithm
-) -> tuple[float, float]:
+) -> AlgorithmCost:
     sharing = {part.level: part.sharing for part in parts}
-    fixed = sum(stage.latency for stage in algorithm.stages)
-    each = sum(
+    fixed_seconds = sum(stage.latency for stage in algorithm.stages)
+    seconds_per_byte = sum(
         max(load * sharing[n] / levels[n].bandwidth for n, load in stage.loads)
         for stage in algorithm.stages
     )
-    return fixed, each
+    return AlgorithmCost(algorithm, fixed_seconds, seconds_per_byte)
 
 
 # algorithms ---------------------------------------------------------------------------------------
@@ -204,10 +216,10 @@ def _exchanges(
     ]
 
 
-def _borders(
+def _halo_exchanges(
     levels: tuple[Level, ...], parts: tuple[GroupLevel, ...], group: Group
 ) -> list[Algorithm]:
-    """Return the exchange of borders with neighbours."""
+    """Return the exchange of halos with both neighbours."""
     slowest = max(levels[part.level].latency for part in parts)
     stage = CollectiveStage(2 * slowest, tuple((part.level, 1.0) for part in parts))
     return [Algorithm("neighbours", (stage,))]
@@ -218,5 +230,5 @@ _BUILDERS: Final = {
     "reduce_scatter": _gathers,
     "allreduce": _reductions,
     "all_to_all": _exchanges,
-    "halo": _borders,
+    "halo": _halo_exchanges,
 }

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Redistribution, Stage
@@ -59,6 +59,15 @@ ETHERNET: Final = (3e-5, 1.17e9)
 """Latency and bandwidth of a network that is not measured: TCP over 10 Gb/s Ethernet."""
 
 
+@final
+class HostMessage(NamedTuple):
+    """Elements that one host sends to another one, once for all of its workers that need them."""
+
+    source: int
+    target: int
+    elements: int
+
+
 def redistribution_seconds(redistribution: Redistribution, itemsize: int, link: Link) -> float:
     """Return the seconds that a redistribution takes, for elements of `itemsize` bytes.
 
@@ -81,7 +90,7 @@ def redistribution_traffic(
         if stage.kind in ("nothing", "local"):
             continue
         between, within = _moves_by_level(stage, link.network)
-        elements += sum([size for _, _, size in between]) + sum(within.values())
+        elements += sum([message.elements for message in between]) + sum(within.values())
         messages += len(between) + len(within)
     return elements * itemsize, messages
 
@@ -115,17 +124,17 @@ _SENT_ONCE: Final[dict[str, Callable[[Move, tuple[int, ...]], tuple[int, ...]]]]
 
 def _moves_by_level(
     stage: Stage, network: Network
-) -> tuple[list[tuple[int, int, int]], Counter[tuple[int, int]]]:
-    """Return the messages of a stage between hosts, as (source, target, elements), and the elements
-    that pass within hosts, by source and target worker."""
+) -> tuple[list[HostMessage], Counter[tuple[int, int]]]:
+    """Return the messages of a stage between hosts, and the elements that pass within hosts, by
+    source and target worker."""
     hosts, once = network.hosts, _SENT_ONCE.get(stage.kind)
-    between: dict[tuple[int, ...], tuple[int, int, int]] = {}
+    between: dict[tuple[int, ...], HostMessage] = {}
     within: Counter[tuple[int, int]] = Counter()
     for number, move in enumerate(stage.moves):
-        have, want, size = hosts[move.source], hosts[move.target], math.prod(move.shape)
-        if have != want:
+        source, target, size = hosts[move.source], hosts[move.target], math.prod(move.shape)
+        if source != target:
             key = (number,) if once is None else once(move, hosts)
-            between[key] = (have, want, size)
+            between[key] = HostMessage(source, target, size)
         elif move.source != move.target:
             within[move.source, move.target] += size
     return list(between.values()), within
@@ -144,10 +153,10 @@ def _network_seconds(stage: Stage, itemsize: int, link: Link, network: Network) 
         sent: Counter[int] = Counter()
         received: Counter[int] = Counter()
         messages: Counter[int] = Counter()
-        for have, want, size in between:
-            sent[have] += size
-            received[want] += size
-            messages[want] += 1
+        for message in between:
+            sent[message.source] += message.elements
+            received[message.target] += message.elements
+            messages[message.target] += 1
         busiest = max([*sent.values(), *received.values()])
         rounds = -(-max(messages.values()) // network.workers_per_host)
         seconds += rounds * network.latency + busiest * itemsize / network.bandwidth

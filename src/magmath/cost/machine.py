@@ -104,11 +104,11 @@ class Machine:
     def gemm_flops(self, dtype: DType, threads: int) -> float:
         """Return the operations per second of large products of a type on this many threads.
 
-        An unknown type has the speed of the first known one; an unknown number of threads that of
-        the nearest known number.
+        A type that was not measured has the speed of the first one that was; a number of threads
+        that was not measured that of the nearest one.
         """
-        known = {rate.dtype for rate in self.gemm}
-        name = dtype.name if dtype.name in known else self.gemm[0].dtype
+        measured = {rate.dtype for rate in self.gemm}
+        name = dtype.name if dtype.name in measured else self.gemm[0].dtype
         rates = [rate for rate in self.gemm if rate.dtype == name]
         return min(rates, key=lambda rate: abs(rate.threads - threads)).flops
 
@@ -120,10 +120,10 @@ class Machine:
 
     @cached_property
     def _rates(self) -> dict[str, list[OperationRate]]:
-        found: dict[str, list[OperationRate]] = {}
+        rates: dict[str, list[OperationRate]] = {}
         for rate in self.operations:
-            found.setdefault(rate.name, []).append(rate)
-        return found
+            rates.setdefault(rate.name, []).append(rate)
+        return rates
 
     def tile_efficiency(self, rows: float, columns: float, parts: float = 1.0) -> float:
         """Return the share of full speed for a product with a result of this shape.
@@ -167,7 +167,7 @@ def current_machine() -> Machine:
         return DEFAULT_MACHINE
 
 
-def keep_machine(machine: Machine) -> None:
+def store_machine(machine: Machine) -> None:
     """Store measured constants for this and later processes of this machine."""
     MACHINES.write(_name(), msgspec.json.encode(machine))
 
@@ -175,5 +175,5 @@ def keep_machine(machine: Machine) -> None:
 def _name() -> str:
     """Return the name of this machine's entry in the cache."""
     fields = ",".join(Machine.__dataclass_fields__)
-    described = f"{cpu_name()}, {os.cpu_count()} processors, {fields}"
-    return sha256(described.encode()).hexdigest()[:32]
+    description = f"{cpu_name()}, {os.cpu_count()} processors, {fields}"
+    return sha256(description.encode()).hexdigest()[:32]

@@ -87,10 +87,10 @@ class _TableReader:
         )
 
     def _levels(self, content: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        found = content.get("level")
-        if not isinstance(found, list) or not found:
+        tables = content.get("level")
+        if not isinstance(tables, list) or not tables:
             raise self._error("level", "at least one table [[level]], the innermost first")
-        return found
+        return tables
 
     def _level(self, number: int, table: Mapping[str, Any]) -> Level:
         where = f"level[{number}]."
@@ -102,26 +102,26 @@ class _TableReader:
         )
 
     def _table(self, table: Mapping[str, Any], name: str, where: str = "") -> Mapping[str, Any]:
-        found = table.get(name)
-        if not isinstance(found, dict) or not found:
+        value = table.get(name)
+        if not isinstance(value, dict) or not value:
             raise self._error(f"{where}{name}", "a table")
-        return found
+        return value
 
     def _text(self, table: Mapping[str, Any], name: str, where: str = "") -> str:
-        found = table.get(name)
-        if not isinstance(found, str) or not found:
+        value = table.get(name)
+        if not isinstance(value, str) or not value:
             raise self._error(f"{where}{name}", "a text")
-        return found
+        return value
 
     def _number(
         self, table: Mapping[str, Any], name: str, where: str = "device.", *, zero: bool = False
     ) -> float:
         """Return the value of a field `{ value = …, source = "…" }`."""
-        found = table.get(name)
-        if not isinstance(found, dict):
+        field = table.get(name)
+        if not isinstance(field, dict):
             raise self._error(f"{where}{name}", 'a table { value = 1.0, source = "…" }')
-        self._text(found, "source", f"{where}{name}.")
-        value = found.get("value")
+        self._text(field, "source", f"{where}{name}.")
+        value = field.get("value")
         number = float(value) if type(value) in (int, float) else -1.0  # type: ignore[arg-type]
         if not (0 <= number < math.inf) or (number == 0 and not zero):
             raise self._error(f"{where}{name}.value", "a positive number")

@@ -75,8 +75,8 @@ def _rate(node: Node, output: Layout, environment: WorkerProperties) -> Operatio
     threads = environment.threads
     if _has_threads_of_all(node, output, environment):
         threads *= environment.workers
-    special = machine.operation_rate(rate_name(node), threads)
-    return special or machine.operation_rate(node.name, threads)
+    of_shape = machine.operation_rate(rate_name(node), threads)
+    return of_shape or machine.operation_rate(node.name, threads)
 
 
 def _has_threads_of_all(node: Node, output: Layout, environment: WorkerProperties) -> bool:
@@ -129,17 +129,17 @@ def exchange_seconds(
         return 0.0
     machine = environment.machine
     if environment.shares_memory and collective.reads_peers:
-        steps, meeting = 1.0, machine.exchange_seconds
+        steps, synchronization = 1.0, machine.exchange_seconds
     elif collective.is_all_to_all:
-        steps, meeting = messages / output.mesh.size, machine.exchange_seconds
+        steps, synchronization = messages / output.mesh.size, machine.exchange_seconds
     else:
-        steps, meeting = messages, machine.panel_seconds
+        steps, synchronization = messages, machine.panel_seconds
     link = environment.link
     latency, bandwidth = link.latency, link.bandwidth
     if link.network is not None:
         latency = link.network.latency
         bandwidth = link.network.bandwidth / link.network.workers_per_host
-    seconds = steps * (meeting + latency)
+    seconds = steps * (synchronization + latency)
     if environment.shares_memory:  # the arithmetic itself reads the data in place
         return seconds
     busiest = nbytes / output.mesh.size if collective.is_all_to_all else nbytes

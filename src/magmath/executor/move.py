@@ -16,7 +16,7 @@ from magmath.layout import Layout, plan
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Stage
 from magmath.memory.torch_dtypes import from_torch
-from magmath.ops.infer_rules import as_signed, is_numpy_only
+from magmath.ops.kernel_binding import as_signed, is_numpy_only
 from magmath.ops.sums import identity_element
 from magmath.program.instructions import Redistribute
 

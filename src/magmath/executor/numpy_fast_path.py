@@ -17,8 +17,8 @@ import torch
 from magmath.core.cpu import has_avx512
 from magmath.core.dtypes import DTYPES, DType, bfloat16, complex64, complex128, float16
 from magmath.core.type_aliases import ReadyCall
-from magmath.graph.operation import NumpyUfunc
-from magmath.ops.elementwise_rows import SINGLE_THREAD_ELEMENTS
+from magmath.graph.numpy_ufunc import NumpyUfunc
+from magmath.ops.elementwise.rows import SINGLE_THREAD_ELEMENTS
 
 P = ParamSpec("P")
 Result = TypeVar("Result")

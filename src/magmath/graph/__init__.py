@@ -3,8 +3,10 @@ computed."""
 
 from magmath.core.shapes import Shape
 from magmath.graph.application import applied, apply
+from magmath.graph.evaluation_state import set_user_array, set_value
 from magmath.graph.graph import Graph, rewrite, topological, users_of
 from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
+from magmath.graph.node_layouts import NodeLayouts
 from magmath.graph.operation import (
     CollectiveKernel,
     Node,
@@ -12,8 +14,6 @@ from magmath.graph.operation import (
     WeakResult,
     make_node,
     recording_nodes,
-    set_user_array,
-    set_value,
 )
 from magmath.graph.provenance.provenance import Provenance, provenance_of
 from magmath.graph.provenance.recipe import Recipe
@@ -27,6 +27,7 @@ __all__ = [
     "Graph",
     "KernelCall",
     "Node",
+    "NodeLayouts",
     "Operation",
     "Provenance",
     "Recipe",

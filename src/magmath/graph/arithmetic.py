@@ -1,9 +1,9 @@
 """Python's arithmetic operators on nodes, such as `g * n / (x + x)`, for gradients and optimizers.
 
 A node that an operator builds is the application of an ordinary operation. The records of the
-operations are in `ops`, above this package, so `ops/elementwise.py` passes their constructor to
-`define_operators`. A Python number becomes a constant of the other operand's type. Nodes are
-compared by identity: `==` is not an operation.
+operations are in `ops`, above this package, so `ops/elementwise/node_functions.py` passes the
+function that applies them to `define_operators`. A Python number becomes a constant of the other
+operand's type. Nodes are compared by identity: `==` is not an operation.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
-from typing import Any, NamedTuple, NoReturn, final
+from typing import Any, NoReturn, final
 from weakref import ref
 
 from msgspec import Struct
@@ -25,6 +25,8 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.graph.arithmetic import Arithmetic
 from magmath.graph.index_notation import IndexNotation
 from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
+from magmath.graph.node_layouts import NodeLayouts
+from magmath.graph.numpy_ufunc import NumpyUfunc
 from magmath.graph.signature import Signature
 from magmath.layout import Layout, Mesh, Split
 
@@ -42,7 +44,7 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
     leaf. `signature` holds the properties that the node shares with equal applications, or None.
 
     Four slots are the evaluation state of the node. They change while it is evaluated, and only by
-    `set_value`, `set_result`, `set_user_array` and `recorded_operands.set_provenance`:
+    the functions of `graph/evaluation_state.py`, and `recorded_operands.set_provenance`:
 
     value       the data of an `input`, a weak reference to the variable of a `variable`, and the
                 number of a `scalar`; for any other node the leaf that holds the node's value,
@@ -78,7 +80,7 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
         return self.operation.name
 
     @property
-    def known(self) -> Node:
+    def leaf_or_self(self) -> Node:
         """The leaf that holds the node's value if it is computed, otherwise the node itself."""
         return self.value if isinstance(self.value, Node) else self
 
@@ -243,40 +245,7 @@ def _nothing() -> None:
     return None
 
 
-# The evaluation state of nodes. These functions are the setters of the slots.
-set_value: Callable[[Node, Any], None] = Node.__dict__["value"].__set__
-set_result: Callable[[Node, WeakResult], None] = Node.__dict__["result"].__set__
-set_user_array: Callable[[Node, Callable[[], Any]], None] = Node.__dict__["user_array"].__set__
-"""Set a weak reference to the array of the user's code that refers to the node."""
-_set_layout: Callable[[Node, Layout], None] = Node.__dict__["layout"].__set__
-
-
-def set_variable_layout(leaf: Node, layout: Layout) -> None:
-    """Set the layout of a variable's leaf, after the variable is redistributed.
-
-    It stays the same leaf, so that gradients with respect to the variable stay valid.
-    """
-    assert leaf.operation.name == "variable", leaf
-    _set_layout(leaf, layout)
-
-
 # Operation records
-
-
-@final
-class NumpyUfunc(NamedTuple):
-    """NumPy's function for an operation, called with the operands and the result.
-
-    It is faster than torch's on results of up to `max_elements`, where the call takes longer than
-    the arithmetic. With `avx512`, it is faster on any number of elements that one thread computes,
-    on a processor with these instructions. With `of_integers`, it has the meaning of the operation
-    for integers alone.
-    """
-
-    function: Callable[..., Any]
-    max_elements: int
-    avx512: bool = False
-    of_integers: bool = False
 
 
 ShapeAndType = tuple[Shape, DType]
@@ -291,7 +260,7 @@ MemoryOrder = tuple[int, ...]
 MemoryOrders = Callable[[Node], Sequence["MemoryOrder | None"]]
 Decompositions = Callable[[Node, Sequence[Layout]], Sequence[Node]]
 DerivedSplit = Callable[[Node, str, Split, int | None], Split | None]
-OnlyLayouts = Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout]]
+OnlyLayouts = Callable[[Node, Mesh], NodeLayouts]
 Native = Any
 """A scalar expression such as "({0} + {1})", one for each kind of the result's type, an `IndexMap`,
 a `Writing`, an emitter (`codegen/emit.py`), or None."""
@@ -350,7 +319,7 @@ class CollectiveKernel:
                            mode
     """
 
-    layouts: Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout] | None]
+    layouts: Callable[[Node, Mesh], NodeLayouts | None]
     kernel: Callable[[CollectiveCall], ReadyCall]
     workspace: Callable[[Node, int], Workspace]
     traffic: Callable[[Node, int], tuple[int, int]]

@@ -242,5 +242,5 @@ adaptive_max_pool3d = partial(adaptive_max_pool, name="adaptive_max_pool3d", spa
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
-        hint = foreign_names.hint(foreign_names.FUNCTIONS, name)
+        hint = foreign_names.hint(foreign_names.FUNCTIONAL_NAMES, name)
         raise foreign_names.missing_attribute("module 'magmath.nn.functional'", name, hint)

@@ -21,13 +21,8 @@ from magmath.arrays.array import Array
 from magmath.arrays.inputs.number_list import is_number_table
 from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import as_dtype, compute_dtype, float32
-from magmath.core.foreign_names import (
-    KEYWORDS,
-    MODULES,
-    check_assigned_name,
-    hint,
-    missing_attribute,
-)
+from magmath.core.foreign_keywords import KEYWORDS, check_assigned_name
+from magmath.core.foreign_names import MODULE_ATTRIBUTES, hint, missing_attribute
 from magmath.core.keyword_hints import KeywordHints
 from magmath.core.precision_state import PRECISION
 from magmath.engine.traces import tracing
@@ -180,7 +175,9 @@ class Module(metaclass=KeywordHints):
 
         def __getattr__(self, name: str) -> Any:
             """Raise AttributeError; for a name of PyTorch's modules it says what to write."""
-            raise missing_attribute(f"{type(self).__name__!r} object", name, hint(MODULES, name))
+            raise missing_attribute(
+                f"{type(self).__name__!r} object", name, hint(MODULE_ATTRIBUTES, name)
+            )
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)

@@ -40,10 +40,11 @@ from magmath.ops.linalg import (
     matrix_algebra,
     qr,
     solvers,
+    svd,
     triangular,
 )
 from magmath.ops.product import contraction, gemm
-from magmath.ops.sort import order_statistics, sorting
+from magmath.ops.sort import order_statistics, searchsorted, sorting
 
 OPERATIONS: dict[str, Operation] = {
     **leaves.OPERATIONS,
@@ -62,6 +63,7 @@ OPERATIONS: dict[str, Operation] = {
     **along_axis.OPERATIONS,
     **masking.OPERATIONS,
     **sorting.OPERATIONS,
+    **searchsorted.OPERATIONS,
     **order_statistics.OPERATIONS,
     **gemm.OPERATIONS,
     **creation.OPERATIONS,
@@ -76,6 +78,7 @@ OPERATIONS: dict[str, Operation] = {
     **solvers.OPERATIONS,
     **determinants.OPERATIONS,
     **eigen.OPERATIONS,
+    **svd.OPERATIONS,
     **least_squares.OPERATIONS,
     **convolution.OPERATIONS,
     **realignment.OPERATIONS,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.core.dtypes import DType, int64
-from magmath.core.shapes import reduced_shape
+from magmath.core.shapes import reduced_shape, with_extent
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
@@ -24,22 +24,16 @@ from magmath.layout import Layout
 from magmath.ops.axis_segments import (
     Cuts,
     cuts_along,
-    each_segment,
-    letters_of,
     local_number,
+    segment_views,
     split_of_segments,
 )
+from magmath.ops.index_letters import LETTERS, letters_except, with_changed_letter
 from magmath.ops.indexing.along_axis import TAKE_ALONG
-from magmath.ops.infer_rules import (
-    LETTERS,
-    as_signed,
-    by_reference,
-    is_numpy_only,
-    letters_except,
-    no_gradient,
-    require_kind,
-)
+from magmath.ops.kernel_binding import as_signed, by_reference, is_numpy_only
 from magmath.ops.manipulation import reshape
+from magmath.ops.shared_fields import no_flops, no_gradient
+from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
     import torch
@@ -72,10 +66,10 @@ def _decompositions(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
     cuts = cuts_along(layouts[0], axis)
     if cuts is None:
         return ()
-    found = apply(PIECE_POSITIONS, x, axis=axis, cuts=cuts, name=node.name)
-    candidates = apply(PIECE_ELEMENTS, x, found, axis=axis, cuts=cuts)
+    positions = apply(SEGMENT_POSITIONS, x, axis=axis, cuts=cuts, name=node.name)
+    candidates = apply(SEGMENT_ELEMENTS, x, positions, axis=axis, cuts=cuts)
     best = apply(node.operation, candidates, axis=axis, keepdims=True)
-    return (reshape(apply(TAKE_ALONG, found, best, axis=axis), node.shape),)
+    return (reshape(apply(TAKE_ALONG, positions, best, axis=axis), node.shape),)
 
 
 def _find(name: str, x: torch.Tensor, axis: int, keepdims: bool, out: torch.Tensor) -> None:
@@ -120,12 +114,12 @@ POSITIONS = tuple(
 
 def _segments_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
     require_kind("segment_positions", "real", x.dtype)
-    return (*x.shape[:axis], len(cuts) - 1, *x.shape[axis + 1 :]), int64
+    return with_extent(x.shape, axis, len(cuts) - 1), int64
 
 
 def _segments_axes(node: Node) -> str:
     letters = LETTERS[: node.ndim]
-    return f"{letters}->{letters_of(letters, node.attributes['axis'], str.upper)}"
+    return f"{letters}->{with_changed_letter(letters, node.attributes['axis'], str.upper)}"
 
 
 def _segments_kernel(call: KernelCall) -> ReadyCall:
@@ -133,7 +127,7 @@ def _segments_kernel(call: KernelCall) -> ReadyCall:
     axis, cuts = call.attributes["axis"], call.attributes["cuts"]
     parts = [
         (out.select(axis, local_number(call.tile[axis], number)), first, segment)
-        for number, first, segment in each_segment(x, call.tiles[0][axis], axis, cuts)
+        for number, first, segment in segment_views(x, call.tiles[0][axis], axis, cuts)
     ]
 
     def run() -> None:
@@ -145,11 +139,11 @@ def _segments_kernel(call: KernelCall) -> ReadyCall:
 
 
 def _segments_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
-    found = [a + REFERENCES[name](x.take(range(a, b), axis), axis) for a, b in pairwise(cuts)]
-    return np.stack(found, axis)
+    positions = [a + REFERENCES[name](x.take(range(a, b), axis), axis) for a, b in pairwise(cuts)]
+    return np.stack(positions, axis)
 
 
-PIECE_POSITIONS = Operation(  # the position of the extremum in each segment of an axis
+SEGMENT_POSITIONS = Operation(  # the position of the extremum in each segment of an axis
     name="segment_positions",
     infer=_segments_infer,
     axes=_segments_axes,
@@ -174,7 +168,7 @@ def _elements_infer(x: Node, positions: Node, *, axis: int, cuts: Cuts) -> tuple
 
 def _elements_axes(node: Node) -> str:
     letters = LETTERS[: node.ndim]
-    segments = letters_of(letters, node.attributes["axis"], str.upper)
+    segments = with_changed_letter(letters, node.attributes["axis"], str.upper)
     return f"{letters},{segments}->{segments}"
 
 
@@ -183,7 +177,7 @@ def _elements_kernel(call: KernelCall) -> ReadyCall:
     axis, held, numbers = call.attributes["axis"], call.tiles[0][call.attributes["axis"]], call.tile
     parts = [
         (local_number(numbers[axis], number), first, segment)
-        for number, first, segment in each_segment(x, held, axis, call.attributes["cuts"])
+        for number, first, segment in segment_views(x, held, axis, call.attributes["cuts"])
     ]
 
     def run() -> None:
@@ -194,7 +188,7 @@ def _elements_kernel(call: KernelCall) -> ReadyCall:
     return run
 
 
-PIECE_ELEMENTS = Operation(  # the elements at one position in each segment of an axis
+SEGMENT_ELEMENTS = Operation(  # the elements at one position in each segment of an axis
     name="segment_elements",
     infer=_elements_infer,
     axes=_elements_axes,
@@ -203,9 +197,9 @@ PIECE_ELEMENTS = Operation(  # the elements at one position in each segment of a
     kernel=_elements_kernel,
     native=None,
     reference=lambda x, positions, *, axis, cuts: np.take_along_axis(x, positions, axis),
-    flops=lambda node: 0.0,
+    flops=no_flops,
     derived_split=split_of_segments,
     reads_subset=True,
 )
 
-OPERATIONS = {record.name: record for record in (*POSITIONS, PIECE_POSITIONS, PIECE_ELEMENTS)}
+OPERATIONS = {record.name: record for record in (*POSITIONS, SEGMENT_POSITIONS, SEGMENT_ELEMENTS)}

@@ -7,9 +7,9 @@ its number, provided that the dimension is split between segments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, final
 
 from magmath.core.index_set import IndexSet
 from magmath.graph import Node
@@ -54,11 +54,11 @@ def split_between_segments(split: Split, cuts: Cuts, positions: Sequence[int]) -
     `positions` correspond to `cuts` of the dimension with layout `split`. Returns None if that
     dimension is split elsewhere than between segments.
     """
-    known = dict(zip(cuts, positions, strict=True))
+    position_of = dict(zip(cuts, positions, strict=True))
     segments = split.as_blocks()
-    if segments is None or not set(segments.cuts) <= set(known):
+    if segments is None or not set(segments.cuts) <= set(position_of):
         return None
-    return split.map_positions(known.__getitem__)
+    return split.map_positions(position_of.__getitem__)
 
 
 def split_of_segments(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
@@ -67,30 +67,47 @@ def split_of_segments(node: Node, letter: str, split: Split, operand: int | None
     return split_between_segments(split, cuts, range(len(cuts)))
 
 
-def held_segments(held: IndexSet, cuts: Cuts) -> Iterator[tuple[int, int, int, int]]:
-    """Yield number, first global index, local start and local stop of each stored segment."""
+@final
+class StoredSegment(NamedTuple):
+    """A segment that a worker stores.
+
+    number       its number among all segments
+    first        its first index in the whole array
+    start, stop  its local positions
+    """
+
+    number: int
+    first: int
+    start: int
+    stop: int
+
+
+@final
+class SegmentView(NamedTuple):
+    """The view of a segment in a local tensor, with its number and its first global index."""
+
+    number: int
+    first: int
+    tensor: torch.Tensor
+
+
+def stored_segments(held: IndexSet, cuts: Cuts) -> Iterator[StoredSegment]:
+    """Yield the segments that a worker stores, given its indices of the axis."""
     for number, (start, stop) in enumerate(pairwise(cuts)):
         segment = held.intersect(IndexSet.range(start, stop))
         if segment.size:
             local = held.locate(segment)
-            yield number, start, local.start, local.stop
+            yield StoredSegment(number, start, local.start, local.stop)
 
 
-def each_segment(
-    tensor: torch.Tensor, held: IndexSet, axis: int, cuts: Cuts
-) -> list[tuple[int, int, torch.Tensor]]:
-    """Return number, first global index and view of each segment that a local tensor stores."""
+def segment_views(tensor: torch.Tensor, held: IndexSet, axis: int, cuts: Cuts) -> list[SegmentView]:
+    """Return the views of the segments that a local tensor stores."""
     return [
-        (number, first, tensor.narrow(axis, start, stop - start))
-        for number, first, start, stop in held_segments(held, cuts)
+        SegmentView(x.number, x.first, tensor.narrow(axis, x.start, x.stop - x.start))
+        for x in stored_segments(held, cuts)
     ]
 
 
 def local_number(held: IndexSet, number: int) -> int:
     """Return the local position of segment `number` among the numbers that a worker stores."""
     return held.locate(IndexSet.range(number, number + 1)).start
-
-
-def letters_of(letters: str, axis: int, change: Callable[[str], str]) -> str:
-    """Return an operand's letters with the letter of one axis changed."""
-    return letters[:axis] + change(letters[axis]) + letters[axis + 1 :]

@@ -14,7 +14,9 @@ from magmath.core.dtypes import DType, uint8
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
-from magmath.ops.infer_rules import LETTERS, flops_per_element, no_gradient, require_kind
+from magmath.ops.index_letters import LETTERS
+from magmath.ops.shared_fields import flops_per_element, no_gradient
+from magmath.ops.type_rules import require_kind
 
 
 def _pack_infer(x: Node, *, bitorder: str) -> tuple[Shape, DType]:
@@ -41,8 +43,8 @@ def _pack_kernel(call: KernelCall) -> ReadyCall:
 
 def _by_numpy(call: KernelCall, function: Callable[..., Any]) -> ReadyCall:
     """Return the call of a reference function on the memory of the operand and the result."""
-    given, result = call.inputs[0].numpy(), call.out.numpy()
-    return lambda: np.copyto(result, function(given, **call.attributes))
+    operand, result = call.inputs[0].numpy(), call.out.numpy()
+    return lambda: np.copyto(result, function(operand, **call.attributes))
 
 
 def _weights(call: KernelCall) -> Any:

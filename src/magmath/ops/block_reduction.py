@@ -22,8 +22,8 @@ from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.layout import Layout, even_cuts
 from magmath.ops import creation, elementwise
-from magmath.ops.infer_rules import no_gradient
-from magmath.ops.reductions import BY_NAME
+from magmath.ops.reductions import REDUCTIONS
+from magmath.ops.shared_fields import no_gradient
 from magmath.ops.sums import BROADCAST, identity_element
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class BlockReduction:
     def __init__(self, call: KernelCall) -> None:
         attributes = call.attributes
         self._call = call
-        self._reduction = BY_NAME[attributes["reduction"]]
+        self._reduction = REDUCTIONS[attributes["reduction"]]
         self._axis: Shape = attributes["axis"]
         self._steps = [ExpressionStep(*step) for step in attributes["steps"]]
         layout = Layout.decode(attributes["layout"])
@@ -129,19 +129,19 @@ class BlockReduction:
                 identity_element(self._reduction.name, self._call.attributes["dtype"])
             )
         elif threads == 1:
-            self._finish([self._share(0, count)])
+            self._finish([self._reduce(0, count)])
         else:
             with single_threaded(), ThreadPoolExecutor(threads) as pool:
                 shares = pairwise(even_cuts(count, threads))
-                self._finish(pool.map(lambda share: self._share(*share), shares))
+                self._finish(pool.map(lambda share: self._reduce(*share), shares))
 
-    def _share(self, first: int, last: int) -> list[tuple[BlockRanges, torch.Tensor]]:
+    def _reduce(self, first: int, last: int) -> list[tuple[BlockRanges, torch.Tensor]]:
         """Reduce the blocks first … last - 1.
 
         Stores each part of the result to which these blocks contribute alone; returns the partial
         results of the other parts, in order.
         """
-        evaluator, found = _Evaluator(self._call, self._steps, self._tile), []
+        evaluator, partial_results = _Evaluator(self._call, self._steps, self._tile), []
         inner = prod(map(len, self._reduced))
         for number, outer in enumerate(product(*self._kept)):
             begin, end = max(first - number * inner, 0), min(last - number * inner, inner)
@@ -153,8 +153,8 @@ class BlockReduction:
             if total is not None and end - begin == inner:
                 self._store(outer, total)
             elif total is not None:
-                found.append((outer, total))
-        return found
+                partial_results.append((outer, total))
+        return partial_results
 
     def _finish(self, shares: Iterable[list[tuple[BlockRanges, torch.Tensor]]]) -> None:
         """Combine the partial results of several threads for each part of the result."""
@@ -207,7 +207,7 @@ class BlockReduction:
         out = self._call.out
         result = out.new_empty(reduced_shape(tuple(value.shape), self._axis, True))
         attributes = {"axis": self._axis, "keepdims": True}
-        _made(self._call, self._reduction, attributes, result, [value])()
+        _bound(self._call, self._reduction, attributes, result, [value])()
         return result
 
     def _combined(self, total: torch.Tensor | None, part: torch.Tensor) -> torch.Tensor:
@@ -226,7 +226,7 @@ class BlockReduction:
         if total is None:
             return part
         combine = STEPS[PAIRWISE[self._reduction.name]]
-        _made(self._call, combine, {}, total, [total, part])()
+        _bound(self._call, combine, {}, total, [total, part])()
         return total
 
 
@@ -271,7 +271,7 @@ class _Evaluator:
     ) -> ReadyCall:
         """Bind the call that computes a step's part of a block."""
         inputs = [
-            values[source] if source >= 0 else self._given(-1 - source, block)
+            values[source] if source >= 0 else self._stored_operand(-1 - source, block)
             for source in step.sources
         ]
         indices = self._tile[len(self._tile) - len(step.shape) :]
@@ -285,9 +285,9 @@ class _Evaluator:
         if "shape" in attributes:
             attributes["shape"] = tile_shape(tile)
         operation = STEPS[step.operation]
-        return _made(self._call, operation, attributes, out, inputs, tile, step.shape)
+        return _bound(self._call, operation, attributes, out, inputs, tile, step.shape)
 
-    def _given(self, number: int, block: BlockRanges) -> torch.Tensor:
+    def _stored_operand(self, number: int, block: BlockRanges) -> torch.Tensor:
         """Return the part of a stored operand that a block needs."""
         x = self._call.inputs[number]
         if x.ndim == 0:
@@ -302,14 +302,14 @@ class _Evaluator:
 
         from magmath.memory.torch_dtypes import to_torch
 
-        found = self._memory.get((number, shape))
-        if found is None:
-            found = torch.empty(shape, dtype=to_torch(dtype), device=self._call.out.device)
-            self._memory[number, shape] = found
-        return found
+        memory = self._memory.get((number, shape))
+        if memory is None:
+            memory = torch.empty(shape, dtype=to_torch(dtype), device=self._call.out.device)
+            self._memory[number, shape] = memory
+        return memory
 
 
-def _made(
+def _bound(
     call: KernelCall,
     operation: Operation,
     attributes: Mapping[str, Any],

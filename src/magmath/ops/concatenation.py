@@ -6,13 +6,14 @@ import numpy as np
 
 from magmath.codegen.emit import NativeCall, Writer
 from magmath.core.dtypes import DType
+from magmath.core.shapes import with_extent
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Split
-from magmath.ops.axis_segments import letters_of
-from magmath.ops.infer_rules import LETTERS, same_bits_always
+from magmath.ops.index_letters import LETTERS, with_changed_letter
+from magmath.ops.shared_fields import no_flops, same_bits_always
 from magmath.ops.slicing import slice_along
 
 
@@ -32,7 +33,7 @@ def _concat_infer(*arrays: Node, axis: int) -> tuple[Shape, DType]:
                 "or name another axis"
             )
     extent = sum(x.shape[axis] for x in arrays)
-    return (*first.shape[:axis], extent, *first.shape[axis + 1 :]), first.dtype
+    return with_extent(first.shape, axis, extent), first.dtype
 
 
 def _concat_axes(node: Node) -> str:
@@ -41,11 +42,11 @@ def _concat_axes(node: Node) -> str:
     A worker needs those elements of the arrays that its part of the result contains.
     """
     letters = LETTERS[: node.ndim]
-    operand = letters_of(letters, node.attributes["axis"], str.upper)
+    operand = with_changed_letter(letters, node.attributes["axis"], str.upper)
     return f"{','.join([operand] * len(node.inputs))}->{letters}"
 
 
-def _concat_follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
+def _concat_split(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     assert operand is not None
     axis = node.attributes["axis"]
     start = sum(x.shape[axis] for x in node.inputs[:operand])
@@ -103,9 +104,9 @@ CONCAT = Operation(
     numpy_function=lambda node: (
         lambda *rest: np.concatenate(rest[:-1], node.attributes["axis"], out=rest[-1])
     ),
-    flops=lambda node: 0.0,
+    flops=no_flops,
     same_bits=same_bits_always,
-    derived_split=_concat_follow,
+    derived_split=_concat_split,
     memory_orders=any_memory_order,
 )
 

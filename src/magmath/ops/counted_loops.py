@@ -80,8 +80,8 @@ class ScanBody:
     ) -> list[Node]:
         """Return the next states and the collected values for these arrays."""
         leaves = (*self.states, *self.rows, *self.captured, self.number)
-        given = dict(zip(leaves, (*states, *rows, *captured, number), strict=True))
-        return rebuilt(self.outputs, given)
+        values = dict(zip(leaves, (*states, *rows, *captured, number), strict=True))
+        return rebuilt(self.outputs, values)
 
     def divided(
         self, inputs: Sequence[Operand]
@@ -119,9 +119,9 @@ def unrolled(loop: Node) -> list[Node]:
     collected: list[Sequence[Node]] = []
     for i in reversed(range(steps)) if reverse else range(steps):
         rows = [reshape(slice_along(x, 0, i, i + 1), x.shape[1:]) for x in scanned]
-        found = body.applied(states, rows, captured, constant(i, int64))
-        states = found[: len(states)]
-        collected.append([reshape(x, (1, *x.shape)) for x in found[len(states) :]])
+        outputs = body.applied(states, rows, captured, constant(i, int64))
+        states = outputs[: len(states)]
+        collected.append([reshape(x, (1, *x.shape)) for x in outputs[len(states) :]])
     columns = zip(*(collected[::-1] if reverse else collected), strict=True)
     return [*states, *[apply(CONCAT, *column, axis=0) for column in columns]]
 
@@ -133,9 +133,9 @@ def first_step(loop: Node) -> list[Node]:
     steps = loop.attributes["steps"]
     states, scanned, captured = body.divided(loop.inputs)
     rows = [reshape(slice_along(x, 0, 0, 1), x.shape[1:]) for x in scanned]
-    found = body.applied(states, rows, captured, constant(0, int64))
-    collected = found[len(states) :]
-    return [*found[: len(states)], *[broadcast_to(x, (steps, *x.shape)) for x in collected]]
+    outputs = body.applied(states, rows, captured, constant(0, int64))
+    collected = outputs[len(states) :]
+    return [*outputs[: len(states)], *[broadcast_to(x, (steps, *x.shape)) for x in collected]]
 
 
 def is_short(loop: Node) -> bool:

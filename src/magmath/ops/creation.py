@@ -15,8 +15,11 @@ from magmath.core.dtypes import DType, int64
 from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.operation import Kernel, Line
-from magmath.ops.infer_rules import LETTERS, no_gradient, numpy_name, same_bits_always
+from magmath.ops.index_letters import LETTERS
+from magmath.ops.kernel_binding import copy_kernel
+from magmath.ops.shared_fields import no_gradient, same_bits_always
 from magmath.ops.sums import sum_
+from magmath.ops.type_rules import numpy_name
 
 
 def _created(*_: Node, shape: Shape, dtype: DType, **__: Any) -> tuple[Shape, DType]:
@@ -32,11 +35,6 @@ def _element_flops(node: Node) -> float:
     return 1.0 * node.size
 
 
-def _full_kernel(call: KernelCall) -> ReadyCall:
-    (value,), out = call.inputs, call.out
-    return lambda: out.copy_(value)
-
-
 def _emit_full(w: Writer, call: NativeCall) -> None:
     with w.loops(call.out.shape) as indices:
         w.line(f"{call.out.at(indices)} = {call.inputs[0].at([])}")
@@ -48,7 +46,7 @@ FULL = Operation(
     axes=_created_axes,
     reduction=None,
     vjp=lambda node, g: (sum_(g),),
-    kernel=_full_kernel,
+    kernel=copy_kernel,
     native=_emit_full,
     reference=lambda value, *, shape, dtype: np.full(shape, value),
     numpy_function=lambda node: lambda value, out: np.copyto(out, value),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import NamedTuple, final
 
 from magmath.core.dtypes import DType, bool_
 from magmath.graph import Graph, Node, Shape, apply
@@ -90,15 +90,24 @@ def custom_call(
 
 def custom_result(call: Node, index: int) -> Node:
     """Return a value of a call as its result."""
-    return apply(CUSTOM_RESULT, parts_of_call(call)[2][index], call, index=index)
+    return apply(CUSTOM_RESULT, parts_of_call(call).values[index], call, index=index)
 
 
-def parts_of_call(call: Node) -> tuple[Sequence[Node], Sequence[Node], Sequence[Node]]:
-    """Return the arguments of a call, what its rule reads, and the values."""
+@final
+class CallParts(NamedTuple):
+    """The inputs of a call: its arguments, the arrays that its rule reads, and its values."""
+
+    arguments: Sequence[Node]
+    read: Sequence[Node]
+    values: Sequence[Node]
+
+
+def parts_of_call(call: Node) -> CallParts:
+    """Return the parts of the inputs of a call."""
     rule: GradientRule = call.attributes["rule"]
     first = len(rule.outputs)
     second = first + len(rule.read)
-    return call.inputs[:first], call.inputs[first:second], call.inputs[second:]
+    return CallParts(call.inputs[:first], call.inputs[first:second], call.inputs[second:])
 
 
 OPERATIONS = {record.name: record for record in (CUSTOM_CALL, CUSTOM_RESULT)}

@@ -20,15 +20,15 @@ def through_host(bind: Kernel, call: KernelCall) -> ReadyCall:
     import torch
 
     out = call.out
-    made = torch.empty_like(out, device="cpu")
+    result = torch.empty_like(out, device="cpu")
     copies = [torch.empty_like(x, device="cpu") for x in call.inputs]
-    compute = bind(replace(call, out=made, inputs=copies))
+    compute = bind(replace(call, out=result, inputs=copies))
 
     def run() -> None:
         for copy, x in zip(copies, call.inputs, strict=True):
             copy.copy_(x)
         compute()
-        out.copy_(made)
+        out.copy_(result)
 
     return run
 

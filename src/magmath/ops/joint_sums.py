@@ -20,8 +20,10 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import any_memory_order
-from magmath.ops.infer_rules import LETTERS, no_gradient, require_kind
+from magmath.ops.index_letters import LETTERS
 from magmath.ops.normalization import blocks_of
+from magmath.ops.shared_fields import no_gradient
+from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
     import torch

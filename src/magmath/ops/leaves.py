@@ -20,8 +20,8 @@ from magmath.core.type_aliases import Number, ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, apply, make_node
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import Layout
-from magmath.ops.infer_rules import LETTERS, no_gradient
-from magmath.ops.marks import unreachable
+from magmath.ops.index_letters import LETTERS
+from magmath.ops.shared_fields import no_flops, no_gradient, unreachable
 
 
 def _leaf(name: str) -> Operation:
@@ -34,7 +34,7 @@ def _leaf(name: str) -> Operation:
         kernel=unreachable,
         native=None,
         reference=unreachable,
-        flops=lambda node: 0.0,
+        flops=no_flops,
         is_leaf=True,
     )
 
@@ -53,7 +53,7 @@ VERSION = Operation(
     kernel=unreachable,
     native=None,
     reference=lambda variable, value, *, number: value,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     lower_to=lambda node: node.inputs[1],
     is_version=True,
 )
@@ -73,7 +73,7 @@ CONSTANT = Operation(
     kernel=_constant_kernel,
     native=None,  # written as a literal
     reference=lambda *, value, dtype: np.asarray(value),
-    flops=lambda node: 0.0,
+    flops=no_flops,
 )
 
 
@@ -94,10 +94,10 @@ def variable_leaf(shape: Shape, dtype: DType, layout: Layout, reference: Any) ->
     return Node(VARIABLE, (), NO_ATTRIBUTES, shape, dtype, layout=layout, value=reference)
 
 
-def version(variable: Node, value: Node, number: int, known: Node | None = None) -> Node:
-    """Create a node for version `number` of a variable; `known` is the leaf with its value."""
+def version(variable: Node, value: Node, number: int, leaf: Node | None = None) -> Node:
+    """Create a node for version `number` of a variable; `leaf` is the leaf with its value."""
     attributes = MappingProxyType({"number": number})
-    return make_node(VERSION, (variable, value), attributes, value.shape, value.dtype, value=known)
+    return make_node(VERSION, (variable, value), attributes, value.shape, value.dtype, value=leaf)
 
 
 def scalar(value: Number | None, dtype: DType, operation: str = "") -> Node:

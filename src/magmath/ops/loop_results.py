@@ -12,7 +12,8 @@ from types import MappingProxyType
 from magmath.core.dtypes import DType, bool_
 from magmath.graph import Node, Operation, Shape, make_node
 from magmath.graph.operation import Gradients, Line, Vjp
-from magmath.ops.marks import mark, unreachable
+from magmath.ops.marks import mark
+from magmath.ops.shared_fields import unreachable
 
 
 def loop_operation(name: str, vjp: Vjp = unreachable) -> Operation:

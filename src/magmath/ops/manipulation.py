@@ -14,12 +14,8 @@ from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Split
-from magmath.ops.infer_rules import LETTERS, same_bits_always
-
-
-def _no_flops(node: Node) -> float:
-    return 0.0
-
+from magmath.ops.index_letters import LETTERS
+from magmath.ops.shared_fields import no_flops, same_bits_always
 
 # reshape ------------------------------------------------------------------------------------
 
@@ -49,7 +45,7 @@ def _reshape_axes(node: Node) -> str:
     return f"{''.join(old)}->{''.join(new)}"
 
 
-def _reshape_follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
+def _reshape_split(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     x = node.inputs[0]
     before, after = list(_regrouped(x.shape, node.shape))[LETTERS.index(letter)]
     rows = _row(x.shape, before), _row(node.shape, after)
@@ -107,10 +103,10 @@ RESHAPE = Operation(
     native=emit_reshape,
     reference=lambda x, *, shape: np.reshape(x, shape),
     numpy_function=lambda node: lambda x, out: np.copyto(out, x.reshape(out.shape)),
-    flops=_no_flops,
+    flops=no_flops,
     same_bits=same_bits_always,
     decompositions=_reshape_decompositions,
-    derived_split=_reshape_follow,
+    derived_split=_reshape_split,
 )
 
 
@@ -160,7 +156,7 @@ PERMUTE = Operation(
     native=IndexMap(_permuted_indices, lambda call, x: x.permute(call.attributes["axes"])),
     reference=lambda x, *, axes: np.transpose(x, axes),
     numpy_function=lambda node: lambda x, out: np.copyto(out, x.transpose(node.attributes["axes"])),
-    flops=_no_flops,
+    flops=no_flops,
     same_bits=same_bits_always,
 )
 

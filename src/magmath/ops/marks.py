@@ -9,11 +9,7 @@ from typing import Any
 from magmath.graph import Node, Operation
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Infer, Vjp
-
-
-def unreachable(*_: Any, **__: Any) -> Any:
-    """Raise AssertionError: a function of a record whose operation no program computes."""
-    raise AssertionError("no program computes this operation")
+from magmath.ops.shared_fields import no_flops, unreachable
 
 
 def first_operand(node: Node) -> Node:
@@ -40,7 +36,7 @@ def mark(
         kernel=unreachable,
         native=None,
         reference=reference,
-        flops=lambda node: 0.0,
+        flops=no_flops,
         lower_to=lower_to,
         is_mark=True,
         is_gradient=gradient,

@@ -23,14 +23,13 @@ from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Split
 from magmath.ops.axis_segments import Cuts, split_between_segments
-from magmath.ops.infer_rules import LETTERS, as_signed, by_reference, no_gradient, require_kind
+from magmath.ops.index_letters import LETTERS
+from magmath.ops.kernel_binding import as_signed, by_reference
+from magmath.ops.shared_fields import no_flops, no_gradient
+from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
     import torch
-
-
-def _no_flops(node: Node) -> float:
-    return 0.0
 
 
 # counting -------------------------------------------------------------------------------------
@@ -59,7 +58,7 @@ def _count_reference(mask: Any, *, cuts: Cuts) -> Any:
     return np.array([np.count_nonzero(mask[a:b]) for a, b in pairwise(cuts)], np.int64)
 
 
-COUNT_PIECES = Operation(
+SEGMENT_COUNTS = Operation(
     name="segment_counts",
     infer=_count_infer,
     axes=lambda node: f"{LETTERS[: node.inputs[0].ndim]}->.",
@@ -151,7 +150,7 @@ COMPRESS = Operation(
     native=None,
     reference=_compress_reference,
     numpy_function=by_reference,
-    flops=_no_flops,
+    flops=no_flops,
     reads_subset=True,
     derived_split=_split_of_segments,
 )
@@ -205,7 +204,7 @@ EXPAND = Operation(  # the operand's elements where the mask is true, zeros else
     native=None,
     reference=_expand_reference,
     numpy_function=by_reference,
-    flops=_no_flops,
+    flops=no_flops,
     derived_split=_split_of_segments,
 )
 
@@ -221,8 +220,8 @@ def _positions_infer(
 
 def _positions_axes(node: Node) -> str:
     (mask,) = node.inputs
-    _, letters, found = _masked_letters(mask.ndim, mask.ndim, 0)
-    return f"{letters}->{found}"
+    _, letters, result = _masked_letters(mask.ndim, mask.ndim, 0)
+    return f"{letters}->{result}"
 
 
 def _positions_kernel(call: KernelCall) -> ReadyCall:
@@ -235,18 +234,18 @@ def _positions_kernel(call: KernelCall) -> ReadyCall:
 
     def run() -> None:
         if mask.device.type == "cpu":
-            found = torch.from_numpy(np.flatnonzero(mask.numpy()))
+            positions = torch.from_numpy(np.flatnonzero(mask.numpy()))
         else:
-            found = mask.reshape(-1).nonzero()[:, 0]
+            positions = mask.reshape(-1).nonzero()[:, 0]
         if behind != 1:
-            found = found.div_(behind, rounding_mode="floor")
+            positions = positions.div_(behind, rounding_mode="floor")
         if dim:
-            found = found.remainder_(mask.shape[dim])
+            positions = positions.remainder_(mask.shape[dim])
         if own is not None and not held.is_range:
-            found = own[found]
+            positions = own[positions]
         elif own is not None and held.start:
-            found += held.start
-        out.copy_(found)
+            positions += held.start
+        out.copy_(positions)
 
     return run
 
@@ -268,4 +267,4 @@ POSITIONS = Operation(  # the indices along dimension `dim` of the true elements
     derived_split=_split_of_segments,
 )
 
-OPERATIONS = {record.name: record for record in (COUNT_PIECES, COMPRESS, EXPAND, POSITIONS)}
+OPERATIONS = {record.name: record for record in (SEGMENT_COUNTS, COMPRESS, EXPAND, POSITIONS)}

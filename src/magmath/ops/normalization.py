@@ -21,15 +21,11 @@ from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, any_memory_order
 from magmath.ops.elementwise import add, multiply, negative, subtract
-from magmath.ops.infer_rules import (
-    LETTERS,
-    pointwise_axes,
-    pointwise_infer,
-    require_kind,
-    same_bits_always,
-)
+from magmath.ops.index_letters import LETTERS, pointwise_axes
 from magmath.ops.leaves import constant
+from magmath.ops.shared_fields import same_bits_always
 from magmath.ops.sums import sum_, sum_to
+from magmath.ops.type_rules import pointwise_infer, require_kind
 
 if TYPE_CHECKING:
     import torch

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from math import prod
 
+from magmath.core.shapes import with_extent
 from magmath.graph import Node, apply
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full
@@ -27,8 +28,8 @@ def products_of_others(x: Node, axes: tuple[int, ...]) -> Node:
     rest = [d for d in range(x.ndim) if d not in axes]
     order = (*rest, *axes)
     flat = reshape(permute(x, order), (*[x.shape[d] for d in rest], prod(x.shape[d] for d in axes)))
-    found = _others(flat, len(rest))
-    moved = reshape(found, tuple([x.shape[d] for d in order]))
+    products = _others(flat, len(rest))
+    moved = reshape(products, tuple([x.shape[d] for d in order]))
     return permute(moved, tuple(map(order.index, range(x.ndim))))
 
 
@@ -68,7 +69,7 @@ def gradient_of_running_product(x: Node, g: Node, axis: int) -> Node:
 def _moved(x: Node, axis: int, by: int, value: int) -> Node:
     """Return x with its elements moved along an axis, and a value in the freed positions."""
     extent, count = x.shape[axis], abs(by)
-    freed = full((*x.shape[:axis], count, *x.shape[axis + 1 :]), constant(value, x.dtype))
+    freed = full(with_extent(x.shape, axis, count), constant(value, x.dtype))
     if by > 0:
         return apply(CONCAT, freed, slice_along(x, axis, 0, extent - count), axis=axis)
     return apply(CONCAT, slice_along(x, axis, count, extent), freed, axis=axis)

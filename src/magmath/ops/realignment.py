@@ -19,8 +19,9 @@ from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.host_fallback import through_host
-from magmath.ops.infer_rules import require_kind
+from magmath.ops.shared_fields import no_flops
 from magmath.ops.slicing import slice_along
+from magmath.ops.type_rules import require_kind
 
 
 def _infer(name: str, x: Node) -> tuple[Shape, DType]:
@@ -36,15 +37,15 @@ def _infer(name: str, x: Node) -> tuple[Shape, DType]:
 def _kernel(call: KernelCall, bind: Callable[[Any], ReadyCall]) -> ReadyCall:
     """Return the call that copies the operand, unless it is in place, and realigns the result."""
     (x,), out = call.inputs, call.out
-    made = out if out.is_contiguous() else out.new_empty(out.shape)
-    shift = bind(made.view(-1))
+    buffer = out if out.is_contiguous() else out.new_empty(out.shape)
+    shift = bind(buffer.view(-1))
 
     def run() -> None:
-        if made.data_ptr() != x.data_ptr():
-            made.copy_(x)
+        if buffer.data_ptr() != x.data_ptr():
+            buffer.copy_(x)
         shift()
-        if made is not out:
-            out.copy_(made)
+        if buffer is not out:
+            out.copy_(buffer)
 
     return run
 
@@ -125,7 +126,7 @@ SHIFT_RIGHT: Operation = Operation(
     kernel=_right_kernel,
     native=None,
     reference=_right_reference,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     in_place=True,
 )
 SHIFT_LEFT: Operation = Operation(
@@ -137,7 +138,7 @@ SHIFT_LEFT: Operation = Operation(
     kernel=_left_kernel,
     native=None,
     reference=_left_reference,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     in_place=True,
 )
 INSERT_COLUMN: Operation = Operation(
@@ -149,7 +150,7 @@ INSERT_COLUMN: Operation = Operation(
     kernel=_insert_kernel,
     native=None,
     reference=lambda x, *, value: np.insert(x, 0, value, axis=1),
-    flops=lambda node: 0.0,
+    flops=no_flops,
     grows_operand=True,
 )
 

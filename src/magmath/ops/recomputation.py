@@ -11,11 +11,12 @@ the gradients of the part before it.
 from __future__ import annotations
 
 from magmath.core.dtypes import DType
-from magmath.core.type_aliases import ReadyCall
-from magmath.graph import KernelCall, Node, Operation, Shape, apply
+from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
-from magmath.ops.infer_rules import LETTERS, whole_letters
+from magmath.ops.index_letters import LETTERS, whole_letters
+from magmath.ops.kernel_binding import copy_kernel
 from magmath.ops.marks import mark
+from magmath.ops.shared_fields import no_flops
 
 
 def _checkpoint_infer(value: Node, *inputs: Node, recomputed: int) -> tuple[Shape, DType]:
@@ -44,11 +45,6 @@ def _recompute_vjp(node: Node, cotangent: Node) -> Gradients:
     return cotangent, *[None] * (len(node.inputs) - 1)
 
 
-def _recompute_kernel(call: KernelCall) -> ReadyCall:
-    out, x = call.out, call.inputs[0]
-    return lambda: out.copy_(x)
-
-
 RECOMPUTE = Operation(  # a view of x if the passes see the whole graph; `after` is not read
     name="recompute",
     infer=_recompute_infer,
@@ -58,10 +54,10 @@ RECOMPUTE = Operation(  # a view of x if the passes see the whole graph; `after`
     ),
     reduction=None,
     vjp=_recompute_vjp,
-    kernel=_recompute_kernel,
+    kernel=copy_kernel,
     native=None,
     reference=lambda x, *after: x,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     is_view=True,
     is_move=True,
 )

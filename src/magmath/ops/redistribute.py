@@ -7,19 +7,14 @@ messages.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.graph import Node, Operation, Shape, make_node
 from magmath.graph.operation import NO_ATTRIBUTES, Line
 from magmath.layout import Layout
-from magmath.ops.infer_rules import LETTERS
-
-
-def _no_kernel(*_: Any) -> Any:
-    raise AssertionError("redistribution is lowered to instructions of its own")
+from magmath.ops.index_letters import LETTERS
+from magmath.ops.shared_fields import no_flops, unreachable
 
 
 def _axes(node: Node) -> str:
@@ -48,10 +43,10 @@ REDISTRIBUTE = Operation(
     axes=_axes,
     reduction=None,
     vjp=lambda node, g: (g,),
-    kernel=_no_kernel,
+    kernel=unreachable,  # lowering turns it into instructions of its own
     native=None,
     reference=np.asarray,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     is_view=True,
     is_move=True,
 )

@@ -10,9 +10,9 @@ from magmath.graph import Node, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.elementwise import call as pointwise
 from magmath.ops.elementwise import where
-from magmath.ops.infer_rules import no_gradient
 from magmath.ops.leaves import constant
 from magmath.ops.product_gradients import products_of_others
+from magmath.ops.shared_fields import no_gradient
 from magmath.ops.sums import BROADCAST, SUM, expand_reduced, reduction_record, sum_
 
 
@@ -38,7 +38,7 @@ def _bool(_: DType) -> DType:
     return bool_
 
 
-REDUCTIONS = (
+_RECORDS = (
     SUM,
     reduction_record("prod", "numeric", accumulator_dtype, _prod_vjp, np.prod, "prod"),
     reduction_record("max", "real", _same, _extremum_vjp, np.max, "amax"),
@@ -46,9 +46,7 @@ REDUCTIONS = (
     reduction_record("any", "bool", _bool, no_gradient, np.any, "any"),
     reduction_record("all", "bool", _bool, no_gradient, np.all, "all"),
 )
-
-
-BY_NAME = {operation.name: operation for operation in REDUCTIONS}
+REDUCTIONS = {record.name: record for record in _RECORDS}
 
 
 def reduction_of(name: str, dtype: DType) -> str:
@@ -62,7 +60,7 @@ def reduce(
 ) -> Node:
     """Apply the reduction of this name over `axis` (all axes for None)."""
     axes = normalize_axes(name, axis, x.ndim)
-    return apply(BY_NAME[name], x, axis=axes, keepdims=keepdims)
+    return apply(REDUCTIONS[name], x, axis=axes, keepdims=keepdims)
 
 
-OPERATIONS = {**BY_NAME, BROADCAST.name: BROADCAST}
+OPERATIONS = {**REDUCTIONS, BROADCAST.name: BROADCAST}

@@ -14,8 +14,9 @@ from magmath.core.parameter_ranges import LARGEST, MAX_ITEMS, MIN_EXPONENT, Para
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
-from magmath.graph.operation import Infer, Kernel, Vjp
-from magmath.ops.infer_rules import LETTERS, no_gradient
+from magmath.graph.operation import Infer, Kernel
+from magmath.ops.index_letters import LETTERS
+from magmath.ops.shared_fields import no_gradient
 
 
 def _infer(name: str, counts: bool, ranges: tuple[ParameterRange, ...]) -> Infer:
@@ -37,7 +38,7 @@ def _infer(name: str, counts: bool, ranges: tuple[ParameterRange, ...]) -> Infer
 
 
 def _axes(node: Node) -> str:
-    """Any dimension may be split; parameters are 0-d, or split like the result."""
+    """Return index notation: any dimension may be split; parameters are 0-d, or split like it."""
     letters = LETTERS[: node.ndim]
     return f"{','.join(letters if x.ndim else '' for x in node.inputs)}->{letters}"
 
@@ -46,9 +47,9 @@ def _kernel(sampler: str, ranges: tuple[ParameterRange, ...]) -> Kernel:
     def bind(call: KernelCall) -> ReadyCall:
         from magmath.kernels.random import samplers
 
-        (seed, stream, *given), out, tile, shape = call.inputs, call.out, call.tile, call.shape
+        (seed, stream, *parameters), out, tile, shape = call.inputs, call.out, call.tile, call.shape
         return lambda: samplers.fill(
-            sampler, out, given, ranges, tile, shape, int(seed), int(stream)
+            sampler, out, parameters, ranges, tile, shape, int(seed), int(stream)
         )
 
     return bind
@@ -66,8 +67,8 @@ def _reference(sampler: str, ranges: tuple[ParameterRange, ...]) -> Callable[...
 
         out = torch.empty(shape, dtype=to_torch(dtype))
         tile = tuple(IndexSet.range(0, extent) for extent in shape)
-        given = [torch.as_tensor(x) for x in parameters]
-        samplers.fill(sampler, out, given, ranges, tile, shape, int(seed), int(stream))
+        tensors = [torch.as_tensor(x) for x in parameters]
+        samplers.fill(sampler, out, tensors, ranges, tile, shape, int(seed), int(stream))
         return (out.float() if dtype.name == "bfloat16" else out).numpy()
 
     return reference
@@ -81,14 +82,17 @@ def _no_derivative(node: Node, cotangent: Node) -> NoReturn:
     )
 
 
-def _sampler(sampler: str, vjp: Vjp, flops: float, *ranges: ParameterRange) -> Operation:
+def _sampler(
+    sampler: str, flops: float, *ranges: ParameterRange, counts: bool = False
+) -> Operation:
+    """Return the record of a distribution; `counts`: its numbers are integers, without gradient."""
     name = f"random_{sampler}"
     return Operation(
         name=name,
-        infer=_infer(name, vjp is no_gradient, ranges),
+        infer=_infer(name, counts, ranges),
         axes=_axes,
         reduction=None,
-        vjp=vjp,
+        vjp=no_gradient if counts else _no_derivative,
         kernel=_kernel(sampler, ranges),
         native=None,
         reference=_reference(sampler, ranges),
@@ -108,13 +112,13 @@ ITEMS = {
 EXPONENT = ParameterRange("zipf", "a", MIN_EXPONENT, LARGEST)
 CONCENTRATION = ParameterRange("vonmises", "kappa", 0, LARGEST)
 
-GAMMA = _sampler("gamma", _no_derivative, 200, SHAPE)
-LOG_GAMMA = _sampler("log_gamma", _no_derivative, 200, SHAPE)
-POISSON = _sampler("poisson", no_gradient, 150, LAM)
-BINOMIAL = _sampler("binomial", no_gradient, 200, TRIALS, PROBABILITY)
-HYPERGEOMETRIC = _sampler("hypergeometric", no_gradient, 200, *ITEMS.values())
-ZIPF = _sampler("zipf", no_gradient, 150, EXPONENT)
-VONMISES_COSINE = _sampler("vonmises_cosine", _no_derivative, 200, CONCENTRATION)
+GAMMA = _sampler("gamma", 200, SHAPE)
+LOG_GAMMA = _sampler("log_gamma", 200, SHAPE)
+POISSON = _sampler("poisson", 150, LAM, counts=True)
+BINOMIAL = _sampler("binomial", 200, TRIALS, PROBABILITY, counts=True)
+HYPERGEOMETRIC = _sampler("hypergeometric", 200, *ITEMS.values(), counts=True)
+ZIPF = _sampler("zipf", 150, EXPONENT, counts=True)
+VONMISES_COSINE = _sampler("vonmises_cosine", 200, CONCENTRATION)
 
 OPERATIONS = {
     operation.name: operation

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from magmath.core.dtypes import (
     float32,
     float64,
 )
-from magmath.core.shapes import size_of
+from magmath.core.shapes import size_of, with_extent
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
@@ -33,36 +33,40 @@ from magmath.layout import Layout, Split
 from magmath.ops.axis_segments import (
     Cuts,
     cuts_along,
-    each_segment,
-    held_segments,
-    letters_of,
     local_number,
+    segment_views,
     split_between_segments,
     split_of_segments,
 )
 from magmath.ops.elementwise import call as pointwise
-from magmath.ops.infer_rules import (
-    LETTERS,
-    as_signed,
-    by_reference,
-    is_numpy_only,
-    letters_except,
-    no_gradient,
-    reference_call,
-    require_kind,
-)
+from magmath.ops.index_letters import LETTERS, one_axis_whole, with_changed_letter
+from magmath.ops.kernel_binding import as_signed, by_reference, is_numpy_only, reference_call
 from magmath.ops.product_gradients import gradient_of_running_product
+from magmath.ops.shared_fields import no_gradient
 from magmath.ops.sums import sum_
+from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
     import torch
 
 BLOCK_BYTES = 1 << 18  # part of a segment per step, so that the sums are still in the cache
-SCANS: dict[str, tuple[str, Callable[..., Any], Callable[..., Any]]] = {
-    "sum": ("cumsum", np.cumsum, np.add),
-    "prod": ("cumprod", np.cumprod, np.multiply),
+
+
+@final
+class Scan(NamedTuple):
+    """The functions of a scan: torch's names of it and of the sum or product of two numbers, and
+    NumPy's functions."""
+
+    torch_name: str
+    torch_combine: str
+    numpy: Callable[..., Any]
+    numpy_combine: Callable[..., Any]
+
+
+SCANS = {
+    "sum": Scan("cumsum", "add", np.cumsum, np.add),
+    "prod": Scan("cumprod", "mul", np.cumprod, np.multiply),
 }
-COMBINE = {"sum": "add", "prod": "mul"}
 
 
 def _cumulative_infer(x: Node, *, axis: int) -> tuple[Shape, DType]:
@@ -71,22 +75,17 @@ def _cumulative_infer(x: Node, *, axis: int) -> tuple[Shape, DType]:
 
 
 def _cumulative_kernel(name: str) -> Kernel:
-    torch_name, reference, _ = SCANS[name]
+    scan = SCANS[name]
 
     def bind(call: KernelCall) -> ReadyCall:
         import torch
 
         (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
         if is_numpy_only(x, out):
-            return reference_call(call, reference)
-        return partial(getattr(torch, torch_name), x, axis, dtype=out.dtype, out=out)
+            return reference_call(call, scan.numpy)
+        return partial(getattr(torch, scan.torch_name), x, axis, dtype=out.dtype, out=out)
 
     return bind
-
-
-def _cumulative_axes(node: Node) -> str:
-    letters = letters_except(node.ndim, (node.attributes["axis"],))
-    return f"{letters}->{letters}"
 
 
 def _cumulative_decompositions(name: str, node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
@@ -95,8 +94,8 @@ def _cumulative_decompositions(name: str, node: Node, layouts: Sequence[Layout])
     cuts = cuts_along(layouts[0], axis)
     if cuts is None:
         return ()
-    totals = apply(PIECE_TOTALS, x, axis=axis, cuts=cuts, name=name)
-    return (apply(PIECE_SCAN, x, totals, axis=axis, cuts=cuts, name=name),)
+    totals = apply(SEGMENT_TOTALS, x, axis=axis, cuts=cuts, name=name)
+    return (apply(SEGMENT_SCAN, x, totals, axis=axis, cuts=cuts, name=name),)
 
 
 def _from_each_on(g: Node, axis: int) -> Node:
@@ -119,12 +118,12 @@ def _cumulative(name: str, vjp: Vjp) -> Operation:
     return Operation(
         name=f"cumulative_{name}",
         infer=_cumulative_infer,
-        axes=_cumulative_axes,
+        axes=one_axis_whole,
         reduction=None,
         vjp=vjp,
         kernel=_cumulative_kernel(name),
         native=None,
-        reference=SCANS[name][1],
+        reference=SCANS[name].numpy,
         numpy_function=by_reference,
         flops=lambda node: float(node.size),
         decompositions=partial(_cumulative_decompositions, name),
@@ -147,26 +146,23 @@ def long_sum_dtype(dtype: DType) -> DType:
 
 def _totals_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
     require_kind("segment_totals", "numeric", x.dtype)
-    return (*x.shape[:axis], len(cuts) - 1, *x.shape[axis + 1 :]), long_sum_dtype(x.dtype)
+    return with_extent(x.shape, axis, len(cuts) - 1), long_sum_dtype(x.dtype)
 
 
 def _totals_axes(node: Node) -> str:
     letters = LETTERS[: node.ndim]
-    return f"{letters}->{letters_of(letters, node.attributes['axis'], str.upper)}"
+    return f"{letters}->{with_changed_letter(letters, node.attributes['axis'], str.upper)}"
 
 
 def _totals_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
-    (x,), out, name = call.inputs, as_signed(call.out), call.attributes["name"]
-    axis, cuts, combine = (
-        call.attributes["axis"],
-        call.attributes["cuts"],
-        getattr(torch, COMBINE[name]),
-    )
+    (x,), out = call.inputs, as_signed(call.out)
+    axis, cuts, name = (call.attributes[key] for key in ("axis", "cuts", "name"))
+    combine = getattr(torch, SCANS[name].torch_combine)
     parts = [
         (out.narrow(axis, local_number(call.tile[axis], number), 1), segment)
-        for number, _, segment in each_segment(x, call.tiles[0][axis], axis, cuts)
+        for number, _, segment in segment_views(x, call.tiles[0][axis], axis, cuts)
     ]
 
     def run() -> None:
@@ -197,14 +193,16 @@ def _blocks(x: torch.Tensor, axis: int) -> Iterator[tuple[slice, int, int]]:
 
     A part is a slice of the first dimension, and the first index and count along the axis.
     """
+    if not x.numel():
+        return
     extent, rows = x.shape[axis], 1 if axis == 0 else x.shape[0]
     cell = size_of(x.shape) // (extent * rows) * x.itemsize  # bytes per row and index of the axis
     height = max(1, min(rows, BLOCK_BYTES // (cell * extent)))
     width = max(1, min(extent, BLOCK_BYTES // (cell * height)))
     for top in range(0, rows, height):
-        some = slice(None) if axis == 0 else slice(top, top + height)
+        block_rows = slice(None) if axis == 0 else slice(top, top + height)
         for start in range(0, extent, width):
-            yield some, start, min(width, extent - start)
+            yield block_rows, start, min(width, extent - start)
 
 
 def _summable(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
@@ -218,7 +216,7 @@ def _totals_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
     return np.stack([function(segment, axis) for segment in segments], axis)
 
 
-PIECE_TOTALS = Operation(  # the sum or product of each segment of an axis
+SEGMENT_TOTALS = Operation(  # the sum or product of each segment of an axis
     name="segment_totals",
     infer=_totals_infer,
     axes=_totals_axes,
@@ -244,11 +242,11 @@ def _scan_infer(x: Node, totals: Node, *, axis: int, cuts: Cuts, name: str) -> t
 def _scan_axes(node: Node) -> str:
     """Give the result the operand's layout, which must be split between segments."""
     letters, axis = LETTERS[: node.ndim], node.attributes["axis"]
-    totals = letters_of(letters, axis, lambda _: ".")
-    return f"{letters},{totals}->{letters_of(letters, axis, str.upper)}"
+    totals = with_changed_letter(letters, axis, lambda _: ".")
+    return f"{letters},{totals}->{with_changed_letter(letters, axis, str.upper)}"
 
 
-def _follow_between(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
+def _split_between(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     cuts = node.attributes["cuts"]
     return split_between_segments(split, cuts, cuts)
 
@@ -259,32 +257,28 @@ def _scan_kernel(call: KernelCall) -> ReadyCall:
     (x, totals), out = call.inputs, as_signed(call.out)
     axis, cuts, name = (call.attributes[key] for key in ("axis", "cuts", "name"))
     totals = as_signed(totals)
-    parts = [
-        (number, segment, out.narrow(axis, start, stop - start))
-        for (number, _, segment), (_, _, start, stop) in zip(
-            each_segment(x, call.tiles[0][axis], axis, cuts),
-            held_segments(call.tile[axis], cuts),
-            strict=True,
-        )
-    ]
+    sources = segment_views(x, call.tiles[0][axis], axis, cuts)
+    targets = segment_views(out, call.tile[axis], axis, cuts)
+    scan_totals = getattr(torch, SCANS[name].torch_name)
 
     def run() -> None:
-        before = torch.roll(getattr(torch, SCANS[name][0])(totals, axis), 1, axis)
+        before = torch.roll(scan_totals(totals, axis), 1, axis)
         before.select(axis, 0).fill_(int(name == "prod"))
-        for number, source, target in parts:
-            _scan(source, target, before.narrow(axis, number, 1), axis, name)
+        for source, target in zip(sources, targets, strict=True):
+            start = before.narrow(axis, source.number, 1)
+            _scan(source.tensor, target.tensor, start, axis, SCANS[name])
 
     return run
 
 
-def _scan(x: torch.Tensor, out: torch.Tensor, before: torch.Tensor, axis: int, name: str) -> None:
+def _scan(x: torch.Tensor, out: torch.Tensor, before: torch.Tensor, axis: int, scan: Scan) -> None:
     """Write the cumulative sums of a segment, starting with `before`.
 
     The carry from block to block keeps the wider type of `before`.
     """
     import torch
 
-    run, combine = getattr(torch, SCANS[name][0]), getattr(torch, COMBINE[name])
+    run, combine = getattr(torch, scan.torch_name), getattr(torch, scan.torch_combine)
     carry = before
     for rows, start, count in _blocks(x, axis):
         if start == 0:
@@ -297,18 +291,18 @@ def _scan(x: torch.Tensor, out: torch.Tensor, before: torch.Tensor, axis: int, n
 
 
 def _scan_reference(x: Any, totals: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
-    function, combine = SCANS[name][1:]
-    before = function(totals, axis)
+    scan = SCANS[name]
+    before = scan.numpy(totals, axis)
     parts = []
     for number, (start, stop) in enumerate(pairwise(cuts)):
-        part = function(x.take(range(start, stop), axis), axis)
+        part = scan.numpy(x.take(range(start, stop), axis), axis)
         if number:
-            part = combine(part, before.take([number - 1], axis))
+            part = scan.numpy_combine(part, before.take([number - 1], axis))
         parts.append(part)
-    return np.concatenate(parts, axis).astype(function(x[:0]).dtype)
+    return np.concatenate(parts, axis).astype(scan.numpy(x[:0]).dtype)
 
 
-PIECE_SCAN = Operation(  # scans of segments that start with the total of the segments before
+SEGMENT_SCAN = Operation(  # scans of segments that start with the total of the segments before
     name="segment_scan",
     infer=_scan_infer,
     axes=_scan_axes,
@@ -318,9 +312,10 @@ PIECE_SCAN = Operation(  # scans of segments that start with the total of the se
     native=None,
     reference=_scan_reference,
     flops=lambda node: 2.0 * node.size,
-    derived_split=_follow_between,
+    derived_split=_split_between,
 )
 
 OPERATIONS = {
-    record.name: record for record in (CUMULATIVE_SUM, CUMULATIVE_PROD, PIECE_TOTALS, PIECE_SCAN)
+    record.name: record
+    for record in (CUMULATIVE_SUM, CUMULATIVE_PROD, SEGMENT_TOTALS, SEGMENT_SCAN)
 }

@@ -22,8 +22,10 @@ from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Split
 from magmath.ops.creation import full
-from magmath.ops.infer_rules import LETTERS, as_signed, same_bits_always
+from magmath.ops.index_letters import LETTERS, aligned_letters
+from magmath.ops.kernel_binding import as_signed
 from magmath.ops.leaves import constant
+from magmath.ops.shared_fields import no_flops, same_bits_always
 
 if TYPE_CHECKING:
     import torch
@@ -32,25 +34,9 @@ Bound = tuple[int, int, int]
 Bounds = tuple[Bound, ...]  # start, stop and step of each dimension, as from `slice.indices`
 
 
-def _no_flops(node: Node) -> float:
-    return 0.0
-
-
 def zeros_like(x: Node) -> Node:
     """Return zeros of a node's shape and type."""
     return full(x.shape, constant(0, x.dtype))
-
-
-def aligned(letters: str, shape: Shape, operand: Shape) -> str:
-    """Return the letters of an operand that broadcasts to `shape`.
-
-    `letters` are the letters of the dimensions of `shape`.
-    """
-    offset = len(shape) - len(operand)
-    return "".join(
-        letters[offset + d] if extent == shape[offset + d] else "."
-        for d, extent in enumerate(operand)
-    )
 
 
 def check_written(operation: str, x: Node, values: Node, shape: Shape) -> None:
@@ -155,7 +141,7 @@ def _slice_axes(node: Node) -> str:
     return f"{LETTERS[: x.ndim]}->{_sliced_letters(x.shape, node.attributes['bounds'])}"
 
 
-def _slice_follow(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
+def _slice_split(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:
     bound = node.attributes["bounds"][LETTERS.index(letter)]
     return split.map_positions(lambda cut: _before(bound, cut))
 
@@ -258,9 +244,9 @@ SLICE = Operation(
     native=IndexMap(_slice_indices, _slice_view),
     reference=lambda x, *, bounds: x[_grid_of(bounds)],
     numpy_function=_numpy_slice,
-    flops=_no_flops,
+    flops=no_flops,
     same_bits=same_bits_always,
-    derived_split=_slice_follow,
+    derived_split=_slice_split,
     reads_subset=True,
     is_view=True,
     memory_orders=any_memory_order,
@@ -281,7 +267,8 @@ def _set_slice_infer(x: Node, values: Node, *, bounds: Bounds) -> tuple[Shape, D
 def _set_slice_axes(node: Node) -> str:
     (x, values), bounds = node.inputs, node.attributes["bounds"]
     letters, part = LETTERS[: x.ndim], tuple(map(_extent, bounds))
-    return f"{letters},{aligned(_sliced_letters(x.shape, bounds), part, values.shape)}->{letters}"
+    replaced = aligned_letters(_sliced_letters(x.shape, bounds), part, values.shape)
+    return f"{letters},{replaced}->{letters}"
 
 
 def _set_slice_kernel(call: KernelCall) -> ReadyCall:
@@ -355,9 +342,9 @@ SET_SLICE = Operation(
     native=Writing(_overwritten_view, _emit_set_slice),
     reference=_set_slice_reference,
     numpy_function=_numpy_set_slice,
-    flops=_no_flops,
+    flops=no_flops,
     same_bits=same_bits_always,
-    derived_split=_slice_follow,
+    derived_split=_slice_split,
     overwrites_first=True,
 )
 

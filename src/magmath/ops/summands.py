@@ -21,6 +21,7 @@ from magmath.graph import (
     CollectiveKernel,
     KernelCall,
     Node,
+    NodeLayouts,
     Operation,
     Shape,
     Workspace,
@@ -28,8 +29,9 @@ from magmath.graph import (
 )
 from magmath.graph.operation import Gradients, ShapeAndType
 from magmath.layout import Layout, Mesh
-from magmath.ops.infer_rules import no_gradient, whole_letters
+from magmath.ops.index_letters import whole_letters
 from magmath.ops.manipulation import reshape
+from magmath.ops.shared_fields import no_flops, no_gradient
 from magmath.ops.sums import broadcast_to
 
 ALGORITHMS = ("ring", "tree")
@@ -39,9 +41,9 @@ def _summands_infer(x: Node, *, count: int) -> tuple[Shape, DType]:
     return (count, *x.shape), x.dtype
 
 
-def _summands_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout]:
+def _summands_layouts(node: Node, mesh: Mesh) -> NodeLayouts:
     pending = Layout(node.shape[1:], mesh, (None,) * (node.ndim - 1), ("sum",))
-    return (pending,), Layout.even(node.shape, mesh, 0)
+    return NodeLayouts((pending,), Layout.even(node.shape, mesh, 0))
 
 
 def _summands_kernel(call: KernelCall) -> ReadyCall:
@@ -68,7 +70,7 @@ SUMMANDS = Operation(  # the summands of a pending sum, one for each worker
     kernel=_summands_kernel,
     native=None,
     reference=_summands_reference,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     only_layouts=_summands_layouts,
 )
 
@@ -79,8 +81,9 @@ def _sum_parts_infer(x: Node, *, algorithm: str, messages: str) -> tuple[Shape, 
     return x.shape[1:], x.dtype
 
 
-def _sum_parts_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout]:
-    return (Layout.even(node.inputs[0].shape, mesh, 0),), Layout.whole(node.shape, mesh)
+def _sum_parts_layouts(node: Node, mesh: Mesh) -> NodeLayouts:
+    parts = Layout.even(node.inputs[0].shape, mesh, 0)
+    return NodeLayouts((parts,), Layout.whole(node.shape, mesh))
 
 
 def _sum_parts_kernel(call: KernelCall) -> ReadyCall:

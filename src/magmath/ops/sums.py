@@ -21,15 +21,11 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Infer, Kernel, Vjp, any_memory_order
-from magmath.ops.infer_rules import (
-    LETTERS,
-    is_numpy_only,
-    pointwise_axes,
-    reference_call,
-    require_kind,
-    same_bits_always,
-)
+from magmath.ops.index_letters import LETTERS, pointwise_axes
+from magmath.ops.kernel_binding import is_numpy_only, reference_call
 from magmath.ops.manipulation import reshape
+from magmath.ops.shared_fields import no_flops, same_bits_always
+from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
     import torch
@@ -232,7 +228,7 @@ BROADCAST = Operation(
     ),
     reference=lambda x, *, shape: np.broadcast_to(x, shape),
     numpy_function=lambda node: lambda x, out: np.copyto(out, x),
-    flops=lambda node: 0.0,
+    flops=no_flops,
     same_bits=same_bits_always,
     memory_orders=any_memory_order,
 )

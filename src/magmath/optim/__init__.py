@@ -53,5 +53,5 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
-        hint = foreign_names.hint(foreign_names.OPTIMIZERS, name)
+        hint = foreign_names.hint(foreign_names.OPTIM_NAMES, name)
         raise foreign_names.missing_attribute("module 'magmath.optim'", name, hint)

@@ -22,7 +22,8 @@ from magmath.arrays.variables.variable_list import checked_variables
 from magmath.autodiff import is_independent
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import compute_dtype, float64
-from magmath.core.foreign_names import UPDATES, check_assigned_name, hint
+from magmath.core.foreign_keywords import check_assigned_name
+from magmath.core.foreign_names import OPTIMIZER_ATTRIBUTES, hint
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
 from magmath.engine.lifetimes.retained_expressions import keeps_expressions
@@ -119,7 +120,7 @@ class Optimizer(metaclass=KeywordHints):
 
     def __getattr__(self, name: str) -> NoReturn:
         missing = f"{type(self).__name__} has no attribute {name!r}"
-        raise AttributeError(missing + hint(UPDATES, name))
+        raise AttributeError(missing + hint(OPTIMIZER_ATTRIBUTES, name))
 
     def __repr__(self) -> str:
         """Return the learning rate, the settings of the rule, and what else is not the default."""

@@ -26,6 +26,7 @@ from magmath.graph import (
     set_value,
     topological,
 )
+from magmath.graph.provenance.dependence import DependenceSearch
 from magmath.graph.provenance.rebuild import with_expressions
 from magmath.graph.provenance.record_chains import operands_before
 from magmath.graph.provenance.recorded_operands import VersionOperand
@@ -96,7 +97,7 @@ def _rebuilt(expression: Node, targets: Set[Node], newest: Mapping[Node, int]) -
             return read.variable
         return read.find()
 
-    (node,), lost = with_expressions([expression], (), varies, replaced)
+    (node,), lost = with_expressions([expression], (), DependenceSearch(varies), replaced)
     if lost:
         raise MagmathError(
             "minimize: the expression depends on variables through an array of shape "

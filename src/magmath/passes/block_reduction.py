@@ -48,7 +48,7 @@ def reduce_in_blocks(graph: Graph, environment: Environment) -> Graph:
 
 
 def _is_reduction(node: Node) -> bool:
-    return node.operation in REDUCTIONS and bool(node.attributes["axis"])
+    return node.operation in REDUCTIONS.values() and bool(node.attributes["axis"])
 
 
 def _created(graph: Graph, environment: Environment) -> set[Node]:

@@ -224,7 +224,7 @@ def _eager_gradients(
         return None
     if y.shape or not y.dtype.is_floating:
         return None
-    output, leaves = y.stored_leaf(), [x.known for x in sources]
+    output, leaves = y.stored_leaf(), [x.leaf_or_self for x in sources]
     if output is None or any(x.operation is not INPUT for x in leaves):
         return None
     is_marked = create_graph is None and not keeps_expressions()

@@ -15,7 +15,7 @@ import pytest
 import magmath as mm
 from arrays import GRID, check
 from engines import current
-from magmath.core.foreign_names import KEYWORDS
+from magmath.core.foreign_keywords import KEYWORDS
 from magmath.engine import session
 from magmath.engine.lifetimes.live_references import referenced_elsewhere
 from magmath.errors import (

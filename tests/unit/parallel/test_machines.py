@@ -3,7 +3,7 @@
 import pytest
 
 from magmath.cost import Group, Level, load_machine
-from magmath.cost.collectives import algorithms, fastest, spans
+from magmath.cost.collectives import algorithm_costs, fastest, group_levels
 from magmath.cost.machine_file import known_machines
 from magmath.errors import DataError
 
@@ -71,8 +71,8 @@ def test_ring_is_limited_by_the_slowest_port():
     # 8 workers in two hosts: each of 7 steps takes the latency of the network, and an eighth of the
     # bytes passes the port of a host.
     found = {
-        one.name: (fixed, each)
-        for one, fixed, each in algorithms(LEVELS, "allgather", Group(8, 1, 8))
+        cost.algorithm.name: (cost.fixed_seconds, cost.seconds_per_byte)
+        for cost in algorithm_costs(LEVELS, "allgather", Group(8, 1, 8))
     }
     assert found["ring"] == pytest.approx((7 * 3.0, 7 / 8 / 2.0))
     # Level by level: half of the bytes between hosts, then three quarters within a host.
@@ -81,18 +81,18 @@ def test_ring_is_limited_by_the_slowest_port():
 
 def test_groups_with_a_stride_share_the_port_of_a_host():
     inner, outer = Group(4, 1, 8), Group(2, 4, 8)
-    assert [part.level for part in spans(LEVELS, inner)] == [0]
-    (part,) = spans(LEVELS, outer)
+    assert [part.level for part in group_levels(LEVELS, inner)] == [0]
+    (part,) = group_levels(LEVELS, outer)
     assert (part.level, part.units, part.lanes, part.sharing) == (1, 2, 1, 4)
 
 
 def test_few_bytes_take_few_messages_and_many_bytes_few_passes():
     group = Group(8, 1, 8)
-    assert fastest(LEVELS, "allreduce", 0.01, group)[0].name == "tree"
-    assert fastest(LEVELS, "allreduce", 1e9, group)[0].name == "hierarchical"
-    assert fastest(LEVELS, "all_to_all", 0.01, group)[0].name == "bruck"
-    assert fastest(LEVELS, "all_to_all", 1e9, group)[0].name == "pairwise"
-    assert fastest(LEVELS, "allreduce", 1e9, Group(1, 1, 8))[1] == 0.0
+    assert fastest(LEVELS, "allreduce", 0.01, group).algorithm.name == "tree"
+    assert fastest(LEVELS, "allreduce", 1e9, group).algorithm.name == "hierarchical"
+    assert fastest(LEVELS, "all_to_all", 0.01, group).algorithm.name == "bruck"
+    assert fastest(LEVELS, "all_to_all", 1e9, group).algorithm.name == "pairwise"
+    assert fastest(LEVELS, "allreduce", 1e9, Group(1, 1, 8)).seconds(1e9) == 0.0
 
 
 def test_tiles_leave_processors_idle():

@@ -76,10 +76,11 @@ HOSTS = (Level("host", 4, 100.0, 0.1), Level("switch", 0, 10.0, 1.0))
 
 def _collective(kind, group, workers, nbytes, after=(), streams=(COMMUNICATE,)):
     """Return a collective of some workers as a task on the ports of their units."""
-    algorithm, seconds = fastest(HOSTS, kind, nbytes, group)
+    cost = fastest(HOSTS, kind, nbytes, group)
     ports = {0: list(workers), 1: sorted({worker // 4 for worker in workers})}
-    stages = on_ports(algorithm.stages_for(nbytes), ports, {})
-    return SimulatedTask(f"{kind} (gradient)", tuple(workers), streams, 0.0, stages, after), seconds
+    stages = on_ports(cost.algorithm.stages_for(nbytes), ports, {})
+    task = SimulatedTask(f"{kind} (gradient)", tuple(workers), streams, 0.0, stages, after)
+    return task, cost.seconds(nbytes)
 
 
 @pytest.mark.parametrize(

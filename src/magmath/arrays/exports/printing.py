@@ -69,7 +69,7 @@ def why_lost(array: LazyArray) -> str:
     known = array.is_known()
     order = [array.evaluated()] if known else topological((array.node,), cut=True)
     for node in order:
-        leaf = node.known
+        leaf = node.leaf_or_self
         if leaf.is_leaf and leaf.name != "scalar" and leaf.value is not None:
             pool = remote_array_of(leaf).pool
             if pool.closed:

@@ -22,7 +22,7 @@ def check_indices(indices: Node, axis: int, extent: int) -> None:
 
     A function that is traced may have the indices in a branch that is not taken.
     """
-    leaf = indices.known
+    leaf = indices.leaf_or_self
     if leaf.operation is not INPUT or tracing.current() is not None:
         return
     CALL_EFFECTS.count += 1

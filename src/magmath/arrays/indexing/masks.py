@@ -19,7 +19,7 @@ from magmath.errors import TracingError
 from magmath.graph import Node, apply
 from magmath.layout import Layout, even_cuts
 from magmath.ops.axis_segments import cuts_of
-from magmath.ops.masking import COMPRESS, COUNT_PIECES, EXPAND, POSITIONS
+from magmath.ops.masking import COMPRESS, EXPAND, POSITIONS, SEGMENT_COUNTS
 
 
 @final
@@ -90,7 +90,7 @@ def count_mask(mask: Node, indexed_layout: Layout | None = None, axis: int = 0) 
         engine = session.engine()
         cuts = {*even_cuts(mask.shape[0], engine.environment.workers)}
         cuts |= cuts_of(leaf.layout, 0) | cuts_of(indexed_layout, axis)
-        counted = LazyArray(apply(COUNT_PIECES, leaf, cuts=tuple(sorted(cuts)))).evaluated()
+        counted = LazyArray(apply(SEGMENT_COUNTS, leaf, cuts=tuple(sorted(cuts)))).evaluated()
     except TracingError:
         raise UnknownCount(
             "indexing: the number of elements that a mask selects is unknown while mm.compile "

@@ -34,8 +34,8 @@ from magmath.ops import elementwise as e
 from magmath.ops import leaves
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full
+from magmath.ops.elementwise.torch_gaps import negative_power
 from magmath.ops.manipulation import reshape
-from magmath.ops.torch_gaps import negative_power
 
 OPERANDS = (LazyArray, bool, int, float, complex, np.ndarray, np.generic, list, tuple)
 _NUMBER_CLASSES = frozenset(PYTHON_NUMBERS)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from magmath.arrays.protocols.namespace import array_namespace
-from magmath.core.foreign_names import METHODS, hint, missing_attribute
-from magmath.core.missing_numpy_names import alias_hint
+from magmath.core.foreign_names import ARRAY_ATTRIBUTES, hint, missing_attribute
+from magmath.core.missing_numpy_names import numpy_hint
 
 
 def missing_array_attribute(name: str) -> AttributeError:
@@ -15,5 +15,5 @@ def missing_array_attribute(name: str) -> AttributeError:
     namespace = array_namespace()
     is_function = name in dir(namespace) and callable(getattr(namespace, name))
     function_hint = f"; write mm.{name}(x)" if is_function else ""
-    remedy = hint(METHODS, name) or function_hint or alias_hint(name)
+    remedy = hint(ARRAY_ATTRIBUTES, name) or function_hint or numpy_hint(name)
     return missing_attribute("'Array' object", name, remedy)

@@ -15,7 +15,7 @@ import numpy as np
 
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.protocols.namespace import array_namespace
-from magmath.core.missing_numpy_names import alias_hint
+from magmath.core.missing_numpy_names import numpy_hint
 
 _MODULES = {
     "numpy": "",
@@ -96,6 +96,6 @@ def _counterpart(name: str, module: str, full_name: str) -> Callable[..., Any]:
 
 def _refusal(full_name: str, name: str) -> str:
     return (
-        f"{full_name}: magmath has no such function{alias_hint(name)}; convert the array with "
+        f"{full_name}: magmath has no such function{numpy_hint(name)}; convert the array with "
         f"np.asarray(x), which copies it to this process"
     )

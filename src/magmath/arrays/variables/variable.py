@@ -23,7 +23,7 @@ from magmath.arrays.inputs.number_list import holds, is_number
 from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.storage.failed_updates import undo_failed_updates
 from magmath.core.dtypes import DType, is_same_kind
-from magmath.core.foreign_names import VARIABLES, hint, missing_attribute
+from magmath.core.foreign_names import VARIABLE_ATTRIBUTES, hint, missing_attribute
 from magmath.engine import session
 from magmath.engine.data_failures import any_pending_fallible
 from magmath.engine.lifetimes.live_references import is_referenced
@@ -34,7 +34,7 @@ from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_update
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, apply, topological
-from magmath.graph.operation import set_variable_layout
+from magmath.graph.evaluation_state import set_variable_layout
 from magmath.layout import Layout
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import variable_leaf, version
@@ -48,7 +48,9 @@ def _replaced(name: str) -> property:
     AttributeError, which says what to write."""
 
     def refuse(variable: Variable, value: object = None) -> None:
-        raise missing_attribute(f"{type(variable).__name__!r} object", name, hint(VARIABLES, name))
+        raise missing_attribute(
+            f"{type(variable).__name__!r} object", name, hint(VARIABLE_ATTRIBUTES, name)
+        )
 
     return property(refuse, refuse)
 

@@ -303,8 +303,8 @@ class EagerArrays:
         (source,), signature = node.inputs, node.signature
         if self.pool.closed or signature is None or signature.nbytes > self.max_eager_bytes:
             return None
-        leaf: Node | None = source.known
-        if source.known.operation is not INPUT:
+        leaf: Node | None = source.leaf_or_self
+        if source.leaf_or_self.operation is not INPUT:
             leaf = self._leaf_of_operand(source, _Attempt())
         value = None if leaf is None else self.stored_value(leaf)
         if leaf is None or value is None:

@@ -115,7 +115,7 @@ class GradientTape:
     def _source(self, operand: RecordedOperand) -> Node | None:
         """Return the source that an operand is, or None."""
         node = operand.find()
-        leaf = None if node is None else node.known
+        leaf = None if node is None else node.leaf_or_self
         return leaf if leaf in self._sources else None
 
     def _position_of_leaf(self, leaf: Node) -> int:

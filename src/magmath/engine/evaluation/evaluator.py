@@ -147,7 +147,7 @@ class Evaluator:
         self.forget_failed()
         nodes = dict.fromkeys([node for _, node in pairs])
         eager = self._assigned_eagerly(pairs)
-        leaves = {node: node.known for node in nodes}
+        leaves = {node: node.leaf_or_self for node in nodes}
         requested = tuple([node for node in nodes if _is_pending(node) and node not in eager])
         # Without a name for the order, whose references would count: `live_intermediates`.
         certain = not any_pending_fallible(topological(requested, cut=True))

@@ -105,7 +105,7 @@ class LoopPrograms:
         """Return leaves with all results of a loop of evaluated arrays, from which gradients pass
         to its inputs."""
         loop = results[0].inputs[0]
-        leaves = self.results(loop, [x.known for x in loop.inputs])
+        leaves = self.results(loop, [x.leaf_or_self for x in loop.inputs])
         order = [*dict.fromkeys(loop.inputs), loop, *results]
         record_provenance(dict(zip(results, leaves, strict=True)), order, ())
         return leaves

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any, final
 from weakref import WeakKeyDictionary
 
@@ -39,50 +40,57 @@ class DependenceQuery:
         self, records: Iterable[ProvenanceRecord], answers: dict[ProvenanceRecord, bool]
     ) -> None:
         """Add the answers that records store."""
-        for one in records:
-            if one.answer is self.independent:
-                answers[one] = False
-            elif one.answer is self.dependent:
-                answers[one] = True
+        for record in records:
+            if record.answer is self.independent:
+                answers[record] = False
+            elif record.answer is self.dependent:
+                answers[record] = True
 
 
 _queries: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
 
 
-def depends_on(
-    record: ProvenanceRecord,
-    is_source: IsSource,
-    answers: dict[ProvenanceRecord, bool],
-    *,
-    through_gradients: bool = True,
-    through_stops: bool = True,
-    first_number: int = 0,
-    query: DependenceQuery | None = None,
-) -> bool:
-    """Return True if a value was computed, directly or indirectly, from an operand that `is_source`
-    accepts; `through_gradients` and `through_stops` as in `ProvenanceRecord.direct_operands`.
+@final
+@dataclass(frozen=True, eq=False)
+class DependenceSearch:
+    """A search of the records from which values were computed for operands that are sources.
 
-    `answers` caches the answers for records, which also store those to a `query`. Records before
-    `first_number` do not depend on such an operand.
+    is_source          returns True for a source
+    through_gradients  if False, what is reached only through results of `mm.grad` is left out
+    through_stops      if False, what is reached only through `mm.stop_gradient` is left out
+    first_number       the sequence number of records before which none depends on a source
+    query              what records store with their answers, if the source is one array
+    answers            the answers for records
     """
-    stack = [record]
-    while stack:
-        last = stack[-1]
-        read = last.direct_operands(
-            through_gradients=through_gradients, through_stops=through_stops
-        )
-        before = [x.provenance for x in read if x.provenance is not None]
-        if query is not None:
-            query.recall(before, answers)
-        unknown = [
-            one for one in before if one not in answers and one.sequence_number >= first_number
-        ]
-        depends = any(map(is_source, read)) or any(answers.get(one) for one in before)
-        if last not in answers and unknown and not depends:
-            stack += unknown
-            continue
-        answers.setdefault(last, depends)
-        if query is not None:
-            last.answer = query.dependent if answers[last] else query.independent
-        stack.pop()
-    return answers[record]
+
+    is_source: IsSource
+    through_gradients: bool = True
+    through_stops: bool = True
+    first_number: int = 0
+    query: DependenceQuery | None = None
+    answers: dict[ProvenanceRecord, bool] = field(default_factory=dict)
+
+    def is_dependent(self, record: ProvenanceRecord) -> bool:
+        """Return True if a value was computed, directly or indirectly, from a source."""
+        answers, query = self.answers, self.query
+        stack = [record]
+        while stack:
+            current = stack[-1]
+            operands = current.direct_operands(
+                through_gradients=self.through_gradients, through_stops=self.through_stops
+            )
+            earlier = [x.provenance for x in operands if x.provenance is not None]
+            if query is not None:
+                query.recall(earlier, answers)
+            unknown = [
+                x for x in earlier if x not in answers and x.sequence_number >= self.first_number
+            ]
+            depends = any(map(self.is_source, operands)) or any(answers.get(x) for x in earlier)
+            if current not in answers and unknown and not depends:
+                stack += unknown
+                continue
+            answers.setdefault(current, depends)
+            if query is not None:
+                current.answer = query.dependent if answers[current] else query.independent
+            stack.pop()
+        return answers[record]

@@ -15,7 +15,7 @@ from typing import Protocol, cast, final
 
 from magmath.core.type_aliases import Number
 from magmath.graph.operation import Line, Node
-from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeStep, built_step, number_node
+from magmath.graph.provenance.recipe import NumberStep, Recipe, built_step, number_node
 from magmath.graph.provenance.record_chains import MAX_LENGTH, chain_before, operands_before
 from magmath.graph.provenance.recorded_operands import (
     ProvenanceRecord,
@@ -132,14 +132,14 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         """Return the existing arrays from which the value was computed directly, for callers that
         keep them alive: plain ones, and values of variables."""
         plain, values = [], []
-        for x in self.direct_operands():
-            node = x.leaf() if isinstance(x, VersionOperand) else x.find()
+        for operand in self.direct_operands():
+            node = operand.leaf() if isinstance(operand, VersionOperand) else operand.find()
             if node is None:
                 continue
-            if isinstance(x, VersionOperand):
+            if isinstance(operand, VersionOperand):
                 values.append(node)
             elif not node.reads_version:
-                plain.append(node.known)
+                plain.append(node.leaf_or_self)
         return plain, values
 
     def keep_arrays(self) -> None:
@@ -148,18 +148,18 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
 
     def _keep_up_to(self, nbytes: int) -> None:
         plain, _ = self.arrays()
-        kept = sum([node.nbytes for node in plain])
-        if kept > nbytes:
+        kept_bytes = sum([node.nbytes for node in plain])
+        if kept_bytes > nbytes:
             return
         self._kept = plain
         # The kept arrays keep others: all of them are one chain, also where the operands are nodes
         # whose provenance was not known when they were read.
         own = 1 if self.recipe is None else self.recipe.length
-        for before in map(record_of, plain):
-            if before is not None and before is not self:
-                self.length = max(self.length, before.length + own)
-                self.start = max(self.start, before.start)
-        self.length += kept // KEPT_BYTES
+        for record in map(record_of, plain):
+            if record is not None and record is not self:
+                self.length = max(self.length, record.length + own)
+                self.start = max(self.start, record.start)
+        self.length += kept_bytes // KEPT_BYTES
 
     def expression(self, value: Node, replace: Replace) -> Node | None:
         """Return the expression, built again; `value` is the leaf that holds its value.
@@ -170,24 +170,24 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         built: dict[Provenance, Node | None] = {}
         stack = [self]
         while stack:
-            last = stack[-1]
-            gone = [
-                before
-                for x in last.direct_operands()
-                if (before := provenance_before(x)) is not None
-                and before not in built
-                and replace(x) is None
+            record = stack[-1]
+            missing = [
+                earlier
+                for operand in record.direct_operands()
+                if (earlier := provenance_before(operand)) is not None
+                and earlier not in built
+                and replace(operand) is None
             ]
-            stack += gone
-            if not gone:
+            stack += missing
+            if not missing:
                 stack.pop()
-                built[last] = last._built(built, value if last is self else None, replace)
+                built[record] = record._built(built, value if record is self else None, replace)
         return built[self]
 
     def _built(
-        self, before: Mapping[Provenance, Node | None], value: Node | None, replace: Replace
+        self, earlier: Mapping[Provenance, Node | None], value: Node | None, replace: Replace
     ) -> Node | None:
-        """Return the expression, given the expressions of the operands that no longer exist."""
+        """Return the expression; `earlier`: those of the operands that no longer exist."""
         recipe, output = self.recipe, self.output
         if self._loop is not None and self._loop.length <= MAX_LENGTH:
             recipe, outputs = self._loop.unrolled()
@@ -200,42 +200,52 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         numbers = dict(zip(recipe.numbers, self._numbers, strict=True))
         built: dict[int, Node | None] = {}
         for i in recipe.reached(output):
-            step, read = recipe.steps[i], operands.get(i)
-            node: Node | None = None
-            if isinstance(step, (Node, NumberStep)) and i in numbers:
-                node = number_node(step, numbers[i])
-            elif isinstance(step, Node):
-                node = step
-            elif isinstance(step, NumberStep):
-                node = number_node(step, step.value)
-            elif read is not None:
-                node = replace(read)
-                if node is None and (record := provenance_before(read)) is not None:
-                    node = before.get(record)
-            if node is None and isinstance(step, RecipeStep):
+            step = recipe.steps[i]
+            if isinstance(step, (Node, NumberStep)):
+                built[i] = _node_of_number(step, numbers.get(i))
+                continue
+            node = _node_of_operand(operands.get(i), earlier, replace)
+            if node is None and step is not None:
                 node = built_step(step, built, value if i == output else None, self.line)
             built[i] = node
         return built[output]
 
     def why_lost(self) -> str:
         """Return why the expression cannot be built again."""
-        read = [*operands_before(self)]
-        before = [one for one in map(provenance_before, read) if one is not None]
-        unknown = [one for one in (self, *before) if one.recipe is None]
-        for one in unknown:
-            if one._loop is not None and one._loop.length > MAX_LENGTH:
+        operands = [*operands_before(self)]
+        records = [record for record in map(provenance_before, operands) if record is not None]
+        unknown = [record for record in (self, *records) if record.recipe is None]
+        for record in unknown:
+            if record._loop is not None and record._loop.length > MAX_LENGTH:
                 return (
                     f"it is the result of a loop on the workers (mm.fori_loop, mm.scan) of "
-                    f"{one._loop.length:,} operations, and gradients go through {MAX_LENGTH:,}"
+                    f"{record._loop.length:,} operations, and gradients go through {MAX_LENGTH:,}"
                 )
-        if any(one._loop is None for one in unknown):
+        if any(record._loop is None for record in unknown):
             return f"more than {MAX_LENGTH:,} operations were made of it since"
-        if any(isinstance(x, VersionOperand) and x.find() is None for x in read):
+        if any(isinstance(x, VersionOperand) and x.find() is None for x in operands):
             return "a variable that it was computed from was assigned since"
         return "an array that it was computed from does not exist any more"
 
 
 _new: Callable[..., Provenance] = Provenance
+
+
+def _node_of_number(step: Node | NumberStep, value: Number | None) -> Node:
+    """Return the node of a number, with the value that a record stores, if it stores one."""
+    if value is not None:
+        return number_node(step, value)
+    return step if isinstance(step, Node) else number_node(step, step.value)
+
+
+def _node_of_operand(
+    operand: RecordedOperand | None, earlier: Mapping[Provenance, Node | None], replace: Replace
+) -> Node | None:
+    """Return the node of an operand or, if it no longer exists, its expression among `earlier`."""
+    if operand is None:
+        return None
+    node, record = replace(operand), provenance_before(operand)
+    return earlier.get(record) if node is None and record is not None else node
 
 
 def provenance_before(operand: RecordedOperand) -> Provenance | None:

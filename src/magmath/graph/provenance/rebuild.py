@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Node
-from magmath.graph.provenance.dependence import DependenceQuery, IsSource, depends_on
-from magmath.graph.provenance.provenance import Provenance, Replace, provenance_of
-from magmath.graph.provenance.recorded_operands import ProvenanceRecord, RecordedOperand
+from magmath.graph.provenance.dependence import DependenceSearch
+from magmath.graph.provenance.provenance import Replace, provenance_of
+from magmath.graph.provenance.recorded_operands import RecordedOperand
 
 
 def operand_node(operand: RecordedOperand) -> Node | None:
@@ -28,33 +28,18 @@ def never_ends(node: Node) -> bool:
 def with_expressions(
     roots: Sequence[Node],
     kept: Collection[Node],
-    is_source: IsSource,
+    search: DependenceSearch,
     replace: Replace = operand_node,
     is_end: Callable[[Node], bool] = never_ends,
-    *,
-    through_gradients: bool = True,
-    through_stops: bool = True,
-    first_number: int = 0,
-    query: DependenceQuery | None = None,
 ) -> tuple[list[Node], set[Node]]:
-    """Return the roots with expressions in place of the leaves that depend on source operands, and
-    the leaves whose expressions cannot be built again.
+    """Return the roots with expressions in place of the leaves that depend on a source of the
+    search, and the leaves whose expressions cannot be built again.
 
     Leaves in `kept` do not change, nor what ends are computed from, which `is_end` accepts.
-    `replace` returns the nodes for operands of rebuilt expressions. `through_gradients`,
-    `through_stops`, `first_number` and `query` as in `depends_on`.
+    `replace` returns the nodes for operands of rebuilt expressions.
     """
     expressions: dict[Node, Node] = {}
     lost: set[Node] = set()
-    answers: dict[ProvenanceRecord, bool] = {}
-
-    def depends(provenance: Provenance) -> bool:
-        return depends_on(
-            provenance, is_source, answers, through_gradients=through_gradients,
-            through_stops=through_stops,
-            first_number=first_number, query=query,
-        )  # fmt: skip
-
     new: dict[Node, Node] = {}
     seen: set[Node] = set()
     stack: list[Node | None] = list(roots)
@@ -72,7 +57,7 @@ def with_expressions(
             continue
         seen.add(node)
         provenance = provenance_of(node)
-        if provenance is not None and node not in kept and depends(provenance):
+        if provenance is not None and node not in kept and search.is_dependent(provenance):
             expression = provenance.expression(node, replace)
             if expression is None:
                 lost.add(node)

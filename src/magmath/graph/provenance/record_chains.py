@@ -38,20 +38,20 @@ def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int, in
     """
     kept = length = start = 0
     number = next(_sequence_numbers)
-    for x in operands:
-        kept += x.kept_bytes
-        before = x.provenance
-        if before is not None:
-            if before.length - before.start > MAX_LENGTH:
-                _shorten(before)
+    for operand in operands:
+        kept += operand.kept_bytes
+        record = operand.provenance
+        if record is not None:
+            if record.length - record.start > MAX_LENGTH:
+                _shorten(record)
             # Comparisons, since calls of `max` would take a tenth of an operation on small arrays.
-            if before.length > length:
-                length = before.length
-            if before.start > start:
-                start = before.start
-            if before.sequence_number == UNKNOWN_NUMBER:
+            if record.length > length:
+                length = record.length
+            if record.start > start:
+                start = record.start
+            if record.sequence_number == UNKNOWN_NUMBER:
                 number = UNKNOWN_NUMBER
-        elif type(x) is NodeOperand and x.is_pending:
+        elif type(operand) is NodeOperand and operand.is_pending:
             number = UNKNOWN_NUMBER
     return kept, length, start, number
 
@@ -68,15 +68,15 @@ def operands_before(
     """Yield all operands from which the value was computed, directly or indirectly."""
     seen, stack = set[object]((record,)), [record]
     while stack:
-        for x in stack.pop().direct_operands(through_gradients=through_gradients):
-            if x in seen:  # several records share an operand
+        for operand in stack.pop().direct_operands(through_gradients=through_gradients):
+            if operand in seen:  # several records share an operand
                 continue
-            seen.add(x)
-            yield x
-            before = x.provenance
-            if before is not None and before not in seen:
-                seen.add(before)
-                stack.append(before)
+            seen.add(operand)
+            yield operand
+            earlier = operand.provenance
+            if earlier is not None and earlier not in seen:
+                seen.add(earlier)
+                stack.append(earlier)
 
 
 def nodes_before(record: ProvenanceRecord, *, through_gradients: bool = True) -> Iterator[Node]:
@@ -92,22 +92,22 @@ def _shorten(record: ProvenanceRecord) -> None:
     recent, old, stack = {record}, list[ProvenanceRecord](), [record]
     while stack:
         for x in stack.pop().direct_operands():
-            before = x.provenance
-            if before is None or before in recent:
+            earlier = x.provenance
+            if earlier is None or earlier in recent:
                 continue
-            if before.length <= start:
-                if before.length > SHORT_LENGTH:
-                    old.append(before)
+            if earlier.length <= start:
+                if earlier.length > SHORT_LENGTH:
+                    old.append(earlier)
                 continue
-            recent.add(before)
-            stack.append(before)
-    dropped = [one for one in dict.fromkeys(old) if not one.is_dropped]
+            recent.add(earlier)
+            stack.append(earlier)
+    dropped = [x for x in dict.fromkeys(old) if not x.is_dropped]
     every = _existing(dropped, through_gradients=True)
     direct = _existing(dropped, through_gradients=False)
-    for one in dropped:
-        one.drop_expression(every[one], direct[one])
-    for one in recent:
-        one.start = max(one.start, start)
+    for old_record in dropped:
+        old_record.drop_expression(every[old_record], direct[old_record])
+    for recent_record in recent:
+        recent_record.start = max(recent_record.start, start)
 
 
 def _existing(
@@ -119,29 +119,31 @@ def _existing(
     """
     if len(records) == 1:
         nodes = nodes_before(records[0], through_gradients=through_gradients)
-        return {records[0]: _without_provenance(dict.fromkeys([node.known for node in nodes]))}
+        return {
+            records[0]: _without_provenance(dict.fromkeys([node.leaf_or_self for node in nodes]))
+        }
     numbers: dict[Node, int] = {}
     reached: dict[ProvenanceRecord, int] = {}  # sets of numbers, as the bits of integers
     stack = [*records]
     while stack:
-        last = stack[-1]
-        read = last.direct_operands(through_gradients=through_gradients)
-        before = [x.provenance for x in read if x.provenance is not None]
-        unknown = [one for one in before if one not in reached]
-        if unknown and last not in reached:
+        record = stack[-1]
+        operands = record.direct_operands(through_gradients=through_gradients)
+        earlier = [x.provenance for x in operands if x.provenance is not None]
+        unknown = [x for x in earlier if x not in reached]
+        if unknown and record not in reached:
             stack += unknown
             continue
         bits = 0
-        for node in [node.known for x in read for node in x.nodes()]:
+        for node in [node.leaf_or_self for x in operands for node in x.nodes()]:
             bits |= 1 << numbers.setdefault(node, len(numbers))
-        for one in before:
-            bits |= reached[one]
-        reached[last] = bits
+        for other in earlier:
+            bits |= reached[other]
+        reached[record] = bits
         stack.pop()
     arrays = list(numbers)
     return {
-        one: _without_provenance([x for i, x in enumerate(arrays) if reached[one] >> i & 1])
-        for one in records
+        record: _without_provenance([x for i, x in enumerate(arrays) if reached[record] >> i & 1])
+        for record in records
     }
 
 

@@ -15,7 +15,8 @@ from weakref import ref
 
 from msgspec import Struct
 
-from magmath.graph.operation import Line, Node, WeakResult, make_node, set_result
+from magmath.graph.evaluation_state import set_result
+from magmath.graph.operation import Line, Node, WeakResult, make_node
 
 MAX_KEPT = 128 << 10
 """Bytes of the largest operand that a record keeps alive because it is no result itself."""

@@ -109,7 +109,7 @@ class RepeatedCalls:
             self.record(0)
             return
         nodes = [node for x in self._operands for node in (*x.nodes(), *_nodes_before(x))]
-        existing = dict.fromkeys([node.known for node in nodes])
+        existing = dict.fromkeys([node.leaf_or_self for node in nodes])
         for number in range(len(self._results)):
             leaf = self._held(*divmod(number, len(self._outputs)))
             if leaf is not None:

@@ -43,7 +43,7 @@ def cholesky(
     A panel is updated with all previous panels at once (the left-looking variant), so that every
     element of L is written once. A panel in the ring has the width of the triangle at its last row.
     """
-    for panel in shares.mine():
+    for panel in shares.own_panels():
         rows, (_, stop) = shares.local_rows(panel), shares.bounds(panel)
         out[rows, :stop] = a[rows, :stop]
         out[rows, stop:] = 0
@@ -122,7 +122,7 @@ def lu(
 
     steps = -(-max_rank // shares.rows)
     for_each_panel(shares, ring, steps, nbytes, make, use)
-    for panel in shares.mine():
+    for panel in shares.own_panels():
         _, stop = shares.bounds(panel)
         exchange(factors[shares.local_rows(panel)], pivots, min(stop, max_rank), max_rank)
     if order is not None:

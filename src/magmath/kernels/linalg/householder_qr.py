@@ -110,7 +110,7 @@ class Reflections:
         self.r.zero_()
         self.q[:, : self.a.shape[1]] = self.a
         for_each_panel(self.shares, self.ring, self.steps, self._nbytes, self._make, self._use)
-        for panel in self.shares.mine():
+        for panel in self.shares.own_panels():
             if panel >= self.steps:
                 self._set_identity(panel)
         self._offer(self.steps)

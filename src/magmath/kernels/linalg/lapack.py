@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from magmath.core.block_cyclic import is_tall
+from magmath.core.tall_skinny import is_tall
 from magmath.errors import LinAlgError
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.fortran import invoke

@@ -24,26 +24,18 @@ from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, MemoryOrder
 from magmath.layout import Layout, Split
 from magmath.ops.conv import convolution_kernels as kernels
-from magmath.ops.conv.sliding_windows import reached, seen
+from magmath.ops.conv.sliding_windows import inputs_of_windows, windows_of_inputs
 from magmath.ops.fft.fourier import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
 from magmath.ops.host_fallback import floats_on_device
-from magmath.ops.infer_rules import LETTERS, require_kind
+from magmath.ops.index_letters import LETTERS
 from magmath.ops.slicing import SLICE, padded, slice_along
+from magmath.ops.type_rules import require_kind
 
 Numbers: TypeAlias = tuple[int, ...]
 
 _N, _C, _K = tuple(LETTERS[:3])  # batch, channels, outputs; the letters after these are space
 _SPACE = LETTERS[3:]
 
-
-OPTIONAL = ("frozen", "bias", "residual")
-"""The operands that a correlation has in addition if its attribute of the same name is True, in
-this order; the passes set them.
-
-frozen    a number, equal in two runs only if w is
-bias      a number for each output, (1, outputs, 1, …), which is added
-residual  an array like y, which is added
-"""
 
 # shapes -----------------------------------------------------------------------------------------
 
@@ -62,7 +54,9 @@ def _correlation_infer(
     x: Node, w: Node, *more: Node, groups: int, stride: Numbers, **attributes: Any
 ) -> tuple[Shape, DType]:
     fits = x.ndim == w.ndim == len(stride) + 2 and x.shape[1] == w.shape[1] * groups
-    fits = fits and len(more) == sum(attributes.get(name, False) for name in OPTIONAL)
+    fits = fits and len(more) == sum(
+        attributes.get(name, False) for name in kernels.OPTIONAL_OPERANDS
+    )
     _check("correlation", x, w, fits=fits and w.shape[0] % groups == 0 and min(w.shape[2:]) > 0)
     space = []
     for d, n in enumerate(x.shape[2:]):
@@ -115,7 +109,7 @@ def _correlation_axes(node: Node) -> str:
     folded = any(node.attributes.get(name) for name in epilogue)
     if folded and y == _K:  # an epilogue must not apply to each partial sum
         operands = [text.replace(_C, ".") for text in operands]
-    operands += [more[name] for name in OPTIONAL if node.attributes.get(name)]
+    operands += [more[name] for name in kernels.OPTIONAL_OPERANDS if node.attributes.get(name)]
     return f"{','.join(operands)}->{of_y}"
 
 
@@ -137,7 +131,7 @@ def _derived_split(node: Node, letter: str, split: Split, operand: int | None) -
         return split.map_positions(lambda cut: cut * (outputs // node.attributes["groups"]))
     d = 2 + _SPACE.index(letter)
     kernel = node.shape[d] if node.name == "correlation_kernel" else node.inputs[1].shape[d]
-    needed = reached if node.name == "correlation_input" else seen
+    needed = windows_of_inputs if node.name == "correlation_input" else inputs_of_windows
     return split.with_halo(needed(node.attributes, d - 2, kernel), node.inputs[0].shape[d])
 
 

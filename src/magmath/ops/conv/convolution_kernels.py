@@ -16,20 +16,31 @@ import numpy as np
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall
-from magmath.ops.conv.sliding_windows import Attributes
-from magmath.ops.conv.sliding_windows import PaddedRange as _Surrounded
-from magmath.ops.conv.sliding_windows import extents_of as _extents
-from magmath.ops.conv.sliding_windows import needs as _needs
-from magmath.ops.conv.sliding_windows import offsets as _offsets
-from magmath.ops.conv.sliding_windows import overlap as _overlap
-from magmath.ops.conv.sliding_windows import ranges_held as _held
-from magmath.ops.infer_rules import is_numpy_only
+from magmath.ops.conv.sliding_windows import (
+    Attributes,
+    PaddedRange,
+    extents_of,
+    input_ranges,
+    overlap,
+    tile_ranges,
+    window_elements,
+)
+from magmath.ops.kernel_binding import is_numpy_only
 
 if TYPE_CHECKING:
     import torch
 
     from magmath.core.index_set import IndexSet
     from magmath.kernels.epilogue import Epilogue
+
+OPTIONAL_OPERANDS = ("frozen", "bias", "residual")
+"""The operands that a correlation has in addition if its attribute of the same name is True, in
+this order; the passes set them.
+
+frozen    a number, equal in two runs only if w is: the version of w
+bias      a number for each output, (1, outputs, 1, …), which is added
+residual  an array like y, which is added
+"""
 
 # sums over kernel elements, for NumPy arrays and torch tensors ----------------------------------
 
@@ -49,7 +60,7 @@ def _add_correlation(einsum: Any, x: Any, w: Any, y: Any, attributes: Attributes
     """Add the correlation of w with x, which includes its padding, to y."""
     groups = attributes["groups"]
     a, b, total = _grouped(x, groups, 1), _grouped(w, groups, 0), _grouped(y, groups, 1)
-    for element, where in _offsets(w.shape[2:], y.shape[2:], attributes):
+    for element, where in window_elements(w.shape[2:], y.shape[2:], attributes):
         part = einsum("ngco,gkc->ngko", _flat(a[(..., *where)], 3), b[(..., *element)])
         total += part.reshape(total.shape)
 
@@ -58,7 +69,7 @@ def _add_input(einsum: Any, y: Any, w: Any, x: Any, attributes: Attributes) -> N
     """Add the transposed correlation of y with w to x, which includes its padding."""
     groups = attributes["groups"]
     a, b, total = _grouped(y, groups, 1), _grouped(w, groups, 0), _grouped(x, groups, 1)
-    for element, where in _offsets(w.shape[2:], y.shape[2:], attributes):
+    for element, where in window_elements(w.shape[2:], y.shape[2:], attributes):
         part = einsum("ngko,gkc->ngco", _flat(a, 3), b[(..., *element)])
         target = total[(..., *where)]
         target += part.reshape(target.shape)
@@ -68,7 +79,7 @@ def _set_kernel(einsum: Any, x: Any, y: Any, w: Any, attributes: Attributes) -> 
     """Set w to its cotangent from x, which includes its padding, and y."""
     groups = attributes["groups"]
     a, b, result = _grouped(x, groups, 1), _grouped(y, groups, 1), _grouped(w, groups, 0)
-    for element, where in _offsets(w.shape[2:], y.shape[2:], attributes):
+    for element, where in window_elements(w.shape[2:], y.shape[2:], attributes):
         result[(..., *element)] = einsum("ngco,ngko->gkc", _flat(a[(..., *where)], 3), _flat(b, 3))
 
 
@@ -77,9 +88,9 @@ def _set_kernel(einsum: Any, x: Any, y: Any, w: Any, attributes: Attributes) -> 
 
 def _padded(x: Any, y: Sequence[int], kernel: Sequence[int], attributes: Attributes) -> Any:
     """Return the range of x that y needs, with zeros out of bounds."""
-    want = _needs([(0, n) for n in y], kernel, attributes)
-    result = np.zeros((*x.shape[:2], *_extents(want)), x.dtype)
-    there, here = _overlap([(0, n) for n in x.shape[2:]], want)
+    want = input_ranges([(0, n) for n in y], kernel, attributes)
+    result = np.zeros((*x.shape[:2], *extents_of(want)), x.dtype)
+    there, here = overlap([(0, n) for n in x.shape[2:]], want)
     result[there] = x[here]
     return result
 
@@ -102,12 +113,12 @@ def correlation_reference(x: Any, w: Any, *more: Any, direct: bool, **attributes
 
 def input_reference(y: Any, w: Any, *, space: Sequence[int], **attributes: Any) -> Any:
     """Return the transposed correlation of NumPy arrays."""
-    whole = _needs([(0, n) for n in y.shape[2:]], w.shape[2:], attributes)
+    whole = input_ranges([(0, n) for n in y.shape[2:]], w.shape[2:], attributes)
     channels = w.shape[1] * attributes["groups"]
-    full = np.zeros((y.shape[0], channels, *_extents(whole)), y.dtype)
+    full = np.zeros((y.shape[0], channels, *extents_of(whole)), y.dtype)
     _add_input(np.einsum, y, w, full, attributes)
     x = np.zeros((y.shape[0], channels, *space), y.dtype)
-    there, here = _overlap(whole, [(0, n) for n in space])
+    there, here = overlap(whole, [(0, n) for n in space])
     x[there] = full[here]
     return x
 
@@ -159,10 +170,10 @@ def _bind_native(
     from magmath.kernels.dispatch.tuner import tuner_for
 
     attributes = call.attributes
-    starts = [[first for first, _ in _held(tile)] for tile in tiles]
+    starts = [[first for first, _ in tile_ranges(tile)] for tile in tiles]
     low = [pads[0] for pads in attributes["padding"]]
     steps = zip(*starts, attributes["stride"], low, strict=True)
-    epilogue, version = _added(call)
+    epilogue, version = _epilogue_and_version(call)
     problem = ConvolutionProblem(
         direction, x, w, y,
         offset=tuple(stride * of_y - pad - of_x for of_x, of_y, stride, pad in steps),
@@ -173,22 +184,22 @@ def _bind_native(
     return bind_convolution(problem, tuner=tuner, winograd=call.context.winograd)
 
 
-def _added(call: KernelCall) -> tuple[Epilogue, torch.Tensor | None]:
+def _epilogue_and_version(call: KernelCall) -> tuple[Epilogue, torch.Tensor | None]:
     """Return the epilogue, and the version of w."""
     from magmath.kernels.epilogue import Epilogue
 
     attributes = call.attributes
-    names = [name for name in ("frozen", "bias", "residual") if attributes.get(name)]
-    found = dict(zip(names, call.inputs[2:], strict=True))
-    version = found.pop("frozen", None)
-    return Epilogue(**found, activation=attributes.get("activation", "none")), version
+    names = [name for name in OPTIONAL_OPERANDS if attributes.get(name)]
+    operands = dict(zip(names, call.inputs[2:], strict=True))
+    version = operands.pop("frozen", None)
+    return Epilogue(**operands, activation=attributes.get("activation", "none")), version
 
 
 def _bind_empty(call: KernelCall) -> ReadyCall:
     """Bind the correlation of no elements: zeros, and the epilogue."""
     from magmath.kernels.epilogue import blocks, finish
 
-    (epilogue, _), y = _added(call), call.out
+    (epilogue, _), y = _epilogue_and_version(call), call.out
     if not epilogue:
         return y.zero_
     zeros = y.new_zeros(()).expand(y.shape)
@@ -205,12 +216,16 @@ def bind_correlation(call: KernelCall) -> ReadyCall:
     if _is_native(x):
         return _bind_native(call, "forward", x, w, y, (call.tiles[0], call.tile))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
-    want = _needs(_held(call.tile), w.shape[2:], attributes)
-    around = _Surrounded(x, _held(call.tiles[0]), want, native=False)
+    want = input_ranges(tile_ranges(call.tile), w.shape[2:], attributes)
+    around = PaddedRange(x, tile_ranges(call.tiles[0]), want, native=False)
     total = torch.zeros_like(y, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, w, total)
-    return sequence(around.fill, total.zero_, lambda: _add_correlation(einsum, *arrays, attributes),
-                 lambda: y.copy_(total))  # fmt: skip
+    return sequence(
+        around.fill,
+        total.zero_,
+        lambda: _add_correlation(einsum, *arrays, attributes),
+        lambda: y.copy_(total),
+    )
 
 
 def bind_input(call: KernelCall) -> ReadyCall:
@@ -221,13 +236,17 @@ def bind_input(call: KernelCall) -> ReadyCall:
     if _is_native(y):
         return _bind_native(call, "data", x, w, y, (call.tile, call.tiles[0]))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
-    reach = _needs(_held(call.tiles[0]), w.shape[2:], attributes)
-    there, here = _overlap(reach, _held(call.tile))
+    reach = input_ranges(tile_ranges(call.tiles[0]), w.shape[2:], attributes)
+    there, here = overlap(reach, tile_ranges(call.tile))
     target = x[there]
-    total = x.new_zeros((y.shape[0], x.shape[1], *_extents(reach)))
+    total = x.new_zeros((y.shape[0], x.shape[1], *extents_of(reach)))
     einsum, arrays = _einsum(y, w, total)
-    return sequence(x.zero_, total.zero_, lambda: _add_input(einsum, *arrays, attributes),
-                 lambda: target.copy_(total[here]))  # fmt: skip
+    return sequence(
+        x.zero_,
+        total.zero_,
+        lambda: _add_input(einsum, *arrays, attributes),
+        lambda: target.copy_(total[here]),
+    )
 
 
 def bind_kernel(call: KernelCall) -> ReadyCall:
@@ -240,9 +259,10 @@ def bind_kernel(call: KernelCall) -> ReadyCall:
     if _is_native(x):
         return _bind_native(call, "filter", x, w, y, (call.tiles[0], call.tiles[1]))
     attributes = {**call.attributes, "groups": x.shape[1] // w.shape[1]}
-    want = _needs(_held(call.tiles[1]), w.shape[2:], attributes)
-    around = _Surrounded(x, _held(call.tiles[0]), want, native=False)
+    want = input_ranges(tile_ranges(call.tiles[1]), w.shape[2:], attributes)
+    around = PaddedRange(x, tile_ranges(call.tiles[0]), want, native=False)
     result = torch.zeros_like(w, memory_format=torch.contiguous_format)
     einsum, arrays = _einsum(around.tensor, y, result)
-    return sequence(around.fill, lambda: _set_kernel(einsum, *arrays, attributes),
-                 lambda: w.copy_(result))  # fmt: skip
+    return sequence(
+        around.fill, lambda: _set_kernel(einsum, *arrays, attributes), lambda: w.copy_(result)
+    )

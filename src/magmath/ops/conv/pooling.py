@@ -27,9 +27,11 @@ from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Split
 from magmath.ops.conv import pooling_kernels as kernels
-from magmath.ops.conv.sliding_windows import Range, reached, seen
+from magmath.ops.conv import pooling_references as references
+from magmath.ops.conv.sliding_windows import Range, inputs_of_windows, windows_of_inputs
 from magmath.ops.host_fallback import floats_on_device
-from magmath.ops.infer_rules import LETTERS, require_kind
+from magmath.ops.index_letters import LETTERS
+from magmath.ops.type_rules import require_kind
 
 Numbers = tuple[int, ...]
 
@@ -113,7 +115,7 @@ def _forward_split(node: Node, letter: str, split: Split, operand: int | None) -
     """Return the split of operands of which the result is pooled."""
     axis = LETTERS.index(letter)
     d = axis - (node.ndim - len(node.attributes["kernel"]))
-    needed = seen(node.attributes, d, node.attributes["kernel"][d])
+    needed = inputs_of_windows(node.attributes, d, node.attributes["kernel"][d])
     return split.with_halo(needed, node.inputs[0].shape[axis])
 
 
@@ -122,7 +124,10 @@ def _backward_split(node: Node, letter: str, split: Split, operand: int | None) 
     axis, attributes = LETTERS.index(letter), node.attributes
     d = axis - (node.ndim - len(attributes["kernel"]))
     extent, kernel = node.inputs[0].shape[axis], attributes["kernel"][d]
-    windows, covered = reached(attributes, d, kernel), seen(attributes, d, kernel)
+    windows, covered = (
+        windows_of_inputs(attributes, d, kernel),
+        inputs_of_windows(attributes, d, kernel),
+    )
     if operand == 0:
         return split.with_halo(windows, extent)
 
@@ -192,14 +197,14 @@ def _operation(
 
 
 MAX_POOL = _operation(
-    "max_pool", _max_infer, _max_vjp, kernels.bind_max, kernels.max_reference, _forward_split
+    "max_pool", _max_infer, _max_vjp, kernels.bind_max, references.max_reference, _forward_split
 )
 MAX_POOL_SELECT = _operation(
     "max_pool_select",
     _select_infer,
     _select_vjp,
     kernels.bind_select,
-    kernels.select_reference,
+    references.select_reference,
     _forward_split,
 )
 MAX_POOL_SCATTER = _operation(
@@ -207,18 +212,18 @@ MAX_POOL_SCATTER = _operation(
     _scatter_infer,
     _scatter_vjp,
     kernels.bind_scatter,
-    kernels.scatter_reference,
+    references.scatter_reference,
     _backward_split,
 )
 SUM_POOL = _operation(
-    "sum_pool", _sum_infer, _sum_vjp, kernels.bind_sum, kernels.sum_reference, _forward_split
+    "sum_pool", _sum_infer, _sum_vjp, kernels.bind_sum, references.sum_reference, _forward_split
 )
 SUM_POOL_INPUT = _operation(
     "sum_pool_input",
     _sum_input_infer,
     _sum_input_vjp,
     kernels.bind_sum_input,
-    kernels.sum_input_reference,
+    references.sum_input_reference,
     _backward_split,
 )
 

@@ -1,254 +1,42 @@
 """Local kernels of pooling (`ops/conv/pooling.py`).
 
-torch pools floating-point numbers over one to three dimensions; otherwise the kernels visit
-one element of the window after the other, for all windows at once. A worker's segment of x is the
-part within bounds of the range that its windows read. Out of bounds are zeros for sums, and the
-least number of the type for maxima.
+torch pools floating-point numbers over one to three dimensions; otherwise the kernels visit one
+element of the window after the other (`pooling_methods.py`). A worker's segment of x is the part
+within bounds of the range that its windows read. Out of bounds are zeros for sums, and the least
+number of the type for maxima.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall
+from magmath.ops.conv.pooling_methods import (
+    PoolingByElement,
+    PoolingMethod,
+    SpaceExtents,
+    TorchPooling,
+)
 from magmath.ops.conv.sliding_windows import (
     Attributes,
     PaddedRange,
     Range,
     extents_of,
-    needs,
-    offsets,
+    input_ranges,
     overlap,
-    ranges_held,
-    reached,
+    tile_ranges,
+    windows_of_inputs,
 )
-from magmath.ops.infer_rules import is_numpy_only
+from magmath.ops.kernel_binding import is_numpy_only
 
 if TYPE_CHECKING:
     import torch
 
     from magmath.kernels.conv.channels_last import Windows
-
-SpaceExtents = Sequence[int]
-
-
-class _Pooling(Protocol):
-    """Pooling of arrays that include their padding, over windows of extents `space`."""
-
-    def max(self, x: Any, space: SpaceExtents) -> Any:
-        """Return the maximum of each window."""
-
-    def select(self, a: Any, x: Any, space: SpaceExtents) -> Any:
-        """Return the element of a at the maximum of each window of x."""
-
-    def scatter(self, g: Any, x: Any) -> Any:
-        """Return zeros of the shape of x with g added at the maximum of each window of x."""
-
-    def sum(self, x: Any, space: SpaceExtents) -> Any:
-        """Return the sum of each window."""
-
-    def add_windows(self, g: Any, extents: SpaceExtents) -> Any:
-        """Return zeros of these extents of space with g added to each element of its windows."""
-
-
-@final
-class _ByElement:
-    """Pooling that visits one element of the window after the other, of NumPy arrays or torch
-    tensors."""
-
-    def __init__(self, xp: Any, attributes: Attributes) -> None:
-        self._xp, self._attributes = xp, attributes
-
-    def _elements(self, x: Any, space: SpaceExtents) -> list[Any]:
-        """Return each element of the window, as a view of x that contains it for all windows."""
-        kernel = self._attributes["kernel"]
-        return [x[(..., *where)] for _, where in offsets(kernel, space, self._attributes)]
-
-    def _maxima(self, x: Any, space: SpaceExtents) -> tuple[Any, Any]:
-        """Return the maximum of each window, and its number among the elements of the window."""
-        xp, (best, *others) = self._xp, self._elements(x, space)
-        number = xp.zeros_like(best, dtype=xp.int64)
-        for i, element in enumerate(others, 1):
-            better = (element > best) | (xp.isnan(element) & ~xp.isnan(best))
-            best, number = xp.where(better, element, best), xp.where(better, i, number)
-        return best, number
-
-    def max(self, x: Any, space: SpaceExtents) -> Any:
-        return self._maxima(x, space)[0]
-
-    def select(self, a: Any, x: Any, space: SpaceExtents) -> Any:
-        (result, *others), number = self._elements(a, space), self._maxima(x, space)[1]
-        for i, element in enumerate(others, 1):
-            result = self._xp.where(number == i, element, result)
-        return result
-
-    def scatter(self, g: Any, x: Any) -> Any:
-        space = g.shape[g.ndim - len(self._attributes["kernel"]) :]
-        number, total = self._maxima(x, space)[1], self._xp.zeros_like(x)
-        for i, target in enumerate(self._elements(total, space)):
-            target += g * (number == i)
-        return total
-
-    def sum(self, x: Any, space: SpaceExtents) -> Any:
-        first, *others = self._elements(x, space)
-        total = first + self._xp.zeros_like(first)
-        for element in others:
-            total += element
-        return total
-
-    def add_windows(self, g: Any, extents: SpaceExtents) -> Any:
-        lead = g.ndim - len(extents)
-        shape = *g.shape[:lead], *extents
-        total = np.zeros(shape, g.dtype) if self._xp is np else g.new_zeros(shape)
-        for target in self._elements(total, g.shape[lead:]):
-            target += g
-        return total
-
-
-@final
-class _ByTorch:
-    """Pooling by torch's functions, which supply padding of their own: `padding` at both ends."""
-
-    def __init__(self, attributes: Attributes, padding: SpaceExtents) -> None:
-        import torch
-
-        self._space = len(attributes["kernel"])
-        flat = [1] * (self._space == 1)  # torch has fewer functions for one dimension
-        self._kernel, self._stride, self._dilation = (
-            [*flat, *attributes[name]] for name in ("kernel", "stride", "dilation")
-        )
-        self._padding = [*[0] * len(flat), *padding]
-        self._functions, self._ndim = torch.ops.aten, max(self._space, 2)
-
-    def _call(self, name: str, *arguments: Any) -> Any:
-        return getattr(self._functions, name.replace("*", f"{self._ndim}d"))(*arguments)
-
-    def _images(self, x: torch.Tensor) -> torch.Tensor:
-        """Return x as (images, channels, *space)."""
-        lead = x.ndim - self._space
-        space = (1, *x.shape[lead:]) if self._space == 1 else x.shape[lead:]
-        if lead == 2:
-            return x if self._space > 1 else x.unsqueeze(2)
-        return x.reshape(1, -1, *space)
-
-    def _maxima(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the maxima, and their positions in the space of x, counted as one dimension."""
-        values, positions = self._call(
-            "max_pool*_with_indices", x, self._kernel, self._stride, self._padding, self._dilation
-        )
-        return values, positions
-
-    def max(self, x: torch.Tensor, space: SpaceExtents) -> torch.Tensor:
-        return self._maxima(self._images(x))[0].reshape(*x.shape[: x.ndim - self._space], *space)
-
-    def select(self, a: torch.Tensor, x: torch.Tensor, space: SpaceExtents) -> torch.Tensor:
-        lead = a.shape[: a.ndim - self._space]
-        positions = self._maxima(self._images(x))[1].reshape(*lead, -1)
-        return a.reshape(*lead, -1).gather(-1, positions).reshape(*lead, *space)
-
-    def scatter(self, g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-        images = self._images(x)
-        result: torch.Tensor = self._call(
-            "max_pool*_with_indices_backward", self._images(g), images, self._kernel,
-            self._stride, self._padding, self._dilation, False, self._maxima(images)[1],
-        )  # fmt: skip
-        return result.reshape(x.shape)
-
-    def sum(self, x: torch.Tensor, space: SpaceExtents) -> torch.Tensor:
-        result: torch.Tensor = self._call(
-            "avg_pool*", self._images(x), self._kernel, self._stride, self._padding, False, True, 1
-        )
-        return result.reshape(*x.shape[: x.ndim - self._space], *space)
-
-    def add_windows(self, g: torch.Tensor, extents: SpaceExtents) -> torch.Tensor:
-        lead = g.shape[: g.ndim - self._space]
-        like = self._images(g.new_empty(()).expand(*lead, *extents))
-        result: torch.Tensor = self._call(
-            "avg_pool*_backward", self._images(g), like, self._kernel, self._stride,
-            self._padding, False, True, 1,
-        )  # fmt: skip
-        return result.reshape(*lead, *extents)
-
-
-# the references -----------------------------------------------------------------------------------
-
-
-def _least(dtype: Any) -> float:
-    """Return the least number of a NumPy type."""
-    return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
-
-
-def _space(x: Any, attributes: Attributes) -> list[int]:
-    """Return the extents of space of the result of pooling x."""
-    kernel = attributes["kernel"]
-    parts = zip(
-        x.shape[x.ndim - len(kernel) :], kernel, attributes["padding"], attributes["stride"],
-        attributes["dilation"], strict=True,
-    )  # fmt: skip
-    return [(n + low + high - d * (k - 1) - 1) // s + 1 for n, k, (low, high), s, d in parts]
-
-
-def _padded(x: Any, space: SpaceExtents, value: float, attributes: Attributes) -> Any:
-    """Return the range of x that windows read, with a value out of bounds."""
-    kernel = attributes["kernel"]
-    want = needs([(0, n) for n in space], kernel, attributes)
-    lead = x.ndim - len(kernel)
-    result = np.full((*x.shape[:lead], *extents_of(want)), value, x.dtype)
-    there, here = overlap([(0, n) for n in x.shape[lead:]], want)
-    result[there] = x[here]
-    return result
-
-
-def _cropped(full: Any, windows: SpaceExtents, space: SpaceExtents, attributes: Attributes) -> Any:
-    """Return the elements within bounds, of extents `space`, of the range that windows read."""
-    want = needs([(0, n) for n in windows], attributes["kernel"], attributes)
-    result = np.zeros((*full.shape[: full.ndim - len(space)], *space), full.dtype)
-    there, here = overlap(want, [(0, n) for n in space])
-    result[there] = full[here]
-    return result
-
-
-def max_reference(x: Any, **attributes: Any) -> Any:
-    """Return the maxima of a NumPy array's windows."""
-    space = _space(x, attributes)
-    padded = _padded(x, space, _least(x.dtype), attributes)
-    return _ByElement(np, attributes).max(padded, space)
-
-
-def select_reference(a: Any, x: Any, **attributes: Any) -> Any:
-    """Return the elements of a NumPy array at the maxima of x."""
-    space = _space(x, attributes)
-    padded = _padded(x, space, _least(x.dtype), attributes)
-    return _ByElement(np, attributes).select(_padded(a, space, 0, attributes), padded, space)
-
-
-def scatter_reference(g: Any, x: Any, **attributes: Any) -> Any:
-    """Return a NumPy array with g added at the maxima of x."""
-    space = _space(x, attributes)
-    padded = _padded(x, space, _least(x.dtype), attributes)
-    full = _ByElement(np, attributes).scatter(g, padded)
-    return _cropped(full, space, x.shape[x.ndim - len(space) :], attributes)
-
-
-def sum_reference(x: Any, **attributes: Any) -> Any:
-    """Return the sums of a NumPy array's windows."""
-    space = _space(x, attributes)
-    return _ByElement(np, attributes).sum(_padded(x, space, 0, attributes), space)
-
-
-def sum_input_reference(g: Any, *, space: SpaceExtents, **attributes: Any) -> Any:
-    """Return a NumPy array with g added to each element of its windows."""
-    windows = g.shape[g.ndim - len(space) :]
-    extents = extents_of(needs([(0, n) for n in windows], attributes["kernel"], attributes))
-    full = _ByElement(np, attributes).add_windows(g, extents)
-    return _cropped(full, windows, space, attributes)
-
-
-# on a worker's tensors ----------------------------------------------------------------------------
 
 
 def _has_torch(x: torch.Tensor, attributes: Attributes, *, sums: bool) -> bool:
@@ -284,7 +72,7 @@ def _arrays(*tensors: torch.Tensor) -> tuple[Any, list[Any]]:
 def _held(call: KernelCall, operand: int | None = None) -> list[Range]:
     """Return the ranges of space that this worker has of an operand, or of the result."""
     tile = call.tile if operand is None else call.tiles[operand]
-    return ranges_held(tile, call.out.ndim - len(call.attributes["kernel"]))
+    return tile_ranges(tile, call.out.ndim - len(call.attributes["kernel"]))
 
 
 def _surrounded(
@@ -292,7 +80,7 @@ def _surrounded(
 ) -> PaddedRange:
     """Return the range of an operand that the windows read, with a value out of bounds."""
     kernel = call.attributes["kernel"]
-    want = needs(windows, kernel, call.attributes)
+    want = input_ranges(windows, kernel, call.attributes)
     have = _held(call, operand)
     # torch pads by half of a window at most, and only images that are not smaller than a window
     max_padding = [k // 2 if n >= k else 0 for k, n in zip(kernel, extents_of(have), strict=True)]
@@ -310,8 +98,10 @@ def _windows(
 
     names = ("kernel", "stride", "dilation")
     kernel, stride, dilation = (call.attributes[name] for name in names)
-    found = needs(windows, kernel, call.attributes)
-    start = [first - here for (first, _), (here, _) in zip(found, held or _held(call), strict=True)]
+    ranges_read = input_ranges(windows, kernel, call.attributes)
+    start = [
+        first - here for (first, _), (here, _) in zip(ranges_read, held or _held(call), strict=True)
+    ]
     return Windows(kernel, stride, dilation, start)
 
 
@@ -332,7 +122,7 @@ def _windows_of(call: KernelCall) -> tuple[list[Range], torch.Tensor] | None:
     kernel, g = call.attributes["kernel"], call.inputs[0]
     windows = []
     for d, ((start, stop), held) in enumerate(zip(_held(call), _held(call, 0), strict=True)):
-        first, last = reached(call.attributes, d, kernel[d])(start, stop)
+        first, last = windows_of_inputs(call.attributes, d, kernel[d])(start, stop)
         windows.append((max(first, held[0]), min(last, held[1])))
         if start == stop or windows[-1][0] >= windows[-1][1]:
             return None
@@ -392,16 +182,18 @@ def bind_scatter(call: KernelCall) -> ReadyCall:
     from magmath.kernels.conv.channels_last import can_compute
 
     (_, x), result = call.inputs, call.out
-    found = _windows_of(call)
-    if found is None:
+    reaching = _windows_of(call)
+    if reaching is None:
         return result.zero_
-    windows, cotangents = found
+    windows, cotangents = reaching
     whole = len(windows) == 2 and _held(call) == _held(call, 1)
     if whole and can_compute(cotangents, x, result):
         return max_pool.bind_scatter(cotangents, x, _windows(call, windows), result)
     around = _surrounded(call, 1, windows, _least_of(x))
     native = _has_torch(x, call.attributes, sums=False)
-    there, here = overlap(needs(windows, call.attributes["kernel"], call.attributes), _held(call))
+    there, here = overlap(
+        input_ranges(windows, call.attributes["kernel"], call.attributes), _held(call)
+    )
     xp, (g, source, out) = _arrays(cotangents, around.tensor, result)
     pool = _pooling(xp, call.attributes, [0] * len(windows) if native else None)
     widen = _identity if xp is np else _wide
@@ -447,16 +239,16 @@ def bind_sum_input(call: KernelCall) -> ReadyCall:
     from magmath.kernels.conv.channels_last import can_compute
 
     result = call.out
-    found = _windows_of(call)
-    if found is None:
+    reaching = _windows_of(call)
+    if reaching is None:
         return result.zero_
-    windows, cotangents = found
+    windows, cotangents = reaching
     if len(windows) == 2 and can_compute(cotangents, result):
         return sum_pool.bind_spread(cotangents, _windows(call, windows), result)
     if len(windows) == 3 and (channels := _channel_window(call, cotangents, result)) is not None:
         extent, first = channels
         return sum_pool.bind_lines(cotangents, extent, 1 - extent - first, result)
-    want = needs(windows, call.attributes["kernel"], call.attributes)
+    want = input_ranges(windows, call.attributes["kernel"], call.attributes)
     there, here = overlap(want, _held(call))
     native = _has_torch(cotangents, call.attributes, sums=True)
     xp, (g, out) = _arrays(cotangents, result)
@@ -479,9 +271,11 @@ def _parts(call: KernelCall) -> Sequence[Any]:
     return batch_parts(len(out), 2 * out.nbytes) if lead else [...]
 
 
-def _pooling(xp: Any, attributes: Attributes, padding: SpaceExtents | None) -> _Pooling:
+def _pooling(xp: Any, attributes: Attributes, padding: SpaceExtents | None) -> PoolingMethod:
     """Return torch's pooling with this padding, or (None) the one of single elements."""
-    return _ByElement(xp, attributes) if padding is None else _ByTorch(attributes, padding)
+    return (
+        PoolingByElement(xp, attributes) if padding is None else TorchPooling(attributes, padding)
+    )
 
 
 def _identity(x: Any) -> Any:

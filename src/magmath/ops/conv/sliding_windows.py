@@ -1,8 +1,8 @@
 """Sliding windows over spatial dimensions: which elements of x an element of y reads, and back.
 
 Convolution and pooling relate an element o of y to the elements stride·o - padding + dilation·j of
-x, for all j of a window. `seen` and `reached` convert ranges of the one to ranges of the other;
-halos and kernels on parts of arrays follow from them.
+x, for all j of a window. `inputs_of_windows` and `windows_of_inputs` convert ranges of the one to
+ranges of the other; halos and kernels on parts of arrays follow from them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Range = tuple[int, int]
 Attributes = Mapping[str, Any]
 
 
-def seen(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Range]:
+def inputs_of_windows(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Range]:
     """Return a function from a range of y to the range of x that the kernel covers.
 
     The range of x may exceed its bounds.
@@ -33,7 +33,7 @@ def seen(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Ra
     )
 
 
-def reached(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Range]:
+def windows_of_inputs(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int], Range]:
     """Return a function from a range of x to the range of y whose kernel windows overlap it.
 
     The range of y may exceed its bounds.
@@ -46,7 +46,7 @@ def reached(attributes: Attributes, d: int, kernel: int) -> Callable[[int, int],
     )
 
 
-def offsets(
+def window_elements(
     kernel: Sequence[int], extents: Sequence[int], attributes: Attributes
 ) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
     """Yield each kernel element, and the slices of x with which it multiplies all of y."""
@@ -80,25 +80,26 @@ def extents_of(ranges: Sequence[Range]) -> list[int]:
     return [stop - start for start, stop in ranges]
 
 
-def ranges_held(tile: Sequence[IndexSet], lead: int = 2) -> list[Range]:
+def tile_ranges(tile: Sequence[IndexSet], lead: int = 2) -> list[Range]:
     """Return the ranges of space that a tile contains, after `lead` dimensions of batch and
     channels."""
     return [(indices.start, indices.stop) if indices.size else (0, 0) for indices in tile[lead:]]
 
 
-def needs(tile: Sequence[Range], kernel: Sequence[int], attributes: Attributes) -> list[Range]:
+def input_ranges(
+    windows: Sequence[Range], kernel: Sequence[int], attributes: Attributes
+) -> list[Range]:
     """Return the ranges of x that ranges of y need."""
-    ranges = enumerate(zip(tile, kernel, strict=True))
-    return [seen(attributes, d, k)(*stretch) for d, (stretch, k) in ranges]
+    ranges = enumerate(zip(windows, kernel, strict=True))
+    return [inputs_of_windows(attributes, d, k)(*span) for d, (span, k) in ranges]
 
 
 @final
 class PaddedRange:
     """A range of x with a value, by default 0, out of bounds, filled in each run.
 
-    If torch (`native`) can supply the missing elements, at most `max_padding` of each dimension,
-    `tensor` is x itself and `padding` is their number on both sides. Behind x, too many make no
-    difference to windows at a distance `stride` as long as no other window fits.
+    If torch (`native`) can supply the missing elements, `tensor` is x itself and `padding` is their
+    number on both sides of each dimension. Otherwise `tensor` is a copy of x that includes them.
     """
 
     def __init__(
@@ -114,14 +115,9 @@ class PaddedRange:
     ) -> None:
         lows = [h - w for (h, _), (w, _) in zip(have, want, strict=True)]
         highs = [w - h for (_, h), (_, w) in zip(have, want, strict=True)]
-        limits = lows if max_padding is None else max_padding
-        beyond = any(n > limit for n, limit in zip(lows, limits, strict=True))
         self.tensor, self.padding = x, lows
         self._target: torch.Tensor | None = None
-        slack = stride if native and stride else [1] * len(want)
-        ends = zip(lows, highs, slack, strict=True)
-        uneven = not all(0 <= low - high < step for low, high, step in ends)
-        if uneven or min(lows) < 0 or (max(lows) > 0 and not native) or beyond:
+        if not _is_padded(lows, highs, native, max_padding or lows, stride):
             lead = x.shape[: x.ndim - len(want)]
             self.tensor = _filled(x, (*lead, *extents_of(want)), value)
             self.padding = [0] * len(want)
@@ -132,6 +128,27 @@ class PaddedRange:
         """Copy the current elements of x."""
         if self._target is not None:
             self._target.copy_(self._source)
+
+
+def _is_padded(
+    lows: Sequence[int],
+    highs: Sequence[int],
+    native: bool,
+    max_padding: Sequence[int],
+    stride: Sequence[int],
+) -> bool:
+    """Return True if a range of x is x itself with as many elements at both ends as it lacks before
+    x, which torch supplies.
+
+    It may lack fewer behind x: the others make no difference to windows at a distance `stride`, as
+    long as no other window fits.
+    """
+    if min(lows) < 0 or (max(lows) > 0 and not native):
+        return False
+    if any(low > limit for low, limit in zip(lows, max_padding, strict=True)):
+        return False
+    steps = stride if native and stride else [1] * len(lows)
+    return all(0 <= low - high < step for low, high, step in zip(lows, highs, steps, strict=True))
 
 
 def _filled(x: torch.Tensor, shape: Sequence[int], value: float) -> torch.Tensor:

@@ -15,6 +15,7 @@ import math
 from collections.abc import Callable
 
 from magmath.core.dtypes import complex128, int64
+from magmath.core.shapes import with_extent
 from magmath.graph import Node
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call, conj, where
@@ -42,15 +43,15 @@ def bluestein_fft(x: Node, axis: int, fft: Transform, inverse: bool, scale: floa
     along = tuple(-1 if d == axis else 1 for d in range(x.ndim))
     positions = iota(tuple(n if e < 0 else e for e in along), axis)
     w = astype(_chirp(positions, n, inverse), x.dtype)
-    there = iota(tuple(m if e < 0 else e for e in along), axis)
-    apart = call("minimum", there, m - there)
-    near = call("less", apart, constant(n, int64))
-    known = astype(conj(_chirp(apart, n, inverse)), x.dtype)
-    answer = fft(where(near, known, constant(0, x.dtype)), False)
-    wide = (*x.shape[:axis], m, *x.shape[axis + 1 :])
+    kernel_positions = iota(tuple(m if e < 0 else e for e in along), axis)
+    distance = call("minimum", kernel_positions, m - kernel_positions)
+    near = call("less", distance, constant(n, int64))
+    kernel = astype(conj(_chirp(distance, n, inverse)), x.dtype)
+    kernel_spectrum = fft(where(near, kernel, constant(0, x.dtype)), False)
+    wide = with_extent(x.shape, axis, m)
     spectrum = fft(padded(x * w, wide, (0,) * x.ndim), False)
-    found = slice_along(fft(spectrum * answer, True), axis, 0, n)
-    return [found * (w * scale)]
+    convolved = slice_along(fft(spectrum * kernel_spectrum, True), axis, 0, n)
+    return [convolved * (w * scale)]
 
 
 def _chirp(positions: Node, n: int, inverse: bool) -> Node:

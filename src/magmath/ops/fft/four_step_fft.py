@@ -25,8 +25,9 @@ from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.elementwise import conj
-from magmath.ops.infer_rules import flops_per_element, pointwise_axes
+from magmath.ops.index_letters import pointwise_axes
 from magmath.ops.manipulation import permute, reshape
+from magmath.ops.shared_fields import flops_per_element
 from magmath.ops.slicing import SLICE, padded, slice_along
 
 SHORTEST = 64

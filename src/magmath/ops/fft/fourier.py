@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType, complex64, complex128, float32, float64, int64
+from magmath.core.shapes import with_extent
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
@@ -36,7 +37,7 @@ from magmath.ops.fft.four_step_fft import (
     four_steps_to_real,
     rows_of,
 )
-from magmath.ops.infer_rules import letters_except
+from magmath.ops.index_letters import letters_except, one_axis_whole
 from magmath.ops.leaves import constant
 from magmath.ops.slicing import SLICE, slice_along
 
@@ -186,18 +187,9 @@ def fft(x: Node, axes: tuple[int, ...], *, inverse: bool, norm: str) -> Node:
 # real to complex --------------------------------------------------------------------------------
 
 
-def _one_axis(node: Node) -> str:
-    letters = letters_except(node.ndim, (node.attributes["axis"],))
-    return f"{letters}->{letters}"
-
-
-def _with_extent(shape: Shape, axis: int, extent: int) -> Shape:
-    return (*shape[:axis], extent, *shape[axis + 1 :])
-
-
 def _r2c_infer(x: Node, *, axis: int, inverse: bool, norm: str) -> tuple[Shape, DType]:
     _check("rfft", x, (float32, float64), (axis,), norm)
-    return _with_extent(x.shape, axis, x.shape[axis] // 2 + 1), COMPLEX_OF[x.dtype]
+    return with_extent(x.shape, axis, x.shape[axis] // 2 + 1), COMPLEX_OF[x.dtype]
 
 
 def _r2c_kernel(call: KernelCall) -> ReadyCall:
@@ -241,7 +233,7 @@ def _of_real_as_complex(node: Node) -> list[Node]:
 FFT_OF_REAL: Operation = Operation(
     name="fft_r2c",
     infer=_r2c_infer,
-    axes=_one_axis,
+    axes=one_axis_whole,
     reduction=None,
     vjp=_r2c_vjp,
     kernel=_r2c_kernel,
@@ -269,7 +261,7 @@ def _c2r_infer(x: Node, *, axis: int, n: int, inverse: bool, norm: str) -> tuple
             f"shape {x.shape} has {x.shape[axis]}"
             f"; pass n={2 * x.shape[axis] - 2} or n={2 * x.shape[axis] - 1}"
         )
-    return _with_extent(x.shape, axis, n), REAL_OF[x.dtype]
+    return with_extent(x.shape, axis, n), REAL_OF[x.dtype]
 
 
 def _c2r_kernel(call: KernelCall) -> ReadyCall:
@@ -322,7 +314,7 @@ def _to_real_as_complex(node: Node) -> list[Node]:
 FFT_TO_REAL: Operation = Operation(
     name="fft_c2r",
     infer=_c2r_infer,
-    axes=_one_axis,
+    axes=one_axis_whole,
     reduction=None,
     vjp=_c2r_vjp,
     kernel=_c2r_kernel,

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType
+from magmath.core.shapes import with_extent
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
-from magmath.ops.indexing.gather_scatter import Picker, check_indices, unindexed_letters
+from magmath.ops.index_letters import LETTERS
+from magmath.ops.indexing.gather_scatter import MultiAxisLocator, check_indices, unindexed
 from magmath.ops.indexing.local_index import neutral
 from magmath.ops.indexing.request_reply import (
     IndexedAccess,
@@ -24,11 +26,8 @@ from magmath.ops.indexing.request_reply import (
     collective_access,
     positions_along,
 )
-from magmath.ops.infer_rules import LETTERS, as_signed, is_numpy_only
-
-
-def _no_flops(node: Node) -> float:
-    return 0.0
+from magmath.ops.kernel_binding import as_signed, is_numpy_only
+from magmath.ops.shared_fields import no_flops
 
 
 def _along_letters(ndim: int, axis: int) -> tuple[str, str]:
@@ -39,7 +38,7 @@ def _along_letters(ndim: int, axis: int) -> tuple[str, str]:
 
 def _check_along(name: str, x: Node, indices: Node, axis: int, compared: Shape) -> None:
     check_indices(name, indices)
-    if unindexed_letters(compared, (axis,)) != unindexed_letters(indices.shape, (axis,)):
+    if unindexed(compared, (axis,)) != unindexed(indices.shape, (axis,)):
         raise ShapeError(
             f"{name}: needs shapes that are equal except along axis {axis}, was given {compared} "
             f"and indices {indices.shape}"
@@ -47,14 +46,12 @@ def _check_along(name: str, x: Node, indices: Node, axis: int, compared: Shape) 
         )
 
 
-def _picking(array: Shape, indices: Shape, axis: int) -> IndexedAccess:
+def _access(array: Shape, indices: Shape, axis: int) -> IndexedAccess:
     """Return the equivalent access with indices for all axes.
 
     Along the other axes, an element's own position is its index.
     """
-    return IndexedAccess(
-        array, (axis, *unindexed_letters(tuple(range(len(array))), (axis,))), indices, 0
-    )
+    return IndexedAccess(array, (axis, *unindexed(tuple(range(len(array))), (axis,))), indices, 0)
 
 
 def _take_along_infer(x: Node, indices: Node, *, axis: int) -> tuple[Shape, DType]:
@@ -71,12 +68,12 @@ def _take_along_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
     (x, indices), out, axis = call.inputs, as_signed(call.out), call.attributes["axis"]
-    picker = Picker(call, (axis,), call.shapes[0], call.tiles[0], reads=True)
+    locator = MultiAxisLocator(call, (axis,), call.shapes[0], call.tiles[0], reads=True)
     x, fill = as_signed(x), neutral(out)
 
     def run() -> None:
-        (local,), here = picker([indices])
-        if picker.empty:
+        (local,), here = locator([indices])
+        if locator.is_empty:
             out.fill_(fill)
             return
         torch.gather(x, axis, local, out=out)
@@ -109,11 +106,11 @@ TAKE_ALONG = Operation(
     kernel=_take_along_kernel,
     native=None,
     reference=_take_along_reference,
-    flops=_no_flops,
+    flops=no_flops,
     checks_indices=True,
     reads_subset=True,
     collective=collective_access(
-        lambda shapes, shape, a: _picking(shapes[0], shape, a["axis"]),
+        lambda shapes, shape, a: _access(shapes[0], shape, a["axis"]),
         ("array",),
         "picked",
         lambda call, access: bind_read(call, access, positions_along(call, access)),
@@ -123,7 +120,7 @@ TAKE_ALONG = Operation(
 
 def _scatter_along_infer(x: Node, indices: Node, *, axis: int, extent: int) -> tuple[Shape, DType]:
     _check_along("scatter_along", x, indices, axis, x.shape)
-    return (*x.shape[:axis], extent, *x.shape[axis + 1 :]), x.dtype
+    return with_extent(x.shape, axis, extent), x.dtype
 
 
 def _scatter_along_axes(node: Node) -> str:
@@ -133,13 +130,13 @@ def _scatter_along_axes(node: Node) -> str:
 
 def _scatter_along_kernel(call: KernelCall) -> ReadyCall:
     (x, indices), out, axis = call.inputs, call.out, call.attributes["axis"]
-    picker = Picker(call, (axis,), call.shape, call.tile)
+    locator = MultiAxisLocator(call, (axis,), call.shape, call.tile)
 
     def run() -> None:
         out.zero_()
         if x.numel() == 0:
             return
-        (local,), here = picker([indices])
+        (local,), here = locator([indices])
         values = x if here is None else as_signed(x).masked_fill(~here, 0).view(x.dtype)
         if is_numpy_only(out):
             np.add.at(out.numpy(), _positions_along(local.numpy(), axis), values.numpy())
@@ -156,7 +153,7 @@ def _positions_along(indices: Any, axis: int) -> tuple[Any, ...]:
 
 
 def _scatter_along_reference(x: Any, indices: Any, *, axis: int, extent: int) -> Any:
-    out = np.zeros((*x.shape[:axis], extent, *x.shape[axis + 1 :]), x.dtype)
+    out = np.zeros(with_extent(x.shape, axis, extent), x.dtype)
     np.add.at(out, _positions_along(_wrapped(indices, extent), axis), x)
     return out
 
@@ -174,10 +171,10 @@ SCATTER_ALONG = Operation(
     kernel=_scatter_along_kernel,
     native=None,
     reference=_scatter_along_reference,
-    flops=_no_flops,
+    flops=no_flops,
     checks_indices=True,
     collective=collective_access(
-        lambda shapes, shape, a: _picking(shape, shapes[1], a["axis"]),
+        lambda shapes, shape, a: _access(shape, shapes[1], a["axis"]),
         ("picked",),
         "array",
         lambda call, access: bind_add(call, access, positions_along(call, access)),

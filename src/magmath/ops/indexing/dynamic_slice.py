@@ -32,13 +32,14 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
+from magmath.ops.index_letters import LETTERS, aligned_letters
 from magmath.ops.indexing.local_index import neutral, out_of_range, record_first_fault
-from magmath.ops.infer_rules import LETTERS, as_signed, same_bits_always
+from magmath.ops.kernel_binding import as_signed
 from magmath.ops.leaves import constant
+from magmath.ops.shared_fields import no_flops, same_bits_always
 from magmath.ops.slicing import (
     Bound,
     SlicedView,
-    aligned,
     check_written,
     elements_in,
     keep,
@@ -51,10 +52,6 @@ if TYPE_CHECKING:
     import torch
 
 Extents = tuple[int | None, ...]
-
-
-def _no_flops(node: Node) -> float:
-    return 0.0
 
 
 def window_shape(x: Shape, axes: tuple[int, ...], extents: Extents) -> Shape:
@@ -91,7 +88,7 @@ def _window_axes(node: Node) -> str:
     return f"{LETTERS[: node.inputs[0].ndim]}{starts}->{_window_letters(node)}"
 
 
-def _bounds_now(
+def _window_bounds(
     starts: Sequence[torch.Tensor],
     shape: Shape,
     axes: tuple[int, ...],
@@ -170,23 +167,23 @@ def _window_kernel(call: KernelCall) -> ReadyCall:
     axes, extents, shape = call.attributes["axes"], call.attributes["extents"], call.shapes[0]
     on_device = len(axes) == 1 and starts[0].device.type != "cpu"
     if on_device and held[axes[0]].size == shape[axes[0]] > 0:
-        noted = call.context.fault(partial(out_of_range, axis=axes[0], extent=shape[axes[0]]))
-        if noted is not None:
-            return _device_window(call, noted)
+        fault = call.context.fault(partial(out_of_range, axis=axes[0], extent=shape[axes[0]]))
+        if fault is not None:
+            return _device_window(call, fault)
     x, out = as_signed(x), _with_single_elements_in(as_signed(call.out), axes, extents)
     part = _window_tile(call)
     if _is_whole(call, held, part):
         attributes = call.attributes
 
         def read() -> None:
-            out.copy_(_narrowed(x, _bounds_now(starts, shape, **attributes), axes))
+            out.copy_(_narrowed(x, _window_bounds(starts, shape, **attributes), axes))
 
         return read
     full = [range(extent) for extent in x.shape]
     empty = neutral(out)
 
     def run() -> None:
-        bounds = _bounds_now(starts, shape, **call.attributes)
+        bounds = _window_bounds(starts, shape, **call.attributes)
         sources: list[range | torch.Tensor] = list(full)
         targets: list[range | torch.Tensor] = [range(extent) for extent in out.shape]
         for axis, bound in zip(axes, bounds, strict=True):
@@ -195,17 +192,19 @@ def _window_kernel(call: KernelCall) -> ReadyCall:
                 here = elements_in(held[axis], bound).intersect(here)
                 targets[axis] = selector(part[axis], here, (0, bound[2], 1))
             sources[axis] = selector(held[axis], here, bound)
-        if any(len(found) < extent for found, extent in zip(targets, out.shape, strict=True)):
+        if any(
+            len(positions) < extent for positions, extent in zip(targets, out.shape, strict=True)
+        ):
             out.fill_(empty)
         SlicedView(out, targets).set(SlicedView(x, sources).get())
 
     return run
 
 
-def _device_window(call: KernelCall, noted: torch.Tensor) -> ReadyCall:
+def _device_window(call: KernelCall, fault: torch.Tensor) -> ReadyCall:
     """Bind a window whose position stays on the device, so that the host does not wait for it.
 
-    A position that is out of range is reported in `noted`, and replaced by one that is not.
+    A position that is out of range is reported in `fault`, and replaced by one that is not.
     """
     import torch
 
@@ -220,7 +219,7 @@ def _device_window(call: KernelCall, noted: torch.Tensor) -> ReadyCall:
 
     def run() -> None:
         torch.add(offset, start, out=index)
-        record_first_fault(noted, ends, (ends < least) | (ends >= whole))
+        record_first_fault(fault, ends, (ends < least) | (ends >= whole))
         if least:
             index.remainder_(whole)  # negative positions count from the end
         index.clamp_(0, whole - 1)
@@ -253,12 +252,12 @@ def _numpy_index(node: Node) -> Callable[[Sequence[Any]], Any]:
     axes, extents = attributes["axes"], attributes["extents"]
 
     def index(starts: Sequence[Any]) -> Any:
-        found: list[Any] = [slice(None)] * len(shape)
+        selectors: list[Any] = [slice(None)] * len(shape)
         for axis, extent, bound in zip(
-            axes, extents, _bounds_now(starts, shape, **attributes), strict=True
+            axes, extents, _window_bounds(starts, shape, **attributes), strict=True
         ):
-            found[axis] = bound[0] if extent is None else numpy_slice_of(bound)
-        return tuple(found)
+            selectors[axis] = bound[0] if extent is None else numpy_slice_of(bound)
+        return tuple(selectors)
 
     return index
 
@@ -324,17 +323,17 @@ def _local_indices_from(
     added = dict(zip(kept, offsets, strict=True))
 
     def local(indices: Sequence[str]) -> Sequence[str]:
-        index, found = dict(zip(kept, indices, strict=True)), []
+        index, positions = dict(zip(kept, indices, strict=True)), []
         for axis in dimensions:
             if axis not in axes:
-                found.append(index[axis])
+                positions.append(index[axis])
                 continue
             first, step = firsts[axes.index(axis)], steps[axes.index(axis)]
             moved = (
                 f"{first} + {step} * ({index[axis]} + {added[axis]})" if axis in index else first
             )
-            found.append(moved)
-        return found
+            positions.append(moved)
+        return positions
 
     return local
 
@@ -368,7 +367,7 @@ WINDOW = Operation(
     native=IndexMap(_window_indices),
     reference=_window_reference,
     numpy_function=_numpy_window,
-    flops=_no_flops,
+    flops=no_flops,
     checks_indices=True,
     same_bits=same_bits_always,
     reads_subset=True,
@@ -393,7 +392,7 @@ def _set_window_axes(node: Node) -> str:
     )
     shape = window_shape(x.shape, axes, extents)
     letters = LETTERS[: x.ndim]
-    return f"{letters},{aligned(part, shape, values.shape)}{',' * len(starts)}->{letters}"
+    return f"{letters},{aligned_letters(part, shape, values.shape)}{',' * len(starts)}->{letters}"
 
 
 def _set_window_kernel(call: KernelCall) -> ReadyCall:
@@ -406,14 +405,14 @@ def _set_window_kernel(call: KernelCall) -> ReadyCall:
         attributes, shape = call.attributes, call.shape
 
         def write() -> None:
-            bounds = _bounds_now(starts, shape, **attributes)
+            bounds = _window_bounds(starts, shape, **attributes)
             keep(out, x)
             _narrowed(out, bounds, axes).copy_(source)
 
         return write
 
     def run() -> None:
-        bounds = _bounds_now(starts, call.shape, **call.attributes)
+        bounds = _window_bounds(starts, call.shape, **call.attributes)
         keep(out, x)
         targets: list[range | torch.Tensor] = list(full)
         sources: list[range | torch.Tensor] = [range(extent) for extent in source.shape]
@@ -453,7 +452,7 @@ SET_WINDOW = Operation(
     native=_emit_set_window,
     reference=_set_window_reference,
     numpy_function=_numpy_set_window,
-    flops=_no_flops,
+    flops=no_flops,
     checks_indices=True,
     same_bits=same_bits_always,
     overwrites_first=True,

@@ -25,7 +25,14 @@ from magmath.graph.operation import Gradients
 from magmath.ops.creation import full, iota
 from magmath.ops.elementwise import call as pointwise
 from magmath.ops.elementwise import where
-from magmath.ops.indexing.local_index import Locator, both, front, index_out_of_range, neutral
+from magmath.ops.index_letters import LETTERS, aligned_letters
+from magmath.ops.indexing.local_index import (
+    Locator,
+    conjunction,
+    front,
+    index_out_of_range,
+    neutral,
+)
 from magmath.ops.indexing.request_reply import (
     IndexedAccess,
     bind_add,
@@ -33,17 +40,14 @@ from magmath.ops.indexing.request_reply import (
     bind_replace,
     collective_access,
 )
-from magmath.ops.infer_rules import LETTERS, as_signed, is_numpy_only, same_bits_always
+from magmath.ops.kernel_binding import as_signed, is_numpy_only
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
-from magmath.ops.slicing import aligned, check_written, keep
+from magmath.ops.shared_fields import no_flops, same_bits_always
+from magmath.ops.slicing import check_written, keep
 
 if TYPE_CHECKING:
     import torch
-
-
-def _no_flops(node: Node) -> float:
-    return 0.0
 
 
 def check_indices(name: str, *indices: Node) -> None:
@@ -61,7 +65,7 @@ def _picked_shape(rest: Shape, common: Shape, at: int) -> Shape:
     return (*rest[:at], *common, *rest[at:])
 
 
-def unindexed_letters(whole: Sequence[Any], axes: AxisNumbers) -> tuple[Any, ...]:
+def unindexed(whole: Sequence[Any], axes: AxisNumbers) -> tuple[Any, ...]:
     """Return the items of `whole` for the dimensions that are not indexed."""
     return tuple(item for d, item in enumerate(whole) if d not in axes)
 
@@ -75,16 +79,16 @@ def _index_letters(ndim: int, indices: Sequence[Node]) -> tuple[str, list[str]]:
     """Return the letters of the indices' common shape, and of each index array."""
     common = _common(*[index.shape for index in indices])
     letters = LETTERS[ndim : ndim + len(common)]
-    return letters, [aligned(letters, common, index.shape) for index in indices]
+    return letters, [aligned_letters(letters, common, index.shape) for index in indices]
 
 
 def _picked_letters(ndim: int, letters: str, axes: AxisNumbers, at: int) -> str:
-    rest = "".join(unindexed_letters(LETTERS[:ndim], axes))
+    rest = "".join(unindexed(LETTERS[:ndim], axes))
     return rest[:at] + letters + rest[at:]
 
 
 @final
-class Picker:
+class MultiAxisLocator:
     """Converts several index arrays, each along one axis of an array, to local positions.
 
     On a GPU, indices of elements that are only read are checked when the program has run.
@@ -98,12 +102,12 @@ class Picker:
         self._locators = [
             Locator(
                 axis, shape[axis], tile[axis], device,
-                _record(call, axis, shape[axis]) if on_device else None,
+                _fault_record(call, axis, shape[axis]) if on_device else None,
             )
             for axis in axes
         ]  # fmt: skip
-        self.empty = any(tile[axis].size == 0 for axis in axes)
-        self.whole = all(locator.whole for locator in self._locators)
+        self.is_empty = any(tile[axis].size == 0 for axis in axes)
+        self.is_whole = all(locator.is_whole for locator in self._locators)
 
     def __call__(
         self, indices: Sequence[torch.Tensor]
@@ -113,10 +117,11 @@ class Picker:
             locator(locator.wrapped(index))
             for locator, index in zip(self._locators, indices, strict=True)
         ]
-        return tuple(place.local for place in places), both(*(place.here for place in places))
+        here = conjunction(*[place.here for place in places])
+        return tuple([place.local for place in places]), here
 
 
-def _record(call: KernelCall, axis: int, extent: int) -> torch.Tensor | None:
+def _fault_record(call: KernelCall, axis: int, extent: int) -> torch.Tensor | None:
     """Return the record for indices along an axis that are out of range, if there may be one."""
     return call.context.fault(partial(index_out_of_range, axis=axis, extent=extent), axis)
 
@@ -138,7 +143,7 @@ def masked_fill(
 def _take_infer(x: Node, *indices: Node, axes: AxisNumbers, at: int) -> tuple[Shape, DType]:
     check_indices("take", *indices)
     common = _common(*[index.shape for index in indices])
-    return _picked_shape(unindexed_letters(x.shape, axes), common, at), x.dtype
+    return _picked_shape(unindexed(x.shape, axes), common, at), x.dtype
 
 
 def _take_axes(node: Node) -> str:
@@ -151,16 +156,16 @@ def _take_axes(node: Node) -> str:
 def _take_kernel(call: KernelCall) -> ReadyCall:
     (x, *indices), out = call.inputs, as_signed(call.out)
     axes, at, x = call.attributes["axes"], call.attributes["at"], as_signed(x)
-    picker = Picker(call, axes, call.shapes[0], call.tiles[0], reads=True)
-    if picker.whole and is_row_choice(axes, at, indices[0].ndim) and x.device.type == "cpu":
-        return _select_call(x, indices[0], axes[0], out, picker)
+    locator = MultiAxisLocator(call, axes, call.shapes[0], call.tiles[0], reads=True)
+    if locator.is_whole and is_row_choice(axes, at, indices[0].ndim) and x.device.type == "cpu":
+        return _select_call(x, indices[0], axes[0], out, locator)
     dims = out.ndim - x.ndim + len(axes)
     source, target = front(x, axes), front(out, range(at, at + dims))
     fill = neutral(out)
 
     def run() -> None:
-        local, here = picker(indices)
-        if picker.empty:
+        local, here = locator(indices)
+        if locator.is_empty:
             out.fill_(fill)
         else:
             target.copy_(masked_fill(source[local], here, dims, fill))
@@ -175,7 +180,7 @@ def is_row_choice(axes: AxisNumbers, at: int, dims: int) -> bool:
 
 
 def _select_call(
-    x: torch.Tensor, index: torch.Tensor, axis: int, out: torch.Tensor, picker: Picker
+    x: torch.Tensor, index: torch.Tensor, axis: int, out: torch.Tensor, locator: MultiAxisLocator
 ) -> ReadyCall:
     """Bind the selection along one axis by a list of positions, which torch checks."""
     import torch
@@ -186,7 +191,7 @@ def _select_call(
         try:
             torch.index_select(x, axis, index if wide else index.long(), out=out)
         except (IndexError, RuntimeError):  # a negative index, or one out of range
-            (local,), _ = picker([index])
+            (local,), _ = locator([index])
             torch.index_select(x, axis, local, out=out)
 
     return run
@@ -237,7 +242,7 @@ TAKE = Operation(
     kernel=_take_kernel,
     native=_emit_take,
     reference=_take_reference,
-    flops=_no_flops,
+    flops=no_flops,
     checks_indices=True,
     same_bits=same_bits_always,
     reads_subset=True,
@@ -261,8 +266,10 @@ def take(x: Node, indices: Node, axis: int) -> Node:
 def _unpicked_shape(x: Shape, dims: int, axes: AxisNumbers, at: int, extents: Shape) -> Shape:
     """Return the shape of the array from which `x` was picked."""
     rest = iter((*x[:at], *x[at + dims :]))
-    found = dict(zip(axes, extents, strict=True))
-    return tuple(found[d] if d in found else next(rest) for d in range(len(x) - dims + len(axes)))
+    extent_of = dict(zip(axes, extents, strict=True))
+    return tuple(
+        extent_of[d] if d in extent_of else next(rest) for d in range(len(x) - dims + len(axes))
+    )
 
 
 def _scatter_infer(
@@ -283,14 +290,14 @@ def _scatter_axes(node: Node) -> str:
 def _scatter_kernel(call: KernelCall) -> ReadyCall:
     (x, *indices), out = call.inputs, call.out
     axes, at = call.attributes["axes"], call.attributes["at"]
-    picker = Picker(call, axes, call.shape, call.tile)
+    locator = MultiAxisLocator(call, axes, call.shape, call.tile)
     dims = x.ndim - out.ndim + len(axes)
     source, target = front(x, range(at, at + dims)), front(out, axes)
 
     def run() -> None:
         out.zero_()
         if source.numel():
-            local, here = picker(indices)
+            local, here = locator(indices)
             _add_at(target, local, masked_fill(source, here, dims, 0))
 
     return run
@@ -313,10 +320,10 @@ def _add_at(target: torch.Tensor, indices: tuple[torch.Tensor, ...], values: tor
 
 def linear_index(indices: Sequence[torch.Tensor], shape: Sequence[int]) -> torch.Tensor:
     """Combine several indices into one index in C order."""
-    found, *further = indices
+    linear, *further = indices
     for index, extent in zip(further, shape[1:], strict=True):
-        found = found * extent + index
-    return found
+        linear = linear * extent + index
+    return linear
 
 
 def _scatter_reference(x: Any, *indices: Any, axes: AxisNumbers, at: int, extents: Shape) -> Any:
@@ -343,7 +350,7 @@ SCATTER_ADD = Operation(  # split indices give a pending sum
     kernel=_scatter_kernel,
     native=None,
     reference=_scatter_reference,
-    flops=_no_flops,
+    flops=no_flops,
     checks_indices=True,
     collective=collective_access(
         lambda shapes, shape, a: IndexedAccess(shape, a["axes"], _common(*shapes[1:]), a["at"]),
@@ -370,8 +377,10 @@ def _put_axes(node: Node) -> str:
     x, values, *indices = node.inputs
     axes, at = node.attributes["axes"], node.attributes["at"]
     common = _common(*[index.shape for index in indices])
-    shape = _picked_shape(unindexed_letters(x.shape, axes), common, at)
-    picked = aligned(_picked_letters(x.ndim, "." * len(common), axes, at), shape, values.shape)
+    shape = _picked_shape(unindexed(x.shape, axes), common, at)
+    picked = aligned_letters(
+        _picked_letters(x.ndim, "." * len(common), axes, at), shape, values.shape
+    )
     each = ["." * index.ndim for index in indices]
     return f"{','.join([LETTERS[: x.ndim], picked, *each])}->{LETTERS[: x.ndim]}"
 
@@ -379,9 +388,9 @@ def _put_axes(node: Node) -> str:
 def _put_kernel(call: KernelCall) -> ReadyCall:
     (x, values, *indices), out = call.inputs, as_signed(call.out)
     axes, at, x = call.attributes["axes"], call.attributes["at"], as_signed(x)
-    picker = Picker(call, axes, call.shape, call.tile)
+    locator = MultiAxisLocator(call, axes, call.shape, call.tile)
     common = np.broadcast_shapes(*(tuple(index.shape) for index in indices))
-    shape = _picked_shape(unindexed_letters(tuple(out.shape), axes), common, at)
+    shape = _picked_shape(unindexed(tuple(out.shape), axes), common, at)
     source = front(as_signed(values).expand(shape), range(at, at + len(common)))
     target = front(out, axes)
 
@@ -389,7 +398,7 @@ def _put_kernel(call: KernelCall) -> ReadyCall:
         keep(out, x)
         if source.numel() == 0:
             return
-        local, here = picker(indices)
+        local, here = locator(indices)
         rows = linear_index(local, target.shape[: len(local)]).expand(common).reshape(-1)
         chosen = _last_of_each(rows, None if here is None else here.expand(common).reshape(-1))
         places = tuple(index.expand(common).reshape(-1)[chosen] for index in local)
@@ -412,7 +421,7 @@ def _put_reference(x: Any, values: Any, *indices: Any, axes: AxisNumbers, at: in
     out = np.array(x)
     places = tuple(np.asarray(i, np.int64) for i in indices)
     common = np.broadcast(*indices).shape
-    picked = np.broadcast_to(values, _picked_shape(unindexed_letters(x.shape, axes), common, at))
+    picked = np.broadcast_to(values, _picked_shape(unindexed(x.shape, axes), common, at))
     moved = np.moveaxis(picked, range(at, at + len(common)), range(len(common)))
     np.moveaxis(out, axes, range(len(axes)))[places] = moved
     return out
@@ -430,9 +439,9 @@ def _put_vjp(node: Node, g: Node) -> Gradients:
     number = reshape(iota((size_of(common),), 0), common)
     marks = full(tuple(x.shape[axis] for axis in axes), constant(-1, int64))
     every: dict[str, Any] = {"axes": tuple(range(len(axes))), "at": 0}
-    found = apply(TAKE, apply(PUT, marks, number, *indices, **every), *indices, **every)
+    remaining = apply(TAKE, apply(PUT, marks, number, *indices, **every), *indices, **every)
     behind = x.ndim - len(axes) - at
-    stays = reshape(pointwise("equal", found, number), (*common, *(1,) * behind))
+    stays = reshape(pointwise("equal", remaining, number), (*common, *(1,) * behind))
     taken = where(stays, apply(TAKE, g, *indices, axes=axes, at=at), zero)
     return kept, taken, *(None for _ in indices)
 
@@ -446,7 +455,7 @@ PUT = Operation(
     kernel=_put_kernel,
     native=None,
     reference=_put_reference,
-    flops=_no_flops,
+    flops=no_flops,
     checks_indices=True,
     overwrites_first=True,
     collective=collective_access(

@@ -34,7 +34,7 @@ class LocalIndices(NamedTuple):
 class Locator:
     """Converts global positions of one dimension to positions in the stored indices `held`.
 
-    Indices that are out of range are reported in the record `noted`, if there is one.
+    Indices that are out of range are reported in the record `fault`, if there is one.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class Locator:
         extent: int,
         held: IndexSet,
         device: torch.device,
-        noted: torch.Tensor | None = None,
+        fault: torch.Tensor | None = None,
     ) -> None:
         from magmath.memory.torch_dtypes import as_tensor
 
-        self.axis, self.extent, self.held, self._noted = axis, extent, held, noted
-        self.whole = held.size == extent
+        self.axis, self.extent, self.held, self._fault = axis, extent, held, fault
+        self.is_whole = held.size == extent
         if not held.is_range:
             starts, stops = held.segments()
             before = (stops - starts).cumsum() - (stops - starts)
@@ -60,7 +60,7 @@ class Locator:
         """Return the local positions of global positions in 0 … extent - 1."""
         import torch
 
-        if self.whole:
+        if self.is_whole:
             return LocalIndices(positions, None)
         if self.held.is_range:
             local = positions - self.held.start
@@ -74,10 +74,10 @@ class Locator:
     def wrapped(self, indices: torch.Tensor) -> torch.Tensor:
         """Return indices as non-negative positions. Raises IndexError for one out of range, or
         notes it."""
-        if self._noted is not None and self.extent and indices.numel():
+        if self._fault is not None and self.extent and indices.numel():
             positions = indices.long()
             wrong = (positions < -self.extent) | (positions >= self.extent)
-            record_first_fault(self._noted, positions.reshape(-1), wrong.reshape(-1))
+            record_first_fault(self._fault, positions.reshape(-1), wrong.reshape(-1))
             return positions.remainder(self.extent)
         positions, failure = normalized(indices, self.axis, self.extent)
         if failure is not None:
@@ -102,13 +102,13 @@ def normalized(
     return positions.masked_fill(outside, 0), index_out_of_range(wrong, axis, extent)
 
 
-def record_first_fault(noted: torch.Tensor, numbers: torch.Tensor, wrong: torch.Tensor) -> None:
+def record_first_fault(fault: torch.Tensor, numbers: torch.Tensor, wrong: torch.Tensor) -> None:
     """Record the first of a row of numbers that is wrong, if one is; the host does not wait."""
     import torch
 
-    found = wrong.any().reshape(1)
+    is_any_wrong = wrong.any().reshape(1)
     number = numbers.gather(0, wrong.long().argmax(0, keepdim=True))
-    noted.copy_(torch.where(found, torch.cat([found.long(), number]), noted))
+    fault.copy_(torch.where(is_any_wrong, torch.cat([is_any_wrong.long(), number]), fault))
 
 
 def _are_positions(indices: torch.Tensor, extent: int) -> bool:
@@ -168,13 +168,13 @@ index_out_of_range = partial(
 """Return the error for an element of an index array, in `take` or an indexing expression."""
 
 
-def both(*masks: torch.Tensor | None) -> torch.Tensor | None:
+def conjunction(*masks: torch.Tensor | None) -> torch.Tensor | None:
     """Return the conjunction of masks; None if all of them are None."""
-    found = None
+    result = None
     for mask in masks:
         if mask is not None:
-            found = mask if found is None else found & mask
-    return found
+            result = mask if result is None else result & mask
+    return result
 
 
 def neutral(tensor: torch.Tensor) -> float:

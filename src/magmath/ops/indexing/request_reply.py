@@ -17,10 +17,10 @@ from magmath.core.block_cyclic import round_to_cache_lines
 from magmath.core.request_batching import receive_buffer_bytes, requests_per_round
 from magmath.core.shapes import size_of
 from magmath.core.type_aliases import ReadyCall
-from magmath.graph import CollectiveCall, CollectiveKernel, Node, Shape, Workspace
+from magmath.graph import CollectiveCall, CollectiveKernel, Node, NodeLayouts, Shape, Workspace
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.indexing.local_index import front, normalized
-from magmath.ops.infer_rules import as_signed
+from magmath.ops.kernel_binding import as_signed
 from magmath.ops.slicing import keep
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class _Exchange:
         """
         return 2 * NUMBER if self.replaces else NUMBER
 
-    def layouts(self, node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+    def layouts(self, node: Node, mesh: Mesh) -> NodeLayouts | None:
         access = self._of(node)
         if not access.is_divided():
             return None
@@ -175,7 +175,7 @@ class _Exchange:
             access.layout(role, x.shape, mesh)
             for role, x in zip([*self.roles, *indices], node.inputs, strict=True)
         ]
-        return tuple(inputs), access.layout(self.result, node.shape, mesh)
+        return NodeLayouts(tuple(inputs), access.layout(self.result, node.shape, mesh))
 
     def workspace(self, node: Node, workers: int) -> Workspace:
         """Return the workspace: buffers for the requests and replies of one round.
@@ -224,7 +224,7 @@ def _last_assignment_bytes(access: IndexedAccess, workers: int) -> int:
 
 
 @final
-class _Named:
+class _SelectedRows:
     """The rows that this worker's indices select: their numbers in the array, and their owners.
 
     `indices` are local tensors, one for each axis of the access.
@@ -308,12 +308,12 @@ def positions_along(call: CollectiveCall, access: IndexedAccess) -> list[torch.T
     import torch
 
     first, shape = access.held(call.comm.rank, call.comm.size)
-    found = [call.inputs[1]]
+    positions = [call.inputs[1]]
     for d in access.axes[1:]:
         start = first if d == access.dim else 0
         indices = torch.arange(start, start + shape[d], device=call.out.device)
-        found.append(indices.view(-1, *(1,) * (len(shape) - d - 1)))
-    return found
+        positions.append(indices.view(-1, *(1,) * (len(shape) - d - 1)))
+    return positions
 
 
 def bind_read(
@@ -322,23 +322,23 @@ def bind_read(
     """Bind the read of elements of the first operand."""
     from magmath.kernels.request_reply import ask
 
-    comm, named = call.comm, _Named(call, access, indices)
+    comm, selected = call.comm, _SelectedRows(call, access, indices)
     sees_all = comm.shares_memory and call.out.device.type == "cpu"
     ranks = range(comm.size) if sees_all else (comm.rank,)
     sources = {rank: _array(call.operand_on(0, rank), access) for rank in ranks}
     target, rounds = (
-        _picked(call.out, access, named.shape),
+        _picked(call.out, access, selected.shape),
         _rounds(call, access, call.scratch, NUMBER),
     )
 
     def answer(rank: int, rows: torch.Tensor, out: torch.Tensor) -> None:
-        sources[rank].read(rows - named.starts[rank], out)
+        sources[rank].read(rows - selected.starts[rank], out)
 
     def run() -> None:
         if sees_all:
             comm.barrier()  # all workers have computed their tiles
-        ask(rounds, named.count, named.rows, answer, target, sees_all=sees_all)
-        named.check()
+        ask(rounds, selected.count, selected.rows, answer, target, sees_all=sees_all)
+        selected.check()
 
     return run
 
@@ -349,12 +349,12 @@ def bind_add(
     """Bind the sum of the first operand's elements at their indices, in the order of the ranks."""
     from magmath.kernels.request_reply import send
 
-    named, out = _Named(call, access, indices), as_signed(call.out)
-    values, target = _picked(call.inputs[0], access, named.shape), _array(out, access)
-    rounds, start = _rounds(call, access, call.scratch, NUMBER), named.starts[call.comm.rank]
+    selected, out = _SelectedRows(call, access, indices), as_signed(call.out)
+    values, target = _picked(call.inputs[0], access, selected.shape), _array(out, access)
+    rounds, start = _rounds(call, access, call.scratch, NUMBER), selected.starts[call.comm.rank]
 
     def messages(part: slice) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        rows, owner = named.rows(part)
+        rows, owner = selected.rows(part)
         return owner, [rows, values.part(part)]
 
     def run() -> None:
@@ -366,10 +366,10 @@ def bind_add(
         def receive(rows: torch.Tensor, some: torch.Tensor) -> None:
             total.index_add_(0, rows - start, some)
 
-        send(rounds, named.count, messages, receive)
+        send(rounds, selected.count, messages, receive)
         if total is not target.tensor:
             target.tensor.copy_(total.view(target.tensor.shape))
-        named.check()
+        selected.check()
 
     return run
 
@@ -385,24 +385,26 @@ def bind_replace(
 
     from magmath.kernels.request_reply import send
 
-    named, out, workers = _Named(call, access, indices), as_signed(call.out), call.comm.size
-    x, values = as_signed(call.inputs[0]), _picked(call.inputs[1], access, named.shape)
-    target, start = _array(out, access), named.starts[call.comm.rank]
-    noted = _last_assignment_bytes(access, workers)
-    last = call.scratch[:noted].view(torch.int64)[: target.count]
-    rounds = _rounds(call, access, call.scratch[noted:], 2 * NUMBER)
+    selected, out = _SelectedRows(call, access, indices), as_signed(call.out)
+    x, values = as_signed(call.inputs[0]), _picked(call.inputs[1], access, selected.shape)
+    target, start = _array(out, access), selected.starts[call.comm.rank]
+    numbers_bytes = _last_assignment_bytes(access, call.comm.size)
+    last = call.scratch[:numbers_bytes].view(torch.int64)[: target.count]
+    rounds = _rounds(call, access, call.scratch[numbers_bytes:], 2 * NUMBER)
 
     def messages(part: slice) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        rows, owner = named.rows(part)
+        rows, owner = selected.rows(part)
         return owner, [torch.stack([rows, _numbers(part)], 1), values.part(part)]
 
     def _numbers(part: slice) -> torch.Tensor:
         """Return the numbers of assignments: their positions among all workers' assignments."""
         linear = torch.arange(part.start, part.stop, device=out.device)
-        found = torch.zeros_like(linear)
-        for d, position in enumerate(torch.unravel_index(linear, named.shape)):
-            found = found * access.common[d] + position + (named.first if d == access.dim else 0)
-        return found
+        numbers = torch.zeros_like(linear)
+        for d, position in enumerate(torch.unravel_index(linear, selected.shape)):
+            numbers = (
+                numbers * access.common[d] + position + (selected.first if d == access.dim else 0)
+            )
+        return numbers
 
     def receive(numbered: torch.Tensor, some: torch.Tensor) -> None:
         rows, number = numbered.unbind(1)
@@ -414,7 +416,7 @@ def bind_replace(
     def run() -> None:
         keep(out, x)
         last.fill_(-1)
-        send(rounds, named.count, messages, receive)
-        named.check()
+        send(rounds, selected.count, messages, receive)
+        selected.check()
 
     return run

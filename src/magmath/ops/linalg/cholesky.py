@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from magmath.graph import CollectiveKernel, Node, Operation, Workspace, apply
+from magmath.graph import CollectiveKernel, Node, NodeLayouts, Operation, Workspace, apply
 from magmath.graph.operation import Gradients
-from magmath.layout import Layout, Mesh
+from magmath.layout import Mesh
 from magmath.ops.elementwise import conj
 from magmath.ops.leaves import constant
 from magmath.ops.linalg.factorization_layouts import (
@@ -43,12 +43,12 @@ def _cholesky_vjp(node: Node, g: Node) -> Gradients:
     return (conj(hermitian_part(adjoint(solve_adjoint(node, adjoint(left), lower=True)))),)
 
 
-def _cholesky_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+def _cholesky_layouts(node: Node, mesh: Mesh) -> NodeLayouts | None:
     """Return block-cyclic rows."""
     if node.ndim != 2 or not node.size:
         return None
     layout = block_cyclic_layout(node.shape, mesh, 0)
-    return (layout,), layout
+    return NodeLayouts((layout,), layout)
 
 
 CHOLESKY = Operation(  # a = L·Lᴴ; reads the lower triangle of a

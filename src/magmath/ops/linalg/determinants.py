@@ -15,16 +15,17 @@ from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.elementwise import astype, call, conj, real, where
-from magmath.ops.infer_rules import LETTERS, no_gradient
+from magmath.ops.index_letters import LETTERS
 from magmath.ops.leaves import constant
-from magmath.ops.linalg.eigen import svd, svd_parts
 from magmath.ops.linalg.lapack import check_system, check_type, lapack, square_infer, stacked_axes
 from magmath.ops.linalg.lu import lu, lu_solve
 from magmath.ops.linalg.matrix_algebra import diagonal, identity_matrix, rows, with_diagonal
-from magmath.ops.linalg.solvers import inv, no_kernel
+from magmath.ops.linalg.solvers import inv
+from magmath.ops.linalg.svd import svd, svd_parts
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.product.contraction import matmul
-from magmath.ops.reductions import BY_NAME
+from magmath.ops.reductions import REDUCTIONS
+from magmath.ops.shared_fields import no_flops, no_gradient, unreachable
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to, sum_
 
@@ -60,7 +61,7 @@ PARITY = Operation(  # 1 for even, -1 for odd permutations; each row of a matrix
 
 
 def _product(sign: Node, numbers: Node) -> Node:
-    along = apply(BY_NAME["prod"], numbers, axis=(numbers.ndim - 1,), keepdims=False)
+    along = apply(REDUCTIONS["prod"], numbers, axis=(numbers.ndim - 1,), keepdims=False)
     return sign * along
 
 
@@ -98,7 +99,7 @@ def _cofactors_expanded(node: Node) -> Node:
         return a
     packed, n, dtype = lu(a), a.shape[-1], real_dtype(a.dtype)
     sign, pivots = _pivots(a)
-    largest = apply(BY_NAME["max"], call("abs", a), axis=(a.ndim - 2, a.ndim - 1), keepdims=True)
+    largest = apply(REDUCTIONS["max"], call("abs", a), axis=(a.ndim - 2, a.ndim - 1), keepdims=True)
     largest = reshape(largest, (*a.shape[:-2], 1))
     scale = where(call("greater", largest, constant(0, dtype)), largest, constant(1, dtype))
     zero = call("equal", call("abs", pivots), constant(0, dtype))
@@ -125,10 +126,10 @@ COFACTORS = Operation(  # the derivatives of det(A) by the elements of A
     axes=stacked_axes,
     reduction=None,
     vjp=_cofactors_vjp,
-    kernel=no_kernel,
+    kernel=unreachable,
     native=None,
     reference=_cofactors_reference,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     lower_to=_cofactors_expanded,
 )
 
@@ -212,10 +213,10 @@ COFACTORS_GRADIENT = Operation(  # the derivatives of ⟨G, cofactors(A)⟩ by t
     axes=stacked_axes,
     reduction=None,
     vjp=_cofactors_gradient_vjp,
-    kernel=no_kernel,
+    kernel=unreachable,
     native=None,
     reference=_cofactors_gradient_reference,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     lower_to=_cofactors_gradient_expanded,
 )
 
@@ -231,10 +232,10 @@ DET = Operation(
     axes=stacked_axes,
     reduction=None,
     vjp=_det_vjp,
-    kernel=no_kernel,
+    kernel=unreachable,
     native=None,
     reference=np.linalg.det,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     lower_to=lambda node: _determinant(*_pivots(node.inputs[0])),
 )
 
@@ -277,10 +278,10 @@ SLOGDET = Operation(  # det(A) / |det(A)|, 0 for a singular matrix, and log |det
     axes=_slogdet_axes,
     reduction=None,
     vjp=_slogdet_vjp,
-    kernel=no_kernel,
+    kernel=unreachable,
     native=None,
     reference=lambda a: np.stack(np.linalg.slogdet(a), -1),
-    flops=lambda node: 0.0,
+    flops=no_flops,
     lower_to=_slogdet_expanded,
 )
 

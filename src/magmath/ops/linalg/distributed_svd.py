@@ -15,7 +15,7 @@ import numpy as np
 
 from magmath.core.svd_workspace import svd_workspace_bytes
 from magmath.core.type_aliases import ReadyCall
-from magmath.graph import CollectiveCall, CollectiveKernel, Node, Shape, Workspace
+from magmath.graph import CollectiveCall, CollectiveKernel, Node, NodeLayouts, Shape, Workspace
 from magmath.layout import Layout, Mesh
 from magmath.ops.linalg.factorization_layouts import block_cyclic_layout
 
@@ -54,20 +54,22 @@ def _cyclic_dim(shape: Shape) -> int:
     return 0 if shape[0] <= shape[1] else 1
 
 
-def _layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+def _layouts(node: Node, mesh: Mesh) -> NodeLayouts | None:
     (a,) = node.inputs
     if a.ndim != 2 or not a.size:
         return None
-    given = block_cyclic_layout(a.shape, mesh, _cyclic_dim(a.shape))
-    return (given,), Layout.even(node.shape, mesh, node.ndim - 1)
+    cyclic = block_cyclic_layout(a.shape, mesh, _cyclic_dim(a.shape))
+    return NodeLayouts((cyclic,), Layout.even(node.shape, mesh, node.ndim - 1))
 
 
 def _workspace(node: Node, workers: int) -> Workspace:
     (a,) = node.inputs
     count, rows = sorted(a.shape)
-    held = block_cyclic_layout(a.shape, Mesh(workers), _cyclic_dim(a.shape)).max_local_size // rows
+    columns_here = (
+        block_cyclic_layout(a.shape, Mesh(workers), _cyclic_dim(a.shape)).max_local_size // rows
+    )
     width = -(-node.shape[-1] // workers) if node.ndim == 2 else 0
-    return Workspace(0, svd_workspace_bytes(held, rows, count, width, a.dtype.itemsize))
+    return Workspace(0, svd_workspace_bytes(columns_here, rows, count, width, a.dtype.itemsize))
 
 
 # the kernels on one worker's tiles ----------------------------------------------------------------

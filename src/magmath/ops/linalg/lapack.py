@@ -14,7 +14,7 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, MatrixShapeError, ShapeError
 from magmath.graph import KernelCall, Node, Shape
 from magmath.graph.operation import Infer
-from magmath.ops.infer_rules import LETTERS, whole_letters
+from magmath.ops.index_letters import LETTERS, whole_letters
 
 TYPES = ("float32", "float64", "complex64", "complex128")
 
@@ -106,9 +106,9 @@ def lapack(name: str, *keys: str, tuned: bool = True) -> Callable[[KernelCall], 
             if out.is_contiguous():
                 compute(out, *inputs, **options)
                 return
-            made = out.new_empty(out.shape)
-            compute(made, *inputs, **options)
-            out.copy_(made)
+            result = out.new_empty(out.shape)
+            compute(result, *inputs, **options)
+            out.copy_(result)
 
         return run
 

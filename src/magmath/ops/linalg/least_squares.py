@@ -16,14 +16,14 @@ from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.elementwise import call, conj, real, where
-from magmath.ops.infer_rules import LETTERS, whole_letters
+from magmath.ops.index_letters import LETTERS, whole_letters
 from magmath.ops.leaves import constant
-from magmath.ops.linalg.eigen import svd, svd_parts
 from magmath.ops.linalg.lapack import check_matrix, check_type
 from magmath.ops.linalg.matrix_algebra import adjoint, columns
-from magmath.ops.linalg.solvers import no_kernel
+from magmath.ops.linalg.svd import svd, svd_parts
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.product.contraction import matmul
+from magmath.ops.shared_fields import no_flops, unreachable
 
 
 def _axes(node: Node) -> str:
@@ -97,10 +97,10 @@ PINV = Operation(
     axes=_axes,
     reduction=None,
     vjp=_pinv_vjp,
-    kernel=no_kernel,
+    kernel=unreachable,
     native=None,
     reference=_pinv_reference,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     lower_to=_pinv_expanded,
 )
 
@@ -157,10 +157,10 @@ LSTSQ = Operation(
     axes=_axes,
     reduction=None,
     vjp=_lstsq_vjp,
-    kernel=no_kernel,
+    kernel=unreachable,
     native=None,
     reference=_lstsq_reference,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     lower_to=_lstsq_expanded,
 )
 

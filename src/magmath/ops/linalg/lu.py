@@ -13,9 +13,9 @@ import numpy as np
 from magmath.core.block_cyclic import PERMUTED_COLUMNS, panel_rows, round_to_cache_lines
 from magmath.core.dtypes import DType, int64
 from magmath.errors import ShapeError
-from magmath.graph import CollectiveKernel, Node, Operation, Shape, Workspace, apply
+from magmath.graph import CollectiveKernel, Node, NodeLayouts, Operation, Shape, Workspace, apply
 from magmath.graph.operation import Gradients
-from magmath.layout import Layout, Mesh
+from magmath.layout import Mesh
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call
@@ -38,6 +38,7 @@ from magmath.ops.linalg.matrix_algebra import columns, identity_matrix, rows, tr
 from magmath.ops.linalg.triangular import columns_layouts, solve_triangular
 from magmath.ops.manipulation import transpose
 from magmath.ops.product.contraction import matmul
+from magmath.ops.shared_fields import vjp_after_gradients
 
 
 def _lu_infer(a: Node) -> tuple[Shape, DType]:
@@ -111,14 +112,13 @@ def _lu_reference(a: Any) -> Any:
     return packed
 
 
-def _lu_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+def _lu_layouts(node: Node, mesh: Mesh) -> NodeLayouts | None:
     """Return block-cyclic rows; the row with the column order belongs to the first panel."""
     (a,) = node.inputs
     if a.ndim != 2 or not a.size:
         return None
-    return (block_cyclic_layout(a.shape, mesh, 0),), block_cyclic_layout(
-        node.shape, mesh, 0, before=1
-    )
+    result = block_cyclic_layout(node.shape, mesh, 0, before=1)
+    return NodeLayouts((block_cyclic_layout(a.shape, mesh, 0),), result)
 
 
 def _lu_workspace(node: Node, workers: int) -> Workspace:
@@ -168,10 +168,6 @@ def _lu_solve_reference(factors: Any, b: Any, *, transpose: bool) -> Any:
     return np.linalg.solve(np.swapaxes(a, -1, -2) if transpose else a, b)
 
 
-def _lu_solve_vjp(node: Node, g: Node) -> Gradients:
-    raise AssertionError("lu_solve is made by the passes, after gradients")
-
-
 def _lu_solve_workspace(node: Node, workers: int) -> Workspace:
     """Return the workspace: a panel or the column order, and some columns of the solution.
 
@@ -187,7 +183,7 @@ LU_SOLVE = Operation(
     infer=_lu_solve_infer,
     axes=columns_axes,
     reduction=None,
-    vjp=_lu_solve_vjp,
+    vjp=vjp_after_gradients,
     kernel=lapack("lu_solve", "transpose"),
     native=None,
     reference=_lu_solve_reference,

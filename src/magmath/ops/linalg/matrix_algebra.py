@@ -18,10 +18,12 @@ from magmath.graph.operation import Gradients, Line
 from magmath.layout import Layout
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call, conj, real, where
+from magmath.ops.index_letters import LETTERS
 from magmath.ops.indexing.along_axis import TAKE_ALONG
-from magmath.ops.infer_rules import LETTERS, by_reference
+from magmath.ops.kernel_binding import by_reference
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape, transpose
+from magmath.ops.shared_fields import no_flops
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to
 
@@ -108,13 +110,13 @@ def _diagonal_infer(x: Node) -> tuple[Shape, DType]:
 def _diagonal_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
-    (x,), out, held = call.inputs, call.out, call.tile[-1]
-    if held.stop - held.start == len(held):
-        view = torch.diagonal(x, offset=held.start, dim1=-2, dim2=-1)
+    (x,), out, rows_here = call.inputs, call.out, call.tile[-1]
+    if rows_here.stop - rows_here.start == len(rows_here):
+        view = torch.diagonal(x, offset=rows_here.start, dim1=-2, dim2=-1)
         return lambda: out.copy_(view)
-    positions = torch.from_numpy(held.indices()).to(x.device)[:, None].expand(*x.shape[:-1], 1)
-    found = out[..., None]
-    return lambda: torch.gather(x, -1, positions, out=found)
+    positions = torch.from_numpy(rows_here.indices()).to(x.device)[:, None].expand(*x.shape[:-1], 1)
+    target = out[..., None]
+    return lambda: torch.gather(x, -1, positions, out=target)
 
 
 def _picked(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
@@ -141,7 +143,7 @@ DIAGONAL = Operation(
     native=None,
     reference=lambda x: np.diagonal(x, axis1=-2, axis2=-1),
     numpy_function=by_reference,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     decompositions=_picked,
     reads_subset=True,
 )

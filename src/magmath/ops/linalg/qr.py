@@ -11,14 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from magmath.core.block_cyclic import is_tall, panel_rows, round_to_cache_lines
+from magmath.core.block_cyclic import panel_rows, round_to_cache_lines
 from magmath.core.dtypes import DType
+from magmath.core.tall_skinny import is_tall
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import MagmathError
 from magmath.graph import (
     CollectiveCall,
     CollectiveKernel,
     Node,
+    NodeLayouts,
     Operation,
     Shape,
     Workspace,
@@ -114,19 +116,19 @@ def _is_tall_by_rows(node: Node, workers: int) -> bool:
     return is_tall(m, n) and not node.attributes["full"] and m // workers >= n
 
 
-def _qr_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+def _qr_layouts(node: Node, mesh: Mesh) -> NodeLayouts | None:
     """Return block-cyclic columns or, for tall matrices, split rows with R on the last worker."""
     (a,) = node.inputs
     if a.ndim != 2 or not a.size:
         return None
     if not _is_tall_by_rows(node, mesh.size):
         rows = panel_rows(node.shape[1], mesh.size)
-        return (block_cyclic_layout(a.shape, mesh, 1, rows=rows),), block_cyclic_layout(
-            node.shape, mesh, 1, rows=rows
-        )
+        operand, result = (block_cyclic_layout(x.shape, mesh, 1, rows=rows) for x in (a, node))
+        return NodeLayouts((operand,), result)
     cuts = (*even_cuts(a.shape[0], mesh.size)[:-1], node.shape[0])
     split = Split(0, Blocks(cuts, tuple(range(mesh.size))))
-    return (Layout.even(a.shape, mesh, 0),), Layout.whole(node.shape, mesh).replace_split(0, split)
+    result = Layout.whole(node.shape, mesh).replace_split(0, split)
+    return NodeLayouts((Layout.even(a.shape, mesh, 0),), result)
 
 
 def _qr_workspace(node: Node, workers: int) -> Workspace:

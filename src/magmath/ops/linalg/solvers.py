@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType
-from magmath.core.type_aliases import ReadyCall
-from magmath.graph import KernelCall, Node, Operation, Shape, apply
+from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout
 from magmath.ops.linalg.lapack import (
@@ -31,12 +30,7 @@ from magmath.ops.linalg.lu import lu, lu_solve
 from magmath.ops.linalg.matrix_algebra import identity_matrix
 from magmath.ops.manipulation import transpose
 from magmath.ops.product.contraction import matmul
-
-
-def no_kernel(call: KernelCall) -> ReadyCall:
-    """Raise AssertionError: the kernel of operations that the passes expand."""
-    raise AssertionError("the passes expand this operation")
-
+from magmath.ops.shared_fields import no_flops, unreachable
 
 # solve and inv ------------------------------------------------------------------------------------
 
@@ -87,10 +81,10 @@ SOLVE = Operation(
     axes=columns_axes,
     reduction=None,
     vjp=_solve_vjp,
-    kernel=no_kernel,
+    kernel=unreachable,
     native=None,
     reference=_solve_reference,
-    flops=lambda node: 0.0,
+    flops=no_flops,
     numpy_function=_numpy_solve,
     lower_to=lambda node: lu_solve(
         lu(node.inputs[0]), node.inputs[1], transpose=node.attributes["transpose"]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType
-from magmath.graph import CollectiveKernel, Node, Operation, Shape, Workspace, apply
+from magmath.graph import CollectiveKernel, Node, NodeLayouts, Operation, Shape, Workspace, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Mesh
 from magmath.ops.elementwise import conj
@@ -55,18 +55,19 @@ def _solve_triangular_reference(a: Any, b: Any, *, lower: bool, transpose: bool,
 
 def columns_layouts(
     before: int,
-) -> Callable[[Node, Mesh], tuple[tuple[Layout, ...], Layout] | None]:
+) -> Callable[[Node, Mesh], NodeLayouts | None]:
     """Return a layout function: the matrix block-cyclic by rows, the other arrays by columns.
 
     The other arrays are the right-hand side and the solution. The first `before` rows of the matrix
     belong to the first panel.
     """
 
-    def layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+    def layouts(node: Node, mesh: Mesh) -> NodeLayouts | None:
         if node.ndim != 2 or not node.size:
             return None
         divided = Layout.even(node.shape, mesh, 1)
-        return (block_cyclic_layout(node.inputs[0].shape, mesh, 0, before=before), divided), divided
+        matrix = block_cyclic_layout(node.inputs[0].shape, mesh, 0, before=before)
+        return NodeLayouts((matrix, divided), divided)
 
     return layouts
 

@@ -27,7 +27,7 @@ from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.operation import Gradients, Line
 from magmath.ops.elementwise import OPERATIONS as ELEMENTWISE
 from magmath.ops.elementwise import astype
-from magmath.ops.infer_rules import LETTERS, require_kind
+from magmath.ops.index_letters import LETTERS
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.product.gemm import (
@@ -38,6 +38,7 @@ from magmath.ops.product.gemm import (
 )
 from magmath.ops.product.panel_products import in_panels
 from magmath.ops.sums import sum_
+from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
     import torch
@@ -276,9 +277,9 @@ def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = N
     if a.dtype is bool_ and b.dtype is bool_:
         counts = contraction(astype(a, float32), in_a, astype(b, float32), in_b, out, line)
         return applied(NOT_EQUAL, (counts, constant(0, float32)), line)
-    found = _plain_subscripts(a.shape, in_a, b.shape, in_b, out)
-    if found:
-        attributes = {"subscripts": found, "dtype": compute_dtype(a.dtype)}
+    subscripts = _plain_subscripts(a.shape, in_a, b.shape, in_b, out)
+    if subscripts:
+        attributes = {"subscripts": subscripts, "dtype": compute_dtype(a.dtype)}
         return astype(applied(CONTRACT, (a, b), line, attributes), a.dtype)
     stretched = {
         c for c in (set(in_a) & set(in_b)) - set(out) if _extent(a, in_a, c) != _extent(b, in_b, c)

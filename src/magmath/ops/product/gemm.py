@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.codegen.emit import NativeCall, NativeOperand, Writer, literal
+from magmath.core.call_sequence import sequence
 from magmath.core.dtypes import DType
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients
 from magmath.ops.product.panel_products import in_panels
+from magmath.ops.shared_fields import vjp_after_gradients
 
 if TYPE_CHECKING:
     import torch
@@ -74,10 +75,6 @@ def product_efficiency(rows: int, columns: int) -> float:
     return (rows / (rows + 16.0)) * (columns / (columns + 16.0)) if rows and columns else 1.0
 
 
-def _no_vjp(node: Node, g: Node) -> Gradients:
-    raise AssertionError("gemm is made by the passes, after gradients")
-
-
 def bind_product(
     call: KernelCall, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **rest: Any
 ) -> ReadyCall:
@@ -95,8 +92,6 @@ def _bind_accumulation(
 ) -> ReadyCall:
     """Return a ready call of out += alpha·a·b."""
     import torch
-
-    from magmath.core.call_sequence import sequence
 
     out = call.out
     if not alpha.is_cuda:
@@ -239,7 +234,7 @@ GEMM = Operation(
     infer=_gemm_infer,
     axes=_gemm_axes,
     reduction="sum",
-    vjp=_no_vjp,
+    vjp=vjp_after_gradients,
     kernel=_gemm_kernel,
     native=emit_gemm,
     reference=_gemm_reference,

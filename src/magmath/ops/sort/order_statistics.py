@@ -13,16 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.core.dtypes import DType
+from magmath.core.shapes import with_extent
 from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.kernels.sort import sortable_keys
 from magmath.layout import Layout
 from magmath.ops.concatenation import CONCAT
+from magmath.ops.index_letters import one_axis_whole
 from magmath.ops.indexing.along_axis import SCATTER_ALONG
-from magmath.ops.infer_rules import by_reference, letters_except, require_kind
+from magmath.ops.kernel_binding import by_reference
 from magmath.ops.slicing import slice_along
 from magmath.ops.sort.sorting import ARGSORT, SORT
+from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
     import torch
@@ -32,12 +35,7 @@ Positions = tuple[int, ...]
 
 def _infer(x: Node, *, axis: int, positions: Positions) -> tuple[Shape, DType]:
     require_kind("order_statistics", "ordered", x.dtype)
-    return (*x.shape[:axis], len(positions), *x.shape[axis + 1 :]), x.dtype
-
-
-def _axes(node: Node) -> str:
-    letters = letters_except(node.ndim, (node.attributes["axis"],))
-    return f"{letters}->{letters}"
+    return with_extent(x.shape, axis, len(positions)), x.dtype
 
 
 def _kernel(call: KernelCall) -> ReadyCall:
@@ -85,7 +83,7 @@ def _reference(x: Any, *, axis: int, positions: Positions) -> Any:
 ORDER_STATISTICS = Operation(
     name="order_statistics",
     infer=_infer,
-    axes=_axes,
+    axes=one_axis_whole,
     reduction=None,
     vjp=_vjp,
     kernel=_kernel,

@@ -1,15 +1,12 @@
-"""Sorting along an axis, and search of values in a sorted array.
+"""Sorting along an axis.
 
 A sorted axis must be whole, except in arrays of one dimension or of a few lines, which all workers
 sort collectively, line by line (`kernels/sort/distributed_sort.py`). NaN is last in either
-direction. The position of a value in a sorted array is the sum of its positions in the parts, so
-the sorted array of `searchsorted` may be split; if the values are split too, workers request the
-positions from the owners of the parts (`kernels/request_reply.py`).
+direction.
 """
 
 from __future__ import annotations
 
-from bisect import bisect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,15 +15,14 @@ import numpy as np
 
 from magmath.core.block_cyclic import panel_ring_bytes
 from magmath.core.dtypes import DType, int64
-from magmath.core.request_batching import receive_buffer_bytes, requests_per_round
 from magmath.core.shapes import size_of
 from magmath.core.type_aliases import ReadyCall
-from magmath.errors import DTypeError, ShapeError
 from magmath.graph import (
     CollectiveCall,
     CollectiveKernel,
     KernelCall,
     Node,
+    NodeLayouts,
     Operation,
     Shape,
     Workspace,
@@ -36,27 +32,16 @@ from magmath.graph.operation import Gradients, Kernel
 from magmath.kernels.sort import sortable_keys
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.concatenation import CONCAT
+from magmath.ops.index_letters import one_axis_whole
 from magmath.ops.indexing.along_axis import TAKE_ALONG
-from magmath.ops.infer_rules import (
-    LETTERS,
-    as_signed,
-    by_reference,
-    is_numpy_only,
-    letters_except,
-    no_gradient,
-    require_kind,
-)
+from magmath.ops.kernel_binding import by_reference
 from magmath.ops.manipulation import permute, reshape
+from magmath.ops.shared_fields import no_gradient
 from magmath.ops.slicing import slice_along
+from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
     import torch
-
-
-PLACE = 8
-"""Bytes of a position."""
-MANY = 1 << 16
-"""Minimum number of sorted elements, and of values, for which the values are sorted first."""
 
 
 def _sort_infer(name: str, result: DType | None) -> Callable[..., tuple[Shape, DType]]:
@@ -65,11 +50,6 @@ def _sort_infer(name: str, result: DType | None) -> Callable[..., tuple[Shape, D
         return x.shape, result or x.dtype
 
     return infer
-
-
-def _sort_axes(node: Node) -> str:
-    letters = letters_except(node.ndim, (node.attributes["axis"],))
-    return f"{letters}->{letters}"
 
 
 def _flops(weight: float) -> Callable[[Node], float]:
@@ -113,16 +93,16 @@ def _sorted(x: torch.Tensor, axis: int, descending: bool) -> tuple[torch.Tensor,
     if descending and x.is_floating_point():
         negated, order = torch.sort(-x, dim=axis, stable=True)
         return -negated, order
-    sortable_keys, order = torch.sort(x, dim=axis, descending=descending, stable=True)
-    return sortable_keys, order
+    values, order = torch.sort(x, dim=axis, descending=descending, stable=True)
+    return values, order
 
 
-def _layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
+def _layouts(node: Node, mesh: Mesh) -> NodeLayouts | None:
     """Return even splits for arrays of one dimension; None for others."""
     if node.ndim != 1 or not node.size:
         return None
     layout = Layout.even(node.shape, mesh, 0)
-    return (layout,), layout
+    return NodeLayouts((layout,), layout)
 
 
 def _bind_collective_sort(name: str) -> Callable[[CollectiveCall], ReadyCall]:
@@ -211,12 +191,12 @@ def _line_by_line(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     order = (axis, *[d for d in range(x.ndim) if d != axis])
     columns = reshape(permute(x, order), (extent, lines))
     attributes = {**node.attributes, "axis": 0}
-    found = []
+    sorted_lines = []
     for i in range(lines):
         line = reshape(slice_along(columns, 1, i, i + 1), (extent,))
-        done = apply(node.operation, line, line=node.line, **attributes)
-        found.append(reshape(done, (extent, 1)))
-    joined = found[0] if lines == 1 else apply(CONCAT, *found, axis=1)
+        sorted_line = apply(node.operation, line, line=node.line, **attributes)
+        sorted_lines.append(reshape(sorted_line, (extent, 1)))
+    joined = sorted_lines[0] if lines == 1 else apply(CONCAT, *sorted_lines, axis=1)
     whole = reshape(joined, tuple(x.shape[d] for d in order))
     return [permute(whole, tuple(order.index(d) for d in range(x.ndim)))]
 
@@ -224,7 +204,7 @@ def _line_by_line(node: Node, layouts: Sequence[Layout]) -> list[Node]:
 SORT = Operation(
     name="sort",
     infer=_sort_infer("sort", None),
-    axes=_sort_axes,
+    axes=one_axis_whole,
     reduction=None,
     vjp=_sort_vjp,
     kernel=_kernel("sort"),
@@ -239,7 +219,7 @@ SORT = Operation(
 ARGSORT = Operation(
     name="argsort",
     infer=_sort_infer("argsort", int64),
-    axes=_sort_axes,
+    axes=one_axis_whole,
     reduction=None,
     vjp=no_gradient,
     kernel=_kernel("argsort"),
@@ -252,175 +232,4 @@ ARGSORT = Operation(
 )
 
 
-def _search_infer(x: Node, values: Node, *, side: str) -> tuple[Shape, DType]:
-    require_kind("searchsorted", "ordered", x.dtype)
-    if x.dtype is not values.dtype:
-        raise DTypeError(f"searchsorted: arrays have types {x.dtype} and {values.dtype}")
-    if x.ndim != 1:
-        raise ShapeError(
-            f"searchsorted: needs a sorted array of 1 dimension, was given {x.shape}"
-            "; flatten it, or search in one row at a time"
-        )
-    return values.shape, int64
-
-
-def _search_axes(node: Node) -> str:
-    letters = LETTERS[: node.ndim]
-    return f"{LETTERS[node.ndim]},{letters}->{letters}"
-
-
-def _search_kernel(call: KernelCall) -> ReadyCall:
-    (x, values), out, side = call.inputs, call.out, call.attributes["side"]
-    return lambda: out.copy_(_search(x, values, side))
-
-
-def _search(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
-    """Return the positions of values in a sorted tensor of one dimension."""
-    import torch
-
-    if is_numpy_only(x):
-        return torch.from_numpy(_search_reference(x.numpy(), values.numpy(), side=side))
-    if x.dtype == torch.bool:
-        x, values = x.view(torch.uint8), values.view(torch.uint8)
-    count = len(x)
-    if x.is_floating_point() and count and x[-1].isnan():  # torch would compare with NaN
-        count = bisect(range(count), False, key=lambda i: bool(x[i].isnan()))
-    found = _insertion_positions(x[:count].contiguous(), values.contiguous(), side)
-    if count < len(x) and side == "right":
-        found.masked_fill_(values.isnan(), len(x))
-    return found
-
-
-def _insertion_positions(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
-    """Return the positions of values in a sorted tensor without NaN.
-
-    Many values in a long tensor are sorted first, unless they are: successive searches then read
-    neighbouring elements, which are in the cache. This is faster even with the time for sorting.
-    """
-    import torch
-
-    if min(x.numel(), values.numel()) < MANY or x.device.type != "cpu":
-        return torch.searchsorted(x, values, side=side)
-    flat = values.view(-1)
-    if bool((flat[1:] >= flat[:-1]).all()):
-        return _positions_of_sorted(x, flat, side).view(values.shape)
-    order = torch.empty(flat.shape, dtype=torch.int64)
-    sortable_keys.argsort(flat, order, axis=0, descending=False)
-    found = torch.empty_like(order)
-    found[order] = _positions_of_sorted(x, flat[order], side)
-    return found.view(values.shape)
-
-
-def _positions_of_sorted(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
-    """Return the positions of sorted values: NumPy begins each search where the last one ended."""
-    import torch
-
-    if x.dtype == torch.bfloat16:
-        return torch.searchsorted(x, values, side=side)
-    return torch.from_numpy(_search_reference(x.numpy(), values.numpy(), side=side))
-
-
-def _search_reference(x: Any, values: Any, *, side: Any) -> Any:
-    return np.asarray(np.searchsorted(x, values, side))
-
-
-def _search_layouts(node: Node, mesh: Mesh) -> tuple[tuple[Layout, ...], Layout] | None:
-    """Return an even split of the sorted array, and of the values along their longest dimension.
-
-    Returns None if there are too few elements to split.
-    """
-    x, _ = node.inputs
-    longest = max(node.shape, default=0)
-    if x.size < mesh.size or longest < 2 or not node.size:
-        return None
-    values = Layout.even(node.shape, mesh, node.shape.index(longest))
-    return (Layout.even(x.shape, mesh, 0), values), values
-
-
-def _search_rounds(shape: Shape, itemsize: int, workers: int) -> tuple[int, int]:
-    """Return the maximum number of values per worker, and the number that it sends per round."""
-    longest = max(shape)
-    share = size_of(shape) // longest * -(-longest // workers)
-    return share, requests_per_round(share, itemsize + PLACE, workers)
-
-
-def _search_workspace(node: Node, workers: int) -> Workspace:
-    itemsize = node.inputs[1].dtype.itemsize
-    _, size = _search_rounds(node.shape, itemsize, workers)
-    return Workspace(0, receive_buffer_bytes(size, (itemsize, PLACE), PLACE, workers))
-
-
-def _search_traffic(node: Node, workers: int) -> tuple[int, int]:
-    """Return bytes and messages: values, positions, counts per round, and last elements."""
-    itemsize = node.inputs[1].dtype.itemsize
-    share, size = _search_rounds(node.shape, itemsize, workers)
-    pairs, rounds = workers * (workers - 1), -(-share // size)
-    nbytes = node.size * (itemsize + PLACE) * (workers - 1) // workers
-    return nbytes + (rounds * PLACE + itemsize) * pairs, (3 * rounds + 1) * pairs
-
-
-def _search_touched(node: Node, workers: int) -> int:
-    itemsize = node.inputs[1].dtype.itemsize
-    return 4 * _search_rounds(node.shape, itemsize, workers)[0] * (itemsize + PLACE)
-
-
-def _bind_collective_search(call: CollectiveCall) -> ReadyCall:
-    """Bind the collective search: a value is sent to the worker whose part contains its position.
-
-    The last elements of all parts determine this worker.
-    """
-    import torch
-
-    from magmath.kernels.request_reply import Rounds, Rows, ask
-
-    (x, values), comm, side = call.inputs, call.comm, call.attributes["side"]
-    sees_all = comm.shares_memory and x.device.type == "cpu"
-    ranks = range(comm.size) if sees_all else (comm.rank,)
-    parts = {rank: call.operand_on(0, rank) for rank in ranks}
-    cuts = even_cuts(call.layouts[0].shape[0], comm.size)
-    given, target = Rows(as_signed(values), values.ndim), Rows(call.out, values.ndim)
-    share, size = _search_rounds(call.layout.shape, x.itemsize, comm.size)
-    rounds = Rounds(comm, call.scratch, share, size)
-    lasts = as_signed(x).new_empty(comm.size)
-
-    def requests(part: slice) -> tuple[torch.Tensor, torch.Tensor]:
-        some = given.part(part)
-        return some, _search(lasts[:-1].view(x.dtype), some.view(x.dtype), side)
-
-    def answer(rank: int, some: torch.Tensor, out: torch.Tensor) -> None:
-        out.copy_(_search(parts[rank], some.view(x.dtype), side)).add_(cuts[rank])
-
-    def run() -> None:
-        if sees_all:
-            comm.barrier()  # all workers have computed their tiles
-            torch.cat([as_signed(part)[-1:] for part in parts.values()], out=lasts)
-        else:
-            comm.allgather(lasts, as_signed(x)[-1:].contiguous())
-        ask(rounds, given.count, requests, answer, target, sees_all=sees_all)
-
-    return run
-
-
-SEARCHSORTED = Operation(  # positions in parts of a sorted array add up
-    name="searchsorted",
-    infer=_search_infer,
-    axes=_search_axes,
-    reduction="sum",
-    vjp=no_gradient,
-    kernel=_search_kernel,
-    native=None,
-    reference=_search_reference,
-    flops=lambda node: 20.0 * node.size * (node.inputs[0].size + 1).bit_length(),
-    collective=CollectiveKernel(
-        layouts=_search_layouts,
-        kernel=_bind_collective_search,
-        workspace=_search_workspace,
-        traffic=_search_traffic,
-        touched_bytes=_search_touched,
-        is_all_to_all=True,
-        reads_peers=True,
-        is_worker_independent=True,
-    ),
-)
-
-OPERATIONS = {record.name: record for record in (SORT, ARGSORT, SEARCHSORTED)}
+OPERATIONS = {record.name: record for record in (SORT, ARGSORT)}

@@ -18,7 +18,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType, float32
 from magmath.core.stage_times import count
-from magmath.cost.collectives import algorithms
+from magmath.cost.collectives import AlgorithmCost, algorithm_costs
 from magmath.cost.machine import Machine
 from magmath.parallel.planner.layer_graph import BATCH, CHANNEL, SPACE, Edge, Layer, LayerGraph
 from magmath.parallel.planner.layer_options import (
@@ -112,7 +112,7 @@ class CostTables:
     model: CostModel
     _layers: dict[Hashable, LayerTables] = field(default_factory=dict)
     _edges: dict[Hashable, Table] = field(default_factory=dict)
-    _algorithms: dict[Hashable, list[tuple[float, float]]] = field(default_factory=dict)
+    _algorithms: dict[Hashable, Sequence[AlgorithmCost]] = field(default_factory=dict)
 
     @cached_property
     def options(self) -> list[list[Option]]:
@@ -169,15 +169,15 @@ class CostTables:
     def exchange_seconds(self, exchange: Exchange, nbytes: float) -> float:
         """Return the seconds of a collective of a value of `nbytes` bytes."""
         size = exchange.share * nbytes
-        return min([fixed + each * size for fixed, each in self._linear_costs(exchange)])
+        return min([cost.seconds(size) for cost in self._algorithm_costs(exchange)])
 
-    def _linear_costs(self, exchange: Exchange) -> list[tuple[float, float]]:
-        """Return the seconds, and the seconds per byte, of each algorithm of a collective."""
+    def _algorithm_costs(self, exchange: Exchange) -> Sequence[AlgorithmCost]:
+        """Return the costs of the algorithms of a collective."""
         key = exchange.kind, exchange.axes
         if key not in self._algorithms:
             model, group = self.model, self.mesh.group(exchange.axes)
-            costs = algorithms(model.machine.levels, exchange.kind, group, model.algorithm)
-            self._algorithms[key] = [(fixed, each) for _, fixed, each in costs]
+            levels = model.machine.levels
+            self._algorithms[key] = algorithm_costs(levels, exchange.kind, group, model.algorithm)
         return self._algorithms[key]
 
     # one layer ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
-from magmath.cost.collectives import Group, fastest, spans
+from magmath.cost.collectives import Group, fastest, group_levels
 from magmath.parallel.planner.costs import CostTables, exchanges
 from magmath.parallel.planner.layer_graph import Edge
 from magmath.parallel.planner.layer_options import (
@@ -283,12 +283,12 @@ def _stages(
     levels = tables.model.machine.levels
     group: Group = tables.mesh.group(instruction.exchange.axes)
     size = instruction.exchange.share * instruction.nbytes
-    algorithm, _ = fastest(levels, instruction.exchange.kind, size, group, tables.model.algorithm)
-    parts = spans(levels, group)
+    chosen = fastest(levels, instruction.exchange.kind, size, group, tables.model.algorithm)
+    parts = group_levels(levels, group)
     ports: dict[int, list[int]] = {}
     child = 1
     for number, level in enumerate(levels):
         ports[number] = sorted({worker // child for worker in workers})
         child *= level.fan_out or 1
     sharing = {} if every_worker else {part.level: part.sharing for part in parts}
-    return on_ports(algorithm.stages_for(size), ports, sharing)
+    return on_ports(chosen.algorithm.stages_for(size), ports, sharing)

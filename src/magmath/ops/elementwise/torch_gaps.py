@@ -17,10 +17,26 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import RangeError
 from magmath.graph import KernelCall
 from magmath.graph.operation import Kernel
-from magmath.ops.infer_rules import is_numpy_only, reference_call, torch_function, torch_kernel
+from magmath.ops.kernel_binding import is_numpy_only, reference_call, torch_function, torch_kernel
 
 if TYPE_CHECKING:
     import torch
+
+
+def arithmetic_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
+    """Return a kernel that computes complex numbers by NumPy in deterministic mode.
+
+    torch rounds the products and quotients of a whole vector differently from those at the end of
+    an array, so that bits would depend on the division over workers.
+    """
+
+    def bind(call: KernelCall) -> ReadyCall:
+        out = call.out
+        if call.context.deterministic and out.is_complex() and out.device.type == "cpu":
+            return reference_call(call, reference)
+        return torch_kernel(name, reference)(call)
+
+    return bind
 
 
 def flag_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
@@ -59,10 +75,12 @@ def square_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     def bind(call: KernelCall) -> ReadyCall:
         import torch
 
-        (x,) = call.inputs
-        if is_numpy_only(x, call.out):
+        (x,), out = call.inputs, call.out
+        if is_numpy_only(x, out):
             return reference_call(call, reference)
-        return partial(torch.mul, x, x, out=call.out)
+        if out.is_complex():
+            return arithmetic_kernel(name, reference)(call)
+        return partial(torch.mul, x, x, out=out)
 
     return bind
 
@@ -75,7 +93,7 @@ def sign_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
         (x,), out = call.inputs, call.out
         if not out.dtype.is_floating_point:
-            return torch_kernel("sgn", reference)(call)
+            return arithmetic_kernel("sgn", reference)(call)
         return lambda: torch.where(x == x, torch.sgn(x), x, out=out)
 
     return bind

@@ -12,16 +12,11 @@ from typing import Any
 import numpy as np
 
 from magmath.graph import Operation
-from magmath.graph.operation import Kernel, NumpyUfunc, Vjp
-from magmath.ops.infer_rules import (
-    ResultType,
-    flops_per_element,
-    pointwise_axes,
-    pointwise_infer,
-    torch_kernel,
-)
-from magmath.ops.torch_gaps import (
+from magmath.graph.numpy_ufunc import NumpyUfunc
+from magmath.graph.operation import Kernel, Vjp
+from magmath.ops.elementwise.torch_gaps import (
     absolute_kernel,
+    arithmetic_kernel,
     flag_kernel,
     host_kernel,
     parts_kernel,
@@ -30,16 +25,22 @@ from magmath.ops.torch_gaps import (
     root_kernel,
     square_kernel,
 )
+from magmath.ops.index_letters import pointwise_axes
+from magmath.ops.kernel_binding import torch_kernel
+from magmath.ops.shared_fields import flops_per_element
+from magmath.ops.type_rules import ResultType, pointwise_infer
 
 SINGLE_THREAD_ELEMENTS = 1 << 15
 """Number of elements up to which torch computes an element-wise function with one thread."""
 NUMPY_LOOP_FLOPS = 8192
 """Flops that take no longer than the overhead of one torch call."""
 UFUNC_KERNELS = (
-    torch_kernel, parts_kernel, root_kernel, flag_kernel, absolute_kernel, square_kernel,
-    host_kernel,
+    torch_kernel, arithmetic_kernel, parts_kernel, root_kernel, flag_kernel, absolute_kernel,
+    square_kernel, host_kernel,
 )  # fmt: skip
 """Kernels that compute what NumPy's function of the name computes, for the types that have one."""
+INTEGER_UFUNC_KERNELS = (quotient_kernel, remainder_kernel)
+"""Kernels that do so for integers alone."""
 
 
 def row(
@@ -59,7 +60,7 @@ def row(
 ) -> Operation:
     """Return the record of an element-wise operation.
 
-    domain         the types that it takes: a key of `infer_rules.KINDS`
+    domain         the types that it takes: a key of `type_rules.DOMAINS`
     native         the scalar expression, or one for each kind of the result's type: `{0}` and `{1}`
                    are the operands, `{one}` a 1 of their type; None: it stays a call
     torch, numpy   the functions of the libraries, if they have other names
@@ -70,11 +71,12 @@ def row(
     avx512         NumPy's function takes two thirds of torch's time or less with AVX-512
     vjp, fields    fields of `Operation`
     """
-    reference = numpy or getattr(np, torch or name)
-    of_integers = kernel in (quotient_kernel, remainder_kernel)
-    has_ufunc = (
-        numpy_loop and (of_integers or kernel in UFUNC_KERNELS) and isinstance(reference, np.ufunc)
-    )
+    reference, ufunc = numpy or getattr(np, torch or name), None
+    of_integers = kernel in INTEGER_UFUNC_KERNELS
+    is_same = of_integers or kernel in UFUNC_KERNELS
+    if numpy_loop and is_same and isinstance(reference, np.ufunc):
+        out_last = _with_positional_out(reference)
+        ufunc = NumpyUfunc(out_last, _max_numpy_elements(flops), avx512, of_integers)
     return Operation(
         name=name,
         infer=pointwise_infer(name, domain, result),
@@ -86,11 +88,7 @@ def row(
         reference=reference,
         flops=flops_per_element(flops),
         elementwise=True,
-        numpy_ufunc=NumpyUfunc(
-            _with_positional_out(reference), _max_numpy_elements(flops), avx512, of_integers
-        )
-        if has_ufunc
-        else None,
+        numpy_ufunc=ufunc,
         floats_only="floating" in domain,
         **fields,
     )

@@ -54,6 +54,6 @@ def zeta_of(s: Any, x: Any) -> Any:
 
 def complex_of(real: Any, imag: Any) -> Any:
     """Return complex numbers with these parts, which may be infinite."""
-    made = np.empty(np.broadcast(real, imag).shape, np.result_type(real, imag, np.complex64))
-    made.real, made.imag = real, imag
-    return made
+    result = np.empty(np.broadcast(real, imag).shape, np.result_type(real, imag, np.complex64))
+    result.real, result.imag = real, imag
+    return result

@@ -1,0 +1,84 @@
+"""References of pooling (`ops/conv/pooling.py`) on NumPy arrays.
+
+Out of bounds are zeros for sums, and the least number of the type for maxima.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from magmath.ops.conv.pooling_methods import PoolingByElement, SpaceExtents
+from magmath.ops.conv.sliding_windows import Attributes, extents_of, input_ranges, overlap
+
+
+def _least(dtype: Any) -> float:
+    """Return the least number of a NumPy type."""
+    return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)
+
+
+def _space(x: Any, attributes: Attributes) -> list[int]:
+    """Return the extents of space of the result of pooling x."""
+    kernel = attributes["kernel"]
+    parts = zip(
+        x.shape[x.ndim - len(kernel) :], kernel, attributes["padding"], attributes["stride"],
+        attributes["dilation"], strict=True,
+    )  # fmt: skip
+    return [(n + low + high - d * (k - 1) - 1) // s + 1 for n, k, (low, high), s, d in parts]
+
+
+def _padded(x: Any, space: SpaceExtents, value: float, attributes: Attributes) -> Any:
+    """Return the range of x that windows read, with a value out of bounds."""
+    kernel = attributes["kernel"]
+    want = input_ranges([(0, n) for n in space], kernel, attributes)
+    lead = x.ndim - len(kernel)
+    result = np.full((*x.shape[:lead], *extents_of(want)), value, x.dtype)
+    there, here = overlap([(0, n) for n in x.shape[lead:]], want)
+    result[there] = x[here]
+    return result
+
+
+def _cropped(full: Any, windows: SpaceExtents, space: SpaceExtents, attributes: Attributes) -> Any:
+    """Return the elements within bounds, of extents `space`, of the range that windows read."""
+    want = input_ranges([(0, n) for n in windows], attributes["kernel"], attributes)
+    result = np.zeros((*full.shape[: full.ndim - len(space)], *space), full.dtype)
+    there, here = overlap(want, [(0, n) for n in space])
+    result[there] = full[here]
+    return result
+
+
+def max_reference(x: Any, **attributes: Any) -> Any:
+    """Return the maxima of a NumPy array's windows."""
+    space = _space(x, attributes)
+    padded = _padded(x, space, _least(x.dtype), attributes)
+    return PoolingByElement(np, attributes).max(padded, space)
+
+
+def select_reference(a: Any, x: Any, **attributes: Any) -> Any:
+    """Return the elements of a NumPy array at the maxima of x."""
+    space = _space(x, attributes)
+    padded = _padded(x, space, _least(x.dtype), attributes)
+    return PoolingByElement(np, attributes).select(_padded(a, space, 0, attributes), padded, space)
+
+
+def scatter_reference(g: Any, x: Any, **attributes: Any) -> Any:
+    """Return a NumPy array with g added at the maxima of x."""
+    space = _space(x, attributes)
+    padded = _padded(x, space, _least(x.dtype), attributes)
+    full = PoolingByElement(np, attributes).scatter(g, padded)
+    return _cropped(full, space, x.shape[x.ndim - len(space) :], attributes)
+
+
+def sum_reference(x: Any, **attributes: Any) -> Any:
+    """Return the sums of a NumPy array's windows."""
+    space = _space(x, attributes)
+    return PoolingByElement(np, attributes).sum(_padded(x, space, 0, attributes), space)
+
+
+def sum_input_reference(g: Any, *, space: SpaceExtents, **attributes: Any) -> Any:
+    """Return a NumPy array with g added to each element of its windows."""
+    windows = g.shape[g.ndim - len(space) :]
+    extents = extents_of(input_ranges([(0, n) for n in windows], attributes["kernel"], attributes))
+    full = PoolingByElement(np, attributes).add_windows(g, extents)
+    return _cropped(full, windows, space, attributes)
