@@ -54,7 +54,7 @@ class LayerOptions:
 
 @final
 @dataclass
-class Block:
+class LayerBlock:
     """The operations of one layer, as a graph whose leaves at the borders have no layout yet.
 
     `own` are the positions of the layer's parameters that the block reads; `left` and `right` are
@@ -133,7 +133,7 @@ def blocks_of(
     layers: Sequence[LayerOptions],
     layouts: Mapping[Node, Layout | None],
     environment: Environment,
-) -> list[Block]:
+) -> list[LayerBlock]:
     """Return the step as one block per layer; `layouts` are those of its nodes under the first
     option."""
     owner = _owners(step, layers)
@@ -219,7 +219,7 @@ class _Cut:
         members: Iterable[Node],
         layer: LayerOptions,
         users: Mapping[Node, Sequence[Node]],
-    ) -> Block:
+    ) -> LayerBlock:
         """Return the block of these nodes."""
         members = list(members)
         for node in members:
@@ -237,7 +237,7 @@ class _Cut:
         graph = Graph(tuple(outputs), tuple(targets), emitted)
         present = set(graph.nodes)
         own = [i for i, leaf in enumerate(layer.leaves) if leaf in present]
-        return Block(graph, layer, own, self.sides[-1], self.sides[1], self.environment)
+        return LayerBlock(graph, layer, own, self.sides[-1], self.sides[1], self.environment)
 
     def _operand(self, source: Node) -> Node:
         """Return a node of the block, a leaf, or a border leaf for a node of another block."""

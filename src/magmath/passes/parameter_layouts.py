@@ -25,7 +25,7 @@ from magmath.core.stage_times import stage
 from magmath.graph import Graph, Node
 from magmath.ops.leaves import variable_leaf
 from magmath.passes.environment import Environment
-from magmath.passes.layer_blocks import BORDERS, Block, LayerOptions, block_seconds, blocks_of
+from magmath.passes.layer_blocks import BORDERS, LayerBlock, LayerOptions, block_seconds, blocks_of
 from magmath.passes.plan_decisions import decisions_of
 from magmath.passes.plan_seconds import PlanSeconds
 from magmath.passes.simplify import simplify
@@ -116,7 +116,7 @@ def _whole_seconds(
 # the cheapest path ------------------------------------------------------------------------------
 
 
-def _cheapest_path(blocks: Sequence[Block], options: Sequence[str]) -> list[str]:
+def _cheapest_path(blocks: Sequence[LayerBlock], options: Sequence[str]) -> list[str]:
     """Return the option of each block on the cheapest path through the layouts at the borders."""
     best = dict.fromkeys(BORDERS, 0.0)
     steps: list[dict[str, tuple[str, str]]] = []  # border → the previous border and the option
