@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.engine.eager import gradient_calls
+from magmath.engine.eager import gradient_calls, gradient_tape
 from magmath.errors import MagmathError
 
 UNARY: list[Callable[..., Any]] = [
@@ -160,3 +162,80 @@ def test_parameters_updated_in_turn() -> None:
             c, d = c - 0.1 * d * d, d - 0.2 * c * d
             np.testing.assert_allclose(a.numpy(), c, rtol=1e-6)
             np.testing.assert_allclose(b.numpy(), d, rtol=1e-6)
+
+
+def test_arrays_of_a_differentiated_function_exist_until_its_gradient() -> None:
+    """Also those of more than 128 KB that it makes, and that repeated calls read."""
+    batch = np.random.default_rng(0).normal(size=(400, 100))
+    w, expected = np.zeros(100), np.zeros(100)
+    with current("inline"):
+        parameters = mm.asarray(w)
+
+        def loss(w: Any) -> Any:
+            return mm.mean((mm.asarray(batch) @ w - 1.0) ** 2) + mm.sum(mm.asarray(batch)[3] * w)
+
+        for _ in range(5):
+            parameters = parameters - 0.01 * mm.grad(loss)(parameters)
+            expected -= 0.01 * (2 * batch.T @ (batch @ expected - 1) / 400 + batch[3])
+            np.testing.assert_allclose(parameters.numpy(), expected, rtol=1e-9)
+            outputs, pullback = mm.vjp(lambda w: mm.tanh(mm.asarray(batch) @ w), parameters)
+            (product,) = pullback(mm.ones(400, dtype="float64"))
+            slopes = 1 - np.tanh(batch @ expected) ** 2
+            np.testing.assert_allclose(product.numpy(), batch.T @ slopes, rtol=1e-8)
+            assert outputs.shape == (400,)
+
+
+def test_gradients_by_arrays_that_the_result_has_not_read_are_errors() -> None:
+    """In each step, and also if a structure had independent sources before."""
+    with current("inline"):
+        w, b, x = (mm.asarray(np.full(3, value)) for value in (1.0, 2.0, 3.0))
+        for _ in range(3):
+            other = mm.asarray(np.ones(3))
+            assert mm.grad(mm.sum((w * x + b) ** 2), [other, b])[0].tolist() == [0, 0, 0]
+        for _ in range(4):
+            loss = mm.sum((w * x + b) ** 2)
+            w -= 0.01  # the loss has not read this value
+            with pytest.raises(MagmathError, match="does not depend"):
+                mm.grad(loss, [w, b])
+
+
+def test_no_sources_give_no_gradients() -> None:
+    with current("inline"):
+        x = mm.asarray(np.ones(3))
+        assert mm.grad(mm.sum(x * x), []) == []
+        assert mm.grad(lambda p: mm.sum(x * x))({}) == {}
+
+
+def test_compiled_functions_that_return_arguments() -> None:
+    with current("inline"):
+        f = mm.compile(lambda x, y: (x, x * y, y))
+        swap = mm.compile(lambda a, b: (b, a))
+        for step in range(6):
+            x, y = mm.asarray(np.arange(1.0, 4.0) + step), mm.asarray(np.arange(3.0))
+            a = f(x, y)
+            b = f(a[0], a[2])
+            gradient = mm.grad(mm.sum(a[0] * b[0] * b[1]), x)
+            np.testing.assert_allclose(gradient.numpy(), 3 * x.numpy() ** 2 * y.numpy())
+            c, d = swap(*f(x, y)[:2])
+            gradient = mm.grad(mm.sum(c * d), x)
+            np.testing.assert_allclose(gradient.numpy(), 2 * x.numpy() * y.numpy())
+
+
+def test_a_gradient_by_a_fixed_array_does_not_search_former_steps() -> None:
+    """The parameters depend on it through gradients alone."""
+    with current("inline"):
+        x = mm.asarray(np.ones(3))
+        p = mm.asarray(np.arange(3.0))
+        sizes = []
+        original = gradient_tape.GradientTape.__init__
+
+        def noted(self: Any, *args: Any, **options: Any) -> None:
+            original(self, *args, **options)
+            sizes.append(len(self.entries))
+
+        with patch.object(gradient_tape.GradientTape, "__init__", noted):
+            for _ in range(30):
+                slope = mm.grad(mm.sum((p * x) ** 2), x)
+                p = p - 0.01 * mm.grad(mm.sum((p * (x + 0.01 * slope)) ** 2), p)
+        assert len(sizes) == 60
+        assert max(sizes) < 20

@@ -224,7 +224,7 @@ class LazyArray(ArrayHandle):
             return None
         if type(known.value) is not RemoteArray or known.value.host_array is None:
             return None
-        if session.eager_dispatch() is None:  # a trace changes no arrays
+        if session.eager_arrays() is None:  # a trace changes no arrays
             return None
         self.set_known(known)
         return known

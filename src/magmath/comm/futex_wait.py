@@ -58,6 +58,8 @@ def leave_processor(processor: int64):
     allowed: uint64[1] = stack(8 * PROCESSOR_WORDS)
     nbytes = syscall(GET_AFFINITY, 0, 8 * PROCESSOR_WORDS, address(allowed), 0, 0, 0)
     word = processor // 64
+    if nbytes <= 8 * word:
+        return
     own = allowed[word]
     others = own & (uint64(-1) ^ (uint64(1) << uint64(processor % 64)))
     found = others

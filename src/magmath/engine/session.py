@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, final
 
 from magmath.engine.eager.eager_arrays import EagerArrays
 from magmath.engine.engine import Engine
+from magmath.engine.lifetimes.retained_expressions import keeps_expressions
 from magmath.engine.traces import tracing
 from magmath.errors import WorkerError, WorkerLost
 from magmath.graph import Node
@@ -234,8 +235,13 @@ def argument_leaf(node: Node) -> Node | None:
 
 
 def eager_dispatch() -> EagerArrays | None:
-    """Return what computes small arrays at once, if calls of functions may be repeated without
-    running their lines: not while a function is traced."""
+    """Return what computes small arrays at once, if their parts may be read and written without
+    expressions: not while a function is traced or differentiated."""
+    return None if keeps_expressions() else eager_arrays()
+
+
+def eager_arrays() -> EagerArrays | None:
+    """Return what computes small arrays at once; None while a function is traced."""
     engine = _engine
     if engine is None or engine.pool.closed:
         return None

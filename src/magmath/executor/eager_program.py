@@ -95,12 +95,12 @@ class EagerProgram:
         return results  # type: ignore[no-any-return]
 
     def _failed(self, error: Exception) -> Node:
-        """Return the node whose line has raised an error."""
+        """Return the node whose line has raised an error, or the last one."""
         code, traceback = self._program.__code__, error.__traceback__
         while traceback is not None and traceback.tb_frame.f_code is not code:
             traceback = traceback.tb_next
-        assert traceback is not None
-        return self._nodes[traceback.tb_lineno - 2]  # after the head of the function
+        position = 1 if traceback is None else traceback.tb_lineno
+        return self._nodes[position - 2]  # after the head of the function
 
 
 def _copied(outputs: Sequence[Node], computed: Collection[Node]) -> list[int]:

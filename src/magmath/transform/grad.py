@@ -220,7 +220,7 @@ def _eager_gradients(
 ) -> list[Array] | None:
     """Return the gradients of an array that was computed eagerly, by others of this kind; None if
     a program computes them."""
-    if session.eager_dispatch() is None or create_graph is False:
+    if not sources or session.eager_arrays() is None or create_graph is False:
         return None
     if y.shape or not y.dtype.is_floating:
         return None

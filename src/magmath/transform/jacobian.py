@@ -46,7 +46,7 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
     leaves, tree = flatten(args)
     arrays = [argument("vjp", value, i, is_real=True) for i, value in enumerate(leaves)]
     nodes = [array.node for array in arrays]
-    with keeping_expressions():
+    with keeping_expressions() as kept:
         outputs = function(*unflatten(tree, arrays))
         del arrays
         results, nesting = _results("vjp", function, outputs)
@@ -56,6 +56,7 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
     def products() -> list[Node]:
         """Return the products with placeholders for the cotangents, which count as constants even
         if they depend on the arguments."""
+        assert kept is not None, "the operands exist as long as this function"
         total = _inner(results, [Array(x) for x in placeholders])
         return gradients(total.node, nodes, check_independence=False)
 

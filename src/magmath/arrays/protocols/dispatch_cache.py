@@ -49,7 +49,7 @@ def dispatch_cached(function: F) -> F:
 
     @wraps(function)
     def dispatch(*args: Any, **options: Any) -> Any:
-        eager = session.eager_dispatch()
+        eager = session.eager_arrays()
         if eager is None:
             return function(*args, **options)
         parts: list[Hashable] = [function, DEFAULT.floating.name]
@@ -148,7 +148,7 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
     """Return a leaf with the result of an element-wise operation on stored arrays, or on one and a
     number; None if it runs as usual. `frames` are those up to the user's line.
     """
-    eager = session.eager_dispatch()
+    eager = session.eager_arrays()
     if eager is None or (keyed := _keyed_operands(operation, x, y)) is None:
         return None
     key, leaves, numbers = keyed
@@ -169,7 +169,7 @@ def _part_of_key(number: Any) -> Hashable:
 
 def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
     """Note how a leaf was computed, for the next operation of the same key."""
-    eager = session.eager_dispatch()
+    eager = session.eager_arrays()
     if leaf is None or eager is None or (keyed := _keyed_operands(operation, x, y)) is None:
         return
     key, leaves, numbers = keyed

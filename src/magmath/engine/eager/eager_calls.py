@@ -14,6 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from magmath.core.type_aliases import Number
+from magmath.engine.lifetimes.retained_expressions import keep_expression, keeps_expressions
 from magmath.engine.remote_array import RemoteArray
 from magmath.graph import Graph, Node, Provenance, provenance_of
 from magmath.graph.operation import Line
@@ -103,6 +104,9 @@ class EagerCall:
             values.append(value)
             operands.append(operand_of_array(leaf))
         (result,) = self._program.run(values, numbers)
+        if keeps_expressions():
+            for i in self._used:
+                keep_expression(arguments[i])
         recipe = self._recipe
         provenance = Provenance.of(recipe, recipe.last, tuple(operands), line, numbers)
         return eager.stored_leaf(self._shape, self._dtype, result, provenance)

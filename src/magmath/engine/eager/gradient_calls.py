@@ -18,6 +18,7 @@ from magmath.graph import Graph, Node, Operation, Provenance, Recipe, apply, rec
 from magmath.graph.operation import Line
 from magmath.graph.provenance.rebuild import rebuilt
 from magmath.graph.provenance.recorded_operands import operand_of_array
+from magmath.ops.gradient_results import INDEPENDENT
 from magmath.passes.simplify import simplify
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ class EagerGradients:
         process stores. `check_independence` as for `gradients`.
         """
         try:
-            tape = GradientTape(self._eager, output, sources)
+            tape = GradientTape(
+                self._eager, output, sources, through_gradients=not check_independence
+            )
         except NotEagerError:
             return None
         key = (mark, check_independence, tape.key)
@@ -136,8 +139,10 @@ def _prepared(
         unmarked = gradients(nodes.output, nodes.sources, check_independence=check_independence)
     except MagmathError:  # the usual way raises the error
         return False
-    computed = simplify(Graph(tuple(rebuilt(unmarked, nodes.stored))))
-    values = [*nodes.leaves, *nodes.stored.values()]
+    if check_independence and any(x.operation is INDEPENDENT for x in unmarked):
+        return False  # which is an error or not, by what the source was computed from
+    computed = simplify(Graph(tuple(rebuilt(unmarked, dict(nodes.stored)))))
+    values = [*nodes.leaves, *[leaf for _, leaf in nodes.stored]]
     program = eager.program(computed, values, nodes.numbers)
     if program is None:
         return False

@@ -62,6 +62,9 @@ _Entry: TypeAlias = Node | _Result
 class GradientTape:
     """The operations by which an output was computed from sources.
 
+    Without `through_gradients`, what depends on the sources through results of `mm.grad` alone
+    counts as a constant, as in `gradients`.
+
     entries  the sources, followed by each result after its operands; the output is the last one
     sources  the positions of the sources, of which some may be the same array
     key      the same for all tapes of the same operations
@@ -69,8 +72,15 @@ class GradientTape:
     numbers  the numbers of user code
     """
 
-    def __init__(self, eager: EagerArrays, output: Node, sources: Sequence[Node]) -> None:
-        self._eager = eager
+    def __init__(
+        self,
+        eager: EagerArrays,
+        output: Node,
+        sources: Sequence[Node],
+        *,
+        through_gradients: bool,
+    ) -> None:
+        self._eager, self._through_gradients = eager, through_gradients
         self.entries: list[_Entry] = []
         self.leaves: list[Node] = []
         self.numbers: list[Number] = []
@@ -105,7 +115,9 @@ class GradientTape:
             depends = self._dependence[record] = False  # until a source is found
             if len(self._dependence) > MAX_RESULTS:
                 raise NotEagerError
-            for operand in record.direct_operands():
+            for operand in record.direct_operands(
+                through_gradients=self._through_gradients, through_stops=False
+            ):
                 if self._source(operand) is not None or self._depends(operand.provenance):
                     depends = True
                     break
@@ -179,7 +191,7 @@ class GradientTape:
         """Return the expression of the output, on leaves without values."""
         nodes: list[Node] = []
         numbers: list[Node] = []
-        stored: dict[Node, Node] = {}
+        stored: list[tuple[Node, Node]] = []
         for entry in self.entries:
             if isinstance(entry, Node):
                 nodes.append(self._leaf_like(entry))
@@ -187,7 +199,7 @@ class GradientTape:
             node = _built(entry, nodes, numbers)
             nodes.append(node)
             if entry.is_stored:
-                stored[node] = self._leaf_like(node)
+                stored.append((node, self._leaf_like(node)))
         leaves = [nodes[self._positions[leaf]] for leaf in self.leaves]
         return TapeNodes(leaves, numbers, stored, [nodes[i] for i in self.sources], nodes[-1])
 
@@ -206,7 +218,7 @@ class TapeNodes(NamedTuple):
 
     leaves: list[Node]
     numbers: list[Node]
-    stored: dict[Node, Node]
+    stored: list[tuple[Node, Node]]
     sources: list[Node]
     output: Node
 

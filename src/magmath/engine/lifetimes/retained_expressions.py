@@ -26,13 +26,13 @@ _state = _State()
 
 
 @contextmanager
-def keeping_expressions() -> Iterator[None]:
-    """Keep the expressions of arrays that this block evaluates until the outermost block ends."""
+def keeping_expressions() -> Iterator[list[Node]]:
+    """Keep the expressions of arrays that this block evaluates until the outermost block ends, and
+    as long as the list that it returns exists."""
     outer = _state.kept
-    if outer is None:
-        _state.kept = []
+    kept = _state.kept = [] if outer is None else outer
     try:
-        yield
+        yield kept
     finally:
         _state.kept = outer
 
