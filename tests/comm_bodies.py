@@ -428,6 +428,8 @@ def two_threads(comm: Communicator) -> None:
 def nested_duplicates(comm: Communicator) -> None:
     """The duplicates of a duplicate are communicators of their own: what is sent by one arrives at
     that one."""
+    if comm.size == 1:
+        return  # MPI may keep a message to oneself until it is received
     second = comm.duplicate()
     assert second is not None
     levels = [comm, second]

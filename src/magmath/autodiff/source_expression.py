@@ -86,15 +86,20 @@ class SourceDependence:
     """
 
     def __init__(self, sources: Collection[Node], *, through_gradients: bool) -> None:
-        self._sources, self._through_gradients = set(sources), through_gradients
-        self._source_leaves = {node.leaf_or_self for node in self._sources}
+        nodes = set(sources)
+        self._through_gradients = through_gradients
+        self._source_leaves = {node.leaf_or_self for node in nodes}
         records = [provenance_of(node) for node in self._source_leaves]
         self._first_number = min([x.sequence_number if x else 0 for x in records], default=0)
         query = None
-        if len(self._sources) == 1:
-            (only,) = self._sources
+        if len(nodes) == 1:
+            (only,) = nodes
             query = DependenceQuery.of(only, through_gradients=through_gradients)
-        self.search = self._search(self.reads_source, query)
+
+        def reads_source(operand: RecordedOperand) -> bool:  # no method: it would form a cycle
+            return not nodes.isdisjoint(operand.nodes())
+
+        self.search = self._search(reads_source, query)
 
     def _search(
         self, is_source: IsSource, query: DependenceQuery | None = None
@@ -111,10 +116,6 @@ class SourceDependence:
         """Return True if a leaf was computed from a source."""
         record = provenance_of(leaf)
         return record is not None and self.search.is_dependent(record)
-
-    def reads_source(self, operand: RecordedOperand) -> bool:
-        """Return True if a record reads a source."""
-        return not self._sources.isdisjoint(operand.nodes())
 
     def on_others(self, leaves: Sequence[Node]) -> list[Node]:
         """Return the sources' leaves whose values were computed from other sources."""

@@ -68,7 +68,7 @@ class LocalGroup:
         self._related: list[LocalGroup] = [] if first is None else first._related
         """The groups that an abort of one of them wakes."""
         self._related.append(self)
-        # After this group is in the list of an abort in progress, which may set the flag at any time.
+        # After this group is in the list of an abort, which may set the flag at any time.
         if first is not None and first.flags[ABORT]:
             self.flags[ABORT] = 1
         self._ranks = [_LocalCommunicator(self, rank) for rank in range(size)]

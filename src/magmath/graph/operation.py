@@ -157,7 +157,8 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
 
         A computed node is returned itself: its provenance, by which it has gradients, is its own.
         """
-        if line is None or line == self.line or self.value is not None:
+        is_computed = self.value is not None and self.operation.name != "scalar"
+        if line is None or line == self.line or is_computed:
             return self
         return self.replace(self.inputs, line=line)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cached_property
+from sys import maxsize
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
@@ -33,7 +34,7 @@ from magmath.graph import (
     Shape,
     set_value,
 )
-from magmath.graph.operation import NO_ATTRIBUTES
+from magmath.graph.operation import NO_ATTRIBUTES, Operation
 from magmath.graph.provenance.recorded_operands import operand_of_array
 from magmath.graph.signature import Signature
 from magmath.layout import Layout
@@ -173,7 +174,7 @@ class EagerArrays:
         if self.pool.closed or operation in _CREATIONS:
             return None
         if signature.recipes is not None and not operation.is_random:
-            operands = self._read(node.inputs)
+            operands = self._read(node)
             if operands is not None and operands.leaves:
                 try:
                     return self._result(node, operands)
@@ -240,7 +241,7 @@ class EagerArrays:
             recipes = signature.recipes = {} if _is_eager(node) else _NEVER
         if recipes is _NEVER or (node.operation.is_random and not attempt.is_needed):
             return None
-        operands = self._read(node.inputs, attempt)
+        operands = self._read(node, attempt)
         return None if operands is None else self._result(node, operands, attempt)
 
     def _result(
@@ -267,7 +268,7 @@ class EagerArrays:
             provenance = operands.provenance(operation, signature, node.inputs, node.line)
         return self.stored_leaf(signature.shape, signature.dtype, value, provenance)
 
-    def stored_value(self, leaf: Node) -> np.ndarray[Any, Any] | None:
+    def stored_value(self, leaf: Node, max_bytes: int = MAX_READ) -> np.ndarray[Any, Any] | None:
         """Return the value of a leaf if it is small and this process stores it, otherwise None."""
         data = leaf.value
         if type(data) is not RemoteArray or data.pool is not self.pool:
@@ -275,7 +276,7 @@ class EagerArrays:
         value = data.host_array
         if value is None:
             value = data.local_array()
-        return None if value is None or value.nbytes > MAX_READ else value
+        return None if value is None or value.nbytes > max_bytes else value
 
     def stored_leaf(
         self,
@@ -316,14 +317,15 @@ class EagerArrays:
         record = Provenance.of(recipe, recipe.last, (operand_of_array(leaf),), node.line)
         return self.stored_leaf(signature.shape, signature.dtype, value.copy(), record)
 
-    def _read(self, inputs: Sequence[Node], attempt: _Attempt | None = None) -> ReadOperands | None:
+    def _read(self, node: Node, attempt: _Attempt | None = None) -> ReadOperands | None:
         """Return the operands of a node; None if one is pending, large or stored elsewhere, or,
         without an attempt, is neither a stored array nor a number.
 
         The transpose of a stored array is read without a copy, so `x.T @ y` needs none of x.
         """
         operands = ReadOperands()
-        for source in inputs:
+        max_bytes = max_read(node.operation)
+        for source in node.inputs:
             operation = source.operation
             if operation is SCALAR or operation is CONSTANT:
                 number = source.value if operation is SCALAR else source.attributes["value"]
@@ -345,7 +347,7 @@ class EagerArrays:
                 leaf, transpose = computed, None
             elif attempt is not None:
                 attempt.reads_stored = True
-            value = self.stored_value(leaf)
+            value = self.stored_value(leaf, max_bytes)
             if value is None:
                 return None
             operands.add_array(leaf, value, transpose)
@@ -369,6 +371,12 @@ class EagerArrays:
         if leaf is not None:
             attempt.leaves[node] = leaf
         return leaf
+
+
+def max_read(operation: Operation) -> int:
+    """Return the bytes of the largest operand that an operation in this process may have: any, if
+    it reads only a part, such as the rows of a batch."""
+    return maxsize if operation.reads_subset else MAX_READ
 
 
 def _is_eager(node: Node) -> bool:

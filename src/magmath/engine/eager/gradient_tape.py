@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 from magmath.core.type_aliases import Number
+from magmath.engine.eager.eager_arrays import MAX_READ, max_read
 from magmath.graph import Node, Provenance, provenance_of
 from magmath.graph.provenance.provenance import provenance_before
 from magmath.graph.provenance.recipe import (
@@ -130,11 +131,11 @@ class GradientTape:
         leaf = None if node is None else node.leaf_or_self
         return leaf if leaf in self._sources else None
 
-    def _position_of_leaf(self, leaf: Node) -> int:
+    def _position_of_leaf(self, leaf: Node, max_bytes: int = MAX_READ) -> int:
         """Return the position of an array that depends on no source, or is one."""
         position = self._positions.get(leaf)
         if position is None:
-            value = self._eager.stored_value(leaf)
+            value = self._eager.stored_value(leaf, max_bytes)
             if value is None:
                 raise NotEagerError
             position = self._append(leaf, leaf)
@@ -152,10 +153,12 @@ class GradientTape:
         if recipe is None or len(self._positions) > MAX_RESULTS:
             raise NotEagerError
         positions = []
+        step = recipe.steps[record.output]
+        max_bytes = max_read(step.operation) if isinstance(step, RecipeStep) else MAX_READ
         for i in recipe.read_by(record.output):
             operand = record.operands[i]
             if recipe.steps[recipe.operands[i]] is None:
-                positions.append(self._position_of_operand(operand))
+                positions.append(self._position_of_operand(operand, max_bytes))
             else:
                 source = self._source(operand)
                 positions.append(_COMPUTED if source is None else self._positions[source])
@@ -171,13 +174,13 @@ class GradientTape:
                 self._key.append(number or str(number))  # 0.0 equals -0.0
         return self._append(record, result)
 
-    def _position_of_operand(self, operand: RecordedOperand) -> int:
+    def _position_of_operand(self, operand: RecordedOperand, max_bytes: int) -> int:
         """Return the position of an operand of a result."""
         if not isinstance(operand, (LeafOperand, KeptOperand)):
             raise NotEagerError
         leaf, before = operand.find(), provenance_before(operand)
         if leaf is not None and (leaf in self._sources or not self._depends(before)):
-            return self._position_of_leaf(leaf)
+            return self._position_of_leaf(leaf, max_bytes)
         if before is None:
             raise NotEagerError  # an array that does not exist any more
         return self._position_of_result(before, leaf)
