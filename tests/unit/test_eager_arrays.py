@@ -271,3 +271,32 @@ def test_a_variable_stays_one_after_the_expression_was_computed_for_an_array(
             ]
             for found in forms:
                 np.testing.assert_allclose(found, first, atol=1e-12)
+
+
+def test_small_parts_of_large_arrays_are_computed_at_their_line() -> None:
+    """Such as the batches of a data set: a training loop on them plans nothing."""
+    rng = np.random.default_rng(0)
+    values, labels = rng.normal(size=(40_000, 20)), rng.normal(size=40_000)
+    with current("inline") as pool:
+        data, targets, before = mm.asarray(values), mm.asarray(labels), 0
+        w, expected = mm.zeros(20, dtype="float64"), np.zeros(20)
+        mm.evaluate(data, targets)
+        for start in range(0, 600, 30):
+            before = before if start > 30 else pool.traffic.messages
+            x, y = data[start : start + 30], targets[start : start + 30]
+            assert x.is_known()
+            loss = mm.mean((x @ w - y) ** 2)
+            w -= 0.1 * mm.grad(loss, w)
+            a, b = values[start : start + 30], labels[start : start + 30]
+            expected -= 0.1 * 2 * a.T @ (a @ expected - b) / 30
+            assert mm.take(data, mm.asarray([3, start]), axis=0).is_known()
+        np.testing.assert_allclose(w.numpy(), expected, rtol=1e-9)
+        assert pool.traffic.messages == before
+        for _ in range(3):  # the part has no name, and the data set is a source
+            gradient = mm.grad(mm.sum(data[10:12] * data[:2]), data)
+            wanted = np.zeros_like(values)
+            wanted[:2], wanted[10:12] = values[10:12], values[:2]
+            np.testing.assert_allclose(gradient.numpy(), wanted)
+        part = data[5:7]
+        data[5] = 0.0
+        np.testing.assert_array_equal(np.asarray(mm.asarray(part, copy=True))[1], values[6])

@@ -287,3 +287,14 @@ def _is_view_of(result: Any, operands: dict[str, Any]) -> bool:
     except MagmathError:
         return True  # a view that can only be read
     return any(not np.array_equal(x.numpy(), before[k], equal_nan=True) for k, x in arrays.items())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_eigenvalues_of_matrices_that_are_not_finite(dtype: str, value: float) -> None:
+    """LAPACK may end the process instead."""
+    matrix = np.array([[1.0, value], [2.0, 3.0]], dtype)
+    with pytest.raises(np.linalg.LinAlgError):
+        mm.evaluate(mm.linalg.eigvals(mm.asarray(matrix)))
+    with pytest.raises(np.linalg.LinAlgError):
+        mm.evaluate(*mm.linalg.eig(mm.asarray(matrix)))

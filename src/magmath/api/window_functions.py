@@ -11,11 +11,14 @@ from magmath.api.elementwise import cos, sqrt, square
 from magmath.api.float_functions import i0
 from magmath.api.searching import where
 from magmath.arrays.array import Array
+from magmath.core.integers import is_integer
 from magmath.core.promotion import get_default_dtype
 
 
 def _window(name: str, M: int, shape: Any) -> Array:
     """Return the window of M weights by a function of the position, from -1 to 1."""
+    if not is_integer(M):
+        raise TypeError(f"{name}: needs the number of points, an integer, was given {M!r}")
     (size,) = normal_shape(name, M)
     if size < 2:
         return ones((size,))

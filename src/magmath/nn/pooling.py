@@ -20,6 +20,7 @@ from magmath.api.data_types import astype
 from magmath.api.manipulation import concat, reshape
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import compute_dtype
+from magmath.core.integers import require_integer
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
@@ -78,6 +79,7 @@ def avg_pool(
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     sums = Array(apply(SUM_POOL, wide.node, line=user_line(), **window))
     if divisor_override is not None:
+        require_integer(f"{name}: divisor_override", divisor_override, 1)
         return astype(sums * (1.0 / divisor_override), x.dtype, copy=False)
     image = x.shape[x.ndim - len(window["kernel"]) :]
     counted: Pads = ((0, 0),) * len(image)

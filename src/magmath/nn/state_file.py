@@ -186,6 +186,6 @@ def _check_finite(
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
     ]
     if not_finite:
-        parameters = {name for name, _ in module.named_parameters()}
-        for name in filter(parameters.__contains__, not_finite):
+        parameters, aliases = {name for name, _ in module.named_parameters()}, module.aliases()
+        for name in [x for x in not_finite if aliases.get(x, x) in parameters]:
             raise WeightsError(f"load: {path}: parameter {name} holds nan or infinite values")

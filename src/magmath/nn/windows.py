@@ -3,10 +3,10 @@ one, and padding by number, by pair or by name."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from magmath.core.integers import require_integer
+from magmath.core.integers import is_integer, require_integer
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
 
@@ -16,6 +16,9 @@ Size: TypeAlias = int | Sequence[int]
 Padding: TypeAlias = int | str | Sequence[int | tuple[int, int]]
 """A number of elements at both ends of all dimensions, or for each dimension a number or a pair;
 "valid" (none); or "same": as many that each dimension of n elements gives ⌈n / stride⌉."""
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 Pads: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -30,9 +33,16 @@ def sizes(name: str, value: Size, count: int, min_size: int = 1) -> Shape:
     return tuple([require_integer(name, n, min_size) for n in values])
 
 
+def _is_sequence(padding: object) -> TypeIs[Sequence[Any]]:
+    """Return True for numbers of several dimensions, also in an array."""
+    return (
+        isinstance(padding, Iterable) and not isinstance(padding, str) and not is_integer(padding)
+    )
+
+
 def immutable_padding(padding: Padding) -> Padding:
-    """Return padding as layers store it: a tuple in place of a list."""
-    return tuple(padding) if isinstance(padding, list) else padding
+    """Return padding as layers store it: a tuple in place of a list, or another sequence."""
+    return tuple(padding) if _is_sequence(padding) else padding
 
 
 def pads(
@@ -58,7 +68,7 @@ def pads(
         return tuple([same_pads(n, d * (k - 1) + 1, s) for n, k, s, d in parts])
     name, count = f"{operation}: padding", len(space)
     values: tuple[Any, ...]
-    values = tuple(padding) if isinstance(padding, Sequence) else (padding,) * count
+    values = tuple(padding) if _is_sequence(padding) else (padding,) * count
     if len(values) != count:
         raise OptionError(
             f"{name} needs one number, or one for each of {count} dimensions; was given {padding!r}"

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import magmath as mm
+from magmath.errors import OptionError, WeightsError
 
 
 @pytest.mark.parametrize("layer", [mm.nn.Conv1d, mm.nn.Conv2d, mm.nn.Conv3d, mm.nn.ConvTranspose2d])
@@ -125,3 +128,27 @@ def test_integers_have_the_type_of_the_weights(dtype: str) -> None:
     assert mm.nn.Dense(4)(x).dtype == mm.float32
     assert mm.nn.Bilinear(4)(x, x).dtype == mm.float32
     assert mm.nn.Conv1d(2, 2)(x[:, None]).dtype == mm.float32
+
+
+def test_padding_may_be_an_array() -> None:
+    x, w = mm.ones((1, 2, 6, 6)), mm.ones((3, 2, 3, 3))
+    plain = mm.nn.functional.conv2d(x, w, padding=(1, 2)).numpy()
+    for padding in (np.array([1, 2]), [1, 2], iter([1, 2])):
+        np.testing.assert_array_equal(mm.nn.functional.conv2d(x, w, padding=padding), plain)
+    assert mm.nn.Conv2d(3, 3, padding=np.array([1, 2]))(x).shape == plain.shape
+    with pytest.raises(OptionError, match="divisor_override"):
+        mm.nn.functional.avg_pool2d(x, 2, divisor_override=0)
+
+
+def test_a_shared_parameter_that_is_nan_in_a_file(tmp_path: Path) -> None:
+    class Tied(mm.nn.Module):
+        def __init__(self) -> None:
+            self.first = mm.nn.Parameter(mm.ones(2))
+            self.second = self.first
+
+        def __call__(self, x: mm.Array) -> mm.Array:
+            return x * self.first
+
+    save_file({"second": np.array([np.nan, 1], "f4")}, tmp_path / "a.safetensors")
+    with pytest.raises(WeightsError, match="nan"):
+        Tied().load(tmp_path / "a.safetensors")

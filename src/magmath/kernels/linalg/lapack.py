@@ -290,6 +290,7 @@ def svdvals(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 def eig(out: Tensor, a: Tensor) -> None:
     """Compute a·V = V·diag(λ), both complex, with columns of V of norm 1: out is the row λ above
     V."""
+    _check_finite("eig", a)
     with _converging("eig"):
         values, vectors = torch.linalg.eig(a)
     out[..., 0, :] = values
@@ -298,6 +299,7 @@ def eig(out: Tensor, a: Tensor) -> None:
 
 def eigvals(out: Tensor, a: Tensor) -> None:
     """Compute the complex eigenvalues of general square matrices (…, n, n): out is (…, n)."""
+    _check_finite("eigvals", a)  # LAPACK may crash otherwise
     with _converging("eigvals"):
         out.copy_(torch.linalg.eigvals(a))
 
