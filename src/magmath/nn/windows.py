@@ -10,15 +10,15 @@ from magmath.core.integers import is_integer, require_integer
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
 Size: TypeAlias = int | Sequence[int]
 """One number for all dimensions of space, or one for each."""
 
 Padding: TypeAlias = int | str | Sequence[int | tuple[int, int]]
 """A number of elements at both ends of all dimensions, or for each dimension a number or a pair;
 "valid" (none); or "same": as many that each dimension of n elements gives ⌈n / stride⌉."""
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeIs
 
 Pads: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -35,13 +35,13 @@ def sizes(name: str, value: Size, count: int, min_size: int = 1) -> Shape:
 
 def _is_sequence(padding: object) -> TypeIs[Sequence[Any]]:
     """Return True for numbers of several dimensions, also in an array."""
-    return (
-        isinstance(padding, Iterable) and not isinstance(padding, str) and not is_integer(padding)
-    )
+    return isinstance(padding, Iterable) and not is_integer(padding)
 
 
 def immutable_padding(padding: Padding) -> Padding:
     """Return padding as layers store it: a tuple in place of a list, or another sequence."""
+    if isinstance(padding, str):
+        return padding
     return tuple(padding) if _is_sequence(padding) else padding
 
 
