@@ -4,14 +4,11 @@ one, and padding by number, by pair or by name."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from magmath.core.integers import is_integer, require_integer
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
-
-if TYPE_CHECKING:
-    from typing_extensions import TypeIs
 
 Size: TypeAlias = int | Sequence[int]
 """One number for all dimensions of space, or one for each."""
@@ -33,7 +30,7 @@ def sizes(name: str, value: Size, count: int, min_size: int = 1) -> Shape:
     return tuple([require_integer(name, n, min_size) for n in values])
 
 
-def _is_sequence(padding: object) -> TypeIs[Sequence[Any]]:
+def _is_sequence(padding: object) -> TypeGuard[Sequence[Any]]:
     """Return True for numbers of several dimensions, also in an array."""
     return isinstance(padding, Iterable) and not is_integer(padding)
 
@@ -67,8 +64,8 @@ def pads(
         parts = zip(space, kernel, stride, dilation, strict=True)
         return tuple([same_pads(n, d * (k - 1) + 1, s) for n, k, s, d in parts])
     name, count = f"{operation}: padding", len(space)
-    values: tuple[Any, ...]
-    values = tuple(padding) if _is_sequence(padding) else (padding,) * count
+    numbers: Any = padding
+    values = tuple(numbers) if _is_sequence(padding) else (numbers,) * count
     if len(values) != count:
         raise OptionError(
             f"{name} needs one number, or one for each of {count} dimensions; was given {padding!r}"
