@@ -300,3 +300,17 @@ def test_small_parts_of_large_arrays_are_computed_at_their_line() -> None:
         part = data[5:7]
         data[5] = 0.0
         np.testing.assert_array_equal(np.asarray(mm.asarray(part, copy=True))[1], values[6])
+
+
+def test_large_results_of_masks_stay_pending() -> None:
+    """Also if the same key has selected few elements before."""
+    values = np.random.default_rng(0).normal(size=(40_000, 8))
+    with current("inline"):
+        data = mm.asarray(values)
+        for count in (10, 20, 30, 39_000, 10, 38_000):
+            chosen = np.arange(len(values)) < count
+            mask = mm.asarray(chosen)
+            mm.evaluate(data, mask)
+            selected = data[mask]
+            assert selected.is_known() == (selected.nbytes <= MAX_EAGER_BYTES)
+            np.testing.assert_array_equal(selected.numpy(), values[chosen])

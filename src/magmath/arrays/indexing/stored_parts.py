@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
@@ -355,7 +356,8 @@ def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
 
 
 def _masked_call(eager: EagerArrays, step: RecipeStep, leaf: Node, mask: Node) -> EagerCall | None:
-    """Return the call that reads the elements where a mask is true, whatever their number is."""
+    """Return the call that reads the elements where a mask is true, whatever their number is; None
+    if they are too many for a result that is computed at its line."""
     data = mask.value
     if type(data) is not RemoteArray or data.pool is not eager.pool:
         return None
@@ -365,6 +367,8 @@ def _masked_call(eager: EagerArrays, step: RecipeStep, leaf: Node, mask: Node) -
     cuts, axis = step.attributes["cuts"], step.attributes["axis"]
     counts = tuple([int(np.count_nonzero(truths[a:b])) for a, b in pairwise(cuts)])
     shape = (*leaf.shape[:axis], sum(counts), *leaf.shape[axis + mask.ndim :])
+    if prod(shape) * leaf.dtype.itemsize > eager.max_eager_bytes:
+        return None
     attributes = {"axis": axis, "cuts": cuts, "counts": counts}
     read = RecipeStep(COMPRESS, attributes, shape, leaf.dtype, None, None, None, (0, 1))
     items = [slice(None)] * axis + [None]
