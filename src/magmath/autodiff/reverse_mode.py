@@ -20,6 +20,7 @@ from magmath.autodiff.source_expression import (
     SourceExpression,
     argument_sources,
     expressed_by_sources,
+    inputs_after,
 )
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
@@ -27,6 +28,7 @@ from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, apply
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
+from magmath.graph.provenance.dependence import first_number_of
 from magmath.ops.counted_loops import SCAN, is_scan_result
 from magmath.ops.creation import full
 from magmath.ops.custom_gradients import CUSTOM_CALL, CUSTOM_RESULT
@@ -88,14 +90,16 @@ def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
     if len(source_leaves) > 1 and any(node.provenance is not None for node in source_leaves):
         return None  # sources may depend on each other
     evaluated: list[Node] = []
+    inputs_of = inputs_after(first_number_of(source_leaves))
 
-    def inputs_of(node: Node) -> Sequence[Node]:
-        if isinstance(node.value, Node) and not node.operation.is_version:
+    def inputs_of_pending(node: Node) -> Sequence[Node]:
+        inputs = inputs_of(node)
+        if inputs and isinstance(node.value, Node) and not node.operation.is_version:
             evaluated.append(node)
             return ()
-        return node.inputs
+        return inputs
 
-    order = topological_until([output], argument_sources(sources), inputs_of)
+    order = topological_until([output], argument_sources(sources), inputs_of_pending)
     if evaluated or any(node.operation.is_mark for node in order):
         return None
     occurrences = [node for node in order if node.leaf_or_self in source_leaves]
@@ -133,7 +137,7 @@ def _derivatives(
     Without `through_gradients`, intermediate results that are gradients count as constants.
     """
     graph = expressed_by_sources(output, sources, through_gradients=through_gradients)
-    order = topological_until([graph.output], [*argument_sources(graph.sources), *graph.constants])
+    order = graph.order()
     occurrences = [node for node in order if graph.source_of(node) is not None]
     lost = [node for node in order if node in graph.lost]
     cotangents = {graph.output: constant(1, output.dtype)}

@@ -38,9 +38,12 @@ Propagate = Callable[[Sequence[Node], dict[Node, Node], Sequence[Node]], None]
 """(nodes in order, cotangents, sources) → nothing; adds the cotangents of the other nodes."""
 
 
-def without_short_loops(roots: Sequence[Node], ends: Collection[Node]) -> list[Node]:
-    """Return expressions, down to the `ends`, in which short loops are unrolled."""
-    order = topological_until(roots, ends)
+def without_short_loops(
+    roots: Sequence[Node], ends: Collection[Node], inputs_of: Callable[[Node], Sequence[Node]]
+) -> list[Node]:
+    """Return expressions, down to the `ends`, in which short loops are unrolled; `inputs_of`
+    returns the inputs that are followed."""
+    order = topological_until(roots, ends, inputs_of)
     short = {x for x in order if x.operation is SCAN and is_short(x)}
     if not short:
         return list(roots)
@@ -55,7 +58,7 @@ def without_short_loops(roots: Sequence[Node], ends: Collection[Node]) -> list[N
                 results[loop] = unrolled(loop)
             new[node] = results[loop][node.attributes["index"]]
         else:
-            new[node] = node.with_inputs(tuple([new[x] for x in node.inputs]))
+            new[node] = node.with_inputs(tuple([new.get(x, x) for x in node.inputs]))
     return [new[node] for node in roots]
 
 

@@ -6,16 +6,23 @@ depends on a source, the expression is built again from it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias, final
 
 from magmath.autodiff.scan_gradients import without_short_loops
 from magmath.graph import Node, provenance_of
 from magmath.graph.graph import topological_until
-from magmath.graph.provenance.dependence import DependenceQuery, DependenceSearch, IsSource
+from magmath.graph.provenance.dependence import (
+    DependenceQuery,
+    DependenceSearch,
+    IsSource,
+    first_number_of,
+)
 from magmath.graph.provenance.rebuild import with_expressions
 from magmath.graph.provenance.recorded_operands import RecordedOperand
+
+InputsOf: TypeAlias = Callable[[Node], Sequence[Node]]
 
 
 @final
@@ -29,6 +36,7 @@ class SourceExpression:
     lost       the leaves through which the output depends on the sources and whose expressions
                cannot be built again
     constants  gradients that count as constants
+    inputs_of  returns the inputs of a node that may depend on a source
     """
 
     output: Node
@@ -37,12 +45,18 @@ class SourceExpression:
     rebuilt: Mapping[Node, Node]
     lost: Collection[Node]
     constants: set[Node]
+    inputs_of: InputsOf
 
     def source_of(self, node: Node) -> Node | None:
         """Return the leaf with the value of the source that a node of the expression is, or None if
         it is none."""
         leaf = self.rebuilt.get(node, node.leaf_or_self)
         return leaf if leaf in self.leaves else None
+
+    def order(self) -> list[Node]:
+        """Return the nodes of the output that may depend on a source, each after its inputs."""
+        ends = [*argument_sources(self.sources), *self.constants]
+        return topological_until([self.output], ends, self.inputs_of)
 
 
 def expressed_by_sources(
@@ -55,7 +69,8 @@ def expressed_by_sources(
     gradients count as constants, and no expression is built again for them alone.
     """
     source_leaves, ends = {node.leaf_or_self for node in sources}, argument_sources(sources)
-    order = topological_until([output], ends)
+    inputs_of = inputs_after(first_number_of(source_leaves))
+    order = topological_until([output], ends, inputs_of)
     source_nodes = source_leaves.union(
         sources, [node for node in order if node.leaf_or_self in source_leaves]
     )
@@ -71,10 +86,22 @@ def expressed_by_sources(
     dependent = [] if len(source_leaves) < 2 else dependence.on_others(leaves)
     roots, kept = [output, *sources, *dependent], source_nodes.difference(dependent)
     images, lost = with_expressions(roots, kept, dependence.search, is_end=is_end)
-    images = without_short_loops(images, {*ends, *constants})
+    images = without_short_loops(images, {*ends, *constants}, inputs_of)
     count = len(sources) + 1
     rebuilt = dict(zip(images[count:], [node.leaf_or_self for node in dependent], strict=True))
-    return SourceExpression(images[0], images[1:count], source_leaves, rebuilt, lost, constants)
+    return SourceExpression(
+        images[0], images[1:count], source_leaves, rebuilt, lost, constants, inputs_of
+    )
+
+
+def inputs_after(first_number: int) -> InputsOf:
+    """Return the function that returns the inputs of a node, but none of one that is older than
+    all sources: in a training loop, that would be the whole history of the parameters."""
+
+    def inputs_of(node: Node) -> Sequence[Node]:
+        return () if node.sequence_number < first_number else node.inputs
+
+    return inputs_of
 
 
 @final
@@ -89,8 +116,7 @@ class SourceDependence:
         nodes = set(sources)
         self._through_gradients = through_gradients
         self._source_leaves = {node.leaf_or_self for node in nodes}
-        records = [provenance_of(node) for node in self._source_leaves]
-        self._first_number = min([x.sequence_number if x else 0 for x in records], default=0)
+        self._first_number = first_number_of(self._source_leaves)
         query = None
         if len(nodes) == 1:
             (only,) = nodes

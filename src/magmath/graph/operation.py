@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from math import prod
 from types import MappingProxyType
 from typing import Any, NoReturn, final
 from weakref import ref
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import Shape
@@ -33,6 +34,10 @@ from magmath.layout import Layout, Mesh, Split
 Line = tuple[str, int] | None
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 
+next_sequence_number: Callable[[], int] = count(1).__next__
+"""Return a larger number than every one before: the numbers of nodes, and of the records of how
+arrays were computed, are in the order of their creation."""
+
 
 @final
 class Node(Arithmetic, Struct, eq=False, weakref=True):
@@ -42,6 +47,7 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
     searches for pending ones. `is_of_numbers` is True for numbers and what is computed from numbers
     alone, without random ones. `depth` is the largest number of operations between the node and a
     leaf. `signature` holds the properties that the node shares with equal applications, or None.
+    `sequence_number` is larger than those of all nodes that the node was computed from.
 
     Four slots are the evaluation state of the node. They change while it is evaluated, and only by
     the functions of `graph/evaluation_state.py`, and `recorded_operands.set_provenance`:
@@ -73,6 +79,7 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
     provenance: Any = None
     result: WeakResult | None = None
     user_array: Callable[[], Any] | None = None
+    sequence_number: int = field(default_factory=next_sequence_number)
 
     @property
     def name(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 from magmath.core.type_aliases import Number
 from magmath.engine.eager.eager_arrays import MAX_READ, max_read
 from magmath.graph import Node, Provenance, provenance_of
+from magmath.graph.provenance.dependence import first_number_of
 from magmath.graph.provenance.provenance import provenance_before
 from magmath.graph.provenance.recipe import (
     NumberStep,
@@ -92,8 +93,8 @@ class GradientTape:
         self._dependence: dict[ProvenanceRecord, bool] = {}
         self._key: list[Hashable] = []
         self.sources = tuple([self._position_of_leaf(leaf) for leaf in sources])
+        self._first_number = first_number_of(self._sources)
         records = [provenance_of(leaf) for leaf in self._sources]
-        self._first_number = min([0 if x is None else x.sequence_number for x in records])
         if len(records) > 1 and any(map(self._depends, records)):
             raise NotEagerError  # a source depends on another one
         record = provenance_of(output)

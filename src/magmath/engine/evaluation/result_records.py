@@ -110,7 +110,8 @@ def _record_outputs(
         if node.operation is SCALAR:  # the node is the scalar itself, a number
             set_provenance(leaf, provenance_of(node))
         else:
-            set_provenance(leaf, common.of_output(position[node], node.line))
+            record = common.of_output(position[node], node.line, node.sequence_number)
+            set_provenance(leaf, record)
 
 
 def provenance_of_pending(node: Node) -> Provenance:
@@ -119,4 +120,6 @@ def provenance_of_pending(node: Node) -> Provenance:
     leaves = {node: Node(SCALAR, (), NO_ATTRIBUTES, node.shape, node.dtype)}
     record_provenance(leaves, order, live_intermediates(order, (node,)))
     provenance = provenance_of(leaves[node])
-    return provenance if provenance is not None else Provenance(node.line, ())
+    if provenance is None:
+        return Provenance(node.line, (), sequence_number=node.sequence_number)
+    return provenance

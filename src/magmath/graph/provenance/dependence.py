@@ -8,7 +8,11 @@ from typing import Any, final
 from weakref import WeakKeyDictionary
 
 from magmath.graph.operation import Node
-from magmath.graph.provenance.recorded_operands import ProvenanceRecord, RecordedOperand
+from magmath.graph.provenance.recorded_operands import (
+    ProvenanceRecord,
+    RecordedOperand,
+    record_of,
+)
 
 IsSource = Callable[[RecordedOperand], bool]
 
@@ -50,6 +54,23 @@ class DependenceQuery:
 _queries: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
 
 
+def first_number_of(sources: Iterable[Node]) -> int:
+    """Return the smallest sequence number of what may depend on a source.
+
+    That of an array without provenance is not known: it may be a later leaf for the value of a
+    number that others have read.
+    """
+    return min([_number_of(source) for source in sources], default=0)
+
+
+def _number_of(source: Node) -> int:
+    record = record_of(source)
+    if record is not None:
+        return record.sequence_number
+    is_pending = bool(source.inputs) and source.value is None
+    return source.sequence_number if is_pending or source.operation.name == "variable" else 0
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class DependenceSearch:
@@ -58,7 +79,8 @@ class DependenceSearch:
     is_source          returns True for a source
     through_gradients  if False, what is reached only through results of `mm.grad` is left out
     through_stops      if False, what is reached only through `mm.stop_gradient` is left out
-    first_number       the sequence number of records before which none depends on a source
+    first_number       the sequence number of nodes and records before which none depends on a
+                       source
     query              what records store with their answers, if the source is one array
     answers            the answers for records
     """
@@ -72,6 +94,8 @@ class DependenceSearch:
 
     def is_dependent(self, record: ProvenanceRecord) -> bool:
         """Return True if a value was computed, directly or indirectly, from a source."""
+        if record.sequence_number < self.first_number:
+            return False
         answers, query = self.answers, self.query
         stack = [record]
         while stack:

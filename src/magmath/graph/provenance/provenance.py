@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, cast, final
 
 from magmath.core.type_aliases import Number
-from magmath.graph.operation import Line, Node
+from magmath.graph.operation import Line, Node, next_sequence_number
 from magmath.graph.provenance.recipe import NumberStep, Recipe, built_step, number_node
 from magmath.graph.provenance.record_chains import MAX_LENGTH, chain_before, operands_before
 from magmath.graph.provenance.recorded_operands import (
@@ -72,16 +72,19 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         line: Line,
         numbers: Sequence[Number] = (),
     ) -> Provenance:
-        """Return the provenance of a recipe's output."""
-        kept, length, start, number = chain_before(operands)
+        """Return the provenance of a recipe's output that is computed now."""
+        kept, length, start = chain_before(operands)
         length += recipe.length + kept // KEPT_BYTES
+        number = next_sequence_number()
         return _new(line, operands, length, start, number, 0, None, recipe, output, numbers)
 
-    def of_output(self, output: int, line: Line) -> Provenance:
-        """Return the provenance of another output of the same computation."""
+    def of_output(self, output: int, line: Line, sequence_number: int | None = None) -> Provenance:
+        """Return the provenance of another output of the same computation; `sequence_number` is
+        that of the node whose value it is, if there is one."""
+        number = self.sequence_number if sequence_number is None else sequence_number
         return Provenance(
-            line, self.operands, self.length, self.start, self.sequence_number, 0, None,
-            self.recipe, output, self._numbers,
+            line, self.operands, self.length, self.start, number, 0, None, self.recipe, output,
+            self._numbers,
         )  # fmt: skip
 
     @staticmethod
@@ -90,10 +93,8 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
     ) -> Provenance:
         """Return the provenance of a loop's result, by its number; the operands are in the order of
         its recipe."""
-        _, length, start, number = chain_before(operands)
-        provenance = Provenance(
-            line, operands, length + 1, start, number, output=output, _loop=loop
-        )
+        _, length, start = chain_before(operands)
+        provenance = Provenance(line, operands, length + 1, start, output=output, _loop=loop)
         if loop.length <= MAX_LENGTH:
             provenance.length += loop.length
             # All loops of a chain through which gradients pass keep at most this much.

@@ -35,7 +35,8 @@ def with_expressions(
     """Return the roots with expressions in place of the leaves that depend on a source of the
     search, and the leaves whose expressions cannot be built again.
 
-    Leaves in `kept` do not change, nor what ends are computed from, which `is_end` accepts.
+    Leaves in `kept` do not change, nor what is older than the sources, nor what ends are computed
+    from, which `is_end` accepts.
     `replace` returns the nodes for operands of rebuilt expressions.
     """
     expressions: dict[Node, Node] = {}
@@ -50,7 +51,8 @@ def with_expressions(
             assert node is not None
             new[node] = _mapped(node, expressions, new)
             continue
-        if is_end(node):
+        is_older = bool(node.inputs) and node.sequence_number < search.first_number
+        if is_end(node) or is_older:  # the leaf of a result may be older than its value
             new[node] = node
             continue
         if node in seen:

@@ -4,12 +4,10 @@ records of that are kept."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import count
 
 from magmath.graph.operation import Node
 from magmath.graph.provenance.recorded_operands import (
     LeafOperand,
-    NodeOperand,
     ProvenanceRecord,
     RecordedOperand,
 )
@@ -22,22 +20,14 @@ SHORT_LENGTH = 4
 """Length of chains that are not shortened, such as the `2 * y` of each step of `x += 2 * y`. A long
 chain has one of them at each operation, and to shorten one, the arrays before it are searched."""
 
-UNKNOWN_NUMBER = 1 << 60
-"""The sequence number of a record that stands for many others, or that read a pending node, whose
-own record is made later; and that of all records that depend on such a one, so that none is left
-out."""
 
-_sequence_numbers = count(1)
-
-
-def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int, int]:
-    """Return the bytes that operands keep alive, the length and the start of the longest chain that
-    ends with one of them, and the sequence number of a new record that depends on them.
+def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int]:
+    """Return the bytes that operands keep alive, and the length and the start of the longest chain
+    that ends with one of them.
 
     The older half of a chain of more than `MAX_LENGTH` operations is dropped.
     """
     kept = length = start = 0
-    number = next(_sequence_numbers)
     for operand in operands:
         kept += operand.kept_bytes
         record = operand.provenance
@@ -49,16 +39,12 @@ def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int, in
                 length = record.length
             if record.start > start:
                 start = record.start
-            if record.sequence_number == UNKNOWN_NUMBER:
-                number = UNKNOWN_NUMBER
-        elif type(operand) is NodeOperand and operand.is_pending:
-            number = UNKNOWN_NUMBER
-    return kept, length, start, number
+    return kept, length, start
 
 
 def longest(operands: Sequence[RecordedOperand]) -> int:
     """Return the number of recorded operations of the longest chain before a result."""
-    _, length, start, _ = chain_before(operands)
+    _, length, start = chain_before(operands)
     return length - start
 
 

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Protocol, final
 from weakref import ref
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from magmath.graph.evaluation_state import set_result
-from magmath.graph.operation import Line, Node, WeakResult, make_node
+from magmath.graph.operation import Line, Node, WeakResult, make_node, next_sequence_number
 
 MAX_KEPT = 128 << 10
 """Bytes of the largest operand that a record keeps alive because it is no result itself."""
@@ -32,7 +32,8 @@ class ProvenanceRecord(Struct, eq=False, gc=False):
     length   the number of operations of the longest chain before and with this one, those included
              whose expressions were dropped
     start    the length up to which expressions were dropped
-    sequence_number  larger than that of every earlier record, or `UNKNOWN_NUMBER`
+    sequence_number  that of the node whose value was computed: larger than those of all records and
+                     nodes that it was computed from
     serial   different for each record that an operand has dropped
     answer   the answer to the last query whether the value was computed from an array
              (`graph/provenance/dependence.py`)
@@ -42,7 +43,7 @@ class ProvenanceRecord(Struct, eq=False, gc=False):
     operands: Sequence[RecordedOperand]
     length: int = 1
     start: int = 0
-    sequence_number: int = 1
+    sequence_number: int = field(default_factory=next_sequence_number)
     serial: int = 0
     answer: object = None
 
@@ -159,12 +160,11 @@ class KeptOperand(RecordedOperand, Struct, eq=False, gc=False):
 class NodeOperand(RecordedOperand):
     """A node that was read by a pending expression, or a node whose value is known by now."""
 
-    __slots__ = ("_node", "_result", "is_pending", "provenance")
+    __slots__ = ("_node", "_result", "provenance")
 
     def __init__(self, node: Node) -> None:
         self._node = ref(node)
         self.provenance: ProvenanceRecord | None = None
-        self.is_pending = not isinstance(node.value, Node)
         if isinstance(node.value, Node):
             self.provenance = record_of(node.value)
             self._result: Callable[[], Node | None] = ref(node.value)

@@ -20,10 +20,10 @@ from weakref import ref
 from msgspec import Struct
 
 from magmath.core.type_aliases import Number
-from magmath.graph.operation import Line, Node
+from magmath.graph.operation import Line, Node, next_sequence_number
 from magmath.graph.provenance.provenance import Provenance
 from magmath.graph.provenance.recipe import Recipe
-from magmath.graph.provenance.record_chains import MAX_LENGTH, UNKNOWN_NUMBER, longest, nodes_before
+from magmath.graph.provenance.record_chains import MAX_LENGTH, longest, nodes_before
 from magmath.graph.provenance.recorded_operands import LeafOperand, RecordedOperand, set_provenance
 
 
@@ -55,8 +55,8 @@ class RepeatedCalls:
     """
 
     __slots__ = (
-        "_count", "_fed", "_line", "_lock", "_numbers", "_operands", "_outputs", "_recipe",
-        "_records", "_results", "room",
+        "_fed", "_line", "_lock", "_numbers", "_operands", "_outputs", "_recipe", "_records",
+        "_results", "_sequence_numbers", "room",
     )  # fmt: skip
 
     def __init__(
@@ -70,7 +70,7 @@ class RepeatedCalls:
         self._recipe, self._outputs, self._line = recipe, outputs, line
         self._operands, self._fed = operands, fed
         self._lock = RLock()
-        self._count = 0
+        self._sequence_numbers: list[int] = []  # of each call
         self._numbers: dict[int, Sequence[Number]] = {}
         self._results: list[ref[Node]] = []
         self._records: list[list[Provenance]] = []
@@ -79,7 +79,8 @@ class RepeatedCalls:
     def add(self, leaves: Sequence[Node], numbers: Sequence[Number]) -> list[CallResult]:
         """Add a call, which is known to continue the last one; return the records of its results
         and set them as the provenance of these leaves."""
-        call, self._count = self._count, self._count + 1
+        call = len(self._sequence_numbers)
+        self._sequence_numbers.append(next_sequence_number())
         self.room -= self._recipe.length
         if numbers:
             self._numbers[call] = numbers
@@ -104,7 +105,7 @@ class RepeatedCalls:
     def shorten(self) -> None:
         """Record the results of the last call; of the calls before it, keep only which existing
         arrays they read or computed."""
-        last = self._count - 1
+        last = len(self._sequence_numbers) - 1
         if not last:
             self.record(0)
             return
@@ -117,7 +118,8 @@ class RepeatedCalls:
         operands = [LeafOperand(ref(leaf), leaf.provenance) for leaf in existing]
         for operand in operands:
             operand.forget_provenance()
-        forgotten = Provenance(self._line, operands, 0, sequence_number=UNKNOWN_NUMBER)
+        number = self._sequence_numbers[last - 1]
+        forgotten = Provenance(self._line, operands, 0, sequence_number=number)
         before = self._operands_of(last, [forgotten for _ in self._outputs])
         for x, fed in zip(before, self._fed, strict=True):
             if fed is not None and self._held(last - 1, fed) is not None:
@@ -151,10 +153,10 @@ class RepeatedCalls:
         """Return the records of the results of a call, and set them as the provenance of leaves
         that still have these results."""
         records = []
+        numbers = self._numbers.get(call, ())
+        common = Provenance.of(self._recipe, 0, operands, self._line, numbers)
         for number, output in enumerate(self._outputs):
-            record = Provenance.of(
-                self._recipe, output, operands, self._line, self._numbers.get(call, ())
-            )
+            record = common.of_output(output, self._line, self._sequence_numbers[call])
             records.append(record)
             leaf = self._held(call, number)
             if leaf is not None and isinstance(leaf.provenance, CallResult):

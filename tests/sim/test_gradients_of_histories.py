@@ -1,0 +1,163 @@
+"""Gradients by any array of a program: results are pending, evaluated alone or with others, freed,
+results of compiled functions or of loops, and were differentiated before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import magmath as mm
+from engines import current
+from magmath.engine.evaluation import evaluator
+from magmath.errors import MagmathError
+
+POOLS = [("inline", 1), ("planned", 1), ("shared", 2)]
+LENGTH = 6
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("pool", POOLS, ids=[kind for kind, _ in POOLS])
+def test_gradients_equal_those_of_pytorch(pool: tuple[str, int], seed: int) -> None:
+    with current(*pool):
+        _History(seed).run()
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("pool", POOLS[1:], ids=[kind for kind, _ in POOLS[1:]])
+def test_gradients_of_values_that_are_computed_again(
+    pool: tuple[str, int], seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arrays are evaluated after those that were computed from them."""
+    monkeypatch.setattr(evaluator, "worthwhile_intermediates", lambda order, live: [])
+    with current(*pool):
+        _History(seed).run()
+
+
+@mm.compile
+def _compiled(x: mm.Array, y: mm.Array) -> Any:
+    return mm.sin(x) * y, x - 0.5 * y
+
+
+@mm.compile
+def _repeated(x: mm.Array) -> Any:
+    return 0.9 * x + mm.cos(x)
+
+
+class _History:
+    """A random program, with a PyTorch tensor beside each array."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = np.random.default_rng(seed)
+        self._ours: list[Any] = []
+        self._theirs: list[Any] = []
+        self.compared = 0
+
+    def run(self) -> None:
+        """Run the program; compare each gradient and each value."""
+        for _ in range(3):
+            self._start()
+        steps = [
+            self._start, self._combine, self._combine, self._scale, self._call, self._repeat,
+            self._loop, self._evaluate, self._update, self._free, self._differentiate,
+            self._differentiate,
+        ]  # fmt: skip
+        for step in self._random.integers(len(steps), size=45):
+            steps[step]()
+        for ours, theirs in zip(self._ours, self._theirs, strict=True):
+            np.testing.assert_allclose(ours.numpy(), theirs.detach(), rtol=1e-9, atol=1e-9)
+
+    def _choice(self) -> int:
+        return int(self._random.integers(len(self._ours)))
+
+    def _add(self, ours: Any, theirs: Any) -> None:
+        self._ours.append(ours)
+        self._theirs.append(theirs)
+
+    def _start(self) -> None:
+        value = self._random.normal(size=LENGTH)
+        self._add(mm.asarray(value), torch.tensor(value, requires_grad=True))
+
+    def _combine(self) -> None:
+        i, j = self._choice(), self._choice()
+        kind = self._random.integers(3)
+        both = zip((self._ours[i], self._theirs[i]), (self._ours[j], self._theirs[j]), strict=True)
+        self._add(*[x + y if kind == 0 else x - y if kind == 1 else 0.3 * x * y for x, y in both])
+
+    def _scale(self) -> None:
+        i, number = self._choice(), float(self._random.normal())
+        self._add(mm.sin(self._ours[i] * number), torch.sin(self._theirs[i] * number))
+
+    def _call(self) -> None:
+        i, j = self._choice(), self._choice()
+        x, y = self._theirs[i], self._theirs[j]
+        first, second = _compiled(self._ours[i], self._ours[j])
+        self._add(first, torch.sin(x) * y)
+        self._add(second, x - 0.5 * y)
+
+    def _repeat(self) -> None:
+        i = self._choice()
+        ours, theirs = self._ours[i], self._theirs[i]
+        for _ in range(int(self._random.integers(1, 5))):
+            ours, theirs = _repeated(ours), 0.9 * theirs + torch.cos(theirs)
+        self._add(ours, theirs)
+
+    def _loop(self) -> None:
+        i, j = self._choice(), self._choice()
+        y = self._ours[j]
+        ours = mm.fori_loop(0, 3, lambda _, x: mm.cos(x) + 0.1 * y, self._ours[i])
+        theirs = self._theirs[i]
+        for _ in range(3):
+            theirs = torch.cos(theirs) + 0.1 * self._theirs[j]
+        self._add(ours, theirs)
+
+    def _evaluate(self) -> None:
+        chosen = {self._choice() for _ in range(int(self._random.integers(1, 4)))}
+        mm.evaluate(*[self._ours[i] for i in chosen])
+
+    def _update(self) -> None:
+        i, j = self._choice(), self._choice()
+        if i == j:
+            return
+        # Other arrays of the program may have the same memory: a new one is updated.
+        ours = self._ours[i] * 1.0
+        ours += 0.1 * self._ours[j]
+        self._add(ours, self._theirs[i] * 1.0 + 0.1 * self._theirs[j])
+
+    def _free(self) -> None:
+        if len(self._ours) > 6:
+            i = self._choice()
+            del self._ours[i], self._theirs[i]
+
+    def _differentiate(self) -> None:
+        i = self._choice()
+        chosen = sorted({self._choice() for _ in range(int(self._random.integers(1, 4)))})
+        weights = self._random.normal(size=LENGTH)
+        ours = mm.sum(self._ours[i] * mm.asarray(weights))
+        theirs = (self._theirs[i] * torch.tensor(weights)).sum()
+        if self._random.integers(2):
+            float(ours)
+        sources = [self._theirs[k] for k in chosen]
+        expected = torch.autograd.grad(theirs, sources, retain_graph=True, allow_unused=True)
+        found, error = self._gradients(ours, chosen)
+        if found is None:
+            # It depends on what the sources were computed from, or on an array that was freed.
+            assert None in expected or "does not exist any more" in error, error
+            return
+        for ours, theirs in zip(found, expected, strict=True):
+            value = np.zeros(LENGTH) if theirs is None else theirs.numpy()
+            np.testing.assert_allclose(ours.numpy(), value, rtol=1e-9, atol=1e-9)
+            self.compared += 1
+        for gradient, theirs in zip(found, expected, strict=True):  # steps of a training loop
+            if theirs is not None and self._random.integers(2):
+                k = chosen[0]
+                self._add(self._ours[k] - 0.1 * gradient, self._theirs[k] - 0.1 * theirs.detach())
+
+    def _gradients(self, ours: Any, chosen: list[int]) -> tuple[Any, str]:
+        """Return the gradients by some arrays, or None and the message of the error."""
+        try:
+            return mm.grad(ours, [self._ours[k] for k in chosen], create_graph=False), ""
+        except MagmathError as error:
+            return None, str(error)
