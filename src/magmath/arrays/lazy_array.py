@@ -35,7 +35,15 @@ from magmath.engine.lifetimes.retained_expressions import keep_expression
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_evaluation, note_update
-from magmath.graph import Node, Shape, provenance_of, set_user_array, set_value, topological
+from magmath.graph import (
+    Node,
+    Shape,
+    provenance_of,
+    set_user_array,
+    set_value,
+    topological,
+    update_depth,
+)
 from magmath.graph.provenance.record_chains import nodes_before
 from magmath.layout import Layout
 from magmath.ops import leaves
@@ -98,6 +106,8 @@ class LazyArray(ArrayHandle):
             pending_arrays.limit_held_bytes(session.engine())
         if depth < FIRST_CHECK or (depth & (depth - 1) and depth <= MAX_PENDING):
             return
+        if depth > MAX_PENDING:
+            depth = update_depth(node)
         if depth > MAX_PENDING or self._should_evaluate_early(depth):
             self._evaluate_early()
 

@@ -3,7 +3,7 @@ computed."""
 
 from magmath.core.shapes import Shape
 from magmath.graph.application import applied, apply
-from magmath.graph.evaluation_state import set_user_array, set_value
+from magmath.graph.evaluation_state import read_leaves, set_user_array, set_value, update_depth
 from magmath.graph.graph import Graph, rewrite, topological, users_of
 from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
 from magmath.graph.node_layouts import NodeLayouts
@@ -39,6 +39,7 @@ __all__ = [
     "apply",
     "make_node",
     "provenance_of",
+    "read_leaves",
     "recipe_of",
     "recording_nodes",
     "rewrite",
@@ -47,6 +48,7 @@ __all__ = [
     "set_value",
     "structure_of",
     "topological",
+    "update_depth",
     "users_of",
     "weak_operand",
 ]

@@ -6,8 +6,10 @@ Nodes are immutable otherwise (`graph/operation.py`).
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Any
 
+from magmath.graph.graph import topological
 from magmath.graph.operation import Node, WeakResult
 from magmath.layout import Layout
 
@@ -16,6 +18,27 @@ set_result: Callable[[Node, WeakResult], None] = Node.__dict__["result"].__set__
 set_user_array: Callable[[Node, Callable[[], Any]], None] = Node.__dict__["user_array"].__set__
 """Set a weak reference to the array of the user's code that refers to the node."""
 _set_layout: Callable[[Node, Layout], None] = Node.__dict__["layout"].__set__
+_set_inputs: Callable[[Node, tuple[Node, ...]], None] = Node.__dict__["inputs"].__set__
+_set_depth: Callable[[Node, int], None] = Node.__dict__["depth"].__set__
+
+
+def read_leaves(node: Node, known: AbstractSet[Node]) -> None:
+    """Have a node read the leaves with the values of some of its inputs in place of these.
+
+    The expression is the same. An array that a loop updates in each step thus does not refer to the
+    expressions of all former steps.
+    """
+    if not known.isdisjoint(node.inputs):
+        _set_inputs(node, tuple([x.value if x in known else x for x in node.inputs]))
+
+
+def update_depth(node: Node) -> int:
+    """Count the depths of an expression's nodes again, of which some may have been evaluated since
+    they were made; return that of the node itself."""
+    for x in topological((node,), cut=True):
+        below = [source.depth for source in x.inputs if source.value is None]
+        _set_depth(x, 1 + max(below, default=0) if x.inputs else 0)
+    return node.depth
 
 
 def set_variable_layout(leaf: Node, layout: Layout) -> None:

@@ -45,11 +45,11 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
 
     `reads_version` is True for expressions of a variable's value: an assignment to the variable
     searches for pending ones. `is_of_numbers` is True for numbers and what is computed from numbers
-    alone, without random ones. `depth` is the largest number of operations between the node and a
-    leaf. `signature` holds the properties that the node shares with equal applications, or None.
-    `sequence_number` is larger than those of all nodes that the node was computed from.
+    alone, without random ones. `signature` holds the properties that the node shares with equal
+    applications, or None. `sequence_number` is larger than those of all nodes that it was
+    computed from.
 
-    Four slots are the evaluation state of the node. They change while it is evaluated, and only by
+    Six slots are the evaluation state of the node. They change while it is evaluated, and only by
     the functions of `graph/evaluation_state.py`, and `recorded_operands.set_provenance`:
 
     value       the data of an `input`, a weak reference to the variable of a `variable`, and the
@@ -59,6 +59,9 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
                 that do not hold the node itself
     user_array  a weak reference to the latest array of the user's code that refers to the node
     provenance  how the value of a leaf was computed (`provenance.provenance_of` returns it)
+    inputs      leaves take the places of inputs whose values are known
+    depth       the largest number of operations between the node and what was known when it was
+                made, or last counted (`update_depth`)
 
     In addition, `set_variable_layout` changes the layout of a variable's leaf. Assignments to
     fields raise AttributeError, and `attributes` is read-only.

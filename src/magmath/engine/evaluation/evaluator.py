@@ -40,12 +40,14 @@ from magmath.engine.lifetimes.donation import (
 )
 from magmath.engine.lifetimes.intermediate_cache import IntermediateCache
 from magmath.engine.lifetimes.live_references import is_unobservable, live_intermediates
+from magmath.engine.lifetimes.retained_expressions import keeps_expressions
 from magmath.engine.programs.cut import cut
 from magmath.engine.programs.expression_program import ExpressionProgram
 from magmath.engine.programs.program_runs import ProgramRuns
 from magmath.engine.programs.program_table import ProgramTable
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
-from magmath.graph import Graph, Node, set_value, structure_of, topological
+from magmath.engine.traces import tracing
+from magmath.graph import Graph, Node, read_leaves, set_value, structure_of, topological
 from magmath.graph.structure import Structure
 from magmath.layout import Layout
 from magmath.ops.leaves import INPUT, SCALAR
@@ -314,6 +316,8 @@ class Evaluator:
         Nodes of `lost` read memory that the run has overwritten, so their values are never dropped.
         """
         certain = bool(nodes) and self._is_certain(expression.order)
+        if certain and not lost and not keeps_expressions() and tracing.current() is None:
+            _forget_former_expressions(expression.order, leaves)
         for node in nodes:
             can_drop = certain and (not node.reads_version or node in expression.results)
             array = node.user_array() if can_drop and node.user_array is not None else None
@@ -374,6 +378,22 @@ class Evaluator:
         elif any(x.operation.overwrites_first and x.value is None for x in written.inputs[:1]):
             return False
         return is_unobservable(topological(own[:1], cut=True), own)
+
+
+def _forget_former_expressions(order: Sequence[Node], computed: Container[Node]) -> None:
+    """Have the nodes of an expression read leaves in place of nodes that were known before it was
+    computed, whose own expressions need not be kept: their leaves have records of them.
+
+    Expressions of variables are kept: their records need the values that were read.
+    """
+    known = {
+        x for x in order
+        if x.inputs and isinstance(x.value, Node) and not x.reads_version and x not in computed
+    }  # fmt: skip
+    if known:
+        for node in order:
+            if node not in known:
+                read_leaves(node, known)
 
 
 def _is_pending(node: Node) -> bool:
