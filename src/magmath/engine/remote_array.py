@@ -66,6 +66,11 @@ class RemoteArray(Struct, eq=False, weakref=True):
         return self._number
 
     @property
+    def may_be_kept(self) -> bool:
+        """True if records may keep the array alive: without a limit of memory."""
+        return self.pool.memory_limit is None
+
+    @property
     def has_failed(self) -> bool:
         """True if the run that computes the array is known to have failed."""
         number = self._number

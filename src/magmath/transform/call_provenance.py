@@ -17,12 +17,8 @@ from magmath.graph import (
     set_provenance,
     weak_operand,
 )
-from magmath.graph.provenance.recorded_operands import MAX_KEPT, operand_of_array
+from magmath.graph.provenance.recorded_operands import operand_of_array
 from magmath.transform.call_chain import CallChain, ChainMaker
-
-MAX_KEPT_ARGUMENT = 64 << 20
-"""Bytes of the largest argument that the results of a call keep alive, without a memory limit: a
-batch of NumPy that the call has converted has no other reference."""
 
 
 @final
@@ -90,8 +86,7 @@ class ProvenanceTemplate:
                 argument = arguments[source]
                 leaf = argument._leaf or argument.evaluated()
                 keep_expression(leaf)
-                limited = leaf.value.pool.memory_limit is not None
-                operands.append(operand_of_array(leaf, MAX_KEPT if limited else MAX_KEPT_ARGUMENT))
+                operands.append(operand_of_array(leaf))
             elif isinstance(source, Node):
                 operands.append(weak_operand(source.value().node))
             else:

@@ -18,6 +18,7 @@ from magmath.errors import (
     MagmathError,
     ShapeError,
 )
+from magmath.graph.provenance import recent_operands
 from magmath.runtime import Pool
 
 
@@ -145,12 +146,69 @@ def test_gradients_through_arrays_that_are_gone(every_pool: Pool) -> None:
     w += 1.0
     with pytest.raises(MagmathError, match=r"grad: .*test_gradients\.py.*a variable .* assigned"):
         mm.grad(z, w)
-    factor = mm.asarray(np.ones((50_000, 2)))  # a large one: small operands are kept
+
+
+@pytest.mark.parametrize("look", [float, str, mm.evaluate], ids=["float", "str", "evaluate"])
+@pytest.mark.parametrize("compiled", [False, True], ids=["array", "compiled"])
+def test_gradients_after_a_look_at_a_loss_whose_batch_has_no_other_reference(
+    every_pool: Pool, look: Callable[[Any], object], compiled: bool
+) -> None:
+    random = np.random.default_rng(1)
+    w = mm.asarray(random.normal(size=40))
+
+    def mean_square(w: Any, x: Any) -> Any:
+        return mm.mean((x @ w) ** 2)
+
+    function = mm.compile(mean_square) if compiled else mean_square
+    for rows in (10, 3000):
+        data = random.normal(size=(rows, 40))
+
+        def loss(data: Any = data) -> Any:
+            return function(w, mm.asarray(data))
+
+        value = loss()
+        look(value)
+        expected = 2 / rows * data.T @ (data @ w.numpy())
+        np.testing.assert_allclose(mm.grad(value, w).numpy(), expected, rtol=1e-12)
+
+
+def test_a_gradient_that_needs_an_array_that_does_not_exist_is_an_error(
+    every_pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recent_operands, "MAX_ARRAY", 0)
+    x = mm.asarray(np.array([1.0, 2.0]))
+    factor = mm.asarray(np.ones((50_000, 2)))
     z = mm.sum(x * factor)
     print(z)
     del factor
     with pytest.raises(MagmathError, match=r"grad: .*does not exist any more"):
         mm.grad(z, x)
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["array", "compiled"])
+def test_a_list_of_losses_keeps_a_limited_number_of_batches(
+    every_pool: Pool, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    nbytes = 40 * 1000 * 8
+    monkeypatch.setattr(recent_operands, "MAX_BYTES", 5 * nbytes)
+    w = mm.ones(40, dtype="float64")
+
+    def mean_square(x: Any) -> Any:
+        return mm.mean((x @ w) ** 2)
+
+    function = mm.compile(mean_square) if compiled else mean_square
+    losses, before = [], every_pool.array_bytes
+    for step in range(40):
+        losses.append(function(mm.asarray(np.full((1000, 40), float(step)))))
+        float(losses[-1])
+    assert every_pool.array_bytes - before < 10 * nbytes
+    expected = 2 * 39.0**2 * 40 * np.ones(40)
+    np.testing.assert_allclose(mm.grad(losses[-1], w).numpy(), expected)
+    with pytest.raises(MagmathError, match="does not exist any more"):
+        mm.grad(losses[0], w)
+    losses.clear()
+    mm.evaluate(w, wait=True)
+    assert every_pool.array_bytes - before < 2 * nbytes
 
 
 def test_gradients_by_variables_count_all_their_values(every_pool: Pool) -> None:

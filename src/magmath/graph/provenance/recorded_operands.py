@@ -17,9 +17,11 @@ from msgspec import Struct, field
 
 from magmath.graph.evaluation_state import set_result
 from magmath.graph.operation import Line, Node, WeakResult, make_node, next_sequence_number
+from magmath.graph.provenance.recent_operands import KeptArray, keep_recent
 
 MAX_KEPT = 128 << 10
-"""Bytes of the largest operand that a record keeps alive because it is no result itself."""
+"""Bytes of the largest operand that a record keeps alive as long as it exists itself, if the
+operand is no result. Of larger ones, all records keep limited bytes (`recent_operands.py`)."""
 
 _serials = count(1)
 # Records refer to earlier records only, so they form no cycles (gc=False): collections of garbage
@@ -107,6 +109,7 @@ class LeafOperand(RecordedOperand, Struct, eq=False, gc=False):
     _leaf: ref[Node]
     provenance: ProvenanceRecord | None
     _serial: int = 0
+    _kept: KeptArray | None = None
 
     @staticmethod
     def of(leaf: Node) -> LeafOperand:
@@ -216,19 +219,20 @@ def weak_operand(node: Node) -> RecordedOperand:
 
 
 def operand_of(node: Node) -> RecordedOperand:
-    """Return a reference to a node that an expression reads: a strong one if it is a small array
-    that is no result itself, otherwise a weak one."""
+    """Return a reference to a node that an expression reads: one that keeps it alive if it is a
+    small array that is no result itself, or one of the latest larger ones; otherwise a weak one."""
     return operand_of_array(node) if node.operation.name == "input" else weak_operand(node)
 
 
-def operand_of_array(leaf: Node, max_kept: int = MAX_KEPT) -> RecordedOperand:
-    """Return `operand_of` of the leaf of an array; one without provenance is kept alive if it has
-    at most `max_kept` bytes."""
+def operand_of_array(leaf: Node) -> RecordedOperand:
+    """Return `operand_of` of the leaf of an array."""
     before = leaf.provenance
     if before is not None:
         return LeafOperand(ref(leaf), before.recorded(leaf))
     nbytes = prod(leaf.shape) * leaf.dtype.itemsize
-    return LeafOperand(ref(leaf), None) if nbytes > max_kept else KeptOperand(leaf, nbytes)
+    if nbytes <= MAX_KEPT:
+        return KeptOperand(leaf, nbytes)
+    return LeafOperand(ref(leaf), None, _kept=keep_recent(leaf, nbytes))
 
 
 class DeferredProvenance(Protocol):
