@@ -8,3 +8,7 @@ Number = bool | int | float | complex
 
 ReadyCall = Callable[[], object]
 """A function whose arguments are bound: what a step of a program calls."""
+
+Poll = Callable[[int, list[float]], bool]
+"""Receives between chunks of a run the number of completed steps, and the scalars that the steps
+since the last poll have emitted; returns True to stop the run."""

@@ -7,7 +7,7 @@ A worker takes the number of a step, copies the arrays of the servers, computes,
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import final
@@ -15,7 +15,7 @@ from typing import final
 import torch
 
 from magmath.comm.local_group import LocalGroup
-from magmath.core.type_aliases import Number
+from magmath.core.type_aliases import Number, Poll
 from magmath.errors import WorkerLost
 from magmath.executor.context import Context
 from magmath.executor.error_context import set_in_step
@@ -32,9 +32,6 @@ from magmath.memory.heap import Block, Heap
 from magmath.memory.local_array import LocalArray
 from magmath.program.instructions import AsynchronousStep, Emit, Program
 
-Poll = Callable[[int, list[float]], bool]
-"""Receives the number of completed steps, and what those since the last poll have emitted; returns
-True to stop the run."""
 REPORT_SECONDS = 0.05  # between polls of worker 0 for interrupts and reports of progress
 
 

@@ -15,9 +15,9 @@ from functools import partial
 from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import RecentlyUsed
-from magmath.core.type_aliases import Number
+from magmath.core.type_aliases import Number, Poll
 from magmath.executor.arena_memory import ArenaMemory
-from magmath.executor.asynchronous_run import AsynchronousRun, Poll
+from magmath.executor.asynchronous_run import AsynchronousRun
 from magmath.executor.bind import Binding
 from magmath.executor.context import Context, no_progress_thread
 from magmath.executor.error_context import set_in_step

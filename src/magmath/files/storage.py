@@ -67,7 +67,7 @@ class RawBytes(msgspec.Struct, frozen=True, tag="raw", forbid_unknown_fields=Tru
         system calls, so that a full disk raises an error."""
         if writing:
             with open(path, "r+b", buffering=0) as file:
-                yield _Writer(file, self.offset, spec)
+                yield _ElementWriter(file, self.offset, spec)
             return
         stored = numpy_dtype(spec.dtype)
         if stored.kind == "b":  # any nonzero byte means true and becomes 1
@@ -90,7 +90,7 @@ class RawBytes(msgspec.Struct, frozen=True, tag="raw", forbid_unknown_fields=Tru
 
 
 @final
-class _Writer:
+class _ElementWriter:
     """Writes elements in C order, box by box, each in as few contiguous runs as possible."""
 
     def __init__(self, file: IO[bytes], offset: int, spec: ArraySpec) -> None:

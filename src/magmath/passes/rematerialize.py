@@ -29,7 +29,7 @@ import numpy as np
 from magmath.graph import Graph, Node
 from magmath.graph.placed_nodes import layout_of, local_bytes
 from magmath.passes.environment import Environment
-from magmath.passes.lifetimes import (
+from magmath.passes.liveness import (
     Lifetimes,
     Occupation,
     Recomputed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -14,6 +14,7 @@ import torch
 
 from magmath.core.dtypes import DType
 from magmath.core.index_set import Tile
+from magmath.core.type_aliases import Poll
 from magmath.errors import MissingDataError
 from magmath.files.format_errors import as_data_error
 from magmath.files.formats import StorageSpec
@@ -23,8 +24,6 @@ from magmath.runtime.tiles import numpy_index
 
 PIECE_BYTES: Final = 1 << 24
 """Approximate bytes that are copied between two polls for interrupts."""
-
-Poll = Callable[[int, list[float]], bool]
 
 
 @final

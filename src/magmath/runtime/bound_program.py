@@ -12,16 +12,13 @@ import torch
 
 from magmath.comm import Communicator
 from magmath.comm.progress_thread import ProgressThread, Task
-from magmath.core.type_aliases import Number
+from magmath.core.type_aliases import Number, Poll
 from magmath.memory.heap import Heap
 from magmath.memory.local_array import LocalArray
 from magmath.memory.temporaries import Temporaries
 from magmath.program.instructions import Program
 from magmath.runtime.array_table import ArrayTable
 from magmath.runtime.transport_interface import WorkerOptions
-
-Poll = Callable[[int, list[float]], bool]
-"""Called between chunks of a run with completed steps and emitted scalars; True stops the run."""
 
 
 class BoundProgram(Protocol):

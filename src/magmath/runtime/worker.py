@@ -22,7 +22,7 @@ from magmath.comm.progress_thread import ProgressThread
 from magmath.core.debugging import debugging
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.resources import memory_share
-from magmath.core.type_aliases import Number
+from magmath.core.type_aliases import Number, Poll
 from magmath.errors import WorkerError
 from magmath.layout import Layout
 from magmath.memory.chunk_sources import PrivateSource, WindowSource
@@ -35,7 +35,7 @@ from magmath.runtime import messages
 from magmath.runtime.array_file import ArrayFile, transfer_tile
 from magmath.runtime.array_table import ArrayTable
 from magmath.runtime.async_transfers import MAX_TRANSFERS
-from magmath.runtime.bound_program import BindProgram, BoundProgram, Poll, bind_program
+from magmath.runtime.bound_program import BindProgram, BoundProgram, bind_program
 from magmath.runtime.device import HOST, choose_device
 from magmath.runtime.failures import failure_from
 from magmath.runtime.messages import Command, Failure, Reply

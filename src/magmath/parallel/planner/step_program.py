@@ -79,14 +79,14 @@ def step_program(
               replicated while the next forward pass begins (Eliuk et al. 2016, section 2.1),
               instead of an allreduce of gradients and a replicated update
     """
-    writer = _Writer(tables, options, sharded)
+    writer = _StepWriter(tables, options, sharded)
     for _ in range(steps):
         writer.step()
     return writer.program
 
 
 @final
-class _Writer:
+class _StepWriter:
     """Appends steps to a program. Its methods take and return the instructions to wait for."""
 
     def __init__(self, tables: CostTables, options: Sequence[Option], sharded: bool) -> None:

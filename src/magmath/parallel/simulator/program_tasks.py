@@ -75,7 +75,7 @@ class WorkerNetwork:
 
 @final
 @dataclass
-class _Writer:
+class _TaskWriter:
     """The state of writing out a program: tasks, and what the next tasks of workers wait for."""
 
     program: Program
@@ -239,7 +239,7 @@ def program_tasks(
     priced  predicted seconds of each instruction, for collective kernels, which no worker can
             execute alone
     """
-    writer, ends = _Writer(program, network, priced), []
+    writer, ends = _TaskWriter(program, network, priced), []
     for _ in range(steps):
         writer.step(tiers)
         ends.append(len(writer.tasks))

@@ -1,4 +1,4 @@
-"""Lifetimes: the bytes that the temporaries of a scheduled graph occupy at each position of the
+"""Liveness: the bytes that the temporaries of a scheduled graph occupy at each position of the
 schedule, with or without second computations of some values for their late readers.
 
 The second computation of a value, and of the values from which it is computed, comes directly
