@@ -206,13 +206,11 @@ class LazyArray(ArrayHandle):
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """Return a NumPy copy of the whole array (bfloat16 becomes float32)."""
-        if self._leaf is self._node:
-            values = small_local_array(self._leaf)
-            if values is not None:
-                if tracing.current() is not None:
-                    note_value_read(self._node)
-                return values.copy()
-        tensor = self.fetch()
+        leaf = self.evaluated()
+        values = small_local_array(leaf)
+        if values is not None:
+            return values.copy()
+        tensor = fetch(leaf)
         return (tensor.float() if self.dtype.name == "bfloat16" else tensor).numpy()
 
     def fetch(self) -> torch.Tensor:

@@ -22,11 +22,15 @@ from magmath.core.index_set import Tile
 from magmath.executor.context import Context
 from magmath.executor.numpy_fast_path import is_faster_by_numpy
 from magmath.graph import KernelCall, Node, Shape
+from magmath.kernels.free_processors import adapt_threads
 from magmath.layout import Layout, Mesh
 from magmath.memory.heap import View
 from magmath.memory.local_array import tile_spec
 from magmath.memory.torch_dtypes import NUMPY, to_torch
 from magmath.ops.leaves import SCALAR
+
+MANY_FLOPS = 1 << 17
+"""Arithmetic operations of a product or a factorization from which BLAS may use several threads."""
 
 
 @final
@@ -76,11 +80,23 @@ def prepared_kernel(node: Node) -> PreparedKernel:
         function = ufunc.function
     elif numpy_function is not None and all(x.size and x.dtype in NUMPY for x in arrays):
         function = numpy_function(node)
+        if function is not None and operation.flops(node) > MANY_FLOPS:
+            function = _with_free_processors(function)
     numpy_type = NUMPY.get(node.dtype)
     prepared = PreparedKernel(whole, function, _allocates(function, node, numpy_type), numpy_type)
     if node.signature is not None:
         node.signature.prepared_kernel = prepared
     return prepared
+
+
+def _with_free_processors(function: Callable[..., object]) -> Callable[..., object]:
+    """Return the function, with as many threads of BLAS as there are free processors."""
+
+    def adapted(*arrays: np.ndarray[Any, Any]) -> object:
+        adapt_threads()
+        return function(*arrays)
+
+    return adapted
 
 
 def _allocates(function: Callable[..., object] | None, node: Node, numpy_type: Any) -> bool:
@@ -98,6 +114,7 @@ def call_kernel(node: Node, whole: WholeTile, views: Mapping[Node, View], contex
     """Compute a node's value in its tensor, by the operation's own kernel."""
     if not whole.layout.size:
         return
+    adapt_threads()
     shapes = [source.shape for source in node.inputs]
     local = KernelCall(
         views[node].tensor,

@@ -43,6 +43,7 @@ from magmath.ops.elementwise import ARGUMENT, STOP_GRADIENT
 from magmath.ops.gradient_results import GRADIENT
 from magmath.ops.leaves import CONSTANT, INPUT, SCALAR, input_leaf
 from magmath.ops.manipulation import PERMUTE
+from magmath.ops.product.contraction import CONTRACT
 from magmath.ops.redistribute import REDISTRIBUTE
 from magmath.passes.expand import expand
 from magmath.passes.simplify import merge_equal
@@ -62,6 +63,8 @@ MAX_STEPS = 200
 """Operations of a compiled function up to which they are computed one after the other."""
 MAX_READ = 1 << 20
 """Bytes of the largest operand: a sum or a product may read more than it writes."""
+MAX_READ_BY_VECTOR = 64 << 20
+"""The same for a product with a vector, which takes as long as to read the matrix."""
 _MAX_LAYOUTS = 4096
 _MAX_CALLS = 8192
 _CREATIONS = frozenset({FULL, IOTA})
@@ -324,7 +327,7 @@ class EagerArrays:
         The transpose of a stored array is read without a copy, so `x.T @ y` needs none of x.
         """
         operands = ReadOperands()
-        max_bytes = max_read(node.operation)
+        max_bytes = max_read(node.operation, len(node.shape))
         for source in node.inputs:
             operation = source.operation
             if operation is SCALAR or operation is CONSTANT:
@@ -373,10 +376,12 @@ class EagerArrays:
         return leaf
 
 
-def max_read(operation: Operation) -> int:
-    """Return the bytes of the largest operand that an operation in this process may have: any, if
-    it reads only a part, such as the rows of a batch."""
-    return maxsize if operation.reads_subset else MAX_READ
+def max_read(operation: Operation, ndim: int) -> int:
+    """Return the bytes of the largest operand that an operation in this process may have, whose
+    result has `ndim` dimensions: any, if it reads only a part, such as the rows of a batch."""
+    if operation.reads_subset:
+        return maxsize
+    return MAX_READ_BY_VECTOR if operation is CONTRACT and ndim <= 1 else MAX_READ
 
 
 def _is_eager(node: Node) -> bool:

@@ -155,7 +155,9 @@ class GradientTape:
             raise NotEagerError
         positions = []
         step = recipe.steps[record.output]
-        max_bytes = max_read(step.operation) if isinstance(step, RecipeStep) else MAX_READ
+        max_bytes = MAX_READ
+        if isinstance(step, RecipeStep):
+            max_bytes = max_read(step.operation, len(step.shape))
         for i in recipe.read_by(record.output):
             operand = record.operands[i]
             if recipe.steps[recipe.operands[i]] is None:

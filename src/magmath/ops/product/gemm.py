@@ -24,8 +24,10 @@ from magmath.ops.shared_fields import vjp_after_gradients
 if TYPE_CHECKING:
     import torch
 
-MAX_NUMPY_ELEMENTS = 1 << 15
-"""Elements of an operand up to which NumPy's product is faster than to bind a kernel."""
+MAX_NUMPY_ELEMENTS = 1 << 18
+MAX_NUMPY_FLOPS = 1 << 24
+"""Elements of an operand, and arithmetic operations, up to which NumPy's product is faster than to
+bind a kernel."""
 # Multiplications up to which `kernels/gemm/packed_gemm.py` is faster (docs/benchmarks.md).
 MAX_TILED_MULTIPLICATIONS = 6e8
 # Operands: a, b, then the bias row if `bias`, then c and alpha if `accumulate`.
@@ -141,8 +143,10 @@ def _gemm_reference(
 
 
 def numpy_product(node: Node, transpose_a: bool, transpose_b: bool) -> Callable[..., object] | None:
-    """Return NumPy's product of two small matrices or vectors, of a type that it sums in."""
+    """Return NumPy's product of two small matrices, or with a vector, of a type that it sums in."""
     is_small = all(x.size <= MAX_NUMPY_ELEMENTS for x in (node, *node.inputs))
+    is_small = is_small and node.operation.flops(node) <= MAX_NUMPY_FLOPS
+    is_small |= len(node.shape) < 2  # a product with a vector takes as long as to read the matrix
     is_same = node.dtype is node.inputs[0].dtype and node.dtype.kind in ("float", "complex")
     if not (is_small and is_same):
         return None
