@@ -175,7 +175,7 @@ def test_gradients_after_a_look_at_a_loss_whose_batch_has_no_other_reference(
 def test_a_gradient_that_needs_an_array_that_does_not_exist_is_an_error(
     every_pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent_operands, "MAX_ARRAY", 0)
+    monkeypatch.setattr(recent_operands, "MAX_BYTES", 0)
     x = mm.asarray(np.array([1.0, 2.0]))
     factor = mm.asarray(np.ones((50_000, 2)))
     z = mm.sum(x * factor)

@@ -24,10 +24,9 @@ from weakref import ref
 
 from magmath.graph.operation import Node
 
-MAX_ARRAY = 64 << 20
-"""Bytes of the largest array that is kept."""
-MAX_BYTES = 256 << 20
-"""Bytes of all arrays that are kept."""
+MAX_BYTES = 64 << 20
+"""Bytes of all arrays that are kept. The parameters of a training loop have records of many steps,
+which would keep all batches."""
 
 
 @final
@@ -50,9 +49,9 @@ _nbytes = 0
 
 def keep_recent(leaf: Node, nbytes: int) -> KeptArray | None:
     """Return what keeps an array alive for records that have just read it; None for an array of
-    more than `MAX_ARRAY` bytes, one without value, and one whose memory is limited."""
+    more than `MAX_BYTES`, one without value, and one whose memory is limited."""
     global _nbytes
-    if nbytes > MAX_ARRAY or not getattr(leaf.value, "may_be_kept", False):
+    if nbytes > MAX_BYTES or not getattr(leaf.value, "may_be_kept", False):
         return None
     with _lock:
         entry = _kept.get(id(leaf))
