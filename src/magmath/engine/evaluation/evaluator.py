@@ -197,11 +197,12 @@ class Evaluator:
         lowered = [x for x in order if x.operation.lower_to is not None and x.value is None]
         if lowered and has_counted_loop(lowered):
             return self._values_through_loops(expression, len(requested))
-        if lowered:
+        lost: set[Node] = set()
+        numbers = self._interpreter.numbers_of_operands(order, outputs)
+        if numbers is not None and lowered:
             simpler = expand(cut(Graph(outputs)))
             order, expanded = simpler.nodes, simpler.outputs
-        lost: set[Node] = set()
-        numbers = self._interpreter.numbers_of_operands(order, expanded)
+            numbers = self._interpreter.numbers_of_operands(order, expanded)
         if numbers is not None:
             data = self._interpreter.execute(order, expanded, numbers)
             leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
@@ -211,7 +212,7 @@ class Evaluator:
             )
         else:
             targets: tuple[Node | None, ...] = ()
-            if expanded is outputs and self._may_donate(order, outputs):
+            if not lowered and self._may_donate(order, outputs):
                 outputs, targets = donate(order, outputs)
                 targets = with_former_values(order, outputs, targets, overwritten)
                 lost = readers_of_overwritten(order, targets)

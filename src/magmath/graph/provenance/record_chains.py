@@ -4,6 +4,7 @@ records of that are kept."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeGuard
 
 from magmath.graph.operation import Node
 from magmath.graph.provenance.recorded_operands import (
@@ -33,7 +34,7 @@ def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int]:
         record = operand.provenance
         if record is not None:
             if record.length - record.start > MAX_LENGTH:
-                _shorten(record)
+                _shorten([x for x in map(_provenance, operands) if _is_long(x)])
             # Comparisons, since calls of `max` would take a tenth of an operation on small arrays.
             if record.length > length:
                 length = record.length
@@ -71,11 +72,19 @@ def nodes_before(record: ProvenanceRecord, *, through_gradients: bool = True) ->
         yield from x.nodes()
 
 
-def _shorten(record: ProvenanceRecord) -> None:
-    """Drop the expressions of the older half of the chain that ends with a record, except on which
-    existing arrays they depend."""
-    start = record.length - MAX_LENGTH // 2
-    recent, old, stack = {record}, list[ProvenanceRecord](), [record]
+def _provenance(operand: RecordedOperand) -> ProvenanceRecord | None:
+    return operand.provenance
+
+
+def _is_long(record: ProvenanceRecord | None) -> TypeGuard[ProvenanceRecord]:
+    return record is not None and record.length - record.start > MAX_LENGTH
+
+
+def _shorten(records: Sequence[ProvenanceRecord]) -> None:
+    """Drop the expressions of the older half of the chains that end with some records, except on
+    which existing arrays they depend. The chains of a network's parameters are mostly the same."""
+    start = min([x.length for x in records]) - MAX_LENGTH // 2
+    recent, old, stack = set(records), list[ProvenanceRecord](), [*records]
     while stack:
         for x in stack.pop().direct_operands():
             earlier = x.provenance
