@@ -36,6 +36,31 @@ def test_gradients_of_values_that_are_computed_again(
         _History(seed).run()
 
 
+@pytest.mark.parametrize("evaluated", ["never", "before", "after"])
+@pytest.mark.parametrize("pool", POOLS, ids=[kind for kind, _ in POOLS])
+def test_gradients_by_arrays_that_are_evaluated_after_others_have_read_them(
+    pool: tuple[str, int], evaluated: str
+) -> None:
+    rows = np.random.default_rng(0).normal(size=(4000, LENGTH))
+    with current(*pool):
+        for source in (
+            lambda: mm.arange(LENGTH, dtype="float64") * 0.5,
+            lambda: mm.random.Generator(1).normal(size=LENGTH, dtype="float64"),
+            lambda: mm.sum(mm.asarray(rows) * 2.0, axis=0),
+        ):
+            x = source()
+            y = x * mm.asarray(rows)
+            z = mm.sin(y)
+            if evaluated == "before":
+                mm.evaluate(y)
+            values = x.numpy()
+            if evaluated == "after":
+                mm.evaluate(y)
+            gradient = mm.grad(mm.sum(z) + mm.sum(y), x)
+            expected = (rows * (np.cos(values * rows) + 1)).sum(axis=0)
+            np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-9)
+
+
 @mm.compile
 def _compiled(x: mm.Array, y: mm.Array) -> Any:
     return mm.sin(x) * y, x - 0.5 * y
@@ -60,7 +85,7 @@ class _History:
         for _ in range(3):
             self._start()
         steps = [
-            self._start, self._combine, self._combine, self._scale, self._call, self._repeat,
+            self._start, self._count, self._sum_rows, self._combine, self._combine, self._scale, self._call, self._repeat,
             self._loop, self._evaluate, self._update, self._free, self._differentiate,
             self._differentiate,
         ]  # fmt: skip
@@ -80,11 +105,25 @@ class _History:
         value = self._random.normal(size=LENGTH)
         self._add(mm.asarray(value), torch.tensor(value, requires_grad=True))
 
+    def _count(self) -> None:
+        """Add an array that is computed from numbers alone, when its value is needed."""
+        first, step = (float(x) for x in self._random.normal(size=2))
+        ours = mm.arange(LENGTH, dtype="float64") * step + first
+        theirs = torch.arange(LENGTH, dtype=torch.float64) * step + first
+        self._add(ours, theirs.requires_grad_())
+
     def _combine(self) -> None:
         i, j = self._choice(), self._choice()
         kind = self._random.integers(3)
         both = zip((self._ours[i], self._theirs[i]), (self._ours[j], self._theirs[j]), strict=True)
         self._add(*[x + y if kind == 0 else x - y if kind == 1 else 0.3 * x * y for x, y in both])
+
+    def _sum_rows(self) -> None:
+        """Add an array that depends on a large one, which is not computed at its line."""
+        i = self._choice()
+        rows = self._random.normal(size=(4000, LENGTH)) / 100
+        ours = mm.sum(self._ours[i] * mm.asarray(rows), axis=0)
+        self._add(ours, (self._theirs[i] * torch.tensor(rows)).sum(0))
 
     def _scale(self) -> None:
         i, number = self._choice(), float(self._random.normal())

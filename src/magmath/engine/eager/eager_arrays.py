@@ -268,7 +268,7 @@ class EagerArrays:
             CALL_EFFECTS.count += 1  # its result looks like a constant
         provenance = None
         if operands.leaves and operation is not STOP_GRADIENT:
-            provenance = operands.provenance(operation, signature, node.inputs, node.line)
+            provenance = operands.provenance(node)
         return self.stored_leaf(signature.shape, signature.dtype, value, provenance)
 
     def stored_value(self, leaf: Node, max_bytes: int = MAX_READ) -> np.ndarray[Any, Any] | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from magmath.core.type_aliases import Number
 from magmath.graph import Node, Provenance, Recipe, RecordedOperand, weak_operand
-from magmath.graph.operation import Line, Operation
+from magmath.graph.operation import Operation
 from magmath.graph.provenance.recipe import NumberStep, RecipeEntry, RecipeStep
 from magmath.graph.provenance.recorded_operands import operand_of_array
 from magmath.graph.signature import Signature
@@ -72,11 +72,11 @@ class ReadOperands:
             self.transposes.append(transpose)
         self.values.append(value)
 
-    def provenance(
-        self, operation: Operation, signature: Signature, inputs: Sequence[Node], line: Line
-    ) -> Provenance:
-        """Return the record of the result of an operation on these operands, which are the values
-        of `inputs`. Nodes of one signature, with such operands, share the recipe."""
+    def provenance(self, node: Node) -> Provenance:
+        """Return the record of the value of a node, whose inputs have the values of these operands.
+        Nodes of one signature, with such operands, share the recipe."""
+        operation, signature, inputs = node.operation, node.signature, node.inputs
+        assert signature is not None
         key = tuple(self.sources)
         recipe: Recipe | None = signature.recipes.get(key)
         if recipe is None:
@@ -84,7 +84,10 @@ class ReadOperands:
         operands: list[RecordedOperand] = [operand_of_array(x) for x in self.leaves]
         if self.transposes:
             operands += map(weak_operand, self.transposes)
-        return Provenance.of(recipe, recipe.last, tuple(operands), line, tuple(self.numbers))
+        return Provenance.of(
+            recipe, recipe.last, tuple(operands), node.line, tuple(self.numbers),
+            node.sequence_number,
+        )  # fmt: skip
 
     def _recipe(self, operation: Operation, signature: Signature, inputs: Sequence[Node]) -> Recipe:
         """Return the recipe: the operands, the numbers, the transposes of operands, the operation.

@@ -71,17 +71,19 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         operands: Sequence[RecordedOperand],
         line: Line,
         numbers: Sequence[Number] = (),
+        sequence_number: int | None = None,
     ) -> Provenance:
-        """Return the provenance of a recipe's output that is computed now."""
+        """Return the provenance of a recipe's output; `sequence_number` is that of the node whose
+        value it is, if there is one."""
         kept, length, start = chain_before(operands)
         length += recipe.length + kept // KEPT_BYTES
-        number = next_sequence_number()
+        number = sequence_number or next_sequence_number()
         return _new(line, operands, length, start, number, 0, None, recipe, output, numbers)
 
     def of_output(self, output: int, line: Line, sequence_number: int | None = None) -> Provenance:
-        """Return the provenance of another output of the same computation; `sequence_number` is
-        that of the node whose value it is, if there is one."""
-        number = self.sequence_number if sequence_number is None else sequence_number
+        """Return the provenance of another output of the same computation; `sequence_number` as
+        in `of`."""
+        number = sequence_number or self.sequence_number
         return Provenance(
             line, self.operands, self.length, self.start, number, 0, None, self.recipe, output,
             self._numbers,
