@@ -1,10 +1,11 @@
 """Factorizations of the matrices of one worker, by LAPACK from the faster of two libraries.
 
-torch computes stacks of small matrices, and all matrices on other devices. Large matrices on the
-CPU use the routines of SciPy's or torch's library, called by pointer; the tuner selects the faster
-library for each routine (`kernels/linalg/lapack_candidates.py`). Fortran stores matrices by
-columns, so a routine reads the transpose of a row-major matrix. All routines here except QR are
-used such that this needs no transposed copy.
+NumPy computes stacks of small matrices, except for LU, and torch all matrices on other devices: for
+these NumPy takes a fraction of torch's time. Large matrices on the CPU use the routines of SciPy's
+or torch's library, called by pointer; the tuner selects the faster library for each routine
+(`kernels/linalg/lapack_candidates.py`). Fortran stores matrices by columns, so a routine reads the
+transpose of a row-major matrix. All routines here except QR are used such that this needs no
+transposed copy.
 
 The results of a factorization are packed into one array, horizontally or vertically, since an
 operation has one result. Data that cannot be factorized raise LinAlgError.
@@ -13,8 +14,8 @@ operation has one result. Data that cannot be factorized raise LinAlgError.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple, final
+from contextlib import contextmanager, suppress
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -39,8 +40,8 @@ from magmath.kernels.linalg.lapack_candidates import (
 from magmath.kernels.linalg.tall_skinny_qr import tall_qr
 
 DIRECT = 96
-"""Minimum extent for calls by pointer: smaller matrices use torch, whose loop over a stack is
-cheaper."""
+"""Minimum extent for calls by pointer: smaller matrices use NumPy or torch, whose loop over a stack
+is cheaper."""
 
 
 def cholesky(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
@@ -53,6 +54,10 @@ def cholesky(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
             for i in range(len(values) - 1):
                 values[i, i + 1 :] = 0
         return
+    if _is_numpy(a):
+        with suppress(np.linalg.LinAlgError):  # whose error does not tell the minor
+            out.numpy()[...] = np.linalg.cholesky(a.numpy())
+            return
     factor, info = torch.linalg.cholesky_ex(a)
     _check_definite(int(info.max()) if info.numel() else 0)
     out.copy_(factor)
@@ -194,7 +199,17 @@ def qr(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
         for matrix, own_q, own_r in zip(_matrices(a), _matrices(q), _matrices(r), strict=True):
             _reflect(own_q, own_r, matrix, tuner)
         return
-    torch_q, torch_r = torch.linalg.qr(a, mode="complete" if j > min(m, n) else "reduced")
+    mode: Any = "complete" if j > min(m, n) else "reduced"
+    if _is_numpy(a):
+        numpy_q, numpy_r = np.linalg.qr(a.numpy(), mode=mode)
+        own_signs = np.sign(np.diagonal(numpy_r, axis1=-2, axis2=-1))
+        own_signs[~(abs(own_signs) > 0)] = 1  # of zeros and nan
+        k = own_signs.shape[-1]
+        numpy_q[..., :k] *= own_signs[..., None, :]
+        numpy_r[..., :k, :] *= own_signs.conj()[..., :, None]
+        q.numpy()[...], r.numpy()[...] = numpy_q, numpy_r
+        return
+    torch_q, torch_r = torch.linalg.qr(a, mode=mode)
     signs = diagonal_signs(torch_r)
     k = signs.shape[-1]
     q.copy_(torch_q)
@@ -222,6 +237,10 @@ def eigh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     """
     _check_lower_finite("eigh", a)
     values, vectors = out[..., 0, :], out[..., 1:, :]
+    if _is_numpy(a):
+        with _converging("eigh"):
+            values.numpy()[...], vectors.numpy()[...] = np.linalg.eigh(a.numpy())
+        return
     if not _is_direct(a):
         with _converging("eigh"):
             torch_values, torch_vectors = torch.linalg.eigh(a)
@@ -239,6 +258,10 @@ def eigh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 def eigvalsh(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     """Compute the eigenvalues of Hermitian matrices (…, n, n), ascending: out is (…, n)."""
     _check_lower_finite("eigvalsh", a)
+    if _is_numpy(a):
+        with _converging("eigvalsh"):
+            out.numpy()[...] = np.linalg.eigvalsh(a.numpy())
+        return
     if not _is_direct(a):
         with _converging("eigvalsh"):
             out.copy_(torch.linalg.eigvalsh(a))
@@ -261,6 +284,13 @@ def svd(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     if width > k or not k:
         out.zero_()
     left, values, right = out[..., :m, :], out[..., m, :k], out[..., m + 1 :, :]
+    if _is_numpy(a):
+        with _converging("svd"):
+            numpy_u, numpy_s, numpy_vh = np.linalg.svd(a.numpy(), full_matrices=full)
+        left.numpy()[..., : numpy_u.shape[-1]] = numpy_u
+        values.numpy()[...] = numpy_s
+        right.numpy()[..., : numpy_vh.shape[-2]] = np.swapaxes(numpy_vh, -1, -2)
+        return
     if not _is_direct(a):
         with _converging("svd"):
             u, s, vh = torch.linalg.svd(a, full_matrices=full)
@@ -279,6 +309,10 @@ def svd(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
 def svdvals(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     """Compute the singular values of matrices (…, m, n), descending: out is (…, min(m, n))."""
     _check_finite("svdvals", a)
+    if _is_numpy(a):
+        with _converging("svdvals"):
+            out.numpy()[...] = np.linalg.svd(a.numpy(), compute_uv=False)
+        return
     if not _is_direct(a):
         with _converging("svdvals"):
             out.copy_(torch.linalg.svdvals(a))
@@ -291,6 +325,10 @@ def eig(out: Tensor, a: Tensor) -> None:
     """Compute a·V = V·diag(λ), both complex, with columns of V of norm 1: out is the row λ above
     V."""
     _check_finite("eig", a)
+    if _is_numpy(a):
+        with _converging("eig"):
+            out.numpy()[..., 0, :], out.numpy()[..., 1:, :] = np.linalg.eig(a.numpy())
+        return
     with _converging("eig"):
         values, vectors = torch.linalg.eig(a)
     out[..., 0, :] = values
@@ -300,6 +338,10 @@ def eig(out: Tensor, a: Tensor) -> None:
 def eigvals(out: Tensor, a: Tensor) -> None:
     """Compute the complex eigenvalues of general square matrices (…, n, n): out is (…, n)."""
     _check_finite("eigvals", a)  # LAPACK may crash otherwise
+    if _is_numpy(a):
+        with _converging("eigvals"):
+            out.numpy()[...] = np.linalg.eigvals(a.numpy())
+        return
     with _converging("eigvals"):
         out.copy_(torch.linalg.eigvals(a))
 
@@ -310,6 +352,11 @@ def eigvals(out: Tensor, a: Tensor) -> None:
 def _is_direct(a: Tensor) -> bool:
     """Return True for matrices that are factorized by LAPACK routines called by pointer."""
     return a.device.type == "cpu" and min(a.shape[-2:]) >= DIRECT and a.numel() > 0
+
+
+def _is_numpy(a: Tensor) -> bool:
+    """Return True for small matrices that NumPy factorizes."""
+    return a.device.type == "cpu" and not _is_direct(a)
 
 
 def _copied(source: Tensor) -> Tensor:
@@ -411,8 +458,8 @@ def not_finite_error(name: str) -> LinAlgError:
 
 @contextmanager
 def _converging(name: str) -> Iterator[None]:
-    """Convert torch's error to magmath's."""
+    """Convert the errors of torch and NumPy to magmath's."""
     try:
         yield
-    except torch.linalg.LinAlgError as error:  # type: ignore[attr-defined]
+    except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
         raise LinAlgError(f"{name} did not converge; has the matrix NaN or inf?") from error

@@ -22,6 +22,7 @@ from magmath.ops.linalg.factorization_layouts import (
 from magmath.ops.linalg.lapack import (
     lapack,
     matrix_count,
+    small_matrices,
     square_infer,
     stacked_axes,
 )
@@ -58,6 +59,7 @@ CHOLESKY = Operation(  # a = L·Lᴴ; reads the lower triangle of a
     reduction=None,
     vjp=_cholesky_vjp,
     kernel=lapack("cholesky"),
+    numpy_function=small_matrices("cholesky"),
     native=None,
     reference=np.linalg.cholesky,
     flops=lambda node: matrix_count(node) * node.shape[-1] ** 3 / 3,

@@ -6,6 +6,7 @@ both are exact for singular matrices.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,16 @@ from magmath.graph.operation import Gradients
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.elementwise import astype, call, conj, real, where
 from magmath.ops.index_letters import LETTERS
+from magmath.ops.kernel_binding import by_reference
 from magmath.ops.leaves import constant
-from magmath.ops.linalg.lapack import check_system, check_type, lapack, square_infer, stacked_axes
+from magmath.ops.linalg.lapack import (
+    MAX_SMALL,
+    check_system,
+    check_type,
+    lapack,
+    square_infer,
+    stacked_axes,
+)
 from magmath.ops.linalg.lu import lu, lu_solve
 from magmath.ops.linalg.matrix_algebra import diagonal, identity_matrix, rows, with_diagonal
 from magmath.ops.linalg.solvers import inv
@@ -226,6 +235,11 @@ def _det_vjp(node: Node, g: Node) -> Gradients:
     return (reshape(g, (*g.shape, 1, 1)) * apply(COFACTORS, a),)
 
 
+def _of_small(node: Node) -> Callable[..., object] | None:
+    """Return NumPy's function for small matrices."""
+    return by_reference(node) if node.inputs[0].size <= MAX_SMALL else None
+
+
 DET = Operation(
     name="det",
     infer=square_infer("det", lambda shape: shape[:-2]),
@@ -235,6 +249,7 @@ DET = Operation(
     kernel=unreachable,
     native=None,
     reference=np.linalg.det,
+    numpy_function=_of_small,
     flops=no_flops,
     lower_to=lambda node: _determinant(*_pivots(node.inputs[0])),
 )
@@ -281,6 +296,7 @@ SLOGDET = Operation(  # det(A) / |det(A)|, 0 for a singular matrix, and log |det
     kernel=unreachable,
     native=None,
     reference=lambda a: np.stack(np.linalg.slogdet(a), -1),
+    numpy_function=_of_small,
     flops=no_flops,
     lower_to=_slogdet_expanded,
 )

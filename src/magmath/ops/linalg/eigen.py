@@ -17,7 +17,13 @@ from magmath.graph.operation import Gradients
 from magmath.ops.elementwise import astype, call, conj, real, where
 from magmath.ops.leaves import constant
 from magmath.ops.linalg.distributed_svd import bind_eigh, bind_eigvalsh, collective_spectrum
-from magmath.ops.linalg.lapack import lapack, matrix_count, square_infer, stacked_axes
+from magmath.ops.linalg.lapack import (
+    lapack,
+    matrix_count,
+    small_matrices,
+    square_infer,
+    stacked_axes,
+)
 from magmath.ops.linalg.matrix_algebra import (
     adjoint,
     hermitian_part,
@@ -74,6 +80,7 @@ EIGH = Operation(  # the row of eigenvalues over the eigenvectors; reads the low
     reduction=None,
     vjp=_eigh_vjp,
     kernel=lapack("eigh"),
+    numpy_function=small_matrices("eigh"),
     native=None,
     reference=_eigh_reference,
     flops=lambda node: 9.0 * matrix_count(node) * node.shape[-1] ** 3,
@@ -96,6 +103,7 @@ EIGVALSH = Operation(
     reduction=None,
     vjp=_eigvalsh_vjp,
     kernel=lapack("eigvalsh"),
+    numpy_function=small_matrices("eigvalsh"),
     native=None,
     reference=np.linalg.eigvalsh,
     flops=lambda node: 4 / 3 * matrix_count(node) * node.shape[-1] ** 3,
@@ -137,6 +145,7 @@ EIG = Operation(  # the row of eigenvalues over the eigenvectors, complex, in an
     reduction=None,
     vjp=_eig_vjp,
     kernel=lapack("eig", tuned=False),
+    numpy_function=small_matrices("eig", tuned=False),
     native=None,
     reference=_eig_reference,
     flops=lambda node: 25.0 * matrix_count(node) * node.shape[-1] ** 3,
@@ -160,6 +169,7 @@ EIGVALS = Operation(
     reduction=None,
     vjp=_eigvals_vjp,
     kernel=lapack("eigvals", tuned=False),
+    numpy_function=small_matrices("eigvals", tuned=False),
     native=None,
     reference=lambda a: np.linalg.eigvals(a).astype(_complex_name(a)),
     flops=lambda node: 10.0 * matrix_count(node) * node.shape[-1] ** 3,

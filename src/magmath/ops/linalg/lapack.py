@@ -8,14 +8,17 @@ over workers; a matrix may not: its dimensions are `.`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from magmath.core.dtypes import DType
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, MatrixShapeError, ShapeError
 from magmath.graph import KernelCall, Node, Shape
-from magmath.graph.operation import Infer
+from magmath.graph.operation import Infer, NumpyFunction
 from magmath.ops.index_letters import LETTERS, whole_letters
 
+MAX_SMALL = 1 << 14
+"""Elements of a stack of small matrices."""
 TYPES = ("float32", "float64", "complex64", "complex128")
 
 
@@ -113,6 +116,32 @@ def lapack(name: str, *keys: str, tuned: bool = True) -> Callable[[KernelCall], 
         return run
 
     return bind
+
+
+def small_matrices(name: str, *keys: str, tuned: bool = True) -> NumpyFunction:
+    """Return the same kernel as a function of NumPy arrays, for matrices so small that their
+    factorization takes no longer than to bind a kernel."""
+
+    def function_of(node: Node) -> Callable[..., object] | None:
+        from torch import from_numpy
+
+        from magmath.kernels.dispatch.tuner import tuner_for
+        from magmath.kernels.linalg import lapack
+
+        a = node.inputs[0]
+        if min(a.shape[-2:]) >= lapack.DIRECT or a.size > MAX_SMALL:
+            return None
+        compute: Callable[..., None] = getattr(lapack, name)
+        options: dict[str, object] = {key: node.attributes[key] for key in keys}
+        if tuned:
+            options["tuner"] = tuner_for(False)
+
+        def run(*arrays: Any) -> None:
+            compute(from_numpy(arrays[-1]), *map(from_numpy, arrays[:-1]), **options)
+
+        return run
+
+    return function_of
 
 
 def matrix_count(node: Node) -> int:

@@ -41,6 +41,7 @@ from magmath.ops.linalg.lapack import (
     elimination_flops,
     lapack,
     matrix_count,
+    small_matrices,
     stacked_axes,
 )
 from magmath.ops.linalg.matrix_algebra import adjoint, columns, hermitian_from_lower, rows, triangle
@@ -180,6 +181,7 @@ QR = Operation(  # Q over R
     reduction=None,
     vjp=_qr_vjp,
     kernel=lapack("qr"),
+    numpy_function=small_matrices("qr"),
     native=None,
     reference=_qr_reference,
     flops=lambda node: 4 * matrix_count(node) * elimination_flops(*node.inputs[0].shape[-2:]),

@@ -22,7 +22,14 @@ from magmath.ops.elementwise import astype, call, conj, where
 from magmath.ops.leaves import constant
 from magmath.ops.linalg.distributed_svd import bind_svd, bind_svdvals, collective_spectrum
 from magmath.ops.linalg.eigen import reciprocal_differences
-from magmath.ops.linalg.lapack import check_matrix, check_type, lapack, matrix_count, stacked_axes
+from magmath.ops.linalg.lapack import (
+    check_matrix,
+    check_type,
+    lapack,
+    matrix_count,
+    small_matrices,
+    stacked_axes,
+)
 from magmath.ops.linalg.matrix_algebra import adjoint, columns, diagonal_part, identity_matrix, rows
 from magmath.ops.linalg.qr import qr, qr_parts
 from magmath.ops.manipulation import reshape, transpose
@@ -147,6 +154,7 @@ SVD = Operation(  # U over the row of singular values over Vᴴ transposed
     reduction=None,
     vjp=_svd_vjp,
     kernel=lapack("svd"),
+    numpy_function=small_matrices("svd"),
     native=None,
     reference=_svd_reference,
     flops=lambda node: matrix_count(node) * _svd_flops(*node.inputs[0].shape[-2:]),
@@ -188,6 +196,7 @@ SVDVALS = Operation(
     reduction=None,
     vjp=_svdvals_vjp,
     kernel=lapack("svdvals"),
+    numpy_function=small_matrices("svdvals"),
     native=None,
     reference=lambda a: np.linalg.svd(a, compute_uv=False),
     flops=lambda node: (
