@@ -16,7 +16,7 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.operation import Kernel, Line
 from magmath.ops.index_letters import LETTERS
-from magmath.ops.kernel_binding import copy_kernel
+from magmath.ops.kernel_binding import by_reference, copy_kernel
 from magmath.ops.shared_fields import no_gradient, same_bits_always
 from magmath.ops.sums import sum_
 from magmath.ops.type_rules import numpy_name
@@ -92,6 +92,7 @@ IOTA = Operation(
     kernel=_iota_kernel,
     native=_emit_iota,
     reference=_iota_reference,
+    numpy_function=by_reference,
     flops=_element_flops,
 )
 

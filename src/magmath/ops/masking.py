@@ -263,6 +263,7 @@ POSITIONS = Operation(  # the indices along dimension `dim` of the true elements
     kernel=_positions_kernel,
     native=None,
     reference=_positions_reference,
+    numpy_function=by_reference,
     flops=lambda node: float(node.inputs[0].size),
     derived_split=_split_of_segments,
 )

@@ -255,6 +255,7 @@ CORRELATION: Operation = Operation(
     kernel=floats_on_device(kernels.bind_correlation),
     native=None,
     reference=kernels.correlation_reference,
+    numpy_function=kernels.numpy_correlation,
     flops=lambda node: _flops(node.inputs[1].shape, node.shape),
     efficiency=_efficiency,
     decompositions=_correlation_decompositions,

@@ -8,14 +8,14 @@ zeros surround it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import ReadyCall
-from magmath.graph import KernelCall
+from magmath.graph import KernelCall, Node
 from magmath.ops.conv.sliding_windows import (
     Attributes,
     PaddedRange,
@@ -41,6 +41,9 @@ frozen    a number, equal in two runs only if w is: the version of w
 bias      a number for each output, (1, outputs, 1, …), which is added
 residual  an array like y, which is added
 """
+
+MAX_PRODUCTS = 1 << 18
+"""Products of two vectors up to which NumPy computes their correlation."""
 
 # sums over kernel elements, for NumPy arrays and torch tensors ----------------------------------
 
@@ -109,6 +112,24 @@ def correlation_reference(x: Any, w: Any, *more: Any, direct: bool, **attributes
     for added in more[1:] if attributes.get("frozen") else more:  # bias and residual
         y = y + added
     return np.maximum(y, 0) if attributes.get("activation") == "relu" else y
+
+
+def numpy_correlation(node: Node) -> Callable[..., object] | None:
+    """Return NumPy's correlation of two short real vectors, for a node that computes no more."""
+    attributes = node.attributes
+    (x, w), steps = node.inputs[:2], (*attributes["stride"], *attributes["dilation"])
+    are_vectors = x.ndim == 3 and x.shape[:2] == w.shape[:2] == (1, 1) and steps == (1, 1)
+    is_short = x.size * w.size <= MAX_PRODUCTS and x.dtype.kind == "float"
+    has_epilogue = len(node.inputs) > 2 or attributes.get("activation", "none") != "none"
+    if not are_vectors or not is_short or has_epilogue:
+        return None
+    ((low, high),) = attributes["padding"]
+
+    def correlate_into(x: Any, w: Any, out: Any) -> None:
+        vector = np.pad(x[0, 0], (low, high)) if low or high else x[0, 0]
+        out[0, 0] = np.correlate(vector, w[0, 0], "valid")
+
+    return correlate_into
 
 
 def input_reference(y: Any, w: Any, *, space: Sequence[int], **attributes: Any) -> Any:

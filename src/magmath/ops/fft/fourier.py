@@ -38,11 +38,14 @@ from magmath.ops.fft.four_step_fft import (
     rows_of,
 )
 from magmath.ops.index_letters import letters_except, one_axis_whole
+from magmath.ops.kernel_binding import by_reference
 from magmath.ops.leaves import constant
 from magmath.ops.slicing import SLICE, slice_along
 
 COMPLEX_OF = {float32: complex64, float64: complex128}
 REAL_OF = {complex64: float32, complex128: float64}
+MAX_NUMPY_ELEMENTS = 1 << 11
+"""Elements up to which NumPy's transforms take less time than to bind others."""
 NORMS = ("backward", "ortho", "forward")
 """Position of the factor 1/n: in the inverse transform, as 1/√n in both, or in the forward one."""
 
@@ -114,6 +117,11 @@ def _c2c_reference(x: Any, *, axes: tuple[int, ...], inverse: bool, norm: Any) -
     return (np.fft.ifftn if inverse else np.fft.fftn)(x, axes=axes, norm=norm)
 
 
+def _of_short(node: Node) -> Callable[..., object] | None:
+    """Return NumPy's transform of few elements, which takes less time than to bind a plan."""
+    return by_reference(node) if node.inputs[0].size <= MAX_NUMPY_ELEMENTS else None
+
+
 def _c2c_decompositions(node: Node, layouts: Sequence[Layout]) -> list[Node]:
     """Return transforms over the whole axes first, then over the others, at once or one by one.
 
@@ -170,6 +178,7 @@ FFT: Operation = Operation(
     kernel=_c2c_kernel,
     native=None,
     reference=_c2c_reference,
+    numpy_function=_of_short,
     flops=_fft_flops,
     efficiency=_efficiency,
     decompositions=_c2c_decompositions,
@@ -239,6 +248,7 @@ FFT_OF_REAL: Operation = Operation(
     kernel=_r2c_kernel,
     native=None,
     reference=_r2c_reference,
+    numpy_function=_of_short,
     flops=_fft_flops,
     efficiency=_efficiency,
     decompositions=_r2c_decompositions,
@@ -320,6 +330,7 @@ FFT_TO_REAL: Operation = Operation(
     kernel=_c2r_kernel,
     native=None,
     reference=_c2r_reference,
+    numpy_function=_of_short,
     flops=_fft_flops,
     efficiency=_efficiency,
     decompositions=_c2r_decompositions,

@@ -6,6 +6,7 @@ axis is split, each worker contributes, or adds to, the elements that it stores.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,12 @@ from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.index_letters import LETTERS
-from magmath.ops.indexing.gather_scatter import MultiAxisLocator, check_indices, unindexed
+from magmath.ops.indexing.gather_scatter import (
+    MultiAxisLocator,
+    check_indices,
+    checked_indices,
+    unindexed,
+)
 from magmath.ops.indexing.local_index import neutral
 from magmath.ops.indexing.request_reply import (
     IndexedAccess,
@@ -91,6 +97,16 @@ def _take_along_reference(x: Any, indices: Any, *, axis: int) -> Any:
     return np.take_along_axis(x, _wrapped(indices, x.shape[axis]), axis)
 
 
+def _numpy_take_along(node: Node) -> Callable[..., object] | None:
+    """Return NumPy's function."""
+    (x, indices), axis = node.inputs, node.attributes["axis"]
+
+    def take_into(x: Any, indices: Any, out: Any) -> None:
+        out[...] = np.take_along_axis(x, indices, axis)
+
+    return checked_indices(take_into, [x.shape[axis]], (axis,), [indices])
+
+
 def _take_along_vjp(node: Node, g: Node) -> Gradients:
     x, indices = node.inputs
     axis = node.attributes["axis"]
@@ -106,6 +122,7 @@ TAKE_ALONG = Operation(
     kernel=_take_along_kernel,
     native=None,
     reference=_take_along_reference,
+    numpy_function=_numpy_take_along,
     flops=no_flops,
     checks_indices=True,
     reads_subset=True,

@@ -19,7 +19,7 @@ import numpy as np
 
 from magmath.codegen.emit import NativeCall, NativeOperand, Writer
 from magmath.core.call_sequence import sequence
-from magmath.core.dtypes import DType, bool_, compute_dtype, float32
+from magmath.core.dtypes import DType, bool_, complex64, complex128, compute_dtype, float32, float64
 from magmath.core.shapes import broadcast
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     import torch
 
 
+MAX_NUMPY_PRODUCTS = 1 << 14
+"""Products up to which NumPy's `einsum` takes less time than to bind a product."""
+NUMPY_SUM_TYPES = frozenset({float32, float64, complex64, complex128})
 NOT_EQUAL = ELEMENTWISE["not_equal"]
 
 
@@ -238,13 +241,26 @@ def _reference(a: Any, b: Any, *, subscripts: str, dtype: DType) -> Any:
 
 
 def _numpy_function(node: Node) -> Callable[..., object] | None:
-    """Return NumPy's product if both operands are matrices, transposed or not, or vectors."""
+    """Return NumPy's product if both operands are matrices, transposed or not, or vectors; its sums
+    of few products otherwise."""
     letters = subscripts_of(node)
     rows, columns, summed = letters.rows, letters.columns, letters.summed
     plain = not letters.batch and max(len(rows), len(columns), len(summed)) <= 1
     if not plain or letters.out != rows + columns:
-        return None
+        return _numpy_sums(node, letters)
     return numpy_product(node, letters.a != rows + summed, letters.b != summed + columns)
+
+
+def _numpy_sums(node: Node, letters: Subscripts) -> Callable[..., object] | None:
+    """Return NumPy's sums of few products, whose operands do not stretch, in their own type."""
+    extents = dict(zip(letters.a + letters.b, (*node.inputs[0].shape, *node.inputs[1].shape)))  # noqa: B905
+    operands = zip((letters.a, letters.b), node.inputs, strict=True)
+    stretches = any(tuple(extents[c] for c in own) != x.shape for own, x in operands)
+    is_same = node.dtype is node.inputs[0].dtype and node.dtype in NUMPY_SUM_TYPES
+    if stretches or not is_same or math.prod(extents.values()) > MAX_NUMPY_PRODUCTS:
+        return None
+    subscripts = str(letters)
+    return lambda a, b, out: np.einsum(subscripts, a, b, out=out)
 
 
 CONTRACT = Operation(

@@ -30,7 +30,7 @@ from magmath.graph import (
 from magmath.kernels.sort import sortable_keys
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.index_letters import LETTERS
-from magmath.ops.kernel_binding import as_signed, is_numpy_only
+from magmath.ops.kernel_binding import as_signed, by_reference, is_numpy_only
 from magmath.ops.shared_fields import no_gradient
 from magmath.ops.type_rules import require_kind
 
@@ -204,6 +204,7 @@ SEARCHSORTED = Operation(  # positions in parts of a sorted array add up
     kernel=_search_kernel,
     native=None,
     reference=_search_reference,
+    numpy_function=by_reference,
     flops=lambda node: 20.0 * node.size * (node.inputs[0].size + 1).bit_length(),
     collective=CollectiveKernel(
         layouts=_search_layouts,
