@@ -31,6 +31,13 @@ def _values(shape: tuple[int, ...], seed: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(seed).uniform(0.5, 2.0, shape)
 
 
+def _remade(lib: Any, x: Any) -> Any:
+    """Return x from its factors, each of several results of one call."""
+    q, r = lib.linalg.qr(x)
+    u, s, vh = lib.linalg.svd(x, full_matrices=False)
+    return 0.25 * (q @ r) + 0.75 * ((u * s) @ vh)
+
+
 FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "operators": lambda lib, x, y: (x + y) * 2.5 - 3 / x + (1 - y) ** 2 + x * x,
     "comparisons": lambda lib, x, y: ((x < y) | (x == 1.0) | (y >= x)) & (x != y),
@@ -49,6 +56,15 @@ FUNCTIONS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "norms": lambda lib, x, y: lib.linalg.norm(x) + lib.linalg.norm(y, axis=1),
     "solve": lambda lib, x, y: lib.linalg.solve(x @ x.T + lib.eye(4), y),
     "picked": lambda lib, x, y: x[lib.asarray([2, 0, 2])] + y[lib.asarray([1]), 1:2],
+    "factors": lambda lib, x, y: _remade(lib, x) + y * lib.linalg.slogdet(x @ x.T)[1],
+    "spectrum": lambda lib, x, y: lib.linalg.eigh(x @ x.T)[0] @ y + lib.linalg.svd(y, full_matrices=False)[1][0],
+    "least squares": lambda lib, x, y: lib.linalg.lstsq(x.T, y.T, rcond=None)[0] + x[:, :4],
+    "grids": lambda lib, x, y: lib.meshgrid(x[0], y[:, 0])[0] * lib.meshgrid(x[0], y[0])[1][:4],
+    "numbers": lambda lib, x, y: x @ lib.eye(5) + y * lib.arange(5.0) - lib.linspace(0.0, 1.0, 5),
+    "at numbers": lambda lib, x, y: x[lib.arange(4), lib.asarray([4, 0, 4, 1])] + lib.eye(5)[[1, 3]].sum() * y[:, 0],
+    "convolved": lambda lib, x, y: lib.convolve(x[0], y[0, :3]) * lib.correlate(y[1], x[1], "full")[1:8],
+    "interpolated": lambda lib, x, y: lib.interp(x, [0.0, 1.0, 3.0], y[0, :3]) + lib.trapezoid(y)[:, None],
+    "counts": lambda lib, x, y: lib.histogram(x, bins=4)[0] + lib.digitize(y[:, 0], [0.6, 1.0, 1.7]) + lib.bincount((x[0] * 2).astype(lib.int64), minlength=4),
     "masked": lambda lib, x, y: lib.sum(x[x > 1.0]) + y[lib.asarray([True, False, True, True])].sum(),
 }  # fmt: skip
 
@@ -66,7 +82,9 @@ def test_repeated_calls_give_numpys_values(name: str) -> None:
 
 
 DIFFERENTIABLE = [
-    name for name in FUNCTIONS if name not in ("comparisons", "integers", "positions")
+    name
+    for name in FUNCTIONS
+    if name not in ("comparisons", "integers", "positions", "counts", "interpolated")
 ]
 
 
@@ -652,3 +670,112 @@ def test_windows_from_any_positions_on_equal_numpys(shape: tuple[int, ...], step
     np.testing.assert_allclose(float(total), expected, rtol=1e-12, atol=1e-12)
     (gradient,) = mm.grad(total + mm.sum(x), [start])
     np.testing.assert_allclose(np.asarray(gradient), weights + owned * scale, rtol=1e-12)
+
+
+# calls with several results, calls that read numbers ----------------------------------------------
+
+
+@given(st.lists(st.lists(st.integers(0, 9), min_size=4, max_size=4), min_size=4, max_size=14))
+def test_calls_that_read_numbers_are_repeated_for_the_same_numbers_only(
+    rows: list[list[int]],
+) -> None:
+    """The length of `bincount` is the largest integer, `digitize` asks whether its edges rise."""
+    for row in rows:
+        x, edges = mm.asarray(row), mm.asarray([float(row[0]), float(row[1])])
+        for own, expected in (
+            (mm.bincount(x), np.bincount(row)),
+            (mm.digitize(x, edges), np.digitize(row, [float(row[0]), float(row[1])])),
+            (mm.histogram(x, bins=3)[0], np.histogram(row, bins=3)[0]),
+            (mm.histogram(x, bins=3)[1], np.histogram(row, bins=3)[1]),
+        ):
+            assert own.shape == expected.shape
+            np.testing.assert_allclose(np.asarray(own), expected, rtol=1e-6)
+
+
+def test_calls_that_read_numbers_raise_their_errors() -> None:
+    for _ in range(CALLS):
+        mm.bincount(mm.asarray([1, 0, 3]))
+        mm.histogram(mm.asarray([1.0, 2.0]))
+        mm.interp(mm.asarray([1.0]), mm.asarray([0.0, 2.0]), mm.asarray([1.0, 2.0]))
+    with pytest.raises(mm.errors.RangeError, match="from 0"):
+        mm.bincount(mm.asarray([1, -2, 3]))
+    with pytest.raises(mm.errors.RangeError, match="finite"):
+        mm.histogram(mm.asarray([1.0, float("nan")]))
+
+
+def _weighted(parts: Any, used: list[int]) -> Any:
+    """Return a sum of squares of some of several results, with different weights."""
+    weights = [mm.asarray(_values(part.shape, 7 + i)) for i, part in enumerate(parts)]
+    return sum(mm.sum(parts[i] * parts[i] * weights[i]) for i in used)
+
+
+@given(st.lists(st.integers(0, 2), min_size=2, max_size=4), st.integers(0, 2))
+def test_each_result_of_a_repeated_call_has_its_gradient(used: list[int], seed: int) -> None:
+    """The results share a record, and an update of one of them changes no other one."""
+    for _ in range(CALLS):
+        x = mm.asarray(_values((5, 3), seed))
+        parts = mm.linalg.svd(x, full_matrices=False)
+        assert type(parts).__name__ == "SVDResult"
+        total = _weighted(parts, used)
+        traced = mm.grad(lambda x: _weighted(mm.linalg.svd(x, full_matrices=False), used))(x)
+        np.testing.assert_allclose(
+            np.asarray(mm.grad(total, x)), np.asarray(traced), rtol=1e-9, atol=1e-9
+        )
+        before = np.asarray(parts[1]).copy()
+        parts[0][...] = 0.0
+        np.testing.assert_array_equal(np.asarray(parts[1]), before)
+
+
+# arrays of numbers alone --------------------------------------------------------------------------
+
+CREATIONS: dict[str, Callable[[Any], Any]] = {
+    "arange": lambda lib: lib.arange(1, 9, 2),
+    "eye": lambda lib: lib.eye(3, 4, k=1),
+    "linspace": lambda lib: lib.linspace(-1.0, 1.0, 4),
+    "zeros": lambda lib: lib.zeros((2, 3)),
+    "ones": lambda lib: lib.ones(4, dtype=lib.int64),
+    "full": lambda lib: lib.full((2, 2), 2.5),
+    "negative zero": lambda lib: lib.full(2, -0.0),
+    "zero": lambda lib: lib.full(2, 0.0),
+    "integers": lambda lib: lib.full(2, 1),
+    "truth": lambda lib: lib.full(2, True),
+}
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(CREATIONS)), st.booleans()), max_size=30))
+def test_created_arrays_are_their_own(steps: list[tuple[str, bool]]) -> None:
+    """Another call returns another array: an update of one leaves all others as they are."""
+    mm.set_default_dtype("float64")
+    try:
+        for name, is_updated in steps * 3:
+            own, expected = CREATIONS[name](mm), CREATIONS[name](np)
+            assert (own.shape, str(own.dtype).removeprefix("magmath.")) == (
+                expected.shape,
+                expected.dtype.name,
+            )
+            np.testing.assert_array_equal(np.asarray(own), expected)
+            np.testing.assert_array_equal(np.signbit(np.asarray(own)), np.signbit(expected))
+            if is_updated:
+                own += own.dtype is not mm.bool and 5
+                own[0] = 1
+    finally:
+        mm.set_default_dtype("float32")
+
+
+def test_gradients_tell_created_arrays_apart() -> None:
+    for _ in range(CALLS):
+        a, b = mm.ones(3), mm.ones(3)
+        by_a, by_b = mm.grad(mm.sum(a * 2.0 + b * 3.0), [a, b])
+        assert (by_a.numpy().tolist(), by_b.numpy().tolist()) == ([2.0] * 3, [3.0] * 3)
+
+
+def test_created_arrays_outlive_a_pool() -> None:
+    """Before their values are needed, they belong to none, however often they were made."""
+    with mm.init():
+        for _ in range(CALLS):
+            pending = mm.arange(4), mm.eye(2), mm.linspace(0.0, 1.0, 3)
+            mm.evaluate(mm.arange(4), mm.eye(2), mm.linspace(0.0, 1.0, 3))
+    with mm.init(workers=2, launcher="threads"):
+        assert [x.numpy().tolist() for x in pending] == [
+            [0, 1, 2, 3], [[1.0, 0.0], [0.0, 1.0]], [0.0, 0.5, 1.0],
+        ]  # fmt: skip

@@ -9,6 +9,7 @@ from typing import Any
 from magmath.arrays.indexing.element_reads import element_of
 from magmath.arrays.lazy_array import LazyArray, note_value_read
 from magmath.arrays.temporary_references import TEMPORARY_NUMBER
+from magmath.core.call_effects import CALL_EFFECTS
 from magmath.engine.traces import tracing
 from magmath.errors import ScalarError
 
@@ -36,7 +37,10 @@ class NumberProtocols(LazyArray):
                 if tracing.current() is not None:
                     note_value_read(self._node)
                 return value
-        return self.numpy().item()
+        number = self.numpy().item()
+        if CALL_EFFECTS.reads is not None:
+            CALL_EFFECTS.reads.append((self._leaf, number))
+        return number
 
     def __float__(self) -> float:
         references = sys.getrefcount(self)

@@ -2,20 +2,26 @@
 and warnings.
 
 A call with effects cannot be repeated by its operations alone
-(`arrays/protocols/dispatch_cache.py`).
+(`arrays/protocols/dispatch_cache.py`), unless all of them are recorded reads of numbers: then it is
+repeated where the numbers are the same.
 """
 
 from __future__ import annotations
 
 from threading import local
-from typing import final
+from typing import Any, final
 
 
 @final
 class _CallEffects(local):
-    """The number of effects of the functions that a thread has called."""
+    """The number of effects of the functions that a thread has called.
+
+    `reads` are the numbers that the recorded call has read, each with the array; None if no call is
+    recorded.
+    """
 
     count = 0
+    reads: list[tuple[Any, bool | int | float | complex]] | None = None
 
 
 CALL_EFFECTS = _CallEffects()

@@ -53,12 +53,29 @@ class EagerProgram:
             if node.operation is CONSTANT or node.operation is SCALAR:
                 self._names[name[node]] = number_array(node)
                 continue
+            constant = self._constant(kernels, node, name)
+            if constant is not None:
+                self._names[name[node]] = constant
+                continue
             lines.append(self._line(kernels, node, name))
             self._nodes.append(node)
         lines.append(f"    return {', '.join(name[x] for x in outputs)}{',' * (len(outputs) == 1)}")
         exec("\n".join(lines), self._names)
         self._program: Callable[..., tuple[np.ndarray[Any, Any], ...]] = self._names["program"]
         self._copied = _copied(outputs, self._nodes)
+
+    def _constant(
+        self, kernels: EagerKernels, node: Node, name: dict[Node, str]
+    ) -> np.ndarray[Any, Any] | None:
+        """Return the value of a node that is computed from constants alone; None for others, and if
+        that fails, as each run then does."""
+        names = [name[x] for x in node.inputs]
+        if node.operation.is_random or not all(x in self._names for x in names):
+            return None
+        try:
+            return kernels.value_of(node, [self._names[x] for x in names])
+        except Exception:
+            return None
 
     def _line(self, kernels: EagerKernels, node: Node, name: dict[Node, str]) -> str:
         """Return the line that computes a node."""

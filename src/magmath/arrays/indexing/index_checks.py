@@ -8,7 +8,6 @@ from __future__ import annotations
 import numpy as np
 
 from magmath.arrays.lazy_array import small_local_array
-from magmath.core.call_effects import CALL_EFFECTS
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.traces import tracing
 from magmath.graph import Node
@@ -20,12 +19,12 @@ def check_indices(indices: Node, axis: int, extent: int) -> None:
     """Raise IndexError for an index that is out of range for an axis of an array, if the values of
     the indices are known here.
 
-    A function that is traced may have the indices in a branch that is not taken.
+    A function that is traced may have the indices in a branch that is not taken. A repeated call
+    (`arrays/protocols/dispatch_cache.py`) needs no check, since the operation has its own.
     """
     leaf = indices.leaf_or_self
     if leaf.operation is not INPUT or tracing.current() is not None:
         return
-    CALL_EFFECTS.count += 1
     data = leaf.value
     values = data.host_array if type(data) is RemoteArray else None
     if values is None:

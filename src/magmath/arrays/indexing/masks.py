@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import final
 
-from magmath.arrays.lazy_array import LazyArray, fetch
+import numpy as np
+
+from magmath.arrays.lazy_array import LazyArray, fetch, small_local_array
 from magmath.engine import session
+from magmath.engine.traces import tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import TracingError
 from magmath.graph import Node, apply
@@ -90,11 +94,20 @@ def count_mask(mask: Node, indexed_layout: Layout | None = None, axis: int = 0) 
         engine = session.engine()
         cuts = {*even_cuts(mask.shape[0], engine.environment.workers)}
         cuts |= cuts_of(leaf.layout, 0) | cuts_of(indexed_layout, axis)
-        counted = LazyArray(apply(SEGMENT_COUNTS, leaf, cuts=tuple(sorted(cuts)))).evaluated()
+        counts = _counts(leaf, tuple(sorted(cuts)))
     except TracingError:
         raise UnknownCount(
             "indexing: the number of elements that a mask selects is unknown while mm.compile "
             f"traces a function ({':'.join(map(str, user_line() or ()))}); keep the shape with "
             "mm.where(mask, x, y), or index outside of the function"
         ) from None
-    return Counted(leaf, tuple(sorted(cuts)), tuple(fetch(counted).tolist()))
+    return Counted(leaf, tuple(sorted(cuts)), counts)
+
+
+def _counts(mask: Node, cuts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the numbers of true elements in the segments of a computed mask."""
+    values = small_local_array(mask)
+    if values is not None and tracing.current() is None:
+        return tuple([int(np.count_nonzero(values[a:b])) for a, b in pairwise(cuts)])
+    counted = LazyArray(apply(SEGMENT_COUNTS, mask, cuts=cuts)).evaluated()
+    return tuple(fetch(counted).tolist())

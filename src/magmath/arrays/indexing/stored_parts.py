@@ -28,6 +28,7 @@ from magmath.arrays.indexing.subscripts import Part, Window, fixed_bounds
 from magmath.arrays.indexing.window_recipes import with_starts
 from magmath.arrays.indexing.written_values import written_value
 from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.number_leaves import number_leaf
 from magmath.arrays.storage.element_storage import ViewStep
 from magmath.core.dtypes import uint64
 from magmath.engine import session
@@ -184,7 +185,7 @@ def _write_of(
         return _KeyedWrite(
             (*call_key, selection), arguments, numbers, part.key, (), part.window, starts
         )
-    known = _array_key(key)
+    known = _array_key(eager, key)
     if known is None or leaf in known.arrays:
         return None
     if known.has_mask and arguments and arguments[0].shape and eager.pool.workers > 1:
@@ -263,7 +264,7 @@ class _ArrayKey(NamedTuple):
     has_mask: bool
 
 
-def _array_key(key: Any) -> _ArrayKey | None:
+def _array_key(eager: EagerArrays, key: Any) -> _ArrayKey | None:
     """Return an indexing key with stored arrays; None if it has no arrays, or others."""
     call_key: list[Hashable] = []
     items: list[Any] = []
@@ -272,7 +273,7 @@ def _array_key(key: Any) -> _ArrayKey | None:
     has_mask = False
     for item in key if type(key) is tuple else (key,):
         if isinstance(item, LazyArray):
-            node = item.stored_leaf()
+            node = item.stored_leaf() or number_leaf(eager, item)
             if node is None or (kind := node.dtype.kind) in ("float", "complex"):
                 return None
             if node.dtype is uint64:  # NumPy reads 2**64 - 1 as -1, which is out of range here
@@ -311,11 +312,11 @@ def are_small_positions(array: LazyArray, key: np.ndarray[Any, Any]) -> bool:
 def stored_elements(array: LazyArray, key: Any) -> Node | None:
     """Return a leaf with the elements of a small stored array at stored positions, or where a
     stored mask is true; None if they are read by an operation."""
-    leaf = array.stored_leaf()
-    if leaf is None:
+    if (eager := session.eager_dispatch()) is None:
         return None
-    known = _array_key(key)
-    if known is None or (eager := session.eager_dispatch()) is None:
+    leaf = array.stored_leaf() or number_leaf(eager, array)
+    known = None if leaf is None else _array_key(eager, key)
+    if leaf is None or known is None:
         return None
     call_key = "read", leaf.shape, leaf.dtype.name, *known.call_key
     line = user_line(METHOD_FRAMES)
@@ -333,7 +334,7 @@ def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
     source, leaf, eager = array._leaf, selected._leaf, session.eager_dispatch()
     if source is None or source is not array._node or leaf is None or eager is None:
         return
-    known = _array_key(key)
+    known = _array_key(eager, key)
     if known is None:
         return
     call_key = "read", source.shape, source.dtype.name, *known.call_key

@@ -10,7 +10,8 @@ another way than through operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, wraps
 from inspect import signature
 from operator import is_
@@ -18,11 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from magmath.arrays.inputs.operands import FLOAT_SCALARS
 from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.number_leaves import number_leaf
 from magmath.arrays.protocols.namespace import array_namespace
 from magmath.core.call_effects import CALL_EFFECTS
+from magmath.core.dtypes import DType
 from magmath.core.promotion import DEFAULT
 from magmath.engine import session
-from magmath.engine.eager.eager_calls import EagerCall, call_of
+from magmath.engine.eager.created_numbers import CreationCall, creation_call_of
+from magmath.engine.eager.eager_calls import EagerCall, JointCall, call_of, joint_call_of
 from magmath.engine.user_line import user_line
 from magmath.graph import Node
 
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 _NEW, _SEEN = object(), object()
 """In place of a recorded call: its key is new; it was made once. None: it is not repeated."""
-_EXACT = frozenset((bool, int, str, type(None)))
+_EXACT = frozenset((bool, int, str, type, type(None), DType))
 """Classes of arguments, other than floats, that stand for themselves in a key."""
 _REAL = frozenset((float, int))
 """Classes of numbers that operators take as operands."""
@@ -60,10 +64,14 @@ def dispatch_cached(function: F) -> F:
                 leaves.append(leaf)
                 parts += leaf.shape, leaf.dtype.name
             elif not _add(x, parts, leaves):
+                if _computes_numbers(eager, (*args, *options.values())):
+                    return dispatch(*args, **options)
                 return function(*args, **options)
         for name, x in options.items():
             parts.append(name)
             if not _add(x, parts, leaves):
+                if _computes_numbers(eager, (*args, *options.values())):
+                    return dispatch(*args, **options)
                 return function(*args, **options)
         if len(leaves) > 1:  # f(x, x) and f(x, y) are different calls
             parts += map(leaves.index, leaves)
@@ -75,14 +83,21 @@ def dispatch_cached(function: F) -> F:
             except Exception:  # the function raises it at its own line
                 repeated = None
             return function(*args, **options) if repeated is None else _array_class()(repeated)
+        if type(call) is JointCall and not (call.reads_numbers and CALL_EFFECTS.reads is not None):
+            results = _repeated(eager, key, call, leaves)
+            return function(*args, **options) if results is None else results
+        if type(call) is CreationCall:
+            return _array_class()(call.node(user_line(2)))
         if call is not _SEEN:
             if call is _NEW:
-                eager.note_call(key, _SEEN if leaves else None)
+                eager.note_call(key, _SEEN)
             return function(*args, **options)
-        effects = CALL_EFFECTS.count
-        result = function(*args, **options)
-        is_pure = CALL_EFFECTS.count == effects and _are_unchanged(args, options, leaves)
-        eager.note_call(key, _repeatable(eager, result, leaves) if is_pure else None)
+        with _recorded_reads() as reads:
+            effects = CALL_EFFECTS.count
+            result = function(*args, **options)
+            is_pure = CALL_EFFECTS.count - effects == len(reads)
+        is_pure = is_pure and _are_unchanged(args, options, leaves)
+        eager.note_call(key, _repeatable(eager, result, leaves, reads) if is_pure else None)
         return result
 
     del dispatch.__wrapped__
@@ -103,14 +118,24 @@ def _add(x: Any, parts: list[Hashable], leaves: list[Node]) -> bool:
         leaves.append(leaf)
         parts += leaf.shape, leaf.dtype.name
     elif kind is float:
-        parts += kind, x
-        return bool(x - x == 0.0 != x)  # nan differs from itself, and the zeros are equal
+        parts += kind, _part_of_key(x)
+        return bool(x == x)  # nan differs from itself
     elif kind is tuple or kind is list:
         parts += kind, len(x)
         return all(_add(item, parts, leaves) for item in x)
     else:
         return False
     return True
+
+
+def _computes_numbers(eager: EagerArrays, arguments: Sequence[Any]) -> bool:
+    """Compute pending arrays of numbers alone among the arguments of a call, if another one is
+    stored, as the operations on both would; return True if there are some."""
+    arrays = [x for x in arguments if isinstance(x, LazyArray)]
+    pending = [x for x in arrays if x.stored_leaf() is None]
+    if not pending or len(pending) == len(arrays):
+        return False
+    return any(number_leaf(eager, x) is not None for x in pending)
 
 
 def _are_unchanged(args: Sequence[Any], options: Mapping[str, Any], leaves: Sequence[Node]) -> bool:
@@ -127,14 +152,67 @@ def _array_class() -> Any:
     return array_namespace().Array
 
 
-def _repeatable(eager: EagerArrays, result: Any, leaves: Sequence[Node]) -> EagerCall | None:
+@contextmanager
+def _recorded_reads() -> Iterator[list[tuple[Any, Any]]]:
+    """Record the numbers that this block reads, for the calls that contain it too."""
+    outer, reads = CALL_EFFECTS.reads, list[tuple[Any, Any]]()
+    CALL_EFFECTS.reads = reads
+    try:
+        yield reads
+    finally:
+        CALL_EFFECTS.reads = outer
+        if outer is not None:
+            outer += reads
+
+
+def _repeated(
+    eager: EagerArrays, key: Hashable, call: JointCall, leaves: Sequence[Node]
+) -> Any | None:
+    """Return what a call returns for these leaves; None if the function must be called."""
+    try:
+        results = call.run(eager, leaves, user_line(3))
+    except Exception:  # the function raises it at its own line
+        return None
+    if results is None:
+        if call.misses_often:
+            eager.note_call(key, None)
+        return None
+    return call.assembled([*map(_array_class(), results)])
+
+
+def _repeatable(
+    eager: EagerArrays,
+    result: Any,
+    leaves: Sequence[Node],
+    reads: Sequence[tuple[Node, Any]],
+) -> EagerCall | JointCall | CreationCall | None:
     """Return the call that has computed a result, if it can be repeated: not if the result is a
     view of another array."""
+    if isinstance(result, LazyArray):
+        if result._leaf is None and not reads:
+            return creation_call_of(eager, result._node)
+        if not leaves or not _is_repeatable(result):
+            return None
+        assert result._leaf is not None
+        if not reads:
+            return call_of(eager, result._leaf, leaves)
+        return joint_call_of(eager, [result._leaf], leaves, reads, _only)
+    is_tuple = isinstance(result, tuple) or type(result) is list
+    if not leaves or not is_tuple or not all(map(_is_repeatable, result)):
+        return None
+    assembled = getattr(type(result), "_make", type(result))
+    return joint_call_of(eager, [x._leaf for x in result], leaves, reads, assembled)
+
+
+def _is_repeatable(result: Any) -> bool:
+    """Return True for a computed array that is no view of another one."""
     if not isinstance(result, LazyArray) or result._leaf is None:
-        return None
-    if result.view_of is not None and len(result.view_of.storage.arrays()) > 1:
-        return None
-    return call_of(eager, result._leaf, leaves)
+        return False
+    return result.view_of is None or len(result.view_of.storage.arrays()) <= 1
+
+
+def _only(results: list[Any]) -> Any:
+    return results[0]
 
 
 # operators ----------------------------------------------------------------------------------------
@@ -149,7 +227,7 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
     number; None if it runs as usual. `frames` are those up to the user's line.
     """
     eager = session.eager_arrays()
-    if eager is None or (keyed := _keyed_operands(operation, x, y)) is None:
+    if eager is None or (keyed := _keyed_operands(eager, operation, x, y)) is None:
         return None
     key, leaves, numbers = keyed
     call = eager.calls.get(key)
@@ -170,7 +248,7 @@ def _part_of_key(number: Any) -> Hashable:
 def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
     """Note how a leaf was computed, for the next operation of the same key."""
     eager = session.eager_arrays()
-    if leaf is None or eager is None or (keyed := _keyed_operands(operation, x, y)) is None:
+    if leaf is None or eager is None or (keyed := _keyed_operands(eager, operation, x, y)) is None:
         return
     key, leaves, numbers = keyed
     if key not in eager.calls:
@@ -179,7 +257,7 @@ def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
             eager.note_call(key, call)
 
 
-def _keyed_operands(operation: str, x: Any, y: Any) -> _KeyedOperands | None:
+def _keyed_operands(eager: EagerArrays, operation: str, x: Any, y: Any) -> _KeyedOperands | None:
     """Return the key and the operands of an operation on two stored arrays, or on one and a number;
     otherwise None."""
     first, second = type(x), type(y)
@@ -208,6 +286,10 @@ def _keyed_operands(operation: str, x: Any, y: Any) -> _KeyedOperands | None:
         a, b = x._node, y._node
         if a is not x._leaf or b is not y._leaf:
             a, b = x.stored_leaf(), y.stored_leaf()
+            if a is None and b is not None:
+                a = number_leaf(eager, x)
+            elif b is None and a is not None:
+                b = number_leaf(eager, y)
             if a is None or b is None:
                 return None
         is_same = a is b
@@ -222,9 +304,9 @@ def _keyed_operands(operation: str, x: Any, y: Any) -> _KeyedOperands | None:
         )
         leaves, numbers = ((a,) if is_same else (a, b)), ()
     elif isinstance(x, LazyArray) and FLOAT_SCALARS.get(second) is x._node.dtype:
-        return _keyed_operands(operation, x, float(y))
+        return _keyed_operands(eager, operation, x, float(y))
     elif isinstance(y, LazyArray) and FLOAT_SCALARS.get(first) is y._node.dtype:
-        return _keyed_operands(operation, float(x), y)
+        return _keyed_operands(eager, operation, float(x), y)
     else:
         return None
     if operation == "power":  # which is another operation for some numbers

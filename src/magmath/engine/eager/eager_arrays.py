@@ -67,6 +67,7 @@ MAX_READ_BY_VECTOR = 64 << 20
 """The same for a product with a vector, which takes as long as to read the matrix."""
 _MAX_LAYOUTS = 4096
 _MAX_CALLS = 8192
+_MAX_CREATED = 1024
 _CREATIONS = frozenset({FULL, IOTA})
 """Operations on numbers alone."""
 _DTYPES = {np.dtype(name): dtype for name, dtype in DTYPES.items() if dtype is not bfloat16}
@@ -107,6 +108,8 @@ class EagerArrays:
         self._result_layouts: dict[Shape, Layout] = {}
         self._copy_layouts: dict[Shape, Layout] = {}
         self._argument_recipes: dict[Signature, Recipe] = {}
+        self._created: dict[Hashable, np.ndarray[Any, Any]] = {}
+        """The values of nodes of numbers alone, by their signatures and inputs."""
         self.calls: dict[Hashable, Any] = {}
         """By the keys of calls, the call that repeats them; None for calls that are not repeated,
         and what `arrays/protocols/dispatch_cache.py` and `arrays/indexing/stored_parts.py` note of
@@ -127,6 +130,11 @@ class EagerArrays:
     def note_call(self, key: Hashable, call: object) -> None:
         """Store what is known of calls with a key."""
         store_bounded(self.calls, key, call, _MAX_CALLS)
+
+    def note_numbers(self, node: Node, value: np.ndarray[Any, Any]) -> None:
+        """Store the value of nodes of numbers alone, with the signature and the inputs of this
+        one."""
+        store_bounded(self._created, (node.signature, node.inputs), value, _MAX_CREATED)
 
     def program(
         self, graph: Graph, arrays: Sequence[Node], numbers: Sequence[Node]
@@ -244,6 +252,10 @@ class EagerArrays:
             recipes = signature.recipes = {} if _is_eager(node) else _NEVER
         if recipes is _NEVER or (node.operation.is_random and not attempt.is_needed):
             return None
+        if node.is_of_numbers and self._created:
+            value = self._created.get((signature, node.inputs))
+            if value is not None:
+                return self.stored_leaf(signature.shape, signature.dtype, value.copy(), None)
         operands = self._read(node, attempt)
         return None if operands is None else self._result(node, operands, attempt)
 

@@ -7,8 +7,8 @@ the arguments. From that this module makes one recipe and one list of calls of k
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 import numpy as np
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from magmath.graph.provenance.recipe import (
     number_node,
 )
 from magmath.graph.provenance.recorded_operands import (
+    MAX_KEPT,
     KeptOperand,
     LeafOperand,
     RecordedOperand,
@@ -37,8 +38,12 @@ from magmath.ops.leaves import input_leaf
 
 if TYPE_CHECKING:
     from magmath.engine.eager.eager_arrays import EagerArrays
+    from magmath.executor.eager_program import EagerProgram
 
-MAX_OPERATIONS = 64
+MAX_OPERATIONS = 128
+MAX_MISSES = 4
+"""Calls that have read other numbers, more than the others, until calls of a key are no longer
+repeated."""
 
 
 class CallProgram(Protocol):
@@ -88,28 +93,107 @@ class EagerCall:
 
         Raises what a kernel raises.
         """
-        pool = eager.pool
-        values: list[np.ndarray[Any, Any]] = []
-        operands: list[RecordedOperand] = []
         if self._own:
             arguments = (*arguments, *self._own)
-        for i in self._used:
-            leaf = arguments[i]
-            data = leaf.value
-            if type(data) is not RemoteArray or data.pool is not pool:
-                return None
-            value = data.host_array
-            if value is None and (value := data.local_array()) is None:
-                return None
-            values.append(value)
-            operands.append(operand_of_array(leaf))
+        read = _read(eager, arguments, self._used)
+        if read is None:
+            return None
+        values, operands = read
         (result,) = self._program.run(values, numbers)
-        if keeps_expressions():
-            for i in self._used:
-                keep_expression(arguments[i])
         recipe = self._recipe
-        provenance = Provenance.of(recipe, recipe.last, tuple(operands), line, numbers)
+        provenance = Provenance.of(recipe, recipe.last, operands, line, numbers)
         return eager.stored_leaf(self._shape, self._dtype, result, provenance)
+
+
+@final
+class JointCall:
+    """The operations of a call with several results, or of one that has read numbers.
+
+    operations   from its arguments to its results, and to the numbers that it has read
+    program      computes these from the operands
+    results      the leaves of the results that it had
+    numbers      the numbers that it has read
+    assembled    what it returns, from the arrays of its results
+    """
+
+    __slots__ = ("_misses", "_numbers", "_outputs", "_own", "_program", "_recipe", "_used",
+                 "assembled")  # fmt: skip
+
+    def __init__(
+        self,
+        operations: _CallOperations,
+        program: CallProgram,
+        results: Sequence[Node],
+        numbers: Sequence[bool | int],
+        assembled: Callable[[list[Any]], Any],
+    ) -> None:
+        self._recipe, self._used, self._own = operations.recipe, operations.used, operations.own
+        self._program, self._numbers, self.assembled = program, [*numbers], assembled
+        self._outputs = [
+            (leaf.shape, leaf.dtype, output)
+            for leaf, output in zip(results, operations.outputs, strict=False)
+        ]
+        self._misses = 0
+
+    @property
+    def reads_numbers(self) -> bool:
+        """True if the call can be repeated only where the numbers that it reads are the same."""
+        return bool(self._numbers)
+
+    @property
+    def misses_often(self) -> bool:
+        """True if the numbers were others more often than the same."""
+        return self._misses > MAX_MISSES
+
+    def run(self, eager: EagerArrays, arguments: Sequence[Node], line: Line) -> list[Node] | None:
+        """Return leaves with the results for these leaves; None if the values of the leaves are not
+        stored here, or the numbers that the call reads are others.
+
+        Raises what a kernel raises.
+        """
+        if self._own:
+            arguments = (*arguments, *self._own)
+        read = _read(eager, arguments, self._used)
+        if read is None:
+            return None
+        values, operands = read
+        computed = self._program.run(values, ())
+        outputs = self._outputs
+        if self._numbers and self._numbers != [x.item() for x in computed[len(outputs) :]]:
+            self._misses += 1
+            return None
+        self._misses -= self._misses > 0
+        record = Provenance.of(self._recipe, outputs[0][2], operands, line)
+        return [
+            eager.stored_leaf(
+                shape, dtype, value, record if i == 0 else record.of_output(output, line)
+            )
+            for i, ((shape, dtype, output), value) in enumerate(zip(outputs, computed))  # noqa: B905
+        ]
+
+
+def _read(
+    eager: EagerArrays, arguments: Sequence[Node], used: Sequence[int]
+) -> tuple[list[np.ndarray[Any, Any]], tuple[RecordedOperand, ...]] | None:
+    """Return the values of the arguments at these positions, and what a record keeps of them; None
+    if they are not stored here."""
+    pool = eager.pool
+    values: list[np.ndarray[Any, Any]] = []
+    operands: list[RecordedOperand] = []
+    for i in used:
+        leaf = arguments[i]
+        data = leaf.value
+        if type(data) is not RemoteArray or data.pool is not pool:
+            return None
+        value = data.host_array
+        if value is None and (value := data.local_array()) is None:
+            return None
+        values.append(value)
+        operands.append(operand_of_array(leaf))
+    if keeps_expressions():
+        for i in used:
+            keep_expression(arguments[i])
+    return values, tuple(operands)
 
 
 def call_of(
@@ -121,43 +205,86 @@ def call_of(
     With `numbers`, the call gets as many numbers in place of its own ones; None if it has others,
     or has made arrays, which may be computed from the numbers.
     """
-    operations = _operations(result, arguments)
-    if operations is None:
+    operations = None if result in arguments else _operations((result,), arguments)
+    if operations is None or not operations.recipe.length:
         return None
-    recipe, used = operations.recipe(), operations.used
-    own = tuple(operations.own)
-    arguments = (*arguments, *own)
+    recipe, used, own = operations.recipe, operations.used, operations.own
     if numbers:
         number_steps = [i for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
         if len(number_steps) != numbers or own or len(used) != len(arguments):
             return None
         recipe = recipe.with_numbers(number_steps)
+    program = _program(eager, operations._replace(recipe=recipe), arguments)
+    return None if program is None else EagerCall(program, recipe, result, used, own)
+
+
+def joint_call_of(
+    eager: EagerArrays,
+    results: Sequence[Node],
+    arguments: Sequence[Node],
+    reads: Sequence[tuple[Node, Any]],
+    assembled: Callable[[list[Any]], Any],
+) -> JointCall | None:
+    """Return the call that has computed several leaves from these leaves, with the numbers that it
+    has read of other ones; None as `call_of`, and if the numbers are no integers, which seldom are
+    the same again."""
+    numbers = [number for _, number in reads]
+    is_known = not any(x in arguments for x in results) and len({*results}) == len(results)
+    if not is_known or not all(type(x) is bool or type(x) is int for x in numbers):
+        return None
+    operations = _operations((*results, *[leaf for leaf, _ in reads]), arguments)
+    if operations is None:
+        return None
+    program = _program(eager, operations, arguments)
+    return None if program is None else JointCall(operations, program, results, numbers, assembled)
+
+
+def _program(
+    eager: EagerArrays, operations: _CallOperations, arguments: Sequence[Node]
+) -> EagerProgram | None:
+    """Return the program of the operations of a call on these leaves."""
+    recipe, used = operations.recipe, operations.used
+    arguments = (*arguments, *operations.own)
     nodes = _built(recipe, [arguments[i] for i in used])
     arrays, number_nodes = nodes[: len(used)], [nodes[i] for i in recipe.numbers]
-    program = eager.program(Graph((nodes[-1],)), arrays, number_nodes)
-    return None if program is None else EagerCall(program, recipe, result, used, own)
+    return eager.program(Graph(tuple([nodes[i] for i in operations.outputs])), arrays, number_nodes)
 
 
 def recipe_of_call(result: Node, arguments: Sequence[Node]) -> tuple[Recipe, list[int]] | None:
     """Return the recipe by which a leaf was computed from these leaves, and the positions of those
     that are its operands; None as `call_of`."""
-    operations = _operations(result, arguments)
+    operations = None if result in arguments else _operations((result,), arguments)
     if operations is None or operations.own:
         return None
-    return operations.recipe(), operations.used
+    return operations.recipe, operations.used
 
 
-def _operations(result: Node, arguments: Sequence[Node]) -> _Operations | None:
-    """Return the operations by which a leaf was computed from these leaves; None as `call_of`."""
-    record = provenance_of(result)
-    if record is None or result in arguments:
-        return None
+@final
+class _CallOperations(NamedTuple):
+    """The operations of a call.
+
+    recipe   the operations
+    used     the positions of its operands among the arguments, followed by the own arrays
+    own      arrays that the function itself has made
+    outputs  the positions of the results in the recipe
+    """
+
+    recipe: Recipe
+    used: list[int]
+    own: tuple[Node, ...]
+    outputs: list[int]
+
+
+def _operations(results: Sequence[Node], arguments: Sequence[Node]) -> _CallOperations | None:
+    """Return the operations by which leaves were computed from these leaves; None as `call_of`."""
     operations = _Operations(arguments)
     try:
-        operations.add(record)
+        positions = [operations.add_result(x) for x in results]
     except _OtherOperand:
         return None
-    return operations
+    first = len(operations.used)
+    outputs = [-1 - i if i < 0 else first + i for i in positions]
+    return _CallOperations(operations.recipe(), operations.used, tuple(operations.own), outputs)
 
 
 @final
@@ -183,6 +310,13 @@ class _Operations:
         self._steps: list[NumberStep | RecipeStep] = []
         self._done: dict[tuple[int, int], int] = {}
         self.used: list[int] = []
+
+    def add_result(self, leaf: Node) -> int:
+        """Add the steps of a leaf, an argument or one without a record; return its position."""
+        if leaf in self.arguments:
+            return self._used_position(self.arguments[leaf])
+        record = provenance_of(leaf)
+        return self._own_position(leaf) if record is None else self.add(record)
 
     def add(self, record: Provenance) -> int:
         """Add the steps of a record; return the position of its output."""
@@ -227,17 +361,28 @@ class _Operations:
             raise _OtherOperand
         leaf = operand.find()
         argument = None if leaf is None else self.arguments.get(leaf)
-        before = provenance_before(operand)
-        if argument is None and before is None and leaf is not None and operand.kept_bytes:
-            argument = self.arguments[leaf] = self._count + len(self.own)
-            self.own.append(leaf)
         if argument is not None:
-            if argument not in self.used:
-                self.used.append(argument)
-            return -1 - self.used.index(argument)
-        if before is None:
+            return self._used_position(argument)
+        before = provenance_before(operand)
+        if before is not None:
+            return self.add(before)
+        if leaf is None or not operand.kept_bytes:
             raise _OtherOperand
-        return self.add(before)
+        return self._own_position(leaf)
+
+    def _own_position(self, leaf: Node) -> int:
+        """Return the position of an array that the function has made."""
+        if leaf.nbytes > MAX_KEPT:
+            raise _OtherOperand
+        argument = self.arguments[leaf] = self._count + len(self.own)
+        self.own.append(leaf)
+        return self._used_position(argument)
+
+    def _used_position(self, argument: int) -> int:
+        """Return the position of an argument that is an operand."""
+        if argument not in self.used:
+            self.used.append(argument)
+        return -1 - self.used.index(argument)
 
     def recipe(self) -> Recipe:
         """Return the recipe, with the used arguments as its operands."""
