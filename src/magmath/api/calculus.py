@@ -186,6 +186,7 @@ def _interpolated(at: Array, points: Array, values: Array, left: Any, right: Any
     return where(at != at, at, ends)
 
 
+@dispatch_cached
 def convolve(a: Any, v: Any, mode: str = "full") -> Array:
     """Return Σ_j a[i - j] v[j] of two vectors. mode: "full": all positions with an overlap; "same":
     the middle part of that, as long as the longer vector; "valid": the positions where the longer
@@ -198,6 +199,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
     return _part(_whole(x, y), x.size, y.size, mode, "convolve")
 
 
+@dispatch_cached
 def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     """Return Σ_j a[i + j] conj(v[j]) of two vectors; the modes are those of `convolve`."""
     x, y = _vectors("correlate", a, v)

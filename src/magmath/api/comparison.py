@@ -23,12 +23,14 @@ from magmath.api.reductions import all
 from magmath.arrays.array import Array, as_arrays
 from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.inputs.operands import promoted_nodes
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.views import share_elements
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError
 
 
 @takes_selected
+@dispatch_cached
 def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Array:
     """Return True where |a - b| ≤ atol + rtol·|b|, and for equal infinities; with `equal_nan` also
     where both are nan."""
@@ -40,11 +42,13 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool 
     return logical_or(close, logical_and(isnan(x), isnan(y))) if equal_nan else close
 
 
+@dispatch_cached
 def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Array:
     """Return True if all elements are close; see `isclose`."""
     return all(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan))
 
 
+@dispatch_cached
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     """Return True if the shapes and all elements are equal; with `equal_nan` nan equals nan."""
     x, y = as_arrays("array_equal", a1, a2)
@@ -56,6 +60,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Array:
     return all(same)
 
 
+@dispatch_cached
 def array_equiv(a1: Any, a2: Any) -> Array:
     """Return True if the shapes broadcast and all elements are equal."""
     x, y = as_arrays("array_equiv", a1, a2)

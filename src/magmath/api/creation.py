@@ -14,6 +14,7 @@ from magmath.arrays.inputs.conversion import LayoutLike, bind_layout, leaf_of_va
 from magmath.arrays.inputs.number_list import holds, is_number
 from magmath.arrays.inputs.operands import joined
 from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.traced_scalar import NumberNeeded, TracedScalar
 from magmath.arrays.variables.variable import Variable
 from magmath.arrays.views import Reshaped, Stretched, as_memory
@@ -190,6 +191,7 @@ def normal_shape(operation: str, shape: int | Sequence[int]) -> Shape:
     return extents
 
 
+@dispatch_cached
 def full(
     shape: int | Sequence[int],
     fill_value: Number | Array,
@@ -222,6 +224,7 @@ def full(
     return _in_layout(filled, layout, device)
 
 
+@dispatch_cached
 def zeros(
     shape: int | Sequence[int],
     dtype: DTypeLike = None,
@@ -235,6 +238,7 @@ def zeros(
     return full(shape, 0, dtype=_floating(dtype), layout=layout, device=device)
 
 
+@dispatch_cached
 def ones(
     shape: int | Sequence[int],
     dtype: DTypeLike = None,
@@ -261,6 +265,7 @@ def empty(
     return full(shape, 0, dtype=_floating(dtype), layout=layout, device=device)
 
 
+@dispatch_cached
 def full_like(
     a: Array,
     fill_value: Number | Array,
@@ -290,6 +295,7 @@ def _like(
     return full(extents, fill_value, dtype=element, layout=layout, device=device)
 
 
+@dispatch_cached
 def zeros_like(
     a: Array,
     dtype: DTypeLike = None,
@@ -302,6 +308,7 @@ def zeros_like(
     return _like("zeros_like", a, 0, dtype, shape, layout, device)
 
 
+@dispatch_cached
 def ones_like(
     a: Array,
     dtype: DTypeLike = None,
@@ -327,6 +334,7 @@ def empty_like(
     return _like("empty_like", x, 0, dtype, shape, layout, device)
 
 
+@dispatch_cached
 def arange(
     start: float,
     /,
@@ -401,6 +409,7 @@ def require_known(operation: str, remedy: str, *numbers: Any) -> None:
         )
 
 
+@dispatch_cached
 def eye(
     N: int,
     M: int | None = None,
@@ -430,11 +439,13 @@ def _diagonal(k: int, shape: Shape) -> Node:
     return scalar(max(-shape[-2], min(index(k), shape[-1])), int64)
 
 
+@dispatch_cached
 def tril(m: Array, k: int = 0) -> Array:
     """Return `m` with zeros above the k-th diagonal of its last two dimensions."""
     return _triangle("tril", m, "less_equal", k)
 
 
+@dispatch_cached
 def triu(m: Array, k: int = 0) -> Array:
     """Return `m` with zeros below the k-th diagonal of its last two dimensions."""
     return _triangle("triu", m, "greater_equal", k)
@@ -453,6 +464,7 @@ def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
     return created_array(e.where(is_kept, x.node, constant_leaf(0, x.dtype)))
 
 
+@dispatch_cached
 def meshgrid(
     *arrays: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
 ) -> tuple[Array, ...]:

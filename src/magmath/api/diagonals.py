@@ -67,11 +67,13 @@ def diag(v: Any, k: int = 0) -> Array:
     return where(eye(n, k=k, dtype=bool_), values, astype(asarray(0), x.dtype))
 
 
+@dispatch_cached
 def diagflat(v: Any, k: int = 0) -> Array:
     """Return a matrix with the flattened elements on its k-th diagonal."""
     return diag(ravel(v), k)
 
 
+@dispatch_cached
 def tri(
     N: int, M: int | None = None, k: int = 0, dtype: DTypeLike = None, *, layout: Any = None
 ) -> Array:
@@ -152,11 +154,13 @@ def fill_diagonal(a: Array, val: Any, wrap: bool = False) -> None:
     a[positions // columns, positions % columns] = cycled("fill_diagonal", a, val, positions.size)
 
 
+@dispatch_cached
 def identity(n: int, dtype: DTypeLike = None, *, layout: Any = None) -> Array:
     """Return the n × n matrix with ones on its main diagonal."""
     return eye(n, dtype=dtype, layout=layout)
 
 
+@dispatch_cached
 def vander(x: Any, N: int | None = None, increasing: bool = False) -> Array:
     """Return the powers of a vector as columns: N of them, falling unless `increasing`. Those of
     narrow integers are int64."""

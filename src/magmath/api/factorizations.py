@@ -83,6 +83,7 @@ def cholesky(x: Array, /, *, upper: bool = False) -> Array:
     return Array(transpose(apply(CHOLESKY, transpose(node), line=user_line())))
 
 
+@dispatch_cached
 def qr(a: Array, mode: str = "reduced") -> Any:
     """Return Q with orthonormal columns and an upper triangular R, by Householder's reflections or,
     for tall well-conditioned matrices, by Cholesky. The diagonal of R is real and not negative, so
@@ -101,6 +102,7 @@ def qr(a: Array, mode: str = "reduced") -> Any:
     return QRResult(Array(q), Array(r))
 
 
+@dispatch_cached
 def lu(x: Array, /) -> LUResult:
     """Return the permutation matrix P, L (…, m, k) with ones on its diagonal, and U (…, k, n), with
     k = min(m, n)."""
@@ -116,6 +118,7 @@ def _eigen(packed: Node, dtype: DType) -> tuple[Array, Array]:
     return Array(flat if flat.dtype is dtype else e.real(flat)), Array(vectors)
 
 
+@dispatch_cached
 def eigh(a: Array, UPLO: str = "L") -> EighResult:
     """Return eigenvalues, real and ascending, and orthonormal eigenvectors of a Hermitian matrix.
 
@@ -142,17 +145,20 @@ def _lower(name: str, x: Array, uplo: str) -> Node:
     return adjoint(a)
 
 
+@dispatch_cached
 def eig(a: Array) -> EigResult:
     """Return the complex eigenvalues, in no order, and unit eigenvectors of a square matrix."""
     packed = apply(eigen.EIG, floating("eig", a).node, line=user_line())
     return EigResult(*_eigen(packed, packed.dtype))
 
 
+@dispatch_cached
 def eigvals(a: Array) -> Array:
     """Return the complex eigenvalues of a square matrix, in no order."""
     return Array(apply(eigen.EIGVALS, floating("eigvals", a).node, line=user_line()))
 
 
+@dispatch_cached
 def svd(
     a: Array, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
 ) -> Any:

@@ -269,6 +269,7 @@ def _resized(x: Node, axes: Sequence[int], extents: Sequence[int]) -> Node:
 # frequencies ------------------------------------------------------------------------------------
 
 
+@dispatch_cached
 def fftfreq(n: int, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
     """Return the frequencies of the coefficients of an `fft` of length n for samples `d` apart.
 
@@ -282,6 +283,7 @@ def fftfreq(n: int, d: float = 1.0, dtype: DTypeLike = None, device: object = No
     return _scaled("fftfreq", e.where(negative, wrapped, index), n * d, dtype)
 
 
+@dispatch_cached
 def rfftfreq(n: int, d: float = 1.0, dtype: DTypeLike = None, device: object = None) -> Array:
     """Return the frequencies of the n // 2 + 1 coefficients of an `rfft`: 0, 1, … over n·d."""
     _check_length("rfftfreq", n)

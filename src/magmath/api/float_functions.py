@@ -47,6 +47,7 @@ from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import takes_out, takes_two_outs
 from magmath.arrays.ufuncs.ufunc_methods import as_ufunc
 from magmath.core.dtypes import complex128, float64, int32, int64
@@ -76,6 +77,7 @@ def _real_floating(name: str, x: Any) -> Array:
 
 @as_ufunc(1)
 @takes_out
+@dispatch_cached
 def deg2rad(x: Any, /) -> Array:
     """Return degrees as radians."""
     return multiply(x if is_number(x) else _real_floating("deg2rad", x), RADIANS_PER_DEGREE)
@@ -83,6 +85,7 @@ def deg2rad(x: Any, /) -> Array:
 
 @as_ufunc(1)
 @takes_out
+@dispatch_cached
 def rad2deg(x: Any, /) -> Array:
     """Return radians as degrees."""
     return multiply(x if is_number(x) else _real_floating("rad2deg", x), 1 / RADIANS_PER_DEGREE)
@@ -90,6 +93,7 @@ def rad2deg(x: Any, /) -> Array:
 
 @as_ufunc(1)
 @takes_out
+@dispatch_cached
 def exp2(x: Any, /) -> Array:
     """Return 2 to the power x."""
     return pow(2.0, x if is_number(x) else floating("exp2", x))
@@ -97,6 +101,7 @@ def exp2(x: Any, /) -> Array:
 
 @as_ufunc(1)
 @takes_out
+@dispatch_cached
 def fabs(x: Any, /) -> Array:
     """Return the absolute value as a floating point number."""
     return abs(_real_floating("fabs", x))
@@ -104,6 +109,7 @@ def fabs(x: Any, /) -> Array:
 
 @as_ufunc(1)
 @takes_out
+@dispatch_cached
 def rint(x: Any, /) -> Array:
     """Return the nearest whole number, of two equally near ones the even one, as a floating point
     number."""
@@ -119,6 +125,7 @@ def _two_arrays(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
 
 @as_ufunc(2, is_associative=True)
 @takes_out
+@dispatch_cached
 def fmax(x1: Any, x2: Any, /) -> Array:
     """Return the larger of two elements, or the one that is not nan.
 
@@ -132,6 +139,7 @@ def fmax(x1: Any, x2: Any, /) -> Array:
 
 @as_ufunc(2, is_associative=True)
 @takes_out
+@dispatch_cached
 def fmin(x1: Any, x2: Any, /) -> Array:
     """Return the smaller of two elements, or the one that is not nan.
 
@@ -144,6 +152,7 @@ def fmin(x1: Any, x2: Any, /) -> Array:
 
 
 @takes_two_outs(2)
+@dispatch_cached
 def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
     """Return the quotient rounded down, and the remainder."""
     return floor_divide(x1, x2), remainder(x1, x2)
@@ -151,6 +160,7 @@ def divmod(x1: Any, x2: Any, /) -> tuple[Array, Array]:
 
 @as_ufunc(2)
 @takes_out
+@dispatch_cached
 def float_power(x1: Any, x2: Any, /) -> Array:
     """Return x1 to the power x2 as float64 or complex128."""
     kinds = [as_array("float_power", x).dtype.kind for x in (x1, x2)]
@@ -160,6 +170,7 @@ def float_power(x1: Any, x2: Any, /) -> Array:
 
 @as_ufunc(2)
 @takes_out
+@dispatch_cached
 def heaviside(x1: Any, x2: Any, /) -> Array:
     """Return 0 for negative x1, 1 for positive, x2 at 0."""
     a, b = (
@@ -173,6 +184,7 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
 
 
 @takes_out
+@dispatch_cached
 def isneginf(x: Any) -> Array:
     """Return True for -inf."""
     x = _require_real("isneginf", as_array("isneginf", x))
@@ -180,6 +192,7 @@ def isneginf(x: Any) -> Array:
 
 
 @takes_out
+@dispatch_cached
 def isposinf(x: Any) -> Array:
     """Return True for inf."""
     x = _require_real("isposinf", as_array("isposinf", x))
@@ -188,12 +201,14 @@ def isposinf(x: Any) -> Array:
 
 @as_ufunc(2, is_associative=True, identity=-math.inf)
 @takes_out
+@dispatch_cached
 def logaddexp2(x1: Any, x2: Any, /) -> Array:
     """Return log2(2**x1 + 2**x2)."""
     return divide(logaddexp(multiply(x1, LOG_2), multiply(x2, LOG_2)), LOG_2)
 
 
 @takes_out
+@dispatch_cached
 def sinc(x: Any) -> Array:
     """Return sin(πx) / (πx), 1 at 0."""
     x = floating("sinc", x)
@@ -208,6 +223,7 @@ def sinc(x: Any) -> Array:
 
 @as_ufunc(1)
 @takes_out
+@dispatch_cached
 def spacing(x: Any, /) -> Array:
     """Return the distance from each number to the next one of larger size."""
     x = floating("spacing", x)
@@ -218,6 +234,7 @@ def spacing(x: Any, /) -> Array:
 
 @as_ufunc(2)
 @takes_out
+@dispatch_cached
 def ldexp(x1: Any, x2: Any, /) -> Array:
     """Return x1 · 2**x2, for integers or truth values x2."""
     x, power = _real_floating("ldexp", x1), as_array("ldexp", x2)
@@ -241,6 +258,7 @@ def _scaled(x: Array, power: Array) -> Array:
 
 
 @takes_two_outs(1)
+@dispatch_cached
 def frexp(x: Any, /) -> tuple[Array, Array]:
     """Return a mantissa m with 0.5 ≤ |m| < 1 and an exponent e, with x = m · 2**e."""
     x = floating("frexp", x)
@@ -255,6 +273,7 @@ def frexp(x: Any, /) -> tuple[Array, Array]:
 
 
 @takes_two_outs(1)
+@dispatch_cached
 def modf(x: Any, /) -> tuple[Array, Array]:
     """Return the fractional and the integral part, both with the sign of x."""
     x = floating("modf", x)
@@ -263,6 +282,7 @@ def modf(x: Any, /) -> tuple[Array, Array]:
 
 
 @takes_selected
+@dispatch_cached
 def nan_to_num(
     x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Array:
@@ -286,6 +306,7 @@ def nan_to_num(
     return where(isneginf(array), limits.min if neginf is None else neginf, result)
 
 
+@dispatch_cached
 def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * math.pi) -> Array:
     """Return angles along an axis, with multiples of the period added where neighbours are further
     apart than `discont` (half a period for None)."""
@@ -340,6 +361,7 @@ def _chebyshev(x: Array, coefficients: tuple[float, ...]) -> Array:
     return 0.5 * (final - before)
 
 
+@dispatch_cached
 def i0(x: Any) -> Array:
     """Return the modified Bessel function of the first kind, of order 0."""
     x = _real_floating("i0", x)

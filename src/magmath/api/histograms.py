@@ -22,6 +22,7 @@ from magmath.api.statistics import std
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.lazy_array import evaluate
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import bool_, float64, int64
 from magmath.core.integers import is_integer, require_integer
 from magmath.engine.user_line import user_line
@@ -30,6 +31,7 @@ from magmath.graph import apply
 from magmath.ops.indexing.gather_scatter import SCATTER_ADD
 
 
+@dispatch_cached
 def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
     """Return the number of occurrences of each integer from 0 to the largest, or the sum of the
     weights of its elements, in float64. The largest is computed. Raises RangeError for negative
@@ -47,12 +49,13 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
     if x.size:
         low, high = min(positions), max(positions)
         evaluate(low, high)
-        if int(low) < 0:
+        if bool(low < 0):
             raise RangeError(
                 "bincount: takes integers from 0, some of those given are negative"
                 "; subtract the smallest of them first"
             )
-        length = builtins.max(length, int(high) + 1)
+        if bool(high >= length):
+            length = int(high) + 1
     if weights is None:
         return _counts(positions, ones(x.shape, dtype=int64), length)
     weights = as_array("bincount", weights)
@@ -86,6 +89,7 @@ def _counts(positions: Array, weights: Array, length: int) -> Array:
     return Array(added)
 
 
+@dispatch_cached
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     """Return the index of the bin of each element: the number of edges that are less than or equal
     to it, or with `right` less than it. The edges ascend or descend; their values are computed to
@@ -105,6 +109,7 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     return searchsorted(edges, values, "left" if right else "right")
 
 
+@dispatch_cached
 def histogram(
     a: Any,
     bins: Any = 10,
@@ -131,6 +136,7 @@ def histogram(
     return counts, grid.edges
 
 
+@dispatch_cached
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Array:
     """Return the edges of bins. The names of rules: "auto", "fd", "doane", "scott", "stone" (not
     supported), "rice", "sturges", "sqrt"; the number of bins that they determine is computed."""

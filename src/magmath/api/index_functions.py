@@ -30,6 +30,7 @@ from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.indexing.masks import count_mask
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes, written_operand
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored, target
 from magmath.core.dtypes import bool_, int64
 from magmath.core.integers import is_integer
@@ -81,6 +82,7 @@ def ix_(*args: Any) -> tuple[Array, ...]:
     )
 
 
+@dispatch_cached
 def ravel_multi_index(
     multi_index: Any, dims: Sequence[int], mode: str | Sequence[str] = "raise", order: str = "C"
 ) -> Array:
@@ -109,6 +111,7 @@ def ravel_multi_index(
     return asarray(positions)
 
 
+@dispatch_cached
 def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") -> tuple[Any, ...]:
     """Return the indices in each dimension of elements at positions in the flattened array.
     Integers give integers; positions out of range raise IndexError, for which the values are
@@ -151,6 +154,7 @@ def extract(condition: Any, arr: Any) -> Array:
     return compress(ravel(condition), ravel(arr))
 
 
+@dispatch_cached
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
     """Return, for each element of an array of integers, the element of the choice with that
     number."""

@@ -8,6 +8,7 @@ from magmath.api.elementwise import clip, remainder
 from magmath.api.manipulation import broadcast_to
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.index_checks import check_indices
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.shapes import broadcast, normalize_axis
 from magmath.engine.user_line import user_line
@@ -18,6 +19,7 @@ from magmath.ops.indexing.gather_scatter import TAKE
 from magmath.ops.manipulation import reshape
 
 
+@dispatch_cached
 def take(
     a: Array, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
 ) -> Array:
@@ -48,6 +50,7 @@ def within(operation: str, positions: Array, extent: int, mode: str) -> Array:
     raise OptionError(f'{operation}: mode is "raise", "wrap" or "clip", was given {mode!r}')
 
 
+@dispatch_cached
 def take_along_axis(arr: Array, indices: Any, axis: int | None = -1) -> Array:
     """Return elements along `axis`, each at the position that an array of indices gives for it.
 

@@ -123,6 +123,7 @@ def det(a: Array) -> Array:
     return Array(apply(determinants.DET, floating("det", a).node, line=user_line()))
 
 
+@dispatch_cached
 def slogdet(a: Array) -> SlogdetResult:
     """Return the sign of the determinant (of length 1 or 0) and the log of its absolute value."""
     x = floating("slogdet", a).node
@@ -144,6 +145,7 @@ def pinv(
     return Array(apply(least_squares.PINV, x, tolerance, line=user_line()))
 
 
+@dispatch_cached
 def lstsq(
     a: Array, b: Array, rcond: Any = None, *, rtol: float | Array | None = None
 ) -> LstsqResult:
@@ -195,6 +197,7 @@ def _above(s: Node, limit: Node) -> Node:
     return sum_(e.astype(e.call("greater", s, limit), int64), (s.ndim - 1,))
 
 
+@dispatch_cached
 def matrix_rank(
     A: Array, tol: Any = None, *, rtol: float | Array | None = None, hermitian: bool = False
 ) -> Array:
@@ -212,6 +215,7 @@ def matrix_rank(
     return Array(_rank(s, tolerance) if tol is None else _above(s, tolerance))
 
 
+@dispatch_cached
 def matrix_power(a: Array, n: int) -> Array:
     """Return `a` to the power n; for negative n a power of the inverse."""
     x = as_array("matrix_power", a).node
@@ -235,6 +239,7 @@ def matrix_power(a: Array, n: int) -> Array:
     return Array(broadcast_to(one, x.shape) if result is None else result)
 
 
+@dispatch_cached
 def cond(x: Array, p: Any = None) -> Array:
     """Return the condition number: the norm of a matrix times that of its inverse; for None and 2
     the ratio of the largest to the least singular value, for -2 its inverse."""

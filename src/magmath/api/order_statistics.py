@@ -96,6 +96,7 @@ def percentile(
     return stored("percentile", result, out)
 
 
+@dispatch_cached
 def nanquantile(
     a: Any,
     q: Any,
@@ -112,6 +113,7 @@ def nanquantile(
     return stored("nanquantile", result, out)
 
 
+@dispatch_cached
 def nanpercentile(
     a: Any,
     q: Any,
@@ -145,6 +147,7 @@ def median(
     return stored("median", _quantile("median", x, 0.5, axis, "linear", keepdims, None), out)
 
 
+@dispatch_cached
 def nanmedian(
     a: Any,
     axis: Axis = None,
@@ -363,6 +366,7 @@ def ptp(a: Any, axis: Axis = None, out: Any = None, keepdims: bool = False) -> A
     return stored("ptp", max(x, axis, None, keepdims) - min(x, axis, None, keepdims), out)
 
 
+@dispatch_cached
 def partition(
     a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
 ) -> Array:
@@ -373,6 +377,7 @@ def partition(
     return sort(x, axis)
 
 
+@dispatch_cached
 def argpartition(
     a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
 ) -> Array:
@@ -395,6 +400,7 @@ def _check_positions(name: str, kth: Any, x: Array, axis: int | None) -> None:
             )
 
 
+@dispatch_cached
 def lexsort(keys: Any, axis: int = -1) -> Array:
     """Return the positions that sort by the last key, and among equal elements by the one before,
     and so on."""

@@ -48,11 +48,13 @@ def polyval(p: Any, x: Any) -> Array:
     return value
 
 
+@dispatch_cached
 def polyadd(a1: Any, a2: Any) -> Array:
     """Return the sum of two polynomials."""
     return add(*_aligned("polyadd", a1, a2))
 
 
+@dispatch_cached
 def polysub(a1: Any, a2: Any) -> Array:
     """Return the difference of two polynomials."""
     return subtract(*_aligned("polysub", a1, a2))
@@ -69,6 +71,7 @@ def _aligned(name: str, a1: Any, a2: Any) -> tuple[Array, Array]:
     return first, second
 
 
+@dispatch_cached
 def polymul(a1: Any, a2: Any) -> Array:
     """Return the product of two polynomials."""
     x, y = (_coefficients("polymul", p) for p in as_arrays("polymul", a1, a2))
@@ -81,6 +84,7 @@ def _trimmed(p: Array) -> Array:
     return p[int(positions[0]) :] if positions.size else p[-1:]
 
 
+@dispatch_cached
 def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
     """Return the quotient and the remainder of two polynomials."""
     dividend, divisor = _coefficients("polydiv", u), _coefficients("polydiv", v)
@@ -98,6 +102,7 @@ def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
     return parts, rest
 
 
+@dispatch_cached
 def polyder(p: Any, m: int = 1) -> Array:
     """Return the m-th derivative of a polynomial."""
     x = _coefficients("polyder", p)
@@ -107,6 +112,7 @@ def polyder(p: Any, m: int = 1) -> Array:
     return x
 
 
+@dispatch_cached
 def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     """Return the m-th antiderivative of a polynomial; k has the constants of integration (0 for
     None)."""
@@ -124,6 +130,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     return x
 
 
+@dispatch_cached
 def polyfit(
     x: Any,
     y: Any,

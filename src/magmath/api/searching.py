@@ -96,6 +96,7 @@ def nonzero(a: Array) -> tuple[Array, ...]:
     return tuple(Array(node) for node in counted.positions())
 
 
+@dispatch_cached
 def searchsorted(
     a: Array,
     v: Array | Number,

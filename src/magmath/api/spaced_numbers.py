@@ -25,11 +25,13 @@ from magmath.api.searching import where
 from magmath.arrays.array import Array, as_arrays
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.arrays.inputs.number_list import is_number
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import DType, as_dtype, complex128, float64
 from magmath.core.promotion import common_dtype, floating_dtype
 from magmath.errors import RangeError
 
 
+@dispatch_cached
 def linspace(
     start: Any,
     stop: Any,
@@ -66,6 +68,7 @@ def linspace(
     return (numbers, step if parts > 0 else math.nan) if retstep else numbers
 
 
+@dispatch_cached
 def logspace(
     start: Any,
     stop: Any,
@@ -87,6 +90,7 @@ def logspace(
     return values if dtype is None else astype(values, dtype)
 
 
+@dispatch_cached
 def geomspace(
     start: Any,
     stop: Any,

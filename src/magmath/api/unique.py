@@ -13,6 +13,7 @@ from typing import NamedTuple, final
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.masks import Counted, count_mask
 from magmath.arrays.inputs.operands import promoted_nodes
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import bool_, int64
 from magmath.core.type_aliases import Number
 from magmath.engine.user_line import user_line
@@ -171,6 +172,7 @@ def unique_values(x: Array) -> Array:
     return EqualGroups("unique_values", x).values()
 
 
+@dispatch_cached
 def isin(
     element: Array | Number,
     test_elements: Array | Number,

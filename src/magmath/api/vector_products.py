@@ -74,6 +74,7 @@ def kron(a: Any, b: Any) -> Array:
     return reshape(product, [m * n for m, n in zip(outer, inside, strict=True)])
 
 
+@dispatch_cached
 def cross(
     a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Array:

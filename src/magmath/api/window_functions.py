@@ -11,6 +11,7 @@ from magmath.api.elementwise import cos, sqrt, square
 from magmath.api.float_functions import i0
 from magmath.api.searching import where
 from magmath.arrays.array import Array
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.integers import is_integer
 from magmath.core.promotion import get_default_dtype
 
@@ -26,21 +27,25 @@ def _window(name: str, M: int, shape: Any) -> Array:
     return astype(weights, get_default_dtype())
 
 
+@dispatch_cached
 def bartlett(M: int) -> Array:
     """Return the Bartlett window of M points: a triangle."""
     return _window("bartlett", M, lambda t: where(t <= 0, 1.0 + t, 1.0 - t))
 
 
+@dispatch_cached
 def hanning(M: int) -> Array:
     """Return the Hann window of M points: a raised cosine that ends at 0."""
     return _window("hanning", M, lambda t: 0.5 + 0.5 * cos(math.pi * t))
 
 
+@dispatch_cached
 def hamming(M: int) -> Array:
     """Return the Hamming window of M points: a raised cosine that ends at 0.08."""
     return _window("hamming", M, lambda t: 0.54 + 0.46 * cos(math.pi * t))
 
 
+@dispatch_cached
 def blackman(M: int) -> Array:
     """Return the Blackman window of M points: a sum of two cosines."""
     return _window(
@@ -48,6 +53,7 @@ def blackman(M: int) -> Array:
     )
 
 
+@dispatch_cached
 def kaiser(M: int, beta: float) -> Array:
     """Return the Kaiser window of M points: a ratio of Bessel functions, with the steepness
     `beta`."""
