@@ -87,7 +87,7 @@ def dispatch_cached(function: F) -> F:
             results = _repeated(eager, key, call, leaves)
             return function(*args, **options) if results is None else results
         if type(call) is CreationCall:
-            return _array_class()(call.node(user_line(2)))
+            return _array_class()(call.node(eager, user_line(2)))
         if call is not _SEEN:
             if call is _NEW:
                 eager.note_call(key, _SEEN)

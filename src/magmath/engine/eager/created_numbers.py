@@ -7,7 +7,9 @@ inputs, and the value of such a node is a copy of the one that was computed befo
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
+
+import numpy as np
 
 from magmath.graph import Graph, Node
 from magmath.graph.operation import Line, make_node
@@ -22,16 +24,17 @@ computed."""
 
 @final
 class CreationCall:
-    """A call of numbers alone, which has returned a pending node."""
+    """A call of numbers alone, which has returned a pending node of this value."""
 
-    __slots__ = ("_node",)
+    __slots__ = ("_node", "_value")
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, node: Node, value: np.ndarray[Any, Any]) -> None:
+        self._node, self._value = node, value
 
-    def node(self, line: Line) -> Node:
+    def node(self, eager: EagerArrays, line: Line) -> Node:
         """Return another node with the same value."""
         node = self._node
+        eager.note_numbers(node, self._value)
         return make_node(
             node.operation, node.inputs, node.attributes, node.shape, node.dtype, None, line, None,
             node.signature,
@@ -52,5 +55,5 @@ def creation_call_of(eager: EagerArrays, result: Node) -> CreationCall | None:
         (value,) = program.run((), ())
     except Exception:  # it is raised where the value is needed
         return None
-    eager.note_numbers(result, value)
-    return CreationCall(result.without_value())
+    eager.note_numbers(result, value)  # so that no input, which other nodes share, is computed
+    return CreationCall(result.without_value(), value)

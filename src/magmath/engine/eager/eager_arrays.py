@@ -134,7 +134,9 @@ class EagerArrays:
     def note_numbers(self, node: Node, value: np.ndarray[Any, Any]) -> None:
         """Store the value of nodes of numbers alone, with the signature and the inputs of this
         one."""
-        store_bounded(self._created, (node.signature, node.inputs), value, _MAX_CREATED)
+        key = node.signature, node.inputs
+        if key not in self._created:
+            store_bounded(self._created, key, value, _MAX_CREATED)
 
     def program(
         self, graph: Graph, arrays: Sequence[Node], numbers: Sequence[Node]
