@@ -1,11 +1,11 @@
 """Factorizations of the matrices of one worker, by LAPACK from the faster of two libraries.
 
-NumPy computes stacks of small matrices, except for LU, and torch all matrices on other devices: for
-these NumPy takes a fraction of torch's time. Large matrices on the CPU use the routines of SciPy's
-or torch's library, called by pointer; the tuner selects the faster library for each routine
-(`kernels/linalg/lapack_candidates.py`). Fortran stores matrices by columns, so a routine reads the
-transpose of a row-major matrix. All routines here except QR are used such that this needs no
-transposed copy.
+NumPy computes single small matrices, except for LU: its calls take a fraction of the time of
+torch's. torch computes stacks, slender matrices, and all matrices on other devices. Large matrices
+on the CPU use the routines of SciPy's or torch's library, called by pointer; the tuner selects the
+faster library for each routine (`kernels/linalg/lapack_candidates.py`). Fortran stores matrices by
+columns, so a routine reads the transpose of a row-major matrix. All routines here except QR are
+used such that this needs no transposed copy.
 
 The results of a factorization are packed into one array, horizontally or vertically, since an
 operation has one result. Data that cannot be factorized raise LinAlgError.
@@ -40,8 +40,8 @@ from magmath.kernels.linalg.lapack_candidates import (
 from magmath.kernels.linalg.tall_skinny_qr import tall_qr
 
 DIRECT = 96
-"""Minimum extent for calls by pointer: smaller matrices use NumPy or torch, whose loop over a stack
-is cheaper."""
+"""Minimum extent for calls by pointer: smaller ones use torch, whose loop over a stack is
+cheaper, or NumPy."""
 
 
 def cholesky(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
@@ -355,8 +355,11 @@ def _is_direct(a: Tensor) -> bool:
 
 
 def _is_numpy(a: Tensor) -> bool:
-    """Return True for small matrices that NumPy factorizes."""
-    return a.device.type == "cpu" and not _is_direct(a)
+    """Return True for a single small matrix, which NumPy factorizes.
+
+    The number of matrices is no criterion: a stack may be split over workers, with the same bits.
+    """
+    return a.device.type == "cpu" and a.ndim == 2 and max(a.shape) < DIRECT
 
 
 def _copied(source: Tensor) -> Tensor:
