@@ -45,25 +45,25 @@ def structured(draws: Draws) -> list[tuple[str, Case]]:
         ("take", Case((x, rows), {"axes": (0,), "at": 0})),
         ("take", Case((x, rows - 3), {"axes": (1,), "at": 1})),
         (
-            "window",
+            "dynamic_slice",
             Case((x.reshape(-1), torch.tensor(3)), {"axes": (0,), "extents": (4,), "steps": (1,)}),
         ),
         (
-            "window",
+            "dynamic_slice",
             Case(
                 (x, torch.tensor(1), torch.tensor(4)),
                 {"axes": (0, 1), "extents": (None, 3), "steps": (1, -2)},
             ),
         ),
         (
-            "set_window",
+            "dynamic_update_slice",
             Case(
                 (x, y[0, :3], torch.tensor(-1), torch.tensor(4)),
                 {"axes": (0, 1), "extents": (None, 3), "steps": (1, -2)},
             ),
         ),
         (
-            "set_window",
+            "dynamic_update_slice",
             Case((x, y[:, :2], torch.tensor(3)), {"axes": (1,), "extents": (2,), "steps": (1,)}),
         ),
         ("full", Case((x[0, 0],), {"shape": SHAPE, "dtype": element})),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
-from magmath.ops.indexing.dynamic_slice import window_shape
+from magmath.ops.indexing.dynamic_slice import slice_shape
 from operation_table.draws import ANY, FLOATS, Case, Draws, Row, Shape
 
 
@@ -80,7 +80,7 @@ def _window(draws: Draws) -> Case:
 def _set_window(draws: Draws) -> Case:
     shape = draws.shape()
     starts, attributes = _windows(draws, shape)
-    part = window_shape(shape, attributes["axes"], attributes["extents"])
+    part = slice_shape(shape, attributes["axes"], attributes["extents"])
     values = draws.numbers(draws.stretched(part))
     return Case((draws.numbers(shape), values, *starts), attributes)
 
@@ -120,6 +120,6 @@ ROWS: dict[str, Row] = {
     "concat": Row(_concat, ANY, (0,)),
     "slice": Row(_slice, ANY, (0,)),
     "set_slice": Row(_set_slice, ANY, (0, 1)),
-    "window": Row(_window, ANY, (0,)),
-    "set_window": Row(_set_window, ANY, (0, 1)),
+    "dynamic_slice": Row(_window, ANY, (0,)),
+    "dynamic_update_slice": Row(_set_window, ANY, (0, 1)),
 }

@@ -59,8 +59,8 @@ SPOILT = {
     "scatter_add": (bad_index(1), IndexError, "100 is out of range"),
     "take_along": (bad_index(1), IndexError, "100 is out of range"),
     "scatter_along": (bad_index(1), IndexError, "100 is out of range"),
-    "window": (bad_index(1), IndexError, "is out of range"),
-    "set_window": (bad_index(2), IndexError, "is out of range"),
+    "dynamic_slice": (bad_index(1), IndexError, "is out of range"),
+    "dynamic_update_slice": (bad_index(2), IndexError, "is out of range"),
     "cholesky": (bad_matrix, LinAlgError, "not positive definite"),
     "solve": (bad_matrix, LinAlgError, "singular"),
 }
@@ -78,7 +78,10 @@ def test_bad_data_is_an_error_and_the_pool_goes_on(
     good = data.draw(cases(ROWS[name], "float32"))
     result = np.shape(bodies.reference(name, good))
     assume(0 not in result and 0 not in good.operands[0].shape)
-    assume(None not in good.attributes.get("extents", ()) or name in ("window", "set_window"))
+    assume(
+        None not in good.attributes.get("extents", ())
+        or name in ("dynamic_slice", "dynamic_update_slice")
+    )
     assume(0 not in good.attributes.get("extents", ()))
     bad = spoil(good, np.random.default_rng(data.draw(st.integers(0, 99))))
     at = [data.draw(bodies.placements(x, engine)) for x in bad.operands]
@@ -111,8 +114,8 @@ def test_native_code_reports_bad_positions(workers: int, monkeypatch: pytest.Mon
         element = {"axes": (0,), "extents": (None,), "steps": (1,)}
         picked = apply(OPERATIONS["take"], table, index, line=("script.py", 7), axes=(0,), at=0)
         total = apply(OPERATIONS["sum"], picked, axis=(0,), keepdims=False)
-        cut = apply(OPERATIONS["window"], table, first, line=("script.py", 8), **window)
-        alone = apply(OPERATIONS["window"], table, one, line=("script.py", 9), **element)
+        cut = apply(OPERATIONS["dynamic_slice"], table, first, line=("script.py", 8), **window)
+        alone = apply(OPERATIONS["dynamic_slice"], table, one, line=("script.py", 9), **element)
         graph = Graph((redistribute(total, Layout.whole((), engine.pool.mesh)), cut, alone))
         outputs, _ = engine.runs.run(engine.compile(graph), graph.leaves, steps=3)
         return [engine.pool.get(data.number).reshape(-1).tolist() for data in outputs]

@@ -245,7 +245,7 @@ def test_a_loop_of_the_users_own_becomes_native_and_is_compiled_once(
         if bound:
             kinds = {x.operation for x in bound[0].instructions if isinstance(x, Call)}
             assert "set_slice" in kinds
-            assert not {"slice", "window"} & kinds, "slices are views, or parts of loops"
+            assert not {"slice", "dynamic_slice"} & kinds, "slices are views, or parts of loops"
     workers = 1 if pool[0] == "planned" else pool[1]
     if workers == 1:  # the copy shares a loop with the stencil that is written into it
         assert all(source.count("def part") == 1 for source in Counted.sources)

@@ -82,14 +82,14 @@ def test_reductions_of_short_rows_have_a_rate_of_their_own(shape, axis, name):
 
 def test_rates_follow_from_samples():
     samples = [
-        {"add": [(3.0, 1.0, 1.0), (2.0, 1.0, 1.0)], "window": [(5.0, 1.0, 1.0)]},
-        {"add": [(12.0, 100.0, 20000.0)], "window": [(4.0, 0.0, 0.0)]},
+        {"add": [(3.0, 1.0, 1.0), (2.0, 1.0, 1.0)], "dynamic_slice": [(5.0, 1.0, 1.0)]},
+        {"add": [(12.0, 100.0, 20000.0)], "dynamic_slice": [(4.0, 0.0, 0.0)]},
         {"add": [(1002.0, 500.0, 400000.0)]},
     ]
     made = [{name: [Sample(*s) for s in some] for name, some in one.items()} for one in samples]
     add, window = _rates(made, 0.5, 4)
     assert add == OperationRate("add", 4, 1.5, ((20000.0, 0.1), (400000.0, 2.0)))
-    assert window == OperationRate("window", 4, 4.5, ())
+    assert window == OperationRate("dynamic_slice", 4, 4.5, ())
 
 
 def test_calibration_measures_operations_of_programs(monkeypatch):

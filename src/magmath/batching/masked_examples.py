@@ -13,7 +13,7 @@ from magmath.core.dtypes import int64
 from magmath.graph import Node, applied
 from magmath.ops import OPERATIONS
 from magmath.ops.elementwise import astype, call, where
-from magmath.ops.indexing.dynamic_slice import window
+from magmath.ops.indexing.dynamic_slice import dynamic_slice
 
 
 def values_of_needed_examples(
@@ -30,5 +30,5 @@ def _with_value_of(x: BatchOperand, predicate: BatchOperand, number: Node) -> Ba
     """Return an operand with the value of one example in place of those without the predicate."""
     if not x.varies or x.node is predicate.node:
         return x
-    needed = call("stop_gradient", window(x.node, 0, number, 1))
+    needed = call("stop_gradient", dynamic_slice(x.node, 0, number, 1))
     return BatchOperand(where(predicate.aligned(x.ndim), x.node, needed), True, x.size)

@@ -97,7 +97,7 @@ VECTORS: Final[Mapping[str, Callable[[Operands], Any]]] = {
     "concat": lambda o: mm.concat([o.x, o.y]),
     "permute_dims": lambda o: mm.permute_dims(o.matrix, (1, 0)) + 0.0,
     "slice": lambda o: o.matrix[1:-1, 1:-1] + o.matrix[:-2, 2:],
-    "window": lambda o: [o.matrix[i] for i in range(2)],
+    "dynamic_slice": lambda o: [o.matrix[i] for i in range(2)],
     "long window": lambda o: o.x[3 : o.x.shape[0] // 2 + 3],
     "take": lambda o: mm.take(o.x, o.index),
     "compress": lambda o: o.x[o.mask],

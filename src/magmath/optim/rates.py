@@ -12,7 +12,7 @@ from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import DType
 from magmath.errors import OptionError
 from magmath.graph import Node, set_value
-from magmath.ops.indexing.dynamic_slice import window
+from magmath.ops.indexing.dynamic_slice import dynamic_slice
 from magmath.ops.leaves import scalar
 from magmath.ops.manipulation import reshape
 from magmath.ops.slicing import slice_along
@@ -116,7 +116,7 @@ class EpochRates:
         """Return the rates at a step of the epoch, given by its number, 0-d, from 0."""
         if self._table is None:
             return self._numbers
-        row = window(self._table.leaf, 0, step, 1)
+        row = dynamic_slice(self._table.leaf, 0, step, 1)
         return [reshape(slice_along(row, 1, i, i + 1), ()) for i in range(len(self._numbers))]
 
     def set(self, epoch: int, done: int = 0) -> None:

@@ -147,7 +147,7 @@ class ResidentFeed:
             order = _order(self.count, epoch, seed)
         else:
             order = creation.iota((self.count,), 0)
-        index = dynamic_slice.window(order, 0, self._start(batch, number), batch)
+        index = dynamic_slice.dynamic_slice(order, 0, self._start(batch, number), batch)
         return self.example.batch([Array(gather_scatter.take(x, index, 0)) for x in placeholders])
 
     def _start(self, batch: int, number: Node) -> Node:

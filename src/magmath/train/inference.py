@@ -89,7 +89,7 @@ def _outputs(module: Module, name: str | None, inputs: Any) -> Any:
 def _outputs_of_part(module: Module, name: str | None, count: int, inputs: Any, first: Any) -> Any:
     """Return the outputs for `count` samples from position `first` on."""
     leaves, tree = flatten(inputs)
-    parts = [Array(dynamic_slice.window(x.node, 0, first.node, count)) for x in leaves]
+    parts = [Array(dynamic_slice.dynamic_slice(x.node, 0, first.node, count)) for x in leaves]
     return _outputs(module, name, unflatten(tree, parts))
 
 

@@ -196,11 +196,11 @@ def test_windows_at_positions_that_differ() -> None:
     attributes: dict[str, Any] = {"axes": (0, 1), "extents": (2, None), "steps": (1, 1)}
 
     def read(x: mm.Array, i: mm.Array, j: mm.Array) -> mm.Array:
-        return mm.Array(apply(OPERATIONS["window"], x.node, i.node, j.node, **attributes))
+        return mm.Array(apply(OPERATIONS["dynamic_slice"], x.node, i.node, j.node, **attributes))
 
     def written(x: mm.Array, v: mm.Array, i: mm.Array, j: mm.Array) -> mm.Array:
         nodes = (x.node, v.node, i.node, j.node)
-        return mm.Array(apply(OPERATIONS["set_window"], *nodes, **attributes))
+        return mm.Array(apply(OPERATIONS["dynamic_update_slice"], *nodes, **attributes))
 
     first, second = mm.asarray(starts), mm.asarray(starts[::-1].copy())
     expected = np.stack([a[i : i + 2, j] for a, i, j in zip(x, starts, starts[::-1], strict=True)])

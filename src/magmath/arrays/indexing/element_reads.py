@@ -13,7 +13,7 @@ from magmath.core.call_effects import CALL_EFFECTS
 from magmath.engine.array_sizes import MAX_REPLICATED_BYTES
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Node
-from magmath.ops.indexing.dynamic_slice import WINDOW
+from magmath.ops.indexing.dynamic_slice import DYNAMIC_SLICE
 from magmath.ops.leaves import INPUT, SCALAR
 
 
@@ -21,7 +21,7 @@ def element_of(node: Node) -> Any:
     """Return the value of a pending node of one element that an index selects from an evaluated
     array, as a number; None if the node is another one, or the array is not read in this way."""
     CALL_EFFECTS.count += 1
-    if node.operation is not WINDOW:
+    if node.operation is not DYNAMIC_SLICE:
         return None
     x, *starts = node.inputs
     leaf = x.value if isinstance(x.value, Node) else x

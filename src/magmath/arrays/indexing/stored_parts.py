@@ -37,7 +37,7 @@ from magmath.engine.remote_array import RemoteArray
 from magmath.engine.user_line import user_line
 from magmath.graph import Node
 from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeStep
-from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
+from magmath.ops.indexing.dynamic_slice import DYNAMIC_SLICE, DYNAMIC_UPDATE_SLICE
 from magmath.ops.masking import COMPRESS
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def note_part(array: LazyArray, step: ViewStep, selected: LazyArray) -> None:
     if recipe is not None and starts:
         assert isinstance(step, Part)
         assert step.window is not None
-        recipe = with_starts(recipe, WINDOW, 1, len(starts))
+        recipe = with_starts(recipe, DYNAMIC_SLICE, 1, len(starts))
         program = WindowReadProgram(step.window)
     eager.note_call(key, None if recipe is None else EagerCall(program, recipe, leaf, (0,)))
 
@@ -204,7 +204,9 @@ def _with_numbers(recipe: Recipe, write: _KeyedWrite) -> Recipe | None:
     cannot be told apart, or if the recipe does not hold for all writes with its key."""
     if write.window is not None:
         first = 1 if write.numbers else 2
-        return with_starts(recipe, SET_WINDOW, first, len(write.numbers) + len(write.starts))
+        return with_starts(
+            recipe, DYNAMIC_UPDATE_SLICE, first, len(write.numbers) + len(write.starts)
+        )
     written_number = _written_number(recipe, write)
     if write.numbers and written_number is not None:
         recipe = recipe.with_numbers((written_number,))

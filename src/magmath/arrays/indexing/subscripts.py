@@ -28,7 +28,7 @@ from magmath.errors import ShapeError
 from magmath.graph import Node, Shape, applied, apply
 from magmath.graph.operation import Line
 from magmath.ops import elementwise as e
-from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
+from magmath.ops.indexing.dynamic_slice import DYNAMIC_SLICE, DYNAMIC_UPDATE_SLICE
 from magmath.ops.indexing.gather_scatter import PUT, TAKE
 from magmath.ops.leaves import scalar
 from magmath.ops.manipulation import reshape
@@ -302,7 +302,7 @@ def _read(x: Node, region: _Region) -> Node:
             fixed = _fixed_part(x, region, line)
             if fixed is not None:
                 return fixed
-        x = applied(WINDOW, (x, *_starts(region)), line, region.window)
+        x = applied(DYNAMIC_SLICE, (x, *_starts(region)), line, region.window)
     return x
 
 
@@ -330,10 +330,14 @@ def _written(x: Node, values: Node, region: _Region) -> Node:
     """Return x with the part in a region replaced."""
     line = user_line(REGION_FRAMES)
     if region.slice is None:
-        return applied(SET_WINDOW, (x, values, *_starts(region)), line, region.window or _NO_CUT)
+        return applied(
+            DYNAMIC_UPDATE_SLICE, (x, values, *_starts(region)), line, region.window or _NO_CUT
+        )
     if region.window is not None:
         part = applied(SLICE, (x,), line, region.slice)
-        values = applied(SET_WINDOW, (part, values, *_starts(region)), line, region.window)
+        values = applied(
+            DYNAMIC_UPDATE_SLICE, (part, values, *_starts(region)), line, region.window
+        )
     return applied(SET_SLICE, (x, values), line, region.slice)
 
 

@@ -11,7 +11,7 @@ from magmath.core.dtypes import int64
 from magmath.engine.user_line import user_line
 from magmath.graph import Graph, Node, make_node
 from magmath.ops import elementwise as e
-from magmath.ops.indexing.dynamic_slice import SET_WINDOW, WINDOW
+from magmath.ops.indexing.dynamic_slice import DYNAMIC_SLICE, DYNAMIC_UPDATE_SLICE
 from magmath.ops.leaves import constant
 
 ROW: Mapping[str, Any] = MappingProxyType({"axes": (0,), "extents": (None,), "steps": (1,)})
@@ -25,12 +25,14 @@ def row_number(counter: Node, steps: int, *, reverse: bool) -> Node:
 
 def row_of(x: Node, number: Node) -> Node:
     """Return a row of an array by its number, which may be computed at run time."""
-    return make_node(WINDOW, (x, number), ROW, x.shape[1:], x.dtype, line=user_line())
+    return make_node(DYNAMIC_SLICE, (x, number), ROW, x.shape[1:], x.dtype, line=user_line())
 
 
 def with_row(x: Node, number: Node, value: Node) -> Node:
     """Return an array with a value in place of a row, given by its number."""
-    return make_node(SET_WINDOW, (x, value, number), ROW, x.shape, x.dtype, line=user_line())
+    return make_node(
+        DYNAMIC_UPDATE_SLICE, (x, value, number), ROW, x.shape, x.dtype, line=user_line()
+    )
 
 
 def step_graph(

@@ -1,9 +1,10 @@
-"""Windows: slices whose start positions are known only when the program runs.
+"""Dynamic slices, as in XLA: windows of an array whose start positions are known only when the
+program runs.
 
 The positions are operands, so a loop over positions runs one program. If the operand is split, each
-worker contributes the elements of the window that it stores. `set_window` returns the operand with
-these elements replaced by others, which broadcast; it overwrites the operand in place if nothing
-else needs it.
+worker contributes the elements of the window that it stores. `dynamic_update_slice` returns the
+operand with these elements replaced by others, which broadcast; it overwrites the operand in place
+if nothing else needs it.
 
 `axes` are the dimensions that a window cuts, `extents` and `steps` its extents and steps along
 them; an extent of None selects a single element, and the result lacks its dimension.
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
 Extents = tuple[int | None, ...]
 
 
-def window_shape(x: Shape, axes: tuple[int, ...], extents: Extents) -> Shape:
+def slice_shape(x: Shape, axes: tuple[int, ...], extents: Extents) -> Shape:
     """Return the shape of a window of an array."""
     shape: list[int | None] = list(x)
     for axis, extent in zip(axes, extents, strict=True):
@@ -62,19 +63,19 @@ def window_shape(x: Shape, axes: tuple[int, ...], extents: Extents) -> Shape:
     return tuple(extent for extent in shape if extent is not None)
 
 
-def _window_infer(
+def _slice_infer(
     x: Node, *starts: Node, axes: tuple[int, ...], extents: Extents, steps: tuple[int, ...]
 ) -> tuple[Shape, DType]:
     for start in starts:
         if start.shape != () or not start.dtype.is_integer:
             raise DTypeError(
-                f"window: a first position is a 0-d integer, got {start.ndim}-D {start.dtype}"
-                "; convert it with mm.astype(x, mm.int64), or take one element"
+                f"dynamic_slice: a first position is a 0-d integer, got {start.ndim}-D "
+                f"{start.dtype}; convert it with mm.astype(x, mm.int64), or take one element"
             )
-    return window_shape(x.shape, axes, extents), x.dtype
+    return slice_shape(x.shape, axes, extents), x.dtype
 
 
-def _window_letters(node: Node) -> str:
+def _slice_letters(node: Node) -> str:
     """Return the result's letters: new ones along the window, the operand's elsewhere."""
     ndim, attributes = node.inputs[0].ndim, node.attributes
     letters = list(LETTERS[:ndim])
@@ -83,12 +84,12 @@ def _window_letters(node: Node) -> str:
     return "".join(letters)
 
 
-def _window_axes(node: Node) -> str:
+def _slice_axes(node: Node) -> str:
     starts = "," * len(node.attributes["axes"])
-    return f"{LETTERS[: node.inputs[0].ndim]}{starts}->{_window_letters(node)}"
+    return f"{LETTERS[: node.inputs[0].ndim]}{starts}->{_slice_letters(node)}"
 
 
-def _window_bounds(
+def _slice_bounds(
     starts: Sequence[torch.Tensor],
     shape: Shape,
     axes: tuple[int, ...],
@@ -125,7 +126,7 @@ def _with_single_elements_in(
     return tensor
 
 
-def _window_tile(call: KernelCall) -> Tile:
+def _slice_tile(call: KernelCall) -> Tile:
     """Return the part of the window that the local result stores, by dimensions of the operand."""
     dropped = {
         a
@@ -162,28 +163,28 @@ def _narrowed(x: torch.Tensor, bounds: Sequence[Bound], axes: tuple[int, ...]) -
     return x
 
 
-def _window_kernel(call: KernelCall) -> ReadyCall:
+def _slice_kernel(call: KernelCall) -> ReadyCall:
     (x, *starts), (held, *_) = call.inputs, call.tiles
     axes, extents, shape = call.attributes["axes"], call.attributes["extents"], call.shapes[0]
     on_device = len(axes) == 1 and starts[0].device.type != "cpu"
     if on_device and held[axes[0]].size == shape[axes[0]] > 0:
         fault = call.context.fault(partial(out_of_range, axis=axes[0], extent=shape[axes[0]]))
         if fault is not None:
-            return _device_window(call, fault)
+            return _device_slice(call, fault)
     x, out = as_signed(x), _with_single_elements_in(as_signed(call.out), axes, extents)
-    part = _window_tile(call)
+    part = _slice_tile(call)
     if _is_whole(call, held, part):
         attributes = call.attributes
 
         def read() -> None:
-            out.copy_(_narrowed(x, _window_bounds(starts, shape, **attributes), axes))
+            out.copy_(_narrowed(x, _slice_bounds(starts, shape, **attributes), axes))
 
         return read
     full = [range(extent) for extent in x.shape]
     empty = neutral(out)
 
     def run() -> None:
-        bounds = _window_bounds(starts, shape, **call.attributes)
+        bounds = _slice_bounds(starts, shape, **call.attributes)
         sources: list[range | torch.Tensor] = list(full)
         targets: list[range | torch.Tensor] = [range(extent) for extent in out.shape]
         for axis, bound in zip(axes, bounds, strict=True):
@@ -201,7 +202,7 @@ def _window_kernel(call: KernelCall) -> ReadyCall:
     return run
 
 
-def _device_window(call: KernelCall, fault: torch.Tensor) -> ReadyCall:
+def _device_slice(call: KernelCall, fault: torch.Tensor) -> ReadyCall:
     """Bind a window whose position stays on the device, so that the host does not wait for it.
 
     A position that is out of range is reported in `fault`, and replaced by one that is not.
@@ -228,7 +229,7 @@ def _device_window(call: KernelCall, fault: torch.Tensor) -> ReadyCall:
     return run
 
 
-def _window_grid(
+def _slice_grid(
     shape: Shape,
     starts: Sequence[Any],
     axes: tuple[int, ...],
@@ -241,9 +242,9 @@ def _window_grid(
     return np.ix_(*grid)
 
 
-def _window_reference(x: Any, *starts: Any, **attributes: Any) -> Any:
-    shape = window_shape(x.shape, attributes["axes"], attributes["extents"])
-    return x[_window_grid(x.shape, starts, **attributes)].reshape(shape)
+def _slice_reference(x: Any, *starts: Any, **attributes: Any) -> Any:
+    shape = slice_shape(x.shape, attributes["axes"], attributes["extents"])
+    return x[_slice_grid(x.shape, starts, **attributes)].reshape(shape)
 
 
 def _numpy_index(node: Node) -> Callable[[Sequence[Any]], Any]:
@@ -254,7 +255,7 @@ def _numpy_index(node: Node) -> Callable[[Sequence[Any]], Any]:
     def index(starts: Sequence[Any]) -> Any:
         selectors: list[Any] = [slice(None)] * len(shape)
         for axis, extent, bound in zip(
-            axes, extents, _window_bounds(starts, shape, **attributes), strict=True
+            axes, extents, _slice_bounds(starts, shape, **attributes), strict=True
         ):
             selectors[axis] = bound[0] if extent is None else numpy_slice_of(bound)
         return tuple(selectors)
@@ -262,12 +263,12 @@ def _numpy_index(node: Node) -> Callable[[Sequence[Any]], Any]:
     return index
 
 
-def _numpy_window(node: Node) -> Callable[..., object]:
+def _numpy_slice(node: Node) -> Callable[..., object]:
     index = _numpy_index(node)
     return lambda x, *rest: np.copyto(rest[-1], x[index(rest[:-1])])
 
 
-def _numpy_set_window(node: Node) -> Callable[..., object]:
+def _numpy_update(node: Node) -> Callable[..., object]:
     index = _numpy_index(node)
 
     def write(x: Any, values: Any, *rest: Any) -> None:
@@ -278,12 +279,14 @@ def _numpy_set_window(node: Node) -> Callable[..., object]:
     return write
 
 
-def _window_vjp(node: Node, g: Node) -> Gradients:
+def _slice_vjp(node: Node, g: Node) -> Gradients:
     x, *starts = node.inputs
-    return apply(SET_WINDOW, zeros_like(x), g, *starts, **node.attributes), *(None for _ in starts)
+    return apply(DYNAMIC_UPDATE_SLICE, zeros_like(x), g, *starts, **node.attributes), *(
+        None for _ in starts
+    )
 
 
-def _window_indices(w: Writer, call: NativeCall) -> IndexVariables | None:
+def _slice_indices(w: Writer, call: NativeCall) -> IndexVariables | None:
     """Return the positions of the window's elements in the operand.
 
     Returns None unless this worker stores the whole operand, and if there are no elements.
@@ -294,9 +297,9 @@ def _window_indices(w: Writer, call: NativeCall) -> IndexVariables | None:
     return _local_indices_from(w, call, starts, [call.number(part.start) for part in call.tile])
 
 
-def _emit_set_window(w: Writer, call: NativeCall) -> bool:
+def _emit_update(w: Writer, call: NativeCall) -> bool:
     x, values, *starts = call.inputs
-    shape = window_shape(x.shape, call.attributes["axes"], call.attributes["extents"])
+    shape = slice_shape(x.shape, call.attributes["axes"], call.attributes["extents"])
     if x.shape != call.shapes[0] or 0 in (*x.shape, *shape):
         return False
     emit_copy(w, call.out, x)
@@ -357,16 +360,16 @@ def _emit_bounds(
     w.line(f"    {first} = {max(0, -span)}")
 
 
-WINDOW = Operation(
-    name="window",
-    infer=_window_infer,
-    axes=_window_axes,
+DYNAMIC_SLICE = Operation(
+    name="dynamic_slice",
+    infer=_slice_infer,
+    axes=_slice_axes,
     reduction="sum",
-    vjp=_window_vjp,
-    kernel=_window_kernel,
-    native=IndexMap(_window_indices),
-    reference=_window_reference,
-    numpy_function=_numpy_window,
+    vjp=_slice_vjp,
+    kernel=_slice_kernel,
+    native=IndexMap(_slice_indices),
+    reference=_slice_reference,
+    numpy_function=_numpy_slice,
     flops=no_flops,
     checks_indices=True,
     same_bits=same_bits_always,
@@ -374,15 +377,13 @@ WINDOW = Operation(
 )
 
 
-def _set_window_infer(
-    x: Node, values: Node, *starts: Node, **attributes: Any
-) -> tuple[Shape, DType]:
-    shape, _ = _window_infer(x, *starts, **attributes)
-    check_written("set_window", x, values, shape)
+def _update_infer(x: Node, values: Node, *starts: Node, **attributes: Any) -> tuple[Shape, DType]:
+    shape, _ = _slice_infer(x, *starts, **attributes)
+    check_written("dynamic_update_slice", x, values, shape)
     return x.shape, x.dtype
 
 
-def _set_window_axes(node: Node) -> str:
+def _update_axes(node: Node) -> str:
     x, values, *starts = node.inputs
     axes, extents = node.attributes["axes"], node.attributes["extents"]
     part = "".join(
@@ -390,29 +391,29 @@ def _set_window_axes(node: Node) -> str:
         for d in range(x.ndim)
         if d not in axes or extents[axes.index(d)] is not None
     )
-    shape = window_shape(x.shape, axes, extents)
+    shape = slice_shape(x.shape, axes, extents)
     letters = LETTERS[: x.ndim]
     return f"{letters},{aligned_letters(part, shape, values.shape)}{',' * len(starts)}->{letters}"
 
 
-def _set_window_kernel(call: KernelCall) -> ReadyCall:
+def _update_kernel(call: KernelCall) -> ReadyCall:
     (x, values, *starts), out = call.inputs, as_signed(call.out)
     axes, extents = call.attributes["axes"], call.attributes["extents"]
     x, full = as_signed(x), [range(extent) for extent in out.shape]
-    stretched = as_signed(values).expand(window_shape(tuple(out.shape), axes, extents))
+    stretched = as_signed(values).expand(slice_shape(tuple(out.shape), axes, extents))
     source = _with_single_elements_in(stretched, axes, extents)
     if _is_whole(call, call.tile):
         attributes, shape = call.attributes, call.shape
 
         def write() -> None:
-            bounds = _window_bounds(starts, shape, **attributes)
+            bounds = _slice_bounds(starts, shape, **attributes)
             keep(out, x)
             _narrowed(out, bounds, axes).copy_(source)
 
         return write
 
     def run() -> None:
-        bounds = _window_bounds(starts, call.shape, **call.attributes)
+        bounds = _slice_bounds(starts, call.shape, **call.attributes)
         keep(out, x)
         targets: list[range | torch.Tensor] = list(full)
         sources: list[range | torch.Tensor] = [range(extent) for extent in source.shape]
@@ -425,33 +426,33 @@ def _set_window_kernel(call: KernelCall) -> ReadyCall:
     return run
 
 
-def _set_window_reference(x: Any, values: Any, *starts: Any, **attributes: Any) -> Any:
+def _update_reference(x: Any, values: Any, *starts: Any, **attributes: Any) -> Any:
     out = np.array(x)
-    grid = _window_grid(x.shape, starts, **attributes)
-    shape = window_shape(x.shape, attributes["axes"], attributes["extents"])
+    grid = _slice_grid(x.shape, starts, **attributes)
+    shape = slice_shape(x.shape, attributes["axes"], attributes["extents"])
     out[grid] = np.broadcast_to(values, shape).reshape(
         np.broadcast_shapes(*(g.shape for g in grid))
     )
     return out
 
 
-def _set_window_vjp(node: Node, g: Node) -> Gradients:
+def _update_vjp(node: Node, g: Node) -> Gradients:
     _, _, *starts = node.inputs
-    kept = apply(SET_WINDOW, g, constant(0, g.dtype), *starts, **node.attributes)
-    taken = apply(WINDOW, g, *starts, **node.attributes)
+    kept = apply(DYNAMIC_UPDATE_SLICE, g, constant(0, g.dtype), *starts, **node.attributes)
+    taken = apply(DYNAMIC_SLICE, g, *starts, **node.attributes)
     return kept, taken, *(None for _ in starts)
 
 
-SET_WINDOW = Operation(
-    name="set_window",
-    infer=_set_window_infer,
-    axes=_set_window_axes,
+DYNAMIC_UPDATE_SLICE = Operation(
+    name="dynamic_update_slice",
+    infer=_update_infer,
+    axes=_update_axes,
     reduction=None,
-    vjp=_set_window_vjp,
-    kernel=_set_window_kernel,
-    native=_emit_set_window,
-    reference=_set_window_reference,
-    numpy_function=_numpy_set_window,
+    vjp=_update_vjp,
+    kernel=_update_kernel,
+    native=_emit_update,
+    reference=_update_reference,
+    numpy_function=_numpy_update,
     flops=no_flops,
     checks_indices=True,
     same_bits=same_bits_always,
@@ -459,9 +460,9 @@ SET_WINDOW = Operation(
 )
 
 
-def window(x: Node, axis: int, start: Node, extent: int) -> Node:
+def dynamic_slice(x: Node, axis: int, start: Node, extent: int) -> Node:
     """Return `extent` elements of one axis, from a position known only when the program runs."""
-    return apply(WINDOW, x, start, axes=(axis,), extents=(extent,), steps=(1,))
+    return apply(DYNAMIC_SLICE, x, start, axes=(axis,), extents=(extent,), steps=(1,))
 
 
-OPERATIONS = {record.name: record for record in (WINDOW, SET_WINDOW)}
+OPERATIONS = {record.name: record for record in (DYNAMIC_SLICE, DYNAMIC_UPDATE_SLICE)}
