@@ -132,7 +132,9 @@ def as_dtype(value: object) -> DType:
         return value
     dtype = _lookup(value)
     if dtype is None:
-        raise DTypeError(f"dtype {value!r} is not known; magmath has {', '.join(DTYPES)}")
+        is_value = isinstance(value, (int, float, list, tuple)) or hasattr(value, "shape")
+        hint = "; values and extents are one argument, a list or a tuple" if is_value else ""
+        raise DTypeError(f"dtype {value!r} is not known; magmath has {', '.join(DTYPES)}{hint}")
     return dtype
 
 

@@ -7,8 +7,8 @@ from math import prod
 from typing import final
 
 from magmath.arrays.array import Array
-from magmath.core.integers import require_integer
-from magmath.errors import ShapeError
+from magmath.core.integers import is_integer, require_integer
+from magmath.errors import OptionError, ShapeError
 from magmath.nn.functional import activation_function, linear
 from magmath.nn.initializers import initializer
 from magmath.nn.module import Module
@@ -36,6 +36,12 @@ class Dense(Module):
         bias_init: Initial | str = "zeros",
     ) -> None:
         self.units = require_integer("Dense: units", units, 1)
+        if is_integer(activation):
+            raise OptionError(
+                f"Dense: takes the number of outputs, then an activation, was given {units} and "
+                f"{activation}; the number of inputs follows from the first call: write "
+                f"Dense({activation})"
+            )
         self.activation = activation
         self._function = activation_function(activation)
         first = weight_init or ("he" if activation == "relu" else "glorot")
