@@ -67,7 +67,8 @@ def normalize_axis(operation: str, axis: int, ndim: int) -> int:
     if not -ndim <= position < ndim:
         remedy = f"; pass an axis from {-ndim} to {ndim - 1}" if ndim else ""
         raise AxisError(
-            f"{operation}: axis {position} is out of range for an array of {ndim} dimensions{remedy}"
+            f"{operation}: axis {position} is out of range for an array of {ndim} dimensions"
+            f"{remedy}"
         )
     return position % ndim
 

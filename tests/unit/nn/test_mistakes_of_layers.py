@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import save_file
 
 import magmath as mm
+from magmath.arrays.tree import flatten
 from magmath.errors import OptionError, WeightsError
 
 
@@ -128,6 +129,44 @@ def test_integers_have_the_type_of_the_weights(dtype: str) -> None:
     assert mm.nn.Dense(4)(x).dtype == mm.float32
     assert mm.nn.Bilinear(4)(x, x).dtype == mm.float32
     assert mm.nn.Conv1d(2, 2)(x[:, None]).dtype == mm.float32
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: mm.nn.RNN(3)(x),
+        lambda x: mm.nn.GRU(3, layers=2, bidirectional=True)(x),
+        lambda x: mm.nn.LSTM(3)(x),
+        lambda x: mm.nn.RNNCell(3)(x[0]),
+        lambda x: mm.nn.GRUCell(3)(x[0]),
+        lambda x: mm.nn.LSTMCell(3)(x[0]),
+        lambda x: mm.nn.LayerNorm()(x),
+        lambda x: mm.nn.RMSNorm()(x),
+        lambda x: mm.nn.GroupNorm(2)(x),
+        lambda x: mm.nn.InstanceNorm(affine=True)(x),
+        lambda x: mm.nn.BatchNorm()(x),
+        lambda x: mm.nn.BatchNorm(affine=False)(x),
+        lambda x: mm.nn.BatchNorm().eval()(x),
+        lambda x: mm.nn.PReLU()(x),
+        lambda x: mm.nn.MultiheadAttention(4, 2)(x),
+        lambda x: mm.nn.TransformerEncoderLayer(4, 2)(x),
+        lambda x: mm.nn.TransformerEncoderLayer(4, 2, norm_first=True)(x),
+        lambda x: mm.nn.TransformerDecoderLayer(4, 2)(x, x),
+    ],
+)
+def test_layers_compute_integers_in_the_type_of_their_weights(
+    call: Callable[[mm.Array], Any], dtype: str
+) -> None:
+    """The results are those of the same numbers as float32."""
+    numbers = mm.asarray(np.arange(32).reshape(2, 4, 4) % 5, dtype=dtype)
+    results = []
+    for x in (numbers, numbers.astype("float32")):
+        mm.random.seed(3)
+        results.append(flatten(call(x))[0])
+    for y, of_floats in zip(*results, strict=True):
+        assert y.dtype == of_floats.dtype == mm.float32
+        np.testing.assert_array_equal(y.numpy(), of_floats.numpy())
 
 
 def test_padding_may_be_an_array() -> None:

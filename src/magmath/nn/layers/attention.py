@@ -18,6 +18,7 @@ from magmath.core.integers import require_integer
 from magmath.core.shapes import Shape
 from magmath.errors import ShapeError
 from magmath.nn.attention import attention_weights
+from magmath.nn.layer_input import layer_input
 from magmath.nn.layers.dense import Dense
 from magmath.nn.layers.dropout import Dropout
 from magmath.nn.layers.normalization import LayerNorm
@@ -150,7 +151,9 @@ class _TransformerLayer(Module, ABC):
             self.norms, (*attentions, feedforward), (*of_attentions, last_dropout), strict=True
         )
         for norm, block, dropout in blocks:
-            x = x + dropout(block(norm(x))) if self.norm_first else norm(x + dropout(block(x)))
+            added = dropout(block(norm(x) if self.norm_first else x))
+            x = layer_input(type(self).__name__, x, added) + added
+            x = x if self.norm_first else norm(x)
         return x
 
 

@@ -13,6 +13,7 @@ from magmath.core.dtypes import int64
 from magmath.core.integers import require_integer
 from magmath.errors import OptionError, ShapeError
 from magmath.nn.abstract import is_abstract_call
+from magmath.nn.layer_input import layer_input
 from magmath.nn.module import Module
 from magmath.nn.normalization import (
     batch_moments,
@@ -141,6 +142,9 @@ class BatchNorm(Module):
         channels = (x.shape[self.axis],)
         self.materialize(
             weight=channels, bias=channels, running_mean=channels, running_variance=channels
+        )
+        x = layer_input(
+            "BatchNorm", x, self.weight if self.running_mean is None else self.running_mean
         )
         if self.training or self.running_mean is None or self.running_variance is None:
             count = x.size // max(channels[0], 1)
