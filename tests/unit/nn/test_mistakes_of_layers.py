@@ -179,6 +179,17 @@ def test_padding_may_be_an_array() -> None:
         mm.nn.functional.avg_pool2d(x, 2, divisor_override=0)
 
 
+def test_a_module_is_built_before_a_file_is_loaded(tmp_path: Path) -> None:
+    save_file({"weight": np.ones((5, 4), "f4"), "bias": np.ones(4, "f4")}, tmp_path / "a")
+    layer = mm.nn.Dense(4)
+    message = r"^load: the layer \(Dense\) has no weight yet, .*first call module\.build\(shape\)"
+    with pytest.raises(mm.errors.MagmathError, match=message):
+        layer.load(tmp_path / "a")
+    layer.build((1, 5))
+    layer.load(tmp_path / "a")
+    assert layer(mm.ones((1, 5))).tolist() == [[6.0] * 4]
+
+
 def test_a_shared_parameter_that_is_nan_in_a_file(tmp_path: Path) -> None:
     class Tied(mm.nn.Module):
         def __init__(self) -> None:
