@@ -30,6 +30,7 @@ from magmath.engine.lifetimes.retained_expressions import keeps_expressions
 from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import NumberSource
+from magmath.engine.user_line import warn_user
 from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
@@ -99,6 +100,7 @@ class Optimizer(metaclass=KeywordHints):
     def _start(self) -> None:
         """Begin without states, groups of variables, and compiled updates."""
         self._steps = 0
+        self._has_warned = False
         self._groups: Groups[Optimizer] = Groups(self)
         self.variable_states = States(self._required_states)
         """The states of the variables that were updated."""
@@ -263,12 +265,25 @@ class Optimizer(metaclass=KeywordHints):
         """
         gradients = checked_gradients(gradients)
         used = {v: g for v, g in gradients.items() if not is_independent(g.node)}
+        if not used:
+            self._warn_unused(gradients)
         if used and tracing.current() is None and not keeps_expressions():
             values = [*used.values()]
             evaluate(*values)
             self._compiled_update(tuple(used), loss_scale)(*values)
         else:
             self._assign_next_values(gradients, loss_scale)
+
+    def _warn_unused(self, variables: Mapping[Variable, Array]) -> None:
+        """Warn, the first time, of a step that changes none of the variables that it is given."""
+        if not self._has_warned:
+            self._has_warned = True
+            warn_user(
+                f"update: the loss depends on none of the {len(variables)} variables, such as "
+                f"{next(iter(variables)).name!r}, so the step changes nothing; compute the loss "
+                f"from these variables (of this module): values that were read (x.numpy(), "
+                f"float(x)), snapshots, comparisons and mm.stop_gradient(x) are constants"
+            )
 
     def restore_steps(self, count: int) -> None:
         """Continue after this number of steps."""
