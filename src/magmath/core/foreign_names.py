@@ -225,6 +225,7 @@ OPTIMIZER_ATTRIBUTES: Final[Mapping[str, str]] = {
     "zero_grad": "nothing; gradients are results of mm.value_and_grad and add up nowhere",
     "param_groups": "the argument groups= for other settings of some variables, and "
     "optimizer.learning_rate",
+    "apply_gradients": "optimizer.update(dict(zip(variables, gradients)))",
     "add_param_group": "the argument groups=; update takes any variables",
 }
 """Attributes that optimizers lack."""

@@ -104,7 +104,7 @@ def complete(error: TypeError, called: Callable[..., Any], given: dict[str, Any]
         hint = f"write {applicable[0]}=…" if applicable[0] in own else applicable[0]
     else:
         hint = f"it takes {', '.join(own) or 'no arguments'}"
-    error.args = (f"{error.args[0]}; {hint}",)
+    error.args = (f"{called.__name__}() got an unexpected keyword argument {name!r}; {hint}",)
 
 
 def _name_positions(

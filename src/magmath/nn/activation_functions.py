@@ -231,10 +231,16 @@ def activation_function(activation: str | Callable[[Array], Array]) -> Callable[
 
     Raises OptionError, listing the names, for an unknown name.
     """
+    if isinstance(activation, type):
+        raise OptionError(
+            f"an activation is a name or a function, was given the class {activation.__name__}; "
+            f"write mm.nn.{activation.__name__}(), with parentheses"
+        )
     if callable(activation):
         return activation
     if activation not in ACTIVATIONS:
         raise OptionError(
-            f"activation {activation!r} is not known; there are {', '.join(ACTIVATIONS)}"
+            f"activation {activation!r} is not known; there are {', '.join(ACTIVATIONS)}; "
+            f'"linear" is the one that returns its input'
         )
     return ACTIVATIONS[activation]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
+from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from weakref import ref
@@ -26,6 +27,7 @@ from magmath.core.foreign_keywords import check_assigned_name
 from magmath.core.foreign_names import OPTIMIZER_ATTRIBUTES, hint
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
+from magmath.core.real_numbers import require_number
 from magmath.engine.lifetimes.retained_expressions import keeps_expressions
 from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.traces import tracing
@@ -55,6 +57,16 @@ if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
 
 State = dict[str, Node]
+_FACTORS: Mapping[str, float] = {
+    "beta1": 1.0,
+    "beta2": 1.0,
+    "momentum": inf,
+    "decay": inf,
+    "learning_rate_decay": inf,
+    "epsilon": inf,
+    "trust_coefficient": inf,
+}
+"""Settings of rules that are at least 0, with the numbers that they must be less than."""
 MAX_UPDATES = 8
 """Sets of variables for which an optimizer keeps the compiled update, and with it the variables."""
 
@@ -95,6 +107,11 @@ class Optimizer(metaclass=KeywordHints):
                 f"{type(self).__name__}: weight_decay must be at least 0, was given "
                 f"{self.weight_decay}; 0 switches it off"
             )
+        for setting, below in _FACTORS.items():
+            if hasattr(self, setting):
+                require_number(
+                    f"{type(self).__name__}: {setting}", getattr(self, setting), 0, below
+                )
         self._start()
 
     def _start(self) -> None:
@@ -454,7 +471,10 @@ class Optimizer(metaclass=KeywordHints):
 def _check_expression(expression: Array) -> None:
     """Raise an error unless an expression to be minimized is a real 0-d array."""
     if not isinstance(expression, Array):
-        raise TypeError(f"minimize: needs a 0-d array, was given {type(expression).__name__}")
+        remedy = "; give the result of its call, minimize(f(), …)" if callable(expression) else ""
+        raise TypeError(
+            f"minimize: needs a 0-d array, was given {type(expression).__name__}{remedy}"
+        )
     if expression.shape != ():
         raise ShapeError(
             f"minimize: needs a 0-d expression, was given shape {expression.shape}; reduce it with "

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 import magmath as mm
 from magmath.arrays.tree import flatten
-from magmath.errors import OptionError, WeightsError
+from magmath.errors import OptionError, ShapeError, WeightsError
 
 
 @pytest.mark.parametrize("layer", [mm.nn.Conv1d, mm.nn.Conv2d, mm.nn.Conv3d, mm.nn.ConvTranspose2d])
@@ -177,6 +177,42 @@ def test_padding_may_be_an_array() -> None:
     assert mm.nn.Conv2d(3, 3, padding=np.array([1, 2]))(x).shape == plain.shape
     with pytest.raises(OptionError, match="divisor_override"):
         mm.nn.functional.avg_pool2d(x, 2, divisor_override=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda x: mm.nn.Dense(3)(None), TypeError, "Dense: needs an array, was given None; return the output"),
+        (lambda x: mm.nn.Dense(3)("x"), TypeError, "Dense: needs an array, was given 'x'; give"),
+        (lambda x: mm.nn.Dense(3)(5), ShapeError, "Dense: takes .*0-d array; add"),
+        (lambda x: mm.nn.Dense(3, mm.nn.ReLU), OptionError, r"given the class ReLU; write mm\.nn\.ReLU\(\)"),
+        (lambda x: mm.nn.Dense(3, None), OptionError, 'activation None is not known; .*"linear" is the one'),
+        (lambda x: mm.nn.Conv2d(8, 3, padding="full"), OptionError, "Conv2d: padding must be .*given 'full'"),
+        (lambda x: mm.nn.Conv2d(8, 3, padding=-1), OptionError, "Conv2d: padding must be .* -1"),
+        (lambda x: mm.nn.MaxPool2d(2, padding=(1, 2, 3)), OptionError, "MaxPool2d: padding needs one number, or one for each of 2"),
+        (lambda x: mm.nn.Conv2d(8, kernel_size=3), TypeError, r"^Conv2d\(\) got an unexpected .*; write kernel="),
+        (lambda x: mm.nn.functional.conv2d(mm.ones((1, 3, 8, 8)), mm.ones((2, 3, 3, 3)), 1), TypeError, "the bias is an array .*given 1; stride and padding are given by name"),
+        (lambda x: mm.nn.functional.linear(x, mm.ones((5, 3))), ShapeError, r"linear: needs .*\(2, 3\) and \(5, 3\); give weight\.T"),
+        (lambda x: mm.nn.functional.linear(x, mm.ones((4, 5))), ShapeError, r"linear: needs .*; the last extent of x"),
+        (lambda x: mm.nn.Dropout("a"), OptionError, "Dropout: rate must be a number of at least 0 and less than 1, was given 'a'"),
+        (lambda x: mm.nn.GroupNorm(8, 64), OptionError, "GroupNorm: epsilon is a small number .* given 64; the number of channels is"),
+        (lambda x: mm.nn.InstanceNorm(64), OptionError, "InstanceNorm: epsilon is .* given 64; the number of channels"),
+        (lambda x: mm.nn.LSTM(4)(mm.ones((2, 5, 3)), 0), TypeError, "LSTM: the state is an array or a tuple of arrays, was given 0; pass"),
+        (lambda x: mm.nn.GRUCell(4)(x, "h"), TypeError, "GRUCell: the state is an array"),
+        (lambda x: mm.nn.MultiheadAttention(8, 2)(mm.ones((2, 5, 8)), mm.ones((3, 5, 8))), ShapeError, r"MultiheadAttention: .*\(2, 5, 8\), \(3, 5, 8\).*; give the same N"),
+        (lambda x: mm.nn.MultiheadAttention(8, 2)(mm.ones((2, 5, 8)), mm.ones((2, 5, 8)), mm.ones((2, 4, 8))), ShapeError, "MultiheadAttention: .*a value for each key"),
+        (lambda x: mm.optim.Adam(0.1, beta1=2), OptionError, "Adam: beta1 must be a number of at least 0 and less than 1, was given 2"),
+        (lambda x: mm.optim.Adam(0.1, (0.9, 0.999)), OptionError, r"Adam: beta1 must be .*\(0\.9, 0\.999\)"),  # type: ignore[arg-type]
+        (lambda x: mm.optim.Momentum(0.1, -1), OptionError, "Momentum: momentum must be a number of at least 0, was given -1"),
+        (lambda x: mm.optim.Adam().minimize(lambda: x, [mm.variable('v', 1.0)]), TypeError, r"minimize: needs a 0-d array, .*minimize\(f\(\)"),  # type: ignore[arg-type]
+        (lambda x: mm.optim.Adam().apply_gradients([]), AttributeError, r"write optimizer\.update\(dict\(zip"),
+    ],
+)  # fmt: skip
+def test_mistakes_with_layers_and_optimizers_name_the_remedy(
+    call: Callable[[mm.Array], Any], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        call(mm.ones((2, 3)))
 
 
 def test_a_module_is_built_before_a_file_is_loaded(tmp_path: Path) -> None:

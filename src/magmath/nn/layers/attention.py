@@ -81,6 +81,13 @@ class MultiheadAttention(Module):
                     f"MultiheadAttention: takes {name} (N, length, features), was given "
                     f"{given.shape}; add the batch with mm.expand_dims(x, 0)"
                 )
+        batches = {x.shape[0] for x in (query, key, value)} - {1}
+        if len(batches) > 1 or key.shape[1] != value.shape[1]:
+            raise ShapeError(
+                f"MultiheadAttention: takes queries (N, length, …), and keys and values (N, keys, "
+                f"…), was given {query.shape}, {key.shape} and {value.shape}; give the same N, and "
+                f"a value for each key"
+            )
         mask = _with_keys(mask, key_mask, key.shape[:2])
         weights = attention_weights(
             self._split(self.query(query)), self._split(self.key(key)), mask, causal=causal

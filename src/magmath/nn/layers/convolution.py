@@ -41,7 +41,7 @@ class _Filters(Module, ABC):
         self.channels = require_integer(f"{name}: channels", channels, 1)
         self.kernel = sizes(f"{name}: kernel", kernel, self.space)
         self.stride = sizes(f"{name}: stride", stride, self.space)
-        self.padding = immutable_padding(padding)
+        self.padding = immutable_padding(name, padding, self.space)
         self.dilation = sizes(f"{name}: dilation", dilation, self.space)
         self.groups = groups
         if groups != "depthwise" and self.channels % require_integer(f"{name}: groups", groups, 1):

@@ -6,10 +6,12 @@ from __future__ import annotations
 from abc import ABC
 from typing import Any, ClassVar, final
 
+import numpy as np
+
 from magmath.api.creation import DTypeLike, zeros
 from magmath.api.data_types import astype, result_type
 from magmath.api.manipulation import concat, stack, swapaxes
-from magmath.arrays.array import Array
+from magmath.arrays.array import Array, as_array
 from magmath.core.integers import require_integer
 from magmath.errors import ShapeError
 from magmath.graph import Shape
@@ -60,6 +62,18 @@ class Direction(Module):
     def of_hidden(self, hidden: Array) -> Array:
         """Return (N, gates · units): what the hidden values add to the gates."""
         return linear(hidden, self.hidden_weight, self.hidden_bias)
+
+
+def _state_arrays(name: str, state: Any) -> tuple[Array, ...]:
+    """Return the arrays of a state that a user gives. Raises TypeError for other objects."""
+    if isinstance(state, (Array, np.ndarray)):
+        return (as_array(name, state),)
+    if isinstance(state, (tuple, list)):
+        return tuple([as_array(name, value) for value in state])
+    raise TypeError(
+        f"{name}: the state is an array or a tuple of arrays, was given {state!r}; pass the one "
+        f"that an earlier call has returned, or leave it out for zeros"
+    )
 
 
 class _Recurrent(Module, ABC):
@@ -119,7 +133,7 @@ class _Recurrent(Module, ABC):
         if state is None:
             zero = zeros(shape[1:], dtype=x.dtype)
             return [(zero,) * self.states] * count
-        values = (state,) if isinstance(state, Array) else tuple(state)
+        values = _state_arrays(type(self).__name__, state)
         if len(values) != self.states or any(value.shape != shape for value in values):
             raise ShapeError(
                 f"{type(self).__name__}: the state is {self.states} × {shape}, was given "
@@ -217,7 +231,7 @@ class _Cell(Module, ABC):
         shape = (x.shape[0], self.units)
         if state is None:
             state = (zeros(shape, dtype=x.dtype),) * count
-        values = (state,) if isinstance(state, Array) else tuple(state)
+        values = _state_arrays(name, state)
         if len(values) != count or any(value.shape != shape for value in values):
             raise ShapeError(
                 f"{name}: the state is {count} × {shape}, was given "
