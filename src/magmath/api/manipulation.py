@@ -70,7 +70,7 @@ def reshape(
     True, it is no view. By default it is one where it is one in NumPy.
     """
     x = as_array("reshape", x)
-    if is_integer(order):
+    if hasattr(order, "__index__"):
         raise TypeError(
             f"reshape: the shape is one argument, a tuple, was given {shape} and {order}; write "
             f"mm.reshape(x, (…, …)), or x.reshape(…, …)"

@@ -242,6 +242,22 @@ OPTIM_NAMES: Final[Mapping[str, str]] = {
 }
 """Names that are missing in `mm.optim`."""
 
+SCHEDULE_NAMES: Final[Mapping[str, str]] = {
+    "StepLR": "mm.optim.schedules.Step(rate, size, factor)",
+    "MultiStepLR": "mm.optim.schedules.MultiStep",
+    "ExponentialLR": "mm.optim.schedules.Exponential(rate, factor)",
+    "PolynomialLR": "mm.optim.schedules.Polynomial",
+    "CosineAnnealingLR": "mm.optim.schedules.Cosine(rate, steps)",
+    "CosineAnnealingWarmRestarts": "mm.optim.schedules.Cosine(rate, steps, restarts=True)",
+    "CosineDecay": "mm.optim.schedules.Cosine(rate, steps)",
+    "ExponentialDecay": "mm.optim.schedules.Exponential(rate, factor)",
+    "LinearLR": "mm.optim.schedules.WarmUp(after, steps)",
+    "OneCycleLR": "mm.optim.schedules.OneCycle",
+    "ReduceLROnPlateau": "mm.optim.schedules.Plateau",
+    "LambdaLR": "a function of the step as the learning rate",
+}
+"""Names that are missing in `mm.optim.schedules`."""
+
 _GENERATOR = "mm.random.default_rng(seed), whose sequence is magmath's own"
 
 RANDOM_NAMES: Final[Mapping[str, str]] = {
@@ -361,6 +377,19 @@ MODULE_ATTRIBUTES: Final[Mapping[str, str]] = {
     "share_memory": "mm.init(workers=n)",
 }
 """Attributes that modules lack."""
+
+NETWORK_ATTRIBUTES: Final[Mapping[str, str]] = MODULE_ATTRIBUTES | {
+    "compile": "mm.nn.NeuralNetwork(layers, loss=…, optimizer=…)",
+    "train_on_batch": "net.fit(x, y, epochs=1, batch_size=len(x)), or mm.train.CompiledStep",
+    "add": "mm.nn.NeuralNetwork([layer, …]), with all layers",
+    "weights": "net.module.parameters()",
+    "trainable_variables": "net.module.trainable()",
+    "get_weights": "net.module.state_dict()",
+    "set_weights": "net.module.load_state_dict(state)",
+    "load_weights": "net.load(path)",
+    "save_weights": "net.save(path)",
+}
+"""Attributes that networks lack: those of modules, and Keras's."""
 
 VARIABLE_ATTRIBUTES: Final[Mapping[str, str]] = {
     "data": "v.assign(x), v += x or v[i] = x for a new value, and v.numpy() for the present one",

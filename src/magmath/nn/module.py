@@ -153,9 +153,10 @@ class Module(metaclass=KeywordHints):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs for these inputs; each module class defines it."""
+        remedy = "; rename its method forward" if "forward" in dir(type(self)) else ""
         raise NotImplementedError(
             f"{type(self).__name__}: a module needs a method __call__(self, x) that returns its "
-            f"output"
+            f"output{remedy}"
         )
 
     def __setattr__(self, name: str, value: Any) -> None:

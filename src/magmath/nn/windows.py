@@ -38,7 +38,7 @@ def _is_sequence(padding: object) -> TypeGuard[Sequence[Any]]:
 def immutable_padding(operation: str, padding: Padding, count: int) -> Padding:
     """Return padding as layers store it: a tuple in place of a list, or another sequence. Raises
     OptionError for padding that is none of `count` dimensions."""
-    if _is_sequence(padding) and not isinstance(padding, str):
+    if not isinstance(padding, str) and _is_sequence(padding):
         padding = tuple(padding)
     one = (1,) * count
     pads(operation, padding, one, one, one, one)

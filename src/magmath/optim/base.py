@@ -468,7 +468,7 @@ class Optimizer(metaclass=KeywordHints):
         self.variable_states.load_state_dict(values)
 
 
-def _check_expression(expression: Array) -> None:
+def _check_expression(expression: Any) -> None:
     """Raise an error unless an expression to be minimized is a real 0-d array."""
     if not isinstance(expression, Array):
         remedy = "; give the result of its call, minimize(f(), …)" if callable(expression) else ""

@@ -28,7 +28,7 @@ def check_learning_rate(rate: Any) -> None:
     or nan. A rate of 0 changes no parameter, as at the beginning of a warm-up."""
     if callable(rate) and not isinstance(rate, Array) and not is_module(rate):
         return
-    if not hasattr(rate, "__float__") or getattr(rate, "ndim", 0):
+    if not hasattr(rate, "__float__") or getattr(rate, "ndim", 0) != 0:
         if not isinstance(rate, (str, bytes, type(None))):
             shape = f" and shape {rate.shape}" if hasattr(rate, "shape") else ""
             raise TypeError(

@@ -179,6 +179,18 @@ def test_padding_may_be_an_array() -> None:
         mm.nn.functional.avg_pool2d(x, 2, divisor_override=0)
 
 
+class _WithForward(mm.nn.Module):
+    def forward(self, x: mm.Array) -> mm.Array:
+        return x
+
+
+def test_a_weight_init_of_zero_is_one() -> None:
+    x = mm.ones((1, 2))
+    assert mm.nn.Dense(3, weight_init=0)(x).tolist() == [[0.0] * 3]
+    assert mm.nn.Conv1d(3, 1, weight_init=0.0)(x[None]).tolist() == [[[0.0] * 2] * 3]
+    assert mm.nn.Embedding(3, 2, weight_init=0)(mm.asarray([1])).tolist() == [[0.0] * 2]
+
+
 @pytest.mark.parametrize(
     ("call", "kind", "words"),
     [
@@ -205,6 +217,15 @@ def test_padding_may_be_an_array() -> None:
         (lambda x: mm.optim.Adam(0.1, (0.9, 0.999)), OptionError, r"Adam: beta1 must be .*\(0\.9, 0\.999\)"),  # type: ignore[arg-type]
         (lambda x: mm.optim.Momentum(0.1, -1), OptionError, "Momentum: momentum must be a number of at least 0, was given -1"),
         (lambda x: mm.optim.Adam().minimize(lambda: x, [mm.variable('v', 1.0)]), TypeError, r"minimize: needs a 0-d array, .*minimize\(f\(\)"),  # type: ignore[arg-type]
+        (lambda x: mm.optim.Adam(groups={"*.bias": 0.1}), OptionError, r"groups: the settings of '\*\.bias' are a dictionary, was given 0\.1; write"),  # type: ignore[dict-item]
+        (lambda x: mm.optim.schedules.StepLR(0.1), AttributeError, r"'StepLR'; write mm\.optim\.schedules\.Step\("),
+        (lambda x: mm.nn.Dense(3, weight_init=mm.ones((2, 3))), TypeError, r"an initializer is .* given Array; .*parameter\.assign\(x\)"),  # type: ignore[arg-type]
+        (lambda x: mm.nn.Dense(3, weight_init="xavier_uniform"), OptionError, 'xavier_uniform.*; write "glorot"'),
+        (lambda x: _WithForward()(x), NotImplementedError, "_WithForward: a module needs .*; rename its method forward"),
+        (lambda x: mm.train.EarlyStopping("val_loss"), OptionError, r"EarlyStopping: patience is .*'val_loss'; write EarlyStopping\(5, monitor="),  # type: ignore[arg-type]
+        (lambda x: mm.train.BestWeights(5), OptionError, "BestWeights: monitor is the name .* given 5"),  # type: ignore[arg-type]
+        (lambda x: mm.nn.NeuralNetwork([mm.nn.Dense(3)]).compile("adam"), AttributeError, r"'compile'; write mm\.nn\.NeuralNetwork\(layers, loss="),
+        (lambda x: mm.nn.NeuralNetwork([mm.nn.Dense(3)]).fit(x, x, callbacks=mm.train.EarlyStopping), OptionError, "fit: a callback is an object such as"),  # type: ignore[arg-type]
         (lambda x: mm.optim.Adam().apply_gradients([]), AttributeError, r"write optimizer\.update\(dict\(zip"),
     ],
 )  # fmt: skip

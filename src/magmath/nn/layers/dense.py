@@ -32,7 +32,7 @@ class Dense(Module):
         activation: str | Callable[[Array], Array] = "linear",
         bias: bool = True,
         *,
-        weight_init: Initial | str | None = None,
+        weight_init: Initial | str | float | None = None,
         bias_init: Initial | str = "zeros",
     ) -> None:
         self.units = require_integer("Dense: units", units, 1)
@@ -44,7 +44,9 @@ class Dense(Module):
             )
         self.activation = activation
         self._function = activation_function(activation)
-        first = weight_init or ("he" if activation == "relu" else "glorot")
+        first = weight_init
+        if first is None:
+            first = "he" if activation == "relu" else "glorot"
         self.weight: Parameter = deferred(initializer(first))
         self.bias: Parameter | None = deferred(initializer(bias_init)) if bias else None
 
