@@ -378,7 +378,8 @@ MODULE_ATTRIBUTES: Final[Mapping[str, str]] = {
 }
 """Attributes that modules lack."""
 
-NETWORK_ATTRIBUTES: Final[Mapping[str, str]] = MODULE_ATTRIBUTES | {
+NETWORK_ATTRIBUTES: Final[Mapping[str, str]] = {
+    **MODULE_ATTRIBUTES,
     "compile": "mm.nn.NeuralNetwork(layers, loss=…, optimizer=…)",
     "train_on_batch": "net.fit(x, y, epochs=1, batch_size=len(x)), or mm.train.CompiledStep",
     "add": "mm.nn.NeuralNetwork([layer, …]), with all layers",

@@ -21,8 +21,9 @@ class Dense(Module):
 
     units        the size of the output's last axis
     activation   a name, see `nn.Activation`, or a function
-    weight_init  a name in `nn.initializers.INITIALIZERS`, or a function of shape and element type
-                 that returns the initial weights; by default "glorot", or "he" for relu
+    weight_init  a name in `nn.initializers.INITIALIZERS`, a number, or a function of shape and
+                 element type that returns the initial weights; by default "glorot", or "he" for
+                 relu
     bias_init    the same for the bias
     """
 
