@@ -32,6 +32,7 @@ from magmath.core.promotion import (
     common_dtype,
     get_default_dtype,
 )
+from magmath.core.shown_value import shown
 from magmath.core.type_aliases import Number
 from magmath.engine.devices import check_device
 from magmath.engine.remote_array import remote_array_of
@@ -189,7 +190,7 @@ def normal_shape(operation: str, shape: int | Sequence[int]) -> Shape:
     except TypeError:
         raise TypeError(
             f"{operation}: a shape is an integer or a sequence of integers, such as (2, 3), was "
-            f"given {shape!r}"
+            f"given {shown(shape)}"
         ) from None
     if any(n < 0 for n in extents):
         raise ShapeError(

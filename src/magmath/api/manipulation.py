@@ -27,6 +27,7 @@ from magmath.core.dtypes import as_dtype, int64
 from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import broadcast, normalize_axes, normalize_axis
+from magmath.core.shown_value import shown
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, Shape, apply
@@ -275,10 +276,9 @@ def _joined_axis(name: str, axis: Any, ndim: int) -> int:
     """Return the axis along which arrays are joined, counted from the front. Raises TypeError for a
     second array in its place: PyTorch and NumPy too take the arrays in one list."""
     if not is_integer(axis):
-        given = f"an array of shape {axis.shape}" if hasattr(axis, "shape") else repr(axis)
         raise TypeError(
-            f"{name}: takes the arrays in one list, then the axis, an integer, was given {given} "
-            f"as the axis; write mm.{name}([x, y], axis=0)"
+            f"{name}: takes the arrays in one list, then the axis, an integer, was given "
+            f"{shown(axis)} as the axis; write mm.{name}([x, y], axis=0)"
         )
     return normalize_axis(name, axis, ndim)
 

@@ -191,4 +191,4 @@ def floating_type(dtype: DTypeLike) -> DType:
 
 def whole_numbers(node: Node, dtype: DTypeLike, layout: LayoutLike) -> Array:
     """Return numbers without fractions as an array of a type, by default int64."""
-    return in_layout(e.astype(node, as_dtype(dtype or int64)), layout)
+    return in_layout(e.astype(node, int64 if dtype is None else as_dtype(dtype)), layout)

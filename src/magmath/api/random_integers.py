@@ -51,7 +51,9 @@ def integers(
     """
     given = (0, low) if high is None else (low, high)
     first, last = map(_bound, given)
-    _check_bounds(_known(given[0]), _known(given[1]), endpoint, as_dtype(dtype or int64))
+    _check_bounds(
+        _known(given[0]), _known(given[1]), endpoint, int64 if dtype is None else as_dtype(dtype)
+    )
     own = broadcast("random.integers", *[x.shape for x in (first, last) if isinstance(x, Array)])
     shape = own if size is None else normal_shape("random.integers", size)
     check_fits("random.integers", own, shape)

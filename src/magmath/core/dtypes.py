@@ -13,6 +13,7 @@ from typing import Any, final
 
 import numpy as np
 
+from magmath.core.shown_value import shown
 from magmath.errors import DTypeError, RangeError
 
 
@@ -134,7 +135,9 @@ def as_dtype(value: object) -> DType:
     if dtype is None:
         is_value = isinstance(value, (int, float, list, tuple)) or hasattr(value, "shape")
         hint = "; values and extents are one argument, a list or a tuple" if is_value else ""
-        raise DTypeError(f"dtype {value!r} is not known; magmath has {', '.join(DTYPES)}{hint}")
+        raise DTypeError(
+            f"dtype {shown(value)} is not known; magmath has {', '.join(DTYPES)}{hint}"
+        )
     return dtype
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from magmath.core.shown_value import shown
 from magmath.errors import OptionError
 
 
@@ -13,4 +14,6 @@ def require_number(name: str, value: object, least: float, below: float = inf) -
     if is_number and least <= float(value) < below:  # type: ignore[arg-type]
         return
     upper = f" and less than {below:g}" if below < inf else ""
-    raise OptionError(f"{name} must be a number of at least {least:g}{upper}, was given {value!r}")
+    raise OptionError(
+        f"{name} must be a number of at least {least:g}{upper}, was given {shown(value)}"
+    )

@@ -8,6 +8,7 @@ from operator import index
 from typing import Any
 
 from magmath.core.integers import is_integer
+from magmath.core.shown_value import shown
 from magmath.errors import AxisError, ShapeError
 
 Shape = tuple[int, ...]
@@ -58,10 +59,8 @@ def normalize_axis(operation: str, axis: int, ndim: int) -> int:
     except TypeError:  # a 0-d array of floats
         position = None
     if position is None:
-        shape = getattr(axis, "shape", None)
-        given = repr(axis) if shape is None else f"an array of shape {shape}"
         raise TypeError(
-            f"{operation}: axes are integers, was given {given}"
+            f"{operation}: axes are integers, was given {shown(axis)}"
             "; pass an integer, or a tuple of integers"
         )
     if not -ndim <= position < ndim:

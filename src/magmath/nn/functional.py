@@ -93,6 +93,7 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
     Integers are converted to the weight's type.
     """
+    weight = as_array("linear", weight)
     x = layer_input("linear", x, weight)
     if weight.ndim == 2 and x.ndim and x.shape[-1] != weight.shape[0]:
         is_transposed = x.shape[-1] == weight.shape[1]
