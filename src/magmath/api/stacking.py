@@ -249,7 +249,13 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
     extent = x.shape[dim]
     before = (slice(None),) * dim
     if is_integer(obj) and not isinstance(obj, bool):
-        at = normalize_axis("delete: position", index(obj), extent)
+        position = index(obj)
+        if not -extent <= position < extent:
+            raise IndexError(
+                f"delete: position {position} is out of range for an extent of {extent}; pass a "
+                f"position from {-extent} to {extent - 1}"
+            )
+        at = position % extent
         return concat([x[(*before, slice(0, at))], x[(*before, slice(at + 1, None))]], dim)
     is_kept = ones((extent,), dtype=bool)
     if isinstance(obj, slice):

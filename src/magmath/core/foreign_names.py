@@ -242,6 +242,24 @@ OPTIM_NAMES: Final[Mapping[str, str]] = {
 }
 """Names that are missing in `mm.optim`."""
 
+LOSS_NAMES: Final[Mapping[str, str]] = {
+    "mse": "mean_squared_error",
+    "mse_loss": "mean_squared_error",
+    "mae": "mean_absolute_error",
+    "l1_loss": "mean_absolute_error",
+    "categorical_crossentropy": "cross_entropy",
+    "sparse_categorical_crossentropy": "cross_entropy",
+    "crossentropy": "cross_entropy",
+    "nll_loss": "cross_entropy",
+    "binary_crossentropy": "binary_cross_entropy",
+    "bce": "binary_cross_entropy",
+    "bce_with_logits": "binary_cross_entropy_with_logits",
+    "smooth_l1_loss": "huber",
+    "kl_div": "kl_divergence",
+    "kld": "kl_divergence",
+}
+"""Losses by the names of Keras and PyTorch, with those of magmath."""
+
 SCHEDULE_NAMES: Final[Mapping[str, str]] = {
     "StepLR": "mm.optim.schedules.Step(rate, size, factor)",
     "MultiStepLR": "mm.optim.schedules.MultiStep",

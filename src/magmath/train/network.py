@@ -12,7 +12,7 @@ from magmath.api.creation import DTypeLike, asarray
 from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
 from magmath.core.foreign_names import NETWORK_ATTRIBUTES, hint, missing_attribute
-from magmath.core.keyword_hints import takes_options_of
+from magmath.core.keyword_hints import KeywordHints, takes_options_of
 from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.errors import MagmathError, OptionError, ShapeError, WeightsError
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @final
-class NeuralNetwork:
+class NeuralNetwork(metaclass=KeywordHints):
     """A network of layers, or a module, with a loss and an optimizer.
 
     layers      a list from input to output, or an `nn.Module`
