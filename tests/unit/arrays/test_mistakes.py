@@ -313,7 +313,7 @@ def _callables() -> list[Any]:
     """The classes and functions that have hints about keywords."""
     layers = [getattr(mm.nn, name) for name in ("Dense", "Conv2d", "MaxPool2d", "AdaptiveAvgPool2d",
               "BatchNorm", "LayerNorm", "GroupNorm", "Dropout", "Embedding", "ConvTranspose1d",
-              "LSTM", "MultiheadAttention", "TransformerEncoderLayer")]  # fmt: skip
+              "LSTM", "MultiheadAttention", "TransformerEncoderLayer", "Flatten")]  # fmt: skip
     optimizers = [mm.optim.Adam, mm.optim.RMSprop, mm.optim.Adagrad, mm.optim.Momentum]
     schedules = [getattr(mm.optim.schedules, name) for name in
                  ("Step", "Exponential", "Cosine", "OneCycle", "Plateau")]  # fmt: skip
