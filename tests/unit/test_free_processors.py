@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import count, pairwise
+from typing import Any
 
 import pytest
+import torch
 
+import magmath as mm
+from engines import current
+from magmath.executor.bind import Binding
 from magmath.kernels import free_processors
 from magmath.kernels.free_processors import RETRY_SECONDS, FreeProcessors, waited_seconds
+from magmath.kernels.thread_count import limit_running
 
 
 class Machine:
@@ -129,3 +135,32 @@ def test_waits_are_counted_and_never_decrease() -> None:
     before = waited_seconds()
     sum(range(100_000))
     assert waited_seconds() >= before >= 0
+
+
+def test_computations_leave_torch_its_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While fewer threads compute, torch has the user's number before and after each call."""
+    former = torch.get_num_threads()
+    monkeypatch.setattr(free_processors, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(free_processors, "has_limited", False)
+    computing = []
+    record = Binding.run_once
+
+    def run_once(binding: Any, calls: Any) -> Any:
+        computing.append(torch.get_num_threads())
+        return record(binding, calls)
+
+    monkeypatch.setattr(Binding, "run_once", run_once)
+    with current("inline"):
+        x = mm.ones((500, 500))
+        step = mm.compile(lambda x: mm.sum(mm.tanh(x @ x)))
+        try:
+            torch.set_num_threads(2)
+            waits = count(step=1000.0)
+            adapter = FreeProcessors(lambda: next(waits))
+            monkeypatch.setattr(free_processors._of_thread, "adapter", adapter, raising=False)
+            for _ in range(8):
+                step(x).numpy()
+                assert torch.get_num_threads() == 2
+            assert computing[-1] == 1
+        finally:
+            limit_running(former)

@@ -164,7 +164,7 @@ def _check_bounds(
     low: int | NDArray[Any] | None, high: int | NDArray[Any] | None, endpoint: bool, dtype: DType
 ) -> None:
     """Raise unless a type has all integers of a range, and the range has any."""
-    if low is not None and high is not None and np.any(low > high if endpoint else low >= high):
+    if low is not None and high is not None and _is_any(low > high if endpoint else low >= high):
         raise ShapeError(
             f"random.integers: needs low {'<=' if endpoint else '<'} high, was given {low} and "
             f"{high}; the upper bound is drawn with endpoint=True alone, so pass high = last + 1"
@@ -183,4 +183,9 @@ def _check_bounds(
 
 def _any_below(x: int | NDArray[Any] | None, y: int | NDArray[Any] | None) -> bool:
     """Return True if one of two known bounds is, at any position, below the other one."""
-    return x is not None and y is not None and bool(np.any(x < y))
+    return x is not None and y is not None and _is_any(x < y)
+
+
+def _is_any(condition: Any) -> bool:
+    """Return True for True, and for an array with a true element. `np.any` takes a microsecond."""
+    return condition if isinstance(condition, bool) else bool(np.any(condition))
