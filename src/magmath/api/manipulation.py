@@ -71,7 +71,7 @@ def reshape(
     True, it is no view. By default it is one where it is one in NumPy.
     """
     x = as_array("reshape", x)
-    if hasattr(order, "__index__"):
+    if hasattr(order, "__index__") and shape != (-1,):
         raise TypeError(
             f"reshape: the shape is one argument, a tuple, was given {shape} and {order}; write "
             f"mm.reshape(x, (…, …)), or x.reshape(…, …)"
@@ -97,7 +97,9 @@ def check_order(operation: str, order: str) -> str:
     """Return the order in which elements are read: "C" or "F". Arrays have no order in memory, so
     "A" and "K" mean "C"; OptionError for anything else."""
     if order not in ("C", "F", "A", "K"):
-        raise OptionError(f'{operation}: order is "C" or "F", was given {order!r}')
+        is_axis = hasattr(order, "__index__")
+        remedy = "; to merge axes write mm.reshape(x, (n, -1))" if is_axis else ""
+        raise OptionError(f'{operation}: order is "C" or "F", was given {order!r}{remedy}')
     return "F" if order == "F" else "C"
 
 

@@ -365,6 +365,13 @@ ARRAY_ATTRIBUTES: Final[Mapping[str, str]] = {
     "at": "x[i] = value, which changes x; for sums mm.add.at(x, i, value)",
     "block_until_ready": "mm.evaluate(x, wait=True)",
     "values": "x.numpy()",
+    "value": "x.numpy()",
+    "eval": "x.numpy(), or mm.evaluate(x)",
+    "get_shape": "x.shape",
+    "assign": "x[...] = value; only variables, mm.variable(name, value), have assign",
+    "assign_add": "x += y",
+    "assign_sub": "x -= y",
+    "set": "x[...] = value, or v.assign(value) of a variable",
 }
 """Attributes that arrays lack."""
 

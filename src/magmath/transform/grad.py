@@ -98,7 +98,7 @@ def grad(
     sources: list[Array] = list(xs) if several else [xs]
     for array in (y, *sources):
         if not isinstance(array, Array):
-            raise _array_error(xs if is_module(xs) else array)
+            raise _array_error(xs if is_module(xs) or isinstance(xs, Mapping) else array)
     nodes = [x.leaf if isinstance(x, Variable) else x.node for x in sources]
     results = _eager_gradients(y, nodes, create_graph, check_independence=True)
     if results is None:
@@ -114,7 +114,8 @@ def _array_error(given: Any) -> TypeError:
     remedy = (
         "compute the result from the array object by which you differentiate: x = mm.asarray(x)"
     )
-    if is_module(given) or hasattr(type(given), "describe_missing"):
+    is_explained = is_module(given) or isinstance(given, (Mapping, str))
+    if is_explained or hasattr(type(given), "describe_missing"):
         remedy = remedy_for(given)
     return TypeError(f"grad: needs magmath arrays, was given {type(given).__name__}; {remedy}")
 
@@ -267,11 +268,27 @@ def _by_variables(
                 f"point: leave it out"
             )
     with keeping_expressions():
-        result, value = _called(operation, function, (), {}, has_aux)
+        try:
+            result, value = _called(operation, function, (), {}, has_aux)
+        except TypeError as error:
+            _explain_missing_arguments(error, operation, function)
+            raise
         nodes = gradients(value.node, [v.leaf for v in chosen])
     derivatives = {v: Array(node) for v, node in zip(chosen, nodes, strict=True)}
     _note_gradients(list(derivatives.values()), value)
     return result, derivatives
+
+
+def _explain_missing_arguments(
+    error: TypeError, operation: str, function: Callable[..., Any]
+) -> None:
+    """Add the remedy to Python's error about a function of arguments that is given variables."""
+    name = getattr(function, "__qualname__", "")
+    if str(error).startswith(f"{name}() missing "):
+        error.args = (
+            f"{operation}: with variables the function is called without arguments, but {error}; "
+            f"let it read the variables, or write mm.{operation}(f)(x) for arguments",
+        )
 
 
 def _variables_error(operation: str, given: Any, count: int = 1) -> TypeError:
