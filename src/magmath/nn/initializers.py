@@ -325,7 +325,7 @@ def initializer(given: str | float | Callable[..., Array]) -> Callable[..., Arra
     if not isinstance(given, str):
         raise TypeError(
             f"an initializer is a name, a number or a function of the shape, was given "
-            f"{type(given).__name__}; give given values with parameter.assign(x) after build(shape)"
+            f"{type(given).__name__}; assign values with parameter.assign(x) after build(shape)"
         )
     if given not in INITIALIZERS:
         own = {"xavier": "glorot", "kaiming": "he"}.get(given.split("_")[0])
