@@ -238,7 +238,8 @@ def test_a_step_without_any_used_variable() -> None:
         v = mm.variable("v", [1.0, 2.0])
         optimizer = Momentum(0.1)
         step = mm.compile(lambda: optimizer.update({v: mm.grad(mm.asarray(1.0) * 2, v)}))
-        optimizer.update({v: mm.grad(mm.sum(mm.stop_gradient(v)), v)})
+        with pytest.warns(UserWarning, match="the loss depends on none of the 1 variables"):
+            optimizer.update({v: mm.grad(mm.sum(mm.stop_gradient(v)), v)})
         step()
         np.testing.assert_array_equal(v, [1.0, 2.0])
         assert optimizer.steps == 2
@@ -281,3 +282,20 @@ def test_states_are_saved_with_their_counts() -> None:
         counts = {k: int(v) for k, v in second.optimizer.state_dict().items() if "count" in k}
         used = {"trunk": HEADS.count("a"), "a": HEADS.count("a"), "b": HEADS.count("b")}
         assert counts == {f"{p}.{w}.count": n for p, n in used.items() for w in ("weight", "bias")}
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_a_step_that_changes_nothing_is_a_warning_once(is_compiled: bool) -> None:
+    model, other = nn.Dense(2).build((1, 4)), nn.Dense(2).build((1, 4))
+    optimizer = Adam(0.1)
+
+    def step(x: Any) -> None:
+        gradients = mm.value_and_grad(lambda: mm.sum(other(x)), model.trainable())[1]
+        optimizer.update(gradients)
+
+    before = model.weight.tolist()
+    step = mm.compile(step) if is_compiled else step
+    with pytest.warns(UserWarning, match=r"^update: the loss depends on none of the 2 variables, "):
+        step(X)
+    step(X)
+    assert model.weight.tolist() == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import struct
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -275,21 +276,22 @@ def csv(path: Path, *arguments: Any, **options: Any) -> np.ndarray[Any, Any]:
         elements=st.floats(width=32, allow_infinity=True, allow_nan=True),
     ),
     st.sampled_from([",", ";", "\t"]),
-    st.booleans(),
-    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(["", "c", '"c']),
+    st.lists(st.sampled_from(["\n", "\r\n", "\r"]), min_size=1, max_size=3),
     st.booleans(),
 )
 def test_csv_round_trip(
     tmp_path_factory: pytest.TempPathFactory,
     array: np.ndarray[Any, Any],
     delimiter: str,
-    named: bool,
-    newline: str,
+    name: str,
+    line_ends: list[str],
     byte_order_mark: bool,
 ) -> None:
-    lines = [delimiter.join(f'"c{i}"' for i in range(array.shape[1]))] if named else []
+    names = [f"{name}{i}" + name[:-1] for i in range(array.shape[1])]
+    lines = [delimiter.join(names)] if name else []
     lines += [delimiter.join(repr(float(value)) for value in row) for row in array]
-    text = newline.join(lines) + newline
+    text = "".join(map("".join, zip(lines, cycle(line_ends), strict=False)))
     file = tmp_path_factory.getbasetemp() / "round.csv"
     file.write_bytes(text.encode("utf-8-sig" if byte_order_mark else "utf-8"))
     result = csv(file, delimiter, dtype=np.float64)

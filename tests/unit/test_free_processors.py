@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import count, pairwise
+from typing import Any
 
 import pytest
+import torch
 
+import magmath as mm
+from engines import current
+from magmath.executor.bind import Binding
 from magmath.kernels import free_processors
 from magmath.kernels.free_processors import RETRY_SECONDS, FreeProcessors, waited_seconds
+from magmath.kernels.thread_count import limit_running
 
 
 class Machine:
-    """A machine with some processors, of which other processes use some."""
+    """A machine with some processors, of which other processes use some.
+
+    `threads` is the setting of torch, `used` the number of threads of the last run.
+    """
 
     def __init__(self, threads: int) -> None:
         self.now = self.waited = 0.0
-        self.threads, self.free = threads, threads
+        self.threads = self.used = self.free = threads
         self.tried: list[float] = []
         self.processors = FreeProcessors(
-            lambda: self.waited, lambda: self.now, lambda: self.threads, self.limit
+            lambda: self.waited, lambda: self.now, lambda: self.threads, self.limit, self.set_count
         )
 
     def limit(self, count: int) -> None:
@@ -26,12 +35,21 @@ class Machine:
             self.tried.append(self.now)
         self.threads = count
 
+    def set_count(self, count: int) -> None:
+        self.threads = count
+
     def compute(self, seconds: float) -> None:
-        """Compute for a while; threads beyond the free processors wait."""
+        """Compute for a while; threads beyond the free processors wait. After each run the setting
+        is that of the user."""
         for _ in range(round(seconds / 0.01)):
+            setting = self.threads
+            self.processors.begin_run()
             self.now += 0.01
             self.waited += 0.01 * max(0, self.threads - self.free)
             self.processors.adapt()
+            self.used = self.threads
+            self.processors.end_run()
+            assert self.threads == setting
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +60,7 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_quiet_machine_is_used_whole() -> None:
     machine = Machine(4)
     machine.compute(20)
-    assert machine.threads == 4
+    assert machine.used == 4
     assert machine.tried == []
 
 
@@ -51,7 +69,7 @@ def test_as_many_threads_as_processors_are_free(threads: int, free: int) -> None
     machine = Machine(threads)
     machine.free = free
     machine.compute(0.2)
-    assert machine.threads == max(free, 1)
+    assert machine.used == max(free, 1)
 
 
 @pytest.mark.parametrize(("threads", "share", "fewer"), [(2, 0.25, 0), (2, 0.4, 1), (16, 0.25, 1)])
@@ -84,10 +102,10 @@ def test_a_machine_that_is_free_again_is_used_whole() -> None:
     machine.compute(30)
     machine.free = 2
     machine.compute(RETRY_SECONDS[1] + 1)
-    assert machine.threads == 2
+    assert machine.used == 2
     machine.free = 1
     machine.compute(1)
-    assert machine.threads == 1
+    assert machine.used == 1
 
 
 def test_a_number_that_the_user_sets_is_kept() -> None:
@@ -98,10 +116,51 @@ def test_a_number_that_the_user_sets_is_kept() -> None:
     assert machine.threads == 1
     machine.threads = 3
     machine.compute(20)
-    assert machine.threads == 3
+    assert machine.threads == machine.used == 3
+
+
+def test_a_number_that_the_user_sets_while_fewer_threads_compute() -> None:
+    machine = Machine(4)
+    machine.free = 1
+    machine.compute(1)
+    machine.threads = 3
+    machine.compute(1)
+    assert machine.used == 1
+    machine.free = 4
+    machine.compute(30)
+    assert machine.threads == machine.used == 3
 
 
 def test_waits_are_counted_and_never_decrease() -> None:
     before = waited_seconds()
     sum(range(100_000))
     assert waited_seconds() >= before >= 0
+
+
+def test_computations_leave_torch_its_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While fewer threads compute, torch has the user's number before and after each call."""
+    former = torch.get_num_threads()
+    monkeypatch.setattr(free_processors, "CHECK_SECONDS", 0.0)
+    monkeypatch.setattr(free_processors, "has_limited", False)
+    computing = []
+    record = Binding.run_once
+
+    def run_once(binding: Any, calls: Any) -> Any:
+        computing.append(torch.get_num_threads())
+        return record(binding, calls)
+
+    monkeypatch.setattr(Binding, "run_once", run_once)
+    with current("inline"):
+        x = mm.ones((500, 500))
+        step = mm.compile(lambda x: mm.sum(mm.tanh(x @ x)))
+        try:
+            torch.set_num_threads(2)
+            waits = count(step=1000.0)
+            adapter = FreeProcessors(lambda: next(waits))
+            monkeypatch.setattr(free_processors._of_thread, "adapter", adapter, raising=False)
+            for _ in range(8):
+                step(x).numpy()
+                assert torch.get_num_threads() == 2
+            assert computing[-1] == 1
+        finally:
+            limit_running(former)

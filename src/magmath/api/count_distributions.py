@@ -15,9 +15,9 @@ from magmath.api.random_draw import (
     DistributionParameter,
     Size,
     gamma_numbers,
-    integers,
     whole_numbers,
 )
+from magmath.api.random_integers import integers
 from magmath.arrays.array import Array, Operand
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import float64, int64

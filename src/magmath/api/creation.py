@@ -27,15 +27,17 @@ from magmath.core.dtypes import (
     uint64,
 )
 from magmath.core.integers import is_integer
+from magmath.core.keyword_hints import keyword_hints
 from magmath.core.promotion import (
     common_dtype,
     get_default_dtype,
 )
+from magmath.core.shown_value import shown
 from magmath.core.type_aliases import Number
 from magmath.engine.devices import check_device
 from magmath.engine.remote_array import remote_array_of
 from magmath.engine.user_line import user_line
-from magmath.errors import RangeError, ShapeError
+from magmath.errors import DTypeError, RangeError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import creation, sums
 from magmath.ops import elementwise as e
@@ -103,6 +105,7 @@ def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool | 
     return as_memory(result) if copy else result
 
 
+@keyword_hints
 def variable(
     name: str,
     value: Any,
@@ -118,6 +121,11 @@ def variable(
     `asarray`). A Python number gives the default floating point type, unless `dtype` is given.
     Raises RangeError for an integer that this type rounds.
     """
+    if not isinstance(name, str):
+        raise TypeError(
+            f"variable: the first argument is the name, a text, was given {type(name).__name__}; "
+            f'write mm.variable("w", value)'
+        )
     if callable(value) != (shape is not None):
         raise TypeError(
             f"variable: an initializer and a shape are given both or not at all, as in "
@@ -182,7 +190,7 @@ def normal_shape(operation: str, shape: int | Sequence[int]) -> Shape:
     except TypeError:
         raise TypeError(
             f"{operation}: a shape is an integer or a sequence of integers, such as (2, 3), was "
-            f"given {shape!r}"
+            f"given {shown(shape)}"
         ) from None
     if any(n < 0 for n in extents):
         raise ShapeError(
@@ -234,8 +242,7 @@ def zeros(
     device: object = None,
 ) -> Array:
     """Return an array of zeros, of the default floating point type unless `dtype` is given."""
-    shape = normal_shape("zeros", shape)
-    return full(shape, 0, dtype=_floating(dtype), layout=layout, device=device)
+    return _filled("zeros", shape, 0, dtype, layout, device)
 
 
 @dispatch_cached
@@ -248,8 +255,7 @@ def ones(
     device: object = None,
 ) -> Array:
     """Return an array of ones, of the default floating point type unless `dtype` is given."""
-    shape = normal_shape("ones", shape)
-    return full(shape, 1, dtype=_floating(dtype), layout=layout, device=device)
+    return _filled("ones", shape, 1, dtype, layout, device)
 
 
 def empty(
@@ -261,8 +267,26 @@ def empty(
     device: object = None,
 ) -> Array:
     """Return an array with unspecified values (zeros)."""
-    shape = normal_shape("empty", shape)
-    return full(shape, 0, dtype=_floating(dtype), layout=layout, device=device)
+    return _filled("empty", shape, 0, dtype, layout, device)
+
+
+def _filled(
+    name: str,
+    shape: int | Sequence[int],
+    number: int,
+    dtype: DTypeLike,
+    layout: LayoutLike,
+    device: object,
+) -> Array:
+    """Return an array of one number, of the default type for None. Raises DTypeError for a second
+    extent in place of the type, as in PyTorch's `zeros(3, 4)`."""
+    extents = normal_shape(name, shape)
+    if isinstance(dtype, (int, np.integer)):
+        raise DTypeError(
+            f"{name}: the shape is one argument, followed by the type, was given {shape} and "
+            f"{dtype}; write mm.{name}({(*extents, int(dtype))})"
+        )
+    return full(extents, number, dtype=_floating(dtype), layout=layout, device=device)
 
 
 @dispatch_cached

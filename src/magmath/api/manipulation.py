@@ -27,6 +27,7 @@ from magmath.core.dtypes import as_dtype, int64
 from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import broadcast, normalize_axes, normalize_axis
+from magmath.core.shown_value import shown
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, Shape, apply
@@ -70,6 +71,11 @@ def reshape(
     True, it is no view. By default it is one where it is one in NumPy.
     """
     x = as_array("reshape", x)
+    if hasattr(order, "__index__") and shape != (-1,):
+        raise TypeError(
+            f"reshape: the shape is one argument, a tuple, was given {shape} and {order}; write "
+            f"mm.reshape(x, (…, …)), or x.reshape(…, …)"
+        )
     extents = _resolved((shape,) if is_integer(shape) else shape, x.size)
     if check_order("reshape", order) == "C":
         return _reshaped(x, extents, copy)
@@ -91,7 +97,9 @@ def check_order(operation: str, order: str) -> str:
     """Return the order in which elements are read: "C" or "F". Arrays have no order in memory, so
     "A" and "K" mean "C"; OptionError for anything else."""
     if order not in ("C", "F", "A", "K"):
-        raise OptionError(f'{operation}: order is "C" or "F", was given {order!r}')
+        is_axis = hasattr(order, "__index__")
+        remedy = "; to merge axes write mm.reshape(x, (n, -1))" if is_axis else ""
+        raise OptionError(f'{operation}: order is "C" or "F", was given {order!r}{remedy}')
     return "F" if order == "F" else "C"
 
 
@@ -106,6 +114,7 @@ def ravel(a: Array, order: str = "C") -> Array:
     return _reshaped(a, (a.size,), None if is_contiguous(a) else True)
 
 
+@keyword_hints
 def transpose(a: Array, axes: Sequence[int] | None = None) -> Array:
     """Return `a` with its axes in another order, reversed for None."""
     return permute_dims(a, axes)
@@ -244,7 +253,7 @@ def concat(
     nodes = _nodes("concat", arrays, dtype)
     if axis is None:
         nodes, axis = [manipulation.reshape(node, (node.size,)) for node in nodes], 0
-    position = normalize_axis("concat", axis, nodes[0].ndim)
+    position = _joined_axis("concat", axis, nodes[0].ndim)
     joined = Array(apply(CONCAT, *nodes, axis=position, line=user_line()))
     return stored("concat", joined, out)
 
@@ -260,9 +269,20 @@ def stack(arrays: Sequence[Array], axis: int = 0, out: Any = None, *, dtype: Any
             f"stack: needs arrays of one shape, was given {sorted(shapes)}; arrays whose "
             f"extents differ along one axis are joined by mm.concat"
         )
-    position = normalize_axis("stack", axis, parts[0].ndim + 1)
+    position = _joined_axis("stack", axis, parts[0].ndim + 1)
     joined = concat([expand_dims(a, axis=position) for a in parts], axis=position)
     return stored("stack", joined, out)
+
+
+def _joined_axis(name: str, axis: Any, ndim: int) -> int:
+    """Return the axis along which arrays are joined, counted from the front. Raises TypeError for a
+    second array in its place: PyTorch and NumPy too take the arrays in one list."""
+    if not is_integer(axis):
+        raise TypeError(
+            f"{name}: takes the arrays in one list, then the axis, an integer, was given "
+            f"{shown(axis)} as the axis; write mm.{name}([x, y], axis=0)"
+        )
+    return normalize_axis(name, axis, ndim)
 
 
 def unstack(x: Array, /, axis: int = 0) -> tuple[Array, ...]:

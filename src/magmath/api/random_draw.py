@@ -11,15 +11,15 @@ from magmath.api.creation import DTypeLike, normal_shape
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.conversion import LayoutLike, bind_layout
 from magmath.arrays.traced_scalar import TracedScalar
-from magmath.core.dtypes import DType, as_dtype, convert_number, float64, int64
+from magmath.core.dtypes import DType, as_dtype, float64, int64
 from magmath.core.parameter_ranges import ParameterRange
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import broadcast
 from magmath.engine.user_line import user_line
-from magmath.errors import DTypeError, OptionError, RangeError, ShapeError
+from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Node, Operation, Shape, apply
-from magmath.ops import creation, samplers
 from magmath.ops import elementwise as e
+from magmath.ops import samplers
 from magmath.ops.leaves import scalar
 from magmath.ops.redistribute import redistribute
 from magmath.ops.sums import broadcast_to
@@ -191,78 +191,4 @@ def floating_type(dtype: DTypeLike) -> DType:
 
 def whole_numbers(node: Node, dtype: DTypeLike, layout: LayoutLike) -> Array:
     """Return numbers without fractions as an array of a type, by default int64."""
-    return in_layout(e.astype(node, as_dtype(dtype or int64)), layout)
-
-
-def integers(
-    state: DrawState,
-    low: DistributionParameter,
-    high: DistributionParameter,
-    size: Size,
-    endpoint: bool,
-    dtype: DTypeLike = None,
-) -> Node:
-    """Return integers from low up to high, or from 0 up to low if high is None. Bounds are integers
-    or integer arrays; the upper one is included only with `endpoint`.
-
-    Raises RangeError for bounds that `dtype`, the type to which the integers are converted, lacks.
-    """
-    bounds = [_bound(x) for x in ((0, low) if high is None else (low, high))]
-    first, last = bounds
-    count = None
-    if isinstance(first, int) and isinstance(last, int):
-        count = last - first + endpoint
-        _check_range(first, last, count, as_dtype(dtype or int64))
-    own = broadcast("random.integers", *[x.shape for x in bounds if isinstance(x, Array)])
-    shape = own if size is None else normal_shape("random.integers", size)
-    check_fits("random.integers", own, shape)
-    bits = _random_bits(state, shape)
-    if count == 2**64:  # a number of 63 bits, and another one for the sign
-        signs = e.call("remainder", _random_bits(state, shape), scalar(2, int64))
-        return e.add(bits, e.multiply(signs, scalar(-(2**63), int64)))
-    if isinstance(first, int) and count is not None:
-        start, span = scalar(first, int64), scalar(count, int64)
-    else:
-        start, stop = (
-            scalar(x, int64) if isinstance(x, int) else e.astype(x.node, int64) for x in bounds
-        )
-        span = stop - start + int(endpoint)
-    return e.add(e.call("remainder", bits, span), start)
-
-
-def _random_bits(state: DrawState, shape: Shape) -> Node:
-    """Return integers drawn evenly from [0, 2^63), from the next stream."""
-    seed, stream = state.draw()
-    return apply(creation.BITS, seed, stream, shape=shape, dtype=int64, line=user_line())
-
-
-def _check_range(first: int, last: int, count: int, dtype: DType) -> None:
-    """Raise unless a type has all `count` integers from `first` on, and they can be drawn."""
-    if count <= 0:
-        raise ShapeError(
-            f"integers: needs low < high, was given {first} and {last}"
-            "; the upper bound is not drawn, so pass high = last + 1"
-        )
-    if dtype.is_integer:
-        for number in (first, first + count - 1):
-            convert_number(number, dtype, "random.integers")
-    if 2**63 <= count < 2**64:
-        raise RangeError(
-            f"integers: draws from less than 2**63 integers, or from all 2**64 of 64 bits, was "
-            f"given a range of {count}; choose a smaller one"
-        )
-
-
-def _bound(value: Any) -> int | Array:
-    """Return a bound of random integers as an integer or an integer array."""
-    if isinstance(value, (int, np.integer)):
-        return int(value)
-    if isinstance(value, (list, np.ndarray, Array)):
-        array = value if isinstance(value, Array) else as_array("random.integers", value)
-        array = array.converted() if isinstance(array, TracedScalar) else array
-        if array.dtype.is_integer:
-            return array
-    raise ShapeError(
-        f"random.integers: bounds are integers, was given {value!r}; a shape is the third "
-        f"argument, or random.integers(n, size=…)"
-    )
+    return in_layout(e.astype(node, int64 if dtype is None else as_dtype(dtype)), layout)

@@ -12,7 +12,8 @@ from magmath.api.cumulative import cumulative_sum
 from magmath.api.elementwise import log
 from magmath.api.indexing import take, take_along_axis
 from magmath.api.manipulation import reshape
-from magmath.api.random_draw import Draw, DrawState, Size, integers
+from magmath.api.random_draw import Draw, DrawState, Size
+from magmath.api.random_integers import integers
 from magmath.api.searching import searchsorted
 from magmath.api.sorting import argsort
 from magmath.arrays.array import Array, as_array, floating

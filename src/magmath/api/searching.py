@@ -38,6 +38,11 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
     0."""
     if x1 is None and x2 is None:
         return nonzero(condition)
+    if x1 is None or x2 is None:
+        raise TypeError(
+            "where: takes a condition alone, or a condition and two operands, was given one"
+            "; write mm.where(condition, x, y)"
+        )
     condition = truth_values("where", as_array("where", condition))
     if is_number(x1) and is_number(x2):
         x1 = asarray(x1)

@@ -19,7 +19,7 @@ def _sorted_along(record: Operation, x: Array, axis: int | None, descending: boo
     if x.dtype.kind == "complex":
         order = complex_argsort(node, dim, descending)
         return Array(order if record is ARGSORT else taken_along(node, order, dim))
-    return Array(apply(record, node, axis=dim, descending=descending, line=user_line()))
+    return Array(apply(record, node, axis=dim, descending=bool(descending), line=user_line()))
 
 
 @dispatch_cached

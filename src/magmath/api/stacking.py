@@ -23,6 +23,7 @@ from magmath.api.searching import nonzero
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.integers import is_integer
+from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import normalize_axis, size_of
 from magmath.errors import ShapeError
 
@@ -67,12 +68,14 @@ def _list(name: str, arrays: Any) -> list[Any]:
 
 
 @dispatch_cached
+@keyword_hints
 def vstack(tup: Any, *, dtype: Any = None) -> Array:
     """Return arrays joined along the first axis; those of one dimension are rows."""
     return concat([atleast_2d(x) for x in _list("vstack", tup)], 0, dtype=dtype)
 
 
 @dispatch_cached
+@keyword_hints
 def hstack(tup: Any, *, dtype: Any = None) -> Array:
     """Return arrays joined along the second axis, or along the first axis if they have one
     dimension."""
@@ -81,12 +84,14 @@ def hstack(tup: Any, *, dtype: Any = None) -> Array:
 
 
 @dispatch_cached
+@keyword_hints
 def dstack(tup: Any) -> Array:
     """Return arrays joined along the third axis."""
     return concat([atleast_3d(x) for x in _list("dstack", tup)], 2)
 
 
 @dispatch_cached
+@keyword_hints
 def column_stack(tup: Any) -> Array:
     """Return arrays joined as columns of a matrix."""
     arrays = _list("column_stack", tup)
@@ -100,6 +105,7 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Array:
 
 
 @dispatch_cached
+@keyword_hints
 def block(arrays: Any) -> Array:
     """Return an array assembled from nested lists of blocks: the innermost lists are joined along
     the last axis, the next ones along the one before."""
@@ -243,7 +249,13 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
     extent = x.shape[dim]
     before = (slice(None),) * dim
     if is_integer(obj) and not isinstance(obj, bool):
-        at = normalize_axis("delete: position", index(obj), extent)
+        position = index(obj)
+        if not -extent <= position < extent:
+            raise IndexError(
+                f"delete: position {position} is out of range for an extent of {extent}; pass a "
+                f"position from {-extent} to {extent - 1}"
+            )
+        at = position % extent
         return concat([x[(*before, slice(0, at))], x[(*before, slice(at + 1, None))]], dim)
     is_kept = ones((extent,), dtype=bool)
     if isinstance(obj, slice):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from magmath.arrays.called_function import called_function
 from magmath.arrays.indexing.element_reads import element_of
 from magmath.arrays.lazy_array import LazyArray, note_value_read
 from magmath.arrays.temporary_references import TEMPORARY_NUMBER
@@ -27,6 +28,13 @@ class NumberProtocols(LazyArray):
         few references, is not kept."""
         if self.size != 1 or (self.ndim and kind != "bool"):
             reduced = "mm.any(x) or mm.all(x)" if kind == "bool" else "mm.sum(x)"
+            function = called_function(3)
+            if function is not None:
+                raise ScalarError(
+                    f"{function}: an argument that is one value (a number, a truth value or a "
+                    f"name) was given an array of shape {self.shape}; give one element, or pass "
+                    f"the array as the argument that it is for"
+                )
             raise ScalarError(
                 f"{kind}(): needs a 0-d array, this one has shape {self.shape}; take one element, "
                 f"or reduce them, as {reduced} does"

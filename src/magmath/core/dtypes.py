@@ -13,6 +13,7 @@ from typing import Any, final
 
 import numpy as np
 
+from magmath.core.shown_value import shown
 from magmath.errors import DTypeError, RangeError
 
 
@@ -132,7 +133,11 @@ def as_dtype(value: object) -> DType:
         return value
     dtype = _lookup(value)
     if dtype is None:
-        raise DTypeError(f"dtype {value!r} is not known; magmath has {', '.join(DTYPES)}")
+        is_value = isinstance(value, (int, float, list, tuple)) or hasattr(value, "shape")
+        hint = "; values and extents are one argument, a list or a tuple" if is_value else ""
+        raise DTypeError(
+            f"dtype {shown(value)} is not known; magmath has {', '.join(DTYPES)}{hint}"
+        )
     return dtype
 
 

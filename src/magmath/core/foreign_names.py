@@ -225,6 +225,7 @@ OPTIMIZER_ATTRIBUTES: Final[Mapping[str, str]] = {
     "zero_grad": "nothing; gradients are results of mm.value_and_grad and add up nowhere",
     "param_groups": "the argument groups= for other settings of some variables, and "
     "optimizer.learning_rate",
+    "apply_gradients": "optimizer.update(dict(zip(variables, gradients)))",
     "add_param_group": "the argument groups=; update takes any variables",
 }
 """Attributes that optimizers lack."""
@@ -240,6 +241,40 @@ OPTIM_NAMES: Final[Mapping[str, str]] = {
     "Adamax": "mm.optim.Adam(learning_rate), which is similar",
 }
 """Names that are missing in `mm.optim`."""
+
+LOSS_NAMES: Final[Mapping[str, str]] = {
+    "mse": "mean_squared_error",
+    "mse_loss": "mean_squared_error",
+    "mae": "mean_absolute_error",
+    "l1_loss": "mean_absolute_error",
+    "categorical_crossentropy": "cross_entropy",
+    "sparse_categorical_crossentropy": "cross_entropy",
+    "crossentropy": "cross_entropy",
+    "nll_loss": "cross_entropy",
+    "binary_crossentropy": "binary_cross_entropy",
+    "bce": "binary_cross_entropy",
+    "bce_with_logits": "binary_cross_entropy_with_logits",
+    "smooth_l1_loss": "huber",
+    "kl_div": "kl_divergence",
+    "kld": "kl_divergence",
+}
+"""Losses by the names of Keras and PyTorch, with those of magmath."""
+
+SCHEDULE_NAMES: Final[Mapping[str, str]] = {
+    "StepLR": "mm.optim.schedules.Step(rate, size, factor)",
+    "MultiStepLR": "mm.optim.schedules.MultiStep",
+    "ExponentialLR": "mm.optim.schedules.Exponential(rate, factor)",
+    "PolynomialLR": "mm.optim.schedules.Polynomial",
+    "CosineAnnealingLR": "mm.optim.schedules.Cosine(rate, steps)",
+    "CosineAnnealingWarmRestarts": "mm.optim.schedules.Cosine(rate, steps, restarts=True)",
+    "CosineDecay": "mm.optim.schedules.Cosine(rate, steps)",
+    "ExponentialDecay": "mm.optim.schedules.Exponential(rate, factor)",
+    "LinearLR": "mm.optim.schedules.WarmUp(after, steps)",
+    "OneCycleLR": "mm.optim.schedules.OneCycle",
+    "ReduceLROnPlateau": "mm.optim.schedules.Plateau",
+    "LambdaLR": "a function of the step as the learning rate",
+}
+"""Names that are missing in `mm.optim.schedules`."""
 
 _GENERATOR = "mm.random.default_rng(seed), whose sequence is magmath's own"
 
@@ -330,6 +365,13 @@ ARRAY_ATTRIBUTES: Final[Mapping[str, str]] = {
     "at": "x[i] = value, which changes x; for sums mm.add.at(x, i, value)",
     "block_until_ready": "mm.evaluate(x, wait=True)",
     "values": "x.numpy()",
+    "value": "x.numpy()",
+    "eval": "x.numpy(), or mm.evaluate(x)",
+    "get_shape": "x.shape",
+    "assign": "x[...] = value; only variables, mm.variable(name, value), have assign",
+    "assign_add": "x += y",
+    "assign_sub": "x -= y",
+    "set": "x[...] = value, or v.assign(value) of a variable",
 }
 """Attributes that arrays lack."""
 
@@ -360,6 +402,20 @@ MODULE_ATTRIBUTES: Final[Mapping[str, str]] = {
     "share_memory": "mm.init(workers=n)",
 }
 """Attributes that modules lack."""
+
+NETWORK_ATTRIBUTES: Final[Mapping[str, str]] = {
+    **MODULE_ATTRIBUTES,
+    "compile": "mm.nn.NeuralNetwork(layers, loss=…, optimizer=…)",
+    "train_on_batch": "net.fit(x, y, epochs=1, batch_size=len(x)), or mm.train.CompiledStep",
+    "add": "mm.nn.NeuralNetwork([layer, …]), with all layers",
+    "weights": "net.module.parameters()",
+    "trainable_variables": "net.module.trainable()",
+    "get_weights": "net.module.state_dict()",
+    "set_weights": "net.module.load_state_dict(state)",
+    "load_weights": "net.load(path)",
+    "save_weights": "net.save(path)",
+}
+"""Attributes that networks lack: those of modules, and Keras's."""
 
 VARIABLE_ATTRIBUTES: Final[Mapping[str, str]] = {
     "data": "v.assign(x), v += x or v[i] = x for a new value, and v.numpy() for the present one",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING
 
+from magmath.core.shown_value import shown
 from magmath.errors import OptionError
 
 if TYPE_CHECKING:
@@ -24,5 +25,7 @@ def require_integer(name: str, value: object, min_value: int) -> int:
     except TypeError:
         number = min_value - 1
     if number < min_value:
-        raise OptionError(f"{name} must be an integer of at least {min_value}, was given {value!r}")
+        raise OptionError(
+            f"{name} must be an integer of at least {min_value}, was given {shown(value)}"
+        )
     return number

@@ -17,7 +17,10 @@ from typing import Any, TypeVar, final
 from magmath.core.foreign_keywords import KEYWORDS
 
 _UNKNOWN = re.compile(r"got an unexpected keyword argument '(\w+)'")
-_TOO_MANY = re.compile(r"takes .* positional arguments? but \d+ (were|was) given")
+_WRONG_NUMBER = re.compile(
+    r"takes .* positional arguments? but \d+ (were|was) given|got multiple values for argument"
+    r"|missing \d+ required positional arguments?: (?P<missing>.*)"
+)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -83,10 +86,11 @@ def takes_options_of(source: Callable[..., Any]) -> Callable[[F], F]:
 
 
 def complete(error: TypeError, called: Callable[..., Any], given: dict[str, Any]) -> None:
-    """Complete the message of an error about an unknown argument of `called`, or about too many by
-    position, if it is one."""
-    if _TOO_MANY.search(str(error)):
-        _name_positions(error, called)
+    """Complete the message of an error about an unknown argument of `called`, or about the number
+    of those by position, if it is one."""
+    wrong_number = _WRONG_NUMBER.search(str(error))
+    if wrong_number is not None:
+        _name_positions(error, called, wrong_number["missing"])
         return
     match = _UNKNOWN.search(str(error))
     if match is None or match[1] not in given:
@@ -100,10 +104,12 @@ def complete(error: TypeError, called: Callable[..., Any], given: dict[str, Any]
         hint = f"write {applicable[0]}=…" if applicable[0] in own else applicable[0]
     else:
         hint = f"it takes {', '.join(own) or 'no arguments'}"
-    error.args = (f"{error.args[0]}; {hint}",)
+    error.args = (f"{called.__name__}() got an unexpected keyword argument {name!r}; {hint}",)
 
 
-def _name_positions(error: TypeError, called: Callable[..., Any]) -> None:
+def _name_positions(
+    error: TypeError, called: Callable[..., Any], missing: str | None = None
+) -> None:
     """Name the arguments of `called` by position and by name in an error about their number."""
     code = called.__init__ if isinstance(called, type) else called  # type: ignore[misc]
     if not str(error).startswith(f"{code.__qualname__}()"):
@@ -111,9 +117,14 @@ def _name_positions(error: TypeError, called: Callable[..., Any]) -> None:
     own = signature(called).parameters.values()
     first = [x.name for x in own if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
     others = [x.name for x in own if x.kind is x.KEYWORD_ONLY]
-    message = f"{called.__name__}: takes {', '.join(first) or 'no argument'} by position"
+    message = f"{called.__name__}: lacks {missing}; it " if missing else f"{called.__name__}: "
+    message += f"takes {', '.join(first) or 'no argument'} by position"
     if others:
         message += f", and by name {', '.join(others)}"
     if "channels" in first or "units" in first:
         message += "; the number of inputs follows from the first call"
+    elif first[:1] in (["arrays"], ["tup"]):
+        message += f"; the arrays are one list, as in {called.__name__}([x, y])"
+    elif "axes" in first:
+        message += "; several axes are one tuple, such as (1, 0)"
     error.args = (message,)

@@ -8,6 +8,7 @@ from operator import index
 from typing import Any
 
 from magmath.core.integers import is_integer
+from magmath.core.shown_value import shown
 from magmath.errors import AxisError, ShapeError
 
 Shape = tuple[int, ...]
@@ -53,17 +54,22 @@ def can_broadcast_to(shape: Shape, target: Shape) -> bool:
 def normalize_axis(operation: str, axis: int, ndim: int) -> int:
     """Return `axis` counted from the front. Raises AxisError if the array has no such axis, and
     TypeError if it is not an integer."""
-    if not hasattr(axis, "__index__"):
+    try:
+        position = index(axis) if is_integer(axis) else None
+    except TypeError:  # a 0-d array of floats
+        position = None
+    if position is None:
         raise TypeError(
-            f"{operation}: axes are integers, was given {axis!r}"
+            f"{operation}: axes are integers, was given {shown(axis)}"
             "; pass an integer, or a tuple of integers"
         )
-    if not -ndim <= axis < ndim:
+    if not -ndim <= position < ndim:
         remedy = f"; pass an axis from {-ndim} to {ndim - 1}" if ndim else ""
         raise AxisError(
-            f"{operation}: axis {axis} is out of range for an array of {ndim} dimensions{remedy}"
+            f"{operation}: axis {position} is out of range for an array of {ndim} dimensions"
+            f"{remedy}"
         )
-    return index(axis) % ndim
+    return position % ndim
 
 
 def normalize_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) -> tuple[int, ...]:

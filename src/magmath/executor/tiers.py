@@ -24,7 +24,7 @@ from magmath.executor.fastest_selector import (
     FastestSelector,
 )
 from magmath.executor.native_forms import NativeForms
-from magmath.kernels.free_processors import adapt_threads
+from magmath.kernels import free_processors
 
 MIN_RUNS = 3
 SAMPLE_SECONDS = 2e-3
@@ -112,6 +112,15 @@ class Tiers:
     def run(self, binding: Binding) -> list[float]:
         """Run one step; return the scalars that it emits. Must be called in
         `without_fp_warnings`."""
+        if free_processors.has_limited:
+            free_processors.begin_run()
+        try:
+            return self._run(binding)
+        finally:
+            if free_processors.has_limited:
+                free_processors.end_run()
+
+    def _run(self, binding: Binding) -> list[float]:
         calls = self._segments.calls(binding) if self._uses_segments else binding.step
         if self._untimed:
             self._untimed -= 1
@@ -123,7 +132,7 @@ class Tiers:
         self._seconds += seconds * (1 + self._skipped)
         self._skipped = self._untimed = SAMPLED - 1 if seconds < SHORT_SECONDS else 0
         if seconds > LONG_SECONDS and not self._deterministic:
-            adapt_threads()
+            free_processors.adapt_threads()
         if self._seconds > self._due and self._runs >= self._least:
             self._note(binding)
         return values

@@ -179,10 +179,10 @@ def _index_lines(path: str, skip: int, scanner: TableTypeScanner) -> _RowIndex |
 
     None if quotes or single carriage returns make the line ends ambiguous.
     """
+    start = _data_begin(path, skip)
     with open(path, "rb") as file:
-        for _ in range(skip):
-            file.readline()
-        start, first = file.tell(), file.readline()
+        file.seek(start)
+        first = file.readline()
         while first and not first.strip(b"\r\n"):
             first = file.readline()
         every = max(1, PART_BYTES // max(1, len(first)))
@@ -202,15 +202,21 @@ def _index_lines(path: str, skip: int, scanner: TableTypeScanner) -> _RowIndex |
     return _RowIndex(count, every, [*offsets, start])
 
 
+def _data_begin(path: str | Path, skip: int) -> int:
+    """Return the offset in bytes of the line after the first `skip` lines, each of which ends in a
+    line feed, a carriage return or both."""
+    with open(path, newline="", encoding="utf-8") as lines:
+        return sum(len(lines.readline().encode()) for _ in range(skip))
+
+
 def _line_begins(lines: bytes) -> NDArray[np.int64] | None:
     """Return the offsets of non-blank lines; None if quotes or carriage returns make them
     ambiguous."""
     text = np.frombuffer(lines, np.uint8)
     ends = np.flatnonzero(text == ord("\n"))
     returns = np.flatnonzero(text == ord("\r"))
-    ending = np.searchsorted(ends, returns + 1)
-    alone = (ending == len(ends)) | (ends[np.minimum(ending, len(ends) - 1)] != returns + 1)
-    if b'"' in lines or (len(returns) and (not len(ends) or alone.any())):
+    is_ambiguous = returns.size and not np.isin(returns + 1, ends, assume_unique=True).all()
+    if b'"' in lines or is_ambiguous:
         return None
     begins = np.concatenate(([0], ends + 1))
     stops = np.concatenate((ends, [len(lines)]))
@@ -225,10 +231,7 @@ def _index_rows(path: Path, rows: CsvRows, scanner: TableTypeScanner) -> _RowInd
         if line > rows.skip:
             count += 1
             _scan_row(scanner, fields, rows)
-    with open(path, "rb") as file:
-        for _ in range(rows.skip):
-            file.readline()
-        return _RowIndex(count, count, [file.tell(), os.path.getsize(path)])
+    return _RowIndex(count, count, [_data_begin(path, rows.skip), os.path.getsize(path)])
 
 
 def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, CsvRows]:

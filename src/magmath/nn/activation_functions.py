@@ -14,6 +14,7 @@ from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.core.dtypes import compute_dtype
 from magmath.core.shapes import normalize_axis
 from magmath.errors import OptionError, ShapeError
+from magmath.nn.layer_input import layer_input
 
 
 def identity(x: Array) -> Array:
@@ -37,7 +38,7 @@ def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
 def prelu(x: Array, weight: Array) -> Array:
     """Return x where x > 0, otherwise weight · x: weight is (1,), or (channels,) for x (N,
     channels, …). Source: He et al. (2015)."""
-    x = floating("prelu", x)
+    x = layer_input("prelu", x, weight)
     if weight.shape not in ((1,), x.shape[1:2]):
         raise ShapeError(
             f"prelu: weight must be (1,) or (channels,), was given {weight.shape} for {x.shape}"
@@ -230,10 +231,16 @@ def activation_function(activation: str | Callable[[Array], Array]) -> Callable[
 
     Raises OptionError, listing the names, for an unknown name.
     """
+    if isinstance(activation, type):
+        raise OptionError(
+            f"an activation is a name or a function, was given the class {activation.__name__}; "
+            f"write mm.nn.{activation.__name__}(), with parentheses"
+        )
     if callable(activation):
         return activation
     if activation not in ACTIVATIONS:
         raise OptionError(
-            f"activation {activation!r} is not known; there are {', '.join(ACTIVATIONS)}"
+            f"activation {activation!r} is not known; there are {', '.join(ACTIVATIONS)}; "
+            f'"linear" is the one that returns its input'
         )
     return ACTIVATIONS[activation]

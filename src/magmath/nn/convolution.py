@@ -167,4 +167,9 @@ def _steps(name: str, stride: Size, dilation: Size, count: int) -> tuple[Shape, 
 def _biased(y: Array, bias: Array | None) -> Array:
     if bias is None:
         return y
+    if not hasattr(bias, "size"):
+        raise TypeError(
+            f"conv: the bias is an array (outputs,), was given {bias!r}; stride and padding are "
+            f"given by name, as in stride=2"
+        )
     return y + reshape(bias, (1, bias.size, *(1,) * (y.ndim - 2)))

@@ -93,7 +93,16 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
 
     Integers are converted to the weight's type.
     """
-    y = layer_input("linear", x, weight) @ weight
+    weight = as_array("linear", weight)
+    x = layer_input("linear", x, weight)
+    if weight.ndim == 2 and x.ndim and x.shape[-1] != weight.shape[0]:
+        is_transposed = x.shape[-1] == weight.shape[1]
+        remedy = "give weight.T, for a weight (units, inputs) of PyTorch" if is_transposed else ""
+        raise ShapeError(
+            f"linear: needs x (…, inputs) and weight (inputs, units), was given {x.shape} and "
+            f"{weight.shape}; {remedy or 'the last extent of x is the first one of the weight'}"
+        )
+    y = x @ weight
     return y if bias is None else y + bias
 
 

@@ -322,8 +322,15 @@ def initializer(given: str | float | Callable[..., Array]) -> Callable[..., Arra
         return given
     if isinstance(given, (int, float)):
         return Constant(float(given))
+    if not isinstance(given, str):
+        raise TypeError(
+            f"an initializer is a name, a number or a function of the shape, was given "
+            f"{type(given).__name__}; assign values with parameter.assign(x) after build(shape)"
+        )
     if given not in INITIALIZERS:
+        own = {"xavier": "glorot", "kaiming": "he"}.get(given.split("_")[0])
+        hint = f'; write "{own}" or "{own}_normal"' if own else ""
         raise OptionError(
-            f"initializer {given!r} is not known; there are {', '.join(INITIALIZERS)}"
+            f"initializer {given!r} is not known; there are {', '.join(INITIALIZERS)}{hint}"
         )
     return INITIALIZERS[given]

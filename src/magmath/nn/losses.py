@@ -19,6 +19,7 @@ from magmath.api.manipulation import reshape
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.core.dtypes import compute_dtype, int64, integer_bounds
+from magmath.core.foreign_names import LOSS_NAMES
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import creation, manipulation
@@ -426,5 +427,7 @@ def loss_function(loss: Any) -> Callable[[Array, Array], Array]:
         function: Callable[[Array, Array], Array] = loss
         return function
     if loss not in LOSSES:
-        raise OptionError(f"loss {loss!r} is not known; there are {', '.join(LOSSES)}")
+        own = LOSS_NAMES.get(loss) if isinstance(loss, str) else None
+        hint = f'; write "{own}"' if own else ""
+        raise OptionError(f"loss {loss!r} is not known; there are {', '.join(LOSSES)}{hint}")
     return LOSSES[loss]

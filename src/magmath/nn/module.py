@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial, wraps
 from inspect import isfunction
+from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from magmath.api.creation import asarray
@@ -70,6 +71,8 @@ def _wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
         trace = tracing.current()
         if trace is not None:
             _note_module(trace, self)
+        if converts_lists and args and isinstance(args[0], (NoneType, str, int, float)):
+            args = (_first_input(self, args[0]), *args[1:])
         args = tuple(
             [x if isinstance(x, Array) else _converted_argument(x, converts_lists) for x in args]
         )
@@ -89,6 +92,14 @@ def _wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
         return outputs
 
     return wrapped
+
+
+def _first_input(layer: Module, x: Any) -> Any:
+    """Return a number that a layer receives as an array. Raises TypeError for None and texts."""
+    if isinstance(x, (NoneType, str)):
+        remedy = "return the output of the layer before" if x is None else "give an array"
+        raise TypeError(f"{type(layer).__name__}: needs an array, was given {x!r}; {remedy}")
+    return asarray(x)
 
 
 def _note_module(trace: Trace | Scope, module: Module) -> None:
@@ -142,9 +153,10 @@ class Module(metaclass=KeywordHints):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return the outputs for these inputs; each module class defines it."""
+        remedy = "; rename its method forward" if "forward" in dir(type(self)) else ""
         raise NotImplementedError(
             f"{type(self).__name__}: a module needs a method __call__(self, x) that returns its "
-            f"output"
+            f"output{remedy}"
         )
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -410,8 +422,11 @@ class Module(metaclass=KeywordHints):
     def load(self, path: str | os.PathLike[str], strict: bool = True) -> None:
         """Load a file that `save` has written; the module must be built.
 
-        Raises WeightsError if the file is damaged or belongs to another module.
+        Raises WeightsError if the file is damaged or belongs to another module, MagmathError if the
+        module is not built: the shapes in a file do not say which units and kernels the layers
+        have, so they would not be compared.
         """
+        self._built_inventory("load")
         load(self, path, strict)
 
 

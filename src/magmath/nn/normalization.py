@@ -17,6 +17,7 @@ from magmath.core.dtypes import compute_dtype
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import apply
+from magmath.nn.layer_input import layer_input
 from magmath.ops.conv.pooling import SUM_POOL
 from magmath.ops.normalization import affine, centred_squares
 
@@ -33,7 +34,7 @@ def layer_norm(
     The last axes have the shape `normalized_shape`. Source: Ba, Kiros and Hinton (2016). Moments of
     half types are computed in float32.
     """
-    x = floating("layer_norm", x)
+    x = layer_input("layer_norm", x, weight)
     axes = _last_axes("layer_norm", x, normalized_shape)
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     centred = wide - statistics.mean(wide, axis=axes, keepdims=True)
@@ -54,7 +55,7 @@ def rms_norm(
     distance from 1 to the next number of the type, as in PyTorch. Source: Zhang and Sennrich
     (2019). Means of half types are computed in float32.
     """
-    x = floating("rms_norm", x)
+    x = layer_input("rms_norm", x, weight)
     axes = _last_axes("rms_norm", x, normalized_shape)
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     squares = statistics.mean(elementwise.square(wide), axis=axes, keepdims=True)
@@ -80,6 +81,7 @@ def _last_axes(name: str, x: Array, normalized_shape: Any) -> tuple[int, ...]:
 
 def batch_moments(x: Array, axis: int = 1) -> tuple[Array, Array]:
     """Return mean and biased variance of each channel over all other axes, in float32 at least."""
+    x = floating("batch_moments", x)
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     others = tuple([a for a in range(x.ndim) if a != axis % x.ndim])
     mean = statistics.mean(wide, axis=others, keepdims=True)
@@ -103,7 +105,7 @@ def batch_norm(
     Mean, variance, weight and bias are (channels,), along `axis`. In training the moments are those
     of `batch_moments(x)`. Source: Ioffe and Szegedy (2015).
     """
-    x = floating("batch_norm", x)
+    x = layer_input("batch_norm", x, mean)
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     factor = (1.0 if weight is None else weight) / elementwise.sqrt(variance + epsilon)
     vectors = [v for v in (mean, factor, bias) if v is not None]
@@ -142,7 +144,7 @@ def group_norm(
 
     Source: Wu and He (2018).
     """
-    x = floating("group_norm", x)
+    x = layer_input("group_norm", x, weight)
     if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
         raise ShapeError(
             f"group_norm: takes (N, channels, …) with channels that {groups} groups divide, was "
@@ -165,7 +167,7 @@ def instance_norm(
 ) -> Array:
     """Return x (N, channels, *space) with each channel of each image normalized to mean 0 and
     variance 1. Source: Ulyanov et al. (2016)."""
-    x = floating("instance_norm", x)
+    x = layer_input("instance_norm", x, weight)
     if x.ndim < 3:
         raise ShapeError(
             f"instance_norm: takes (N, channels, *space), was given {x.shape}"

@@ -35,11 +35,14 @@ def _is_sequence(padding: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(padding, Iterable) and not is_integer(padding)
 
 
-def immutable_padding(padding: Padding) -> Padding:
-    """Return padding as layers store it: a tuple in place of a list, or another sequence."""
-    if isinstance(padding, str):
-        return padding
-    return tuple(padding) if _is_sequence(padding) else padding
+def immutable_padding(operation: str, padding: Padding, count: int) -> Padding:
+    """Return padding as layers store it: a tuple in place of a list, or another sequence. Raises
+    OptionError for padding that is none of `count` dimensions."""
+    if not isinstance(padding, str) and _is_sequence(padding):
+        padding = tuple(padding)
+    one = (1,) * count
+    pads(operation, padding, one, one, one, one)
+    return padding
 
 
 def pads(

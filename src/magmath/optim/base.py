@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, fields
+from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from weakref import ref
@@ -26,10 +27,12 @@ from magmath.core.foreign_keywords import check_assigned_name
 from magmath.core.foreign_names import OPTIMIZER_ATTRIBUTES, hint
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
+from magmath.core.real_numbers import require_number
 from magmath.engine.lifetimes.retained_expressions import keeps_expressions
 from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import NumberSource
+from magmath.engine.user_line import warn_user
 from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
@@ -54,6 +57,16 @@ if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
 
 State = dict[str, Node]
+_FACTORS: Mapping[str, float] = {
+    "beta1": 1.0,
+    "beta2": 1.0,
+    "momentum": inf,
+    "decay": inf,
+    "learning_rate_decay": inf,
+    "epsilon": inf,
+    "trust_coefficient": inf,
+}
+"""Settings of rules that are at least 0, with the numbers that they must be less than."""
 MAX_UPDATES = 8
 """Sets of variables for which an optimizer keeps the compiled update, and with it the variables."""
 
@@ -94,11 +107,17 @@ class Optimizer(metaclass=KeywordHints):
                 f"{type(self).__name__}: weight_decay must be at least 0, was given "
                 f"{self.weight_decay}; 0 switches it off"
             )
+        for setting, below in _FACTORS.items():
+            if hasattr(self, setting):
+                require_number(
+                    f"{type(self).__name__}: {setting}", getattr(self, setting), 0, below
+                )
         self._start()
 
     def _start(self) -> None:
         """Begin without states, groups of variables, and compiled updates."""
         self._steps = 0
+        self._has_warned = False
         self._groups: Groups[Optimizer] = Groups(self)
         self.variable_states = States(self._required_states)
         """The states of the variables that were updated."""
@@ -263,12 +282,25 @@ class Optimizer(metaclass=KeywordHints):
         """
         gradients = checked_gradients(gradients)
         used = {v: g for v, g in gradients.items() if not is_independent(g.node)}
+        if not used:
+            self._warn_unused(gradients)
         if used and tracing.current() is None and not keeps_expressions():
             values = [*used.values()]
             evaluate(*values)
             self._compiled_update(tuple(used), loss_scale)(*values)
         else:
             self._assign_next_values(gradients, loss_scale)
+
+    def _warn_unused(self, variables: Mapping[Variable, Array]) -> None:
+        """Warn, the first time, of a step that changes none of the variables that it is given."""
+        if not self._has_warned:
+            self._has_warned = True
+            warn_user(
+                f"update: the loss depends on none of the {len(variables)} variables, such as "
+                f"{next(iter(variables)).name!r}, so the step changes nothing; compute the loss "
+                f"from these variables (of this module): values that were read (x.numpy(), "
+                f"float(x)), snapshots, comparisons and mm.stop_gradient(x) are constants"
+            )
 
     def restore_steps(self, count: int) -> None:
         """Continue after this number of steps."""
@@ -436,10 +468,13 @@ class Optimizer(metaclass=KeywordHints):
         self.variable_states.load_state_dict(values)
 
 
-def _check_expression(expression: Array) -> None:
+def _check_expression(expression: Any) -> None:
     """Raise an error unless an expression to be minimized is a real 0-d array."""
     if not isinstance(expression, Array):
-        raise TypeError(f"minimize: needs a 0-d array, was given {type(expression).__name__}")
+        remedy = "; give the result of its call, minimize(f(), …)" if callable(expression) else ""
+        raise TypeError(
+            f"minimize: needs a 0-d array, was given {type(expression).__name__}{remedy}"
+        )
     if expression.shape != ():
         raise ShapeError(
             f"minimize: needs a 0-d expression, was given shape {expression.shape}; reduce it with "

@@ -86,6 +86,11 @@ class Groups(Generic[GroupRule]):
 
 def _member(optimizer: GroupRule, pattern: str, settings: Mapping[str, Any]) -> GroupRule:
     """Return the optimizer of a group. Raises OptionError for settings that a group cannot have."""
+    if not isinstance(settings, Mapping):
+        raise OptionError(
+            f"groups: the settings of {pattern!r} are a dictionary, was given {settings!r}; write "
+            f"{{{pattern!r}: {{'learning_rate': 0.1}}}}"
+        )
     allowed = [f.name for f in fields(optimizer) if f.name not in OF_ALL]
     if unknown := sorted(set(settings) - set(allowed)):
         raise OptionError(

@@ -8,7 +8,9 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from magmath.api.creation import variable
+from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
+from magmath.arrays.variables.variable_list import is_module
 from magmath.core.dtypes import DType
 from magmath.errors import OptionError
 from magmath.graph import Node, set_value
@@ -24,13 +26,15 @@ LearningRate = float | Schedule | Callable[[int], float]
 def check_learning_rate(rate: Any) -> None:
     """Raise TypeError for anything but a learning rate, OptionError for a rate below 0
     or nan. A rate of 0 changes no parameter, as at the beginning of a warm-up."""
-    if callable(rate):
+    if callable(rate) and not isinstance(rate, Array) and not is_module(rate):
         return
-    if not hasattr(rate, "__float__"):
+    if not hasattr(rate, "__float__") or getattr(rate, "ndim", 0) != 0:
         if not isinstance(rate, (str, bytes, type(None))):
+            shape = f" and shape {rate.shape}" if hasattr(rate, "shape") else ""
             raise TypeError(
                 f"optimizer: the first argument is the learning rate, was given an object of type "
-                f"{type(rate).__name__}; the parameters are arguments of update and minimize"
+                f"{type(rate).__name__}{shape}; the parameters are arguments of the step: "
+                f"optimizer.update({{w: gradient}}), or optimizer.minimize(loss, [w])"
             )
         raise TypeError(
             f"optimizer: learning_rate must be a number of at least 0, a schedule or a function of "

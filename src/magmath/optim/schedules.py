@@ -16,8 +16,18 @@ from abc import abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, final, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NoReturn,
+    Protocol,
+    final,
+    runtime_checkable,
+)
 
+from magmath.core import foreign_names
 from magmath.core.keyword_hints import KeywordHints
 from magmath.errors import MagmathError, OptionError
 
@@ -304,3 +314,10 @@ def after_warm_up(rate: object) -> object:
     while isinstance(rate, WarmUp):
         rate = rate.after
     return rate
+
+
+if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+    def __getattr__(name: str) -> NoReturn:
+        hint = foreign_names.hint(foreign_names.SCHEDULE_NAMES, name)
+        raise foreign_names.missing_attribute("module 'magmath.optim.schedules'", name, hint)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, final
 
+from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import KeywordHints
 from magmath.errors import MagmathError, OptionError
 from magmath.train.history import EpochRecord
@@ -41,6 +42,11 @@ class BestWeights(Callback):
     ) -> None:
         if mode not in (None, "min", "max"):
             raise OptionError(f"{type(self).__name__}: mode is 'min' or 'max', was given {mode!r}")
+        if monitor is not None and not isinstance(monitor, str):
+            raise OptionError(
+                f"{type(self).__name__}: monitor is the name of a figure, such as "
+                f"'validation_loss', was given {monitor!r}"
+            )
         self.monitor = monitor
         self.mode = mode
         self.restore = restore
@@ -120,6 +126,11 @@ class EarlyStopping(BestWeights):
         minimum_change: float = 0.0,
         restore_best: bool = True,
     ) -> None:
+        if not is_integer(patience) or patience < 0:
+            raise OptionError(
+                f"EarlyStopping: patience is a number of epochs, at least 0, was given "
+                f"{patience!r}; write EarlyStopping(5, monitor='loss')"
+            )
         super().__init__(monitor, mode=mode, restore=restore_best)
         self.patience = patience
         self._margin = minimum_change

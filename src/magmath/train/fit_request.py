@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, final
 
@@ -96,7 +96,8 @@ class FitRequest:
             raise MagmathError("fit: resume=True needs checkpoint=, the folder to resume from")
         if restarts:
             _check_restarts(checkpoint, (*samples[:2], held_out))
-        listeners = [as_listener(callback) for callback in (*always, *callbacks)]
+        given = callbacks if isinstance(callbacks, Iterable) else [callbacks]
+        listeners = [as_listener(callback) for callback in (*always, *given)]
         listeners += [Reporting(console_reporter())] if verbose else []
         return FitRequest(
             samples, weights, held_out, size, shuffles, epochs, checkpoint, resume, restarts,

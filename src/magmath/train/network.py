@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
 from magmath.api.creation import DTypeLike, asarray
 from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
-from magmath.core.foreign_names import MODULE_ATTRIBUTES, hint, missing_attribute
-from magmath.core.keyword_hints import takes_options_of
+from magmath.core.foreign_names import NETWORK_ATTRIBUTES, hint, missing_attribute
+from magmath.core.keyword_hints import KeywordHints, takes_options_of
 from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.errors import MagmathError, OptionError, ShapeError, WeightsError
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 @final
-class NeuralNetwork:
+class NeuralNetwork(metaclass=KeywordHints):
     """A network of layers, or a module, with a loss and an optimizer.
 
     layers      a list from input to output, or an `nn.Module`
@@ -80,7 +80,7 @@ class NeuralNetwork:
             if hasattr(kind, name):
                 call = "(…)" if callable(getattr(kind, name)) else ""
                 raise missing_attribute(missing, name, f"; write net.{part}.{name}{call}")
-        raise missing_attribute(missing, name, hint(MODULE_ATTRIBUTES, name))
+        raise missing_attribute(missing, name, hint(NETWORK_ATTRIBUTES, name))
 
     @property
     def layers(self) -> tuple[Module, ...]:

@@ -15,7 +15,7 @@ from magmath.arrays.inputs.number_list import is_number
 def require_function(requirement: str, value: Any) -> None:
     """Raise TypeError for an object that cannot be called; `requirement` begins the message."""
     if not callable(value) or isinstance(value, Array):
-        raise TypeError(f"{requirement}, was given {_described(value)}")
+        raise TypeError(f"{requirement}, was given {described(value)}")
 
 
 def named(
@@ -38,7 +38,7 @@ def with_keywords_last(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _described(value: Any) -> str:
+def described(value: Any) -> str:
     """Return how a message shows an object: numbers and text in full, an array by its shape and
     type."""
     if isinstance(value, (Array, np.ndarray)):

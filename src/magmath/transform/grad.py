@@ -16,6 +16,7 @@ from magmath.arrays.tree import flatten, unflatten
 from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_list import is_module, remedy_for
 from magmath.autodiff import gradients
+from magmath.core.integers import is_integer
 from magmath.engine import session
 from magmath.engine.lifetimes.retained_expressions import keeping_expressions, keeps_expressions
 from magmath.engine.traces import tracing
@@ -97,7 +98,7 @@ def grad(
     sources: list[Array] = list(xs) if several else [xs]
     for array in (y, *sources):
         if not isinstance(array, Array):
-            raise _array_error(xs if is_module(xs) else array)
+            raise _array_error(xs if is_module(xs) or isinstance(xs, Mapping) else array)
     nodes = [x.leaf if isinstance(x, Variable) else x.node for x in sources]
     results = _eager_gradients(y, nodes, create_graph, check_independence=True)
     if results is None:
@@ -113,7 +114,8 @@ def _array_error(given: Any) -> TypeError:
     remedy = (
         "compute the result from the array object by which you differentiate: x = mm.asarray(x)"
     )
-    if is_module(given) or hasattr(type(given), "describe_missing"):
+    is_explained = is_module(given) or isinstance(given, (Mapping, str))
+    if is_explained or hasattr(type(given), "describe_missing"):
         remedy = remedy_for(given)
     return TypeError(f"grad: needs magmath arrays, was given {type(given).__name__}; {remedy}")
 
@@ -252,29 +254,53 @@ def _by_variables(
 ) -> tuple[Any, dict[Variable, Array]]:
     if isinstance(variables, Variable):
         variables = [variables]
-    if not isinstance(variables, Iterable) or is_module(variables):
+    if not isinstance(variables, Iterable) or isinstance(variables, (Array, np.ndarray)):
+        raise _variables_error(operation, variables)
+    if is_module(variables):
         raise _variables_error(operation, variables)
     chosen = list(variables.values() if isinstance(variables, Mapping) else variables)
     for v in chosen:
         if not isinstance(v, Variable):
-            raise _variables_error(operation, v)
+            raise _variables_error(operation, v, len(chosen))
         if not v.dtype.is_floating:
             raise DTypeError(
                 f"{operation}: variable {v.name} is {v.dtype}; a gradient needs real floating "
                 f"point: leave it out"
             )
     with keeping_expressions():
-        result, value = _called(operation, function, (), {}, has_aux)
+        try:
+            result, value = _called(operation, function, (), {}, has_aux)
+        except TypeError as error:
+            _explain_missing_arguments(error, operation, function)
+            raise
         nodes = gradients(value.node, [v.leaf for v in chosen])
     derivatives = {v: Array(node) for v, node in zip(chosen, nodes, strict=True)}
     _note_gradients(list(derivatives.values()), value)
     return result, derivatives
 
 
-def _variables_error(operation: str, given: Any) -> TypeError:
+def _explain_missing_arguments(
+    error: TypeError, operation: str, function: Callable[..., Any]
+) -> None:
+    """Add the remedy to Python's error about a function of arguments that is given variables."""
+    name = getattr(function, "__qualname__", "")
+    if str(error).startswith(f"{name}() missing "):
+        error.args = (
+            f"{operation}: with variables the function is called without arguments, but {error}; "
+            f"let it read the variables, or write mm.{operation}(f)(x) for arguments",
+        )
+
+
+def _variables_error(operation: str, given: Any, count: int = 1) -> TypeError:
+    """Return the error about an object among `count` in place of variables of a function."""
     remedy = remedy_for(given)
-    if isinstance(given, Array):
+    if isinstance(given, (Array, np.ndarray)):
         remedy = f"for the gradient by an argument write mm.{operation}(f)(x)"
+        if count > 1:
+            positions = tuple(range(count))
+            remedy = (
+                f"for gradients by arguments write mm.{operation}(f, argnums={positions})(x, y, …)"
+            )
     return TypeError(
         f"{operation}: needs variables (mm.variable), or positions of arguments, was given "
         f"{type(given).__name__}; {remedy}"
@@ -297,7 +323,9 @@ def _called(
         )
     value = result[0] if has_aux else result
     if not isinstance(value, Array):
-        hint = "; for (value, auxiliary) give has_aux=True" if isinstance(value, tuple) else ""
+        hint = "; compute it from the arguments with functions of mm, and return the array"
+        if isinstance(value, tuple):
+            hint = "; for (value, auxiliary) give has_aux=True"
         raise TypeError(
             f"{operation}: the function must return a 0-d array, it returned "
             f"{type(value).__name__}{hint}"
@@ -337,7 +365,7 @@ def _are_positions(value: Any) -> bool:
 
 
 def _is_position(value: Any) -> bool:
-    return hasattr(value, "__index__") and not isinstance(value, (Array, bool))
+    return is_integer(value) and not isinstance(value, (Array, bool))
 
 
 def argument_positions(operation: str, argnums: Argnums, count: int) -> list[int]:

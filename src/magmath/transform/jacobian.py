@@ -25,7 +25,7 @@ from magmath.engine.lifetimes.retained_expressions import keeping_expressions
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node
 from magmath.graph.provenance.rebuild import rebuilt
-from magmath.transform.function_argument import named, require_function
+from magmath.transform.function_argument import described, named, require_function
 from magmath.transform.grad import Argnums, argument, argument_positions, grad
 from magmath.transform.traced_function import placeholder
 from magmath.transform.vmap import vmap
@@ -89,6 +89,12 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
     Raises as `vjp`.
     """
     require_function("jvp: needs a function", function)
+    for name, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, (tuple, list)):
+            raise TypeError(
+                f"jvp: {name} are a tuple with an entry for each argument, was given "
+                f"{described(given)}; write mm.jvp(f, (x,), (dx,))"
+            )
     primals = tuple([_arrays("jvp", x) for x in primals])
     directions, directions_tree = flatten(tuple(tangents))
     points, tree = flatten(primals)

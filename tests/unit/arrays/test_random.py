@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import magmath as mm
 from arrays import GRID, KINDS
 from engines import current, start
+from magmath.api.random_integers import scaled
 from magmath.engine import session
 from magmath.errors import (
     DTypeError,
@@ -105,6 +108,55 @@ def test_whole_ranges_of_types() -> None:
     z = mm.random.integers(1, 2**63, size=100).numpy()
     assert (z > 0).all()
     assert mm.random.integers(0, 2, size=5, dtype=bool).dtype is mm.bool
+
+
+WIDE = [(2**63, 2**64, "uint64"), (0, 3 * 2**61, None), (-(2**63), 2**63, None),
+        (0, 2**64, "uint64"), (10**18, 10**19, "uint64"), (-5, 2**40, None)]  # fmt: skip
+
+
+@pytest.mark.parametrize("of_arrays", [False, True])
+@pytest.mark.parametrize(("low", "high", "dtype"), WIDE)
+def test_integers_of_wide_ranges_are_even(low: int, high: int, dtype: Any, of_arrays: bool) -> None:
+    mm.random.seed(11)
+    count = 30000
+    if of_arrays:
+        bounds = [np.array([x], dtype=dtype or "int64") for x in (low, high - 1)]
+        drawn = mm.random.integers(*bounds, size=count, dtype=dtype, endpoint=True)
+    else:
+        drawn = mm.random.integers(low, high, size=count, dtype=dtype)
+    assert drawn.dtype == (dtype or "int64")
+    values = [int(x) for x in drawn.numpy()]
+    assert low <= min(values) <= max(values) < high
+    for parts in ([(x - low) * 6 // (high - low) for x in values], [x % 7 for x in values]):
+        shares = np.bincount(parts) / count
+        assert abs(shares - 1 / len(shares)).max() < 5 * (6 / 49 / count) ** 0.5
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.integers(0, 2**64 - 1)),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_scaled_bits_are_those_of_exact_arithmetic(cases: list[tuple[int, int, int]]) -> None:
+    high, low, last = (np.array(x, dtype="uint64").view("int64") for x in zip(*cases, strict=True))
+    words = mm.asarray(high).node, mm.asarray(low).node
+    found = mm.Array(scaled(words, mm.asarray(last).node)).numpy().view("uint64")
+    assert found.tolist() == [((h << 63) + x) * (n + 1) >> 126 for h, x, n in cases]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "dtype", "error"),
+    [
+        (([2**63 + 1],), None, RangeError), (([0, -1], [3, 3]), "uint64", RangeError),
+        (([0, 3], [5, 2]), None, ShapeError), ((np.array([4]), 4), None, ShapeError),
+        ((0, 3), bool, RangeError), ((2**63, 2**64), "float32", RangeError),
+    ],
+)  # fmt: skip
+def test_bounds_that_are_known_are_checked(bounds: Any, dtype: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r"random\.integers: .*; .*pass"):
+        mm.random.integers(*bounds, dtype=dtype)
 
 
 def test_entries_of_probability_zero_are_never_drawn() -> None:

@@ -11,7 +11,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import magmath as mm
-from magmath.errors import OptionError, WeightsError
+from magmath.arrays.tree import flatten
+from magmath.errors import OptionError, ShapeError, WeightsError
 
 
 @pytest.mark.parametrize("layer", [mm.nn.Conv1d, mm.nn.Conv2d, mm.nn.Conv3d, mm.nn.ConvTranspose2d])
@@ -130,6 +131,44 @@ def test_integers_have_the_type_of_the_weights(dtype: str) -> None:
     assert mm.nn.Conv1d(2, 2)(x[:, None]).dtype == mm.float32
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int32", "uint8", "bool"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: mm.nn.RNN(3)(x),
+        lambda x: mm.nn.GRU(3, layers=2, bidirectional=True)(x),
+        lambda x: mm.nn.LSTM(3)(x),
+        lambda x: mm.nn.RNNCell(3)(x[0]),
+        lambda x: mm.nn.GRUCell(3)(x[0]),
+        lambda x: mm.nn.LSTMCell(3)(x[0]),
+        lambda x: mm.nn.LayerNorm()(x),
+        lambda x: mm.nn.RMSNorm()(x),
+        lambda x: mm.nn.GroupNorm(2)(x),
+        lambda x: mm.nn.InstanceNorm(affine=True)(x),
+        lambda x: mm.nn.BatchNorm()(x),
+        lambda x: mm.nn.BatchNorm(affine=False)(x),
+        lambda x: mm.nn.BatchNorm().eval()(x),
+        lambda x: mm.nn.PReLU()(x),
+        lambda x: mm.nn.MultiheadAttention(4, 2)(x),
+        lambda x: mm.nn.TransformerEncoderLayer(4, 2)(x),
+        lambda x: mm.nn.TransformerEncoderLayer(4, 2, norm_first=True)(x),
+        lambda x: mm.nn.TransformerDecoderLayer(4, 2)(x, x),
+    ],
+)
+def test_layers_compute_integers_in_the_type_of_their_weights(
+    call: Callable[[mm.Array], Any], dtype: str
+) -> None:
+    """The results are those of the same numbers as float32."""
+    numbers = mm.asarray(np.arange(32).reshape(2, 4, 4) % 5, dtype=dtype)
+    results = []
+    for x in (numbers, numbers.astype("float32")):
+        mm.random.seed(3)
+        results.append(flatten(call(x))[0])
+    for y, of_floats in zip(*results, strict=True):
+        assert y.dtype == of_floats.dtype == mm.float32
+        np.testing.assert_array_equal(y.numpy(), of_floats.numpy())
+
+
 def test_padding_may_be_an_array() -> None:
     x, w = mm.ones((1, 2, 6, 6)), mm.ones((3, 2, 3, 3))
     plain = mm.nn.functional.conv2d(x, w, padding=(1, 2)).numpy()
@@ -138,6 +177,74 @@ def test_padding_may_be_an_array() -> None:
     assert mm.nn.Conv2d(3, 3, padding=np.array([1, 2]))(x).shape == plain.shape
     with pytest.raises(OptionError, match="divisor_override"):
         mm.nn.functional.avg_pool2d(x, 2, divisor_override=0)
+
+
+class _WithForward(mm.nn.Module):
+    def forward(self, x: mm.Array) -> mm.Array:
+        return x
+
+
+def test_a_weight_init_of_zero_is_one() -> None:
+    x = mm.ones((1, 2))
+    assert mm.nn.Dense(3, weight_init=0)(x).tolist() == [[0.0] * 3]
+    assert mm.nn.Conv1d(3, 1, weight_init=0.0)(x[None]).tolist() == [[[0.0] * 2] * 3]
+    assert mm.nn.Embedding(3, 2, weight_init=0)(mm.asarray([1])).tolist() == [[0.0] * 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda x: mm.nn.Dense(3)(None), TypeError, "Dense: needs an array, was given None; return the output"),
+        (lambda x: mm.nn.Dense(3)("x"), TypeError, "Dense: needs an array, was given 'x'; give"),
+        (lambda x: mm.nn.Dense(3)(5), ShapeError, "Dense: takes .*0-d array; add"),
+        (lambda x: mm.nn.Dense(3, mm.nn.ReLU), OptionError, r"given the class ReLU; write mm\.nn\.ReLU\(\)"),
+        (lambda x: mm.nn.Dense(3, None), OptionError, 'activation None is not known; .*"linear" is the one'),
+        (lambda x: mm.nn.Conv2d(8, 3, padding="full"), OptionError, "Conv2d: padding must be .*given 'full'"),
+        (lambda x: mm.nn.Conv2d(8, 3, padding=-1), OptionError, "Conv2d: padding must be .* -1"),
+        (lambda x: mm.nn.MaxPool2d(2, padding=(1, 2, 3)), OptionError, "MaxPool2d: padding needs one number, or one for each of 2"),
+        (lambda x: mm.nn.Conv2d(8, kernel_size=3), TypeError, r"^Conv2d\(\) got an unexpected .*; write kernel="),
+        (lambda x: mm.nn.functional.conv2d(mm.ones((1, 3, 8, 8)), mm.ones((2, 3, 3, 3)), 1), TypeError, "the bias is an array .*given 1; stride and padding are given by name"),
+        (lambda x: mm.nn.functional.linear(x, mm.ones((5, 3))), ShapeError, r"linear: needs .*\(2, 3\) and \(5, 3\); give weight\.T"),
+        (lambda x: mm.nn.functional.linear(x, mm.ones((4, 5))), ShapeError, r"linear: needs .*; the last extent of x"),
+        (lambda x: mm.nn.Dropout("a"), OptionError, "Dropout: rate must be a number of at least 0 and less than 1, was given 'a'"),
+        (lambda x: mm.nn.GroupNorm(8, 64), OptionError, "GroupNorm: epsilon is a small number .* given 64; the number of channels is"),
+        (lambda x: mm.nn.InstanceNorm(64), OptionError, "InstanceNorm: epsilon is .* given 64; the number of channels"),
+        (lambda x: mm.nn.LSTM(4)(mm.ones((2, 5, 3)), 0), TypeError, "LSTM: the state is an array or a tuple of arrays, was given 0; pass"),
+        (lambda x: mm.nn.GRUCell(4)(x, "h"), TypeError, "GRUCell: the state is an array"),
+        (lambda x: mm.nn.MultiheadAttention(8, 2)(mm.ones((2, 5, 8)), mm.ones((3, 5, 8))), ShapeError, r"MultiheadAttention: .*\(2, 5, 8\), \(3, 5, 8\).*; give the same N"),
+        (lambda x: mm.nn.MultiheadAttention(8, 2)(mm.ones((2, 5, 8)), mm.ones((2, 5, 8)), mm.ones((2, 4, 8))), ShapeError, "MultiheadAttention: .*a value for each key"),
+        (lambda x: mm.optim.Adam(0.1, beta1=2), OptionError, "Adam: beta1 must be a number of at least 0 and less than 1, was given 2"),
+        (lambda x: mm.optim.Adam(0.1, (0.9, 0.999)), OptionError, r"Adam: beta1 must be .*\(0\.9, 0\.999\)"),  # type: ignore[arg-type]
+        (lambda x: mm.optim.Momentum(0.1, -1), OptionError, "Momentum: momentum must be a number of at least 0, was given -1"),
+        (lambda x: mm.optim.Adam().minimize(lambda: x, [mm.variable('v', 1.0)]), TypeError, r"minimize: needs a 0-d array, .*minimize\(f\(\)"),  # type: ignore[arg-type]
+        (lambda x: mm.optim.Adam(groups={"*.bias": 0.1}), OptionError, r"groups: the settings of '\*\.bias' are a dictionary, was given 0\.1; write"),  # type: ignore[dict-item]
+        (lambda x: mm.optim.schedules.StepLR(0.1), AttributeError, r"'StepLR'; write mm\.optim\.schedules\.Step\("),
+        (lambda x: mm.nn.Dense(3, weight_init=mm.ones((2, 3))), TypeError, r"an initializer is .* given Array; .*parameter\.assign\(x\)"),  # type: ignore[arg-type]
+        (lambda x: mm.nn.Dense(3, weight_init="xavier_uniform"), OptionError, 'xavier_uniform.*; write "glorot"'),
+        (lambda x: _WithForward()(x), NotImplementedError, "_WithForward: a module needs .*; rename its method forward"),
+        (lambda x: mm.train.EarlyStopping("val_loss"), OptionError, r"EarlyStopping: patience is .*'val_loss'; write EarlyStopping\(5, monitor="),  # type: ignore[arg-type]
+        (lambda x: mm.train.BestWeights(5), OptionError, "BestWeights: monitor is the name .* given 5"),  # type: ignore[arg-type]
+        (lambda x: mm.nn.NeuralNetwork([mm.nn.Dense(3)]).compile("adam"), AttributeError, r"'compile'; write mm\.nn\.NeuralNetwork\(layers, loss="),
+        (lambda x: mm.nn.NeuralNetwork([mm.nn.Dense(3)]).fit(x, x, callbacks=mm.train.EarlyStopping), OptionError, "fit: a callback is an object such as"),  # type: ignore[arg-type]
+        (lambda x: mm.optim.Adam().apply_gradients([]), AttributeError, r"write optimizer\.update\(dict\(zip"),
+    ],
+)  # fmt: skip
+def test_mistakes_with_layers_and_optimizers_name_the_remedy(
+    call: Callable[[mm.Array], Any], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        call(mm.ones((2, 3)))
+
+
+def test_a_module_is_built_before_a_file_is_loaded(tmp_path: Path) -> None:
+    save_file({"weight": np.ones((5, 4), "f4"), "bias": np.ones(4, "f4")}, tmp_path / "a")
+    layer = mm.nn.Dense(4)
+    message = r"^load: the layer \(Dense\) has no weight yet, .*first call module\.build\(shape\)"
+    with pytest.raises(mm.errors.MagmathError, match=message):
+        layer.load(tmp_path / "a")
+    layer.build((1, 5))
+    layer.load(tmp_path / "a")
+    assert layer(mm.ones((1, 5))).tolist() == [[6.0] * 4]
 
 
 def test_a_shared_parameter_that_is_nan_in_a_file(tmp_path: Path) -> None:

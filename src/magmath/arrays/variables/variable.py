@@ -68,6 +68,11 @@ class Variable(Array):
     requires_grad = _replaced("requires_grad")
 
     def __init__(self, name: str, data: RemoteArray) -> None:
+        if not isinstance(data, RemoteArray):
+            raise TypeError(
+                f"Variable: is made with mm.variable(name, value), or mm.nn.Parameter(value) in a "
+                f"module, was given {type(data).__name__}; write mm.variable('w', value)"
+            )
         self.name = name
         self.leaf = variable_leaf(data.shape, data.dtype, data.layout, ref(self))
         self.number = 0

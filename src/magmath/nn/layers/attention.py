@@ -18,6 +18,7 @@ from magmath.core.integers import require_integer
 from magmath.core.shapes import Shape
 from magmath.errors import ShapeError
 from magmath.nn.attention import attention_weights
+from magmath.nn.layer_input import layer_input
 from magmath.nn.layers.dense import Dense
 from magmath.nn.layers.dropout import Dropout
 from magmath.nn.layers.normalization import LayerNorm
@@ -80,6 +81,13 @@ class MultiheadAttention(Module):
                     f"MultiheadAttention: takes {name} (N, length, features), was given "
                     f"{given.shape}; add the batch with mm.expand_dims(x, 0)"
                 )
+        batches = {x.shape[0] for x in (query, key, value)} - {1}
+        if len(batches) > 1 or key.shape[1] != value.shape[1]:
+            raise ShapeError(
+                f"MultiheadAttention: takes queries (N, length, …), and keys and values (N, keys, "
+                f"…), was given {query.shape}, {key.shape} and {value.shape}; give the same N, and "
+                f"a value for each key"
+            )
         mask = _with_keys(mask, key_mask, key.shape[:2])
         weights = attention_weights(
             self._split(self.query(query)), self._split(self.key(key)), mask, causal=causal
@@ -150,7 +158,9 @@ class _TransformerLayer(Module, ABC):
             self.norms, (*attentions, feedforward), (*of_attentions, last_dropout), strict=True
         )
         for norm, block, dropout in blocks:
-            x = x + dropout(block(norm(x))) if self.norm_first else norm(x + dropout(block(x)))
+            added = dropout(block(norm(x) if self.norm_first else x))
+            x = layer_input(type(self).__name__, x, added) + added
+            x = x if self.norm_first else norm(x)
         return x
 
 

@@ -34,14 +34,14 @@ class _Filters(Module, ABC):
         groups: int | Literal["depthwise"] = 1,
         bias: bool = True,
         activation: str | Callable[[Array], Array] = "linear",
-        weight_init: Initial | str | None = None,
+        weight_init: Initial | str | float | None = None,
         bias_init: Initial | str = "zeros",
     ) -> None:
         name = type(self).__name__
         self.channels = require_integer(f"{name}: channels", channels, 1)
         self.kernel = sizes(f"{name}: kernel", kernel, self.space)
         self.stride = sizes(f"{name}: stride", stride, self.space)
-        self.padding = immutable_padding(padding)
+        self.padding = immutable_padding(name, padding, self.space)
         self.dilation = sizes(f"{name}: dilation", dilation, self.space)
         self.groups = groups
         if groups != "depthwise" and self.channels % require_integer(f"{name}: groups", groups, 1):
@@ -51,7 +51,9 @@ class _Filters(Module, ABC):
             )
         self.activation = activation
         self._function = activation_function(activation)
-        first = weight_init or ("he" if activation == "relu" else "glorot")
+        first = weight_init
+        if first is None:
+            first = "he" if activation == "relu" else "glorot"
         self.weight: Parameter = deferred(initializer(first))
         self.bias: Parameter | None = deferred(initializer(bias_init)) if bias else None
 
@@ -148,7 +150,7 @@ class _ConvTranspose(_Filters):
         groups: int | Literal["depthwise"] = 1,
         bias: bool = True,
         activation: str | Callable[[Array], Array] = "linear",
-        weight_init: Initial | str | None = None,
+        weight_init: Initial | str | float | None = None,
         bias_init: Initial | str = "zeros",
     ) -> None:
         super().__init__(

@@ -7,8 +7,8 @@ from math import prod
 from typing import final
 
 from magmath.arrays.array import Array
-from magmath.core.integers import require_integer
-from magmath.errors import ShapeError
+from magmath.core.integers import is_integer, require_integer
+from magmath.errors import OptionError, ShapeError
 from magmath.nn.functional import activation_function, linear
 from magmath.nn.initializers import initializer
 from magmath.nn.module import Module
@@ -21,8 +21,9 @@ class Dense(Module):
 
     units        the size of the output's last axis
     activation   a name, see `nn.Activation`, or a function
-    weight_init  a name in `nn.initializers.INITIALIZERS`, or a function of shape and element type
-                 that returns the initial weights; by default "glorot", or "he" for relu
+    weight_init  a name in `nn.initializers.INITIALIZERS`, a number, or a function of shape and
+                 element type that returns the initial weights; by default "glorot", or "he" for
+                 relu
     bias_init    the same for the bias
     """
 
@@ -32,13 +33,21 @@ class Dense(Module):
         activation: str | Callable[[Array], Array] = "linear",
         bias: bool = True,
         *,
-        weight_init: Initial | str | None = None,
+        weight_init: Initial | str | float | None = None,
         bias_init: Initial | str = "zeros",
     ) -> None:
         self.units = require_integer("Dense: units", units, 1)
+        if is_integer(activation):
+            raise OptionError(
+                f"Dense: takes the number of outputs, then an activation, was given {units} and "
+                f"{activation}; the number of inputs follows from the first call: write "
+                f"Dense({activation})"
+            )
         self.activation = activation
         self._function = activation_function(activation)
-        first = weight_init or ("he" if activation == "relu" else "glorot")
+        first = weight_init
+        if first is None:
+            first = "he" if activation == "relu" else "glorot"
         self.weight: Parameter = deferred(initializer(first))
         self.bias: Parameter | None = deferred(initializer(bias_init)) if bias else None
 

@@ -30,7 +30,7 @@ class Embedding(Module):
         features: int,
         padding_idx: int | None = None,
         *,
-        weight_init: Initial | str | None = None,
+        weight_init: Initial | str | float | None = None,
     ) -> None:
         self.count = require_integer("Embedding: count", count, 1)
         self.features = require_integer("Embedding: features", features, 1)
@@ -42,7 +42,7 @@ class Embedding(Module):
                     f"{padding_idx}"
                 )
         self.padding_idx = padding_idx
-        first = initializer(weight_init or _normal)
+        first = initializer(_normal if weight_init is None else weight_init)
         self.weight: Parameter = deferred(
             first if padding_idx is None else _with_zero_row(first, padding_idx)
         )

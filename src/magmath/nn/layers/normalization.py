@@ -11,8 +11,10 @@ from magmath.api.data_types import astype
 from magmath.arrays.array import Array
 from magmath.core.dtypes import int64
 from magmath.core.integers import require_integer
+from magmath.core.real_numbers import require_number
 from magmath.errors import OptionError, ShapeError
 from magmath.nn.abstract import is_abstract_call
+from magmath.nn.layer_input import layer_input
 from magmath.nn.module import Module
 from magmath.nn.normalization import (
     batch_moments,
@@ -24,6 +26,18 @@ from magmath.nn.normalization import (
     rms_norm,
 )
 from magmath.nn.variables import Buffer, Parameter, deferred, ones, zeros
+
+
+def _checked_epsilon(layer: str, epsilon: float) -> float:
+    """Return what a layer adds to variances. Raises OptionError for a number of channels in its
+    place, which layers of PyTorch take."""
+    if isinstance(epsilon, int) and epsilon:
+        raise OptionError(
+            f"{layer}: epsilon is a small number such as 1e-5, was given {epsilon}; the number of "
+            f"channels is that of the input and needs no argument"
+        )
+    require_number(f"{layer}: epsilon", epsilon, 0)
+    return epsilon
 
 
 @final
@@ -45,7 +59,7 @@ class LayerNorm(Module):
         self.normalized_shape = (
             None if normalized_shape is None else normal_shape("LayerNorm", normalized_shape)
         )
-        self.epsilon = epsilon
+        self.epsilon = _checked_epsilon("LayerNorm", epsilon)
         self.weight: Parameter | None = deferred(ones) if affine else None
         self.bias: Parameter | None = deferred(zeros) if affine else None
 
@@ -121,7 +135,7 @@ class BatchNorm(Module):
                 f"of channels is that of the input and needs no argument"
             )
         self.momentum = momentum
-        self.epsilon = epsilon
+        self.epsilon = _checked_epsilon("BatchNorm", epsilon)
         self.axis = axis
         self.weight: Parameter | None = deferred(ones) if affine else None
         self.bias: Parameter | None = deferred(zeros) if affine else None
@@ -141,6 +155,9 @@ class BatchNorm(Module):
         channels = (x.shape[self.axis],)
         self.materialize(
             weight=channels, bias=channels, running_mean=channels, running_variance=channels
+        )
+        x = layer_input(
+            "BatchNorm", x, self.weight if self.running_mean is None else self.running_mean
         )
         if self.training or self.running_mean is None or self.running_variance is None:
             count = x.size // max(channels[0], 1)
@@ -194,7 +211,7 @@ class GroupNorm(Module):
 
     def __init__(self, groups: int, epsilon: float = 1e-5, affine: bool = True) -> None:
         self.groups = require_integer("GroupNorm: groups", groups, 1)
-        self.epsilon = epsilon
+        self.epsilon = _checked_epsilon("GroupNorm", epsilon)
         self.weight: Parameter | None = deferred(ones) if affine else None
         self.bias: Parameter | None = deferred(zeros) if affine else None
 
@@ -222,7 +239,7 @@ class InstanceNorm(Module):
     keeps_float32 = True
 
     def __init__(self, epsilon: float = 1e-5, affine: bool = False) -> None:
-        self.epsilon = epsilon
+        self.epsilon = _checked_epsilon("InstanceNorm", epsilon)
         self.weight: Parameter | None = deferred(ones) if affine else None
         self.bias: Parameter | None = deferred(zeros) if affine else None
 

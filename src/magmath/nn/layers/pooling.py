@@ -28,7 +28,7 @@ class _Pool(Module, ABC):
         self.stride = (
             self.kernel if stride is None else sizes(f"{name}: stride", stride, self.space)
         )
-        self.padding = immutable_padding(padding)
+        self.padding = immutable_padding(name, padding, self.space)
         self.ceil_mode = ceil_mode
 
     def __call__(self, x: Array) -> Array:

@@ -6,15 +6,18 @@ from __future__ import annotations
 from abc import ABC
 from typing import Any, ClassVar, final
 
+import numpy as np
+
 from magmath.api.creation import DTypeLike, zeros
 from magmath.api.data_types import astype, result_type
 from magmath.api.manipulation import concat, stack, swapaxes
-from magmath.arrays.array import Array, floating
+from magmath.arrays.array import Array, as_array
 from magmath.core.integers import require_integer
 from magmath.errors import ShapeError
 from magmath.graph import Shape
 from magmath.nn.functional import linear
 from magmath.nn.initializers import Uniform
+from magmath.nn.layer_input import layer_input
 from magmath.nn.layers.dropout import Dropout
 from magmath.nn.module import Module
 from magmath.nn.recurrence import STEPS, RecurrentState
@@ -41,8 +44,8 @@ class Direction(Module):
         self.input_bias: Parameter = deferred(initial)
         self.hidden_bias: Parameter = deferred(initial)
 
-    def __call__(self, x: Array) -> Array:
-        """(N, length, inputs) → (N, length, gates · units): what the inputs add to the gates."""
+    def make_for(self, x: Array) -> None:
+        """Make the parameters for inputs of this extent along the last axis, unless they exist."""
         width = self.gates * self.units
         self.materialize(
             input_weight=(x.shape[-1], width),
@@ -50,11 +53,27 @@ class Direction(Module):
             input_bias=(width,),
             hidden_bias=(width,),
         )
+
+    def __call__(self, x: Array) -> Array:
+        """(N, length, inputs) → (N, length, gates · units): what the inputs add to the gates."""
+        self.make_for(x)
         return linear(x, self.input_weight, self.input_bias)
 
     def of_hidden(self, hidden: Array) -> Array:
         """Return (N, gates · units): what the hidden values add to the gates."""
         return linear(hidden, self.hidden_weight, self.hidden_bias)
+
+
+def _state_arrays(name: str, state: Any) -> tuple[Array, ...]:
+    """Return the arrays of a state that a user gives. Raises TypeError for other objects."""
+    if isinstance(state, (Array, np.ndarray)):
+        return (as_array(name, state),)
+    if isinstance(state, (tuple, list)):
+        return tuple([as_array(name, value) for value in state])
+    raise TypeError(
+        f"{name}: the state is an array or a tuple of arrays, was given {state!r}; pass the one "
+        f"that an earlier call has returned, or leave it out for zeros"
+    )
 
 
 class _Recurrent(Module, ABC):
@@ -89,7 +108,9 @@ class _Recurrent(Module, ABC):
                 f"{type(self).__name__}: takes (N, length, inputs) with a length of 1 or more, was "
                 f"given {x.shape}; add the batch with mm.expand_dims(x, 0)"
             )
-        x = floating(type(self).__name__, x)
+        first = self.layers[0][0]
+        first.make_for(x)
+        x = layer_input(type(self).__name__, x, first.input_weight)
         initial = self._initial_states(x, state)
         final: list[RecurrentState] = []
         for i, directions in enumerate(self.layers):
@@ -112,7 +133,7 @@ class _Recurrent(Module, ABC):
         if state is None:
             zero = zeros(shape[1:], dtype=x.dtype)
             return [(zero,) * self.states] * count
-        values = (state,) if isinstance(state, Array) else tuple(state)
+        values = _state_arrays(type(self).__name__, state)
         if len(values) != self.states or any(value.shape != shape for value in values):
             raise ShapeError(
                 f"{type(self).__name__}: the state is {self.states} × {shape}, was given "
@@ -205,11 +226,12 @@ class _Cell(Module, ABC):
                 f"{name}: takes (N, inputs), was given {x.shape}; take one time of a sequence, as "
                 f"in x[:, t], or use mm.nn.{self.network.__name__}"
             )
-        x = floating(name, x)
+        self.direction.make_for(x)
+        x = layer_input(name, x, self.direction.input_weight)
         shape = (x.shape[0], self.units)
         if state is None:
             state = (zeros(shape, dtype=x.dtype),) * count
-        values = (state,) if isinstance(state, Array) else tuple(state)
+        values = _state_arrays(name, state)
         if len(values) != count or any(value.shape != shape for value in values):
             raise ShapeError(
                 f"{name}: the state is {count} × {shape}, was given "

@@ -1,0 +1,32 @@
+"""The function of magmath that user code has called, by name, for messages of what it calls."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+
+_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
+
+
+def called_function(inside: int) -> str | None:
+    """Return the name of the outermost function or class of magmath among the calling frames up to
+    that of user code; None if user code itself is the caller.
+
+    The innermost `inside` frames, the caller's included, are left out.
+    """
+    name = None
+    frame: FrameType | None = sys._getframe(inside)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        owner, _, own = frame.f_code.co_qualname.rpartition(".")
+        if file.startswith(_HERE):
+            if own in ("__init__", "__call__"):
+                name = owner if owner != "KeywordHints" else name
+            elif "<locals>" not in owner:  # others are wrappers of public functions
+                name = own
+        elif not file.startswith(_LIBRARY) or "site-packages" in file:
+            break
+        frame = frame.f_back
+    return None if name is None or name.startswith("_") else name
