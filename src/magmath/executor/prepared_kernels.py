@@ -10,7 +10,7 @@ arrays (`executor/eager_kernels.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, final
 
 import numpy as np
@@ -22,7 +22,7 @@ from magmath.core.index_set import Tile
 from magmath.executor.context import Context
 from magmath.executor.numpy_fast_path import is_faster_by_numpy
 from magmath.graph import KernelCall, Node, Shape
-from magmath.kernels.free_processors import adapt_threads
+from magmath.kernels.free_processors import run_on_free_processors
 from magmath.layout import Layout, Mesh
 from magmath.memory.heap import View
 from magmath.memory.local_array import tile_spec
@@ -81,22 +81,12 @@ def prepared_kernel(node: Node) -> PreparedKernel:
     elif numpy_function is not None and all(x.size and x.dtype in NUMPY for x in arrays):
         function = numpy_function(node)
         if function is not None and operation.flops(node) > MANY_FLOPS:
-            function = _with_free_processors(function)
+            function = partial(run_on_free_processors, function)
     numpy_type = NUMPY.get(node.dtype)
     prepared = PreparedKernel(whole, function, _allocates(function, node, numpy_type), numpy_type)
     if node.signature is not None:
         node.signature.prepared_kernel = prepared
     return prepared
-
-
-def _with_free_processors(function: Callable[..., object]) -> Callable[..., object]:
-    """Return the function, with as many threads of BLAS as there are free processors."""
-
-    def adapted(*arrays: np.ndarray[Any, Any]) -> object:
-        adapt_threads()
-        return function(*arrays)
-
-    return adapted
 
 
 def _allocates(function: Callable[..., object] | None, node: Node, numpy_type: Any) -> bool:
@@ -114,7 +104,6 @@ def call_kernel(node: Node, whole: WholeTile, views: Mapping[Node, View], contex
     """Compute a node's value in its tensor, by the operation's own kernel."""
     if not whole.layout.size:
         return
-    adapt_threads()
     shapes = [source.shape for source in node.inputs]
     local = KernelCall(
         views[node].tensor,
@@ -126,7 +115,7 @@ def call_kernel(node: Node, whole: WholeTile, views: Mapping[Node, View], contex
         shapes,
         context,
     )
-    node.operation.kernel(local)()
+    run_on_free_processors(node.operation.kernel(local))
 
 
 def number_view(leaf: Node) -> View:

@@ -21,11 +21,13 @@ from contextlib import suppress
 from math import ceil, inf
 from pathlib import Path
 from time import monotonic
-from typing import Final, final
+from typing import Any, Final, TypeVar, final
 
 import torch
 
 from magmath.kernels.thread_count import limit_running
+
+Result = TypeVar("Result")
 
 CHECK_SECONDS = 0.05
 """Seconds between two readings of the waits; infinite for a fixed number of threads."""
@@ -145,3 +147,15 @@ def adapt_threads() -> None:
     if adapter is None:
         adapter = _of_thread.adapter = FreeProcessors()
     adapter.adapt()
+
+
+def run_on_free_processors(function: Callable[..., Result], /, *arguments: Any) -> Result:
+    """Call a function that computes something, with as many threads as processors are free."""
+    if has_limited:
+        begin_run()
+    try:
+        adapt_threads()
+        return function(*arguments)
+    finally:
+        if has_limited:
+            end_run()
