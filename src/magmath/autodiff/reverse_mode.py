@@ -29,6 +29,7 @@ from magmath.graph import Node, apply
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
 from magmath.graph.provenance.dependence import first_number_of
+from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.counted_loops import SCAN, is_scan_result
 from magmath.ops.creation import full
 from magmath.ops.custom_gradients import CUSTOM_CALL, CUSTOM_RESULT
@@ -152,6 +153,10 @@ def _derivatives(
         assert key is not None
         part, before = cotangents.get(node), derivatives.get(key)
         derivatives[key] = part if before is None else before if part is None else before + part
+    if graph.originals:
+        # Later gradients, by results that this one depends on, find these results.
+        known = {key: x for key, x in derivatives.items() if x is not None}
+        derivatives |= zip(known, rebuilt(list(known.values()), graph.originals), strict=True)
     return derivatives, graph
 
 

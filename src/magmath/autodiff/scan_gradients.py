@@ -40,13 +40,13 @@ Propagate = Callable[[Sequence[Node], dict[Node, Node], Sequence[Node]], None]
 
 def without_short_loops(
     roots: Sequence[Node], ends: Collection[Node], inputs_of: Callable[[Node], Sequence[Node]]
-) -> list[Node]:
-    """Return expressions, down to the `ends`, in which short loops are unrolled; `inputs_of`
-    returns the inputs that are followed."""
+) -> tuple[list[Node], Mapping[Node, Node]]:
+    """Return expressions, down to the `ends`, in which short loops are unrolled, and the new node
+    for each node of them; `inputs_of` returns the inputs that are followed."""
     order = topological_until(roots, ends, inputs_of)
     short = {x for x in order if x.operation is SCAN and is_short(x)}
     if not short:
-        return list(roots)
+        return list(roots), {}
     new: dict[Node, Node] = {}
     results: dict[Node, list[Node]] = {}
     for node in order:
@@ -59,7 +59,7 @@ def without_short_loops(
             new[node] = results[loop][node.attributes["index"]]
         else:
             new[node] = node.with_inputs(tuple([new.get(x, x) for x in node.inputs]))
-    return [new[node] for node in roots]
+    return [new[node] for node in roots], new
 
 
 def scan_cotangents(

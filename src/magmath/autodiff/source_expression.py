@@ -37,6 +37,7 @@ class SourceExpression:
                cannot be built again
     constants  gradients that count as constants
     inputs_of  returns the inputs of a node that may depend on a source
+    originals  the nodes of the expression as it was given, by those that take their places
     """
 
     output: Node
@@ -46,6 +47,7 @@ class SourceExpression:
     lost: Collection[Node]
     constants: set[Node]
     inputs_of: InputsOf
+    originals: Mapping[Node, Node]
 
     def source_of(self, node: Node) -> Node | None:
         """Return the leaf with the value of the source that a node of the expression is, or None if
@@ -85,13 +87,26 @@ def expressed_by_sources(
     leaves = [node for node in source_nodes if provenance_of(node) is not None]
     dependent = [] if len(source_leaves) < 2 else dependence.on_others(leaves)
     roots, kept = [output, *sources, *dependent], source_nodes.difference(dependent)
-    images, lost = with_expressions(roots, kept, dependence.search, is_end=is_end)
-    images = without_short_loops(images, {*ends, *constants}, inputs_of)
+    expressions = with_expressions(roots, kept, dependence.search, is_end=is_end)
+    nodes, unrolled = without_short_loops(expressions.roots, {*ends, *constants}, inputs_of)
     count = len(sources) + 1
-    rebuilt = dict(zip(images[count:], [node.leaf_or_self for node in dependent], strict=True))
+    rebuilt = dict(zip(nodes[count:], [node.leaf_or_self for node in dependent], strict=True))
+    originals = _originals(expressions.images, unrolled)
     return SourceExpression(
-        images[0], images[1:count], source_leaves, rebuilt, lost, constants, inputs_of
-    )
+        nodes[0], nodes[1:count], source_leaves, rebuilt, expressions.lost, constants, inputs_of,
+        originals,
+    )  # fmt: skip
+
+
+def _originals(*images: Mapping[Node, Node]) -> dict[Node, Node]:
+    """Return the original of each image, after several replacements of nodes by images."""
+    originals: dict[Node, Node] = {}
+    for new in images:
+        following = {
+            image: originals.get(node, node) for node, image in new.items() if image is not node
+        }
+        originals |= following
+    return originals
 
 
 def inputs_after(first_number: int) -> InputsOf:

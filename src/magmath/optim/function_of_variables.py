@@ -97,7 +97,7 @@ def _rebuilt(expression: Node, targets: Set[Node], newest: Mapping[Node, int]) -
             return read.variable
         return read.find()
 
-    (node,), lost = with_expressions([expression], (), DependenceSearch(varies), replaced)
+    (node,), lost, _ = with_expressions([expression], (), DependenceSearch(varies), replaced)
     if lost:
         raise MagmathError(
             "minimize: the expression depends on variables through an array of shape "

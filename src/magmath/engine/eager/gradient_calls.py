@@ -95,7 +95,8 @@ class _GradientCall:
     recipe     how they are built again, for gradients of a higher order
     outputs    the positions of the gradients in the recipe
     like       a node for each gradient, of its shape and type
-    operands   the operands of the recipe, by their positions among the leaves of a tape
+    operands   the operands of the recipe, by their positions among the leaves of a tape, followed by
+               those of its stored results
     numbers    its numbers, by those among the numbers of a tape
     """
 
@@ -115,7 +116,8 @@ class _GradientCall:
     def run(self, eager: EagerArrays, tape: GradientTape, line: Line) -> ComputedGradients:
         """Return the gradients of a result. Raises what a kernel raises."""
         values = self._program.run(tape.values, tape.numbers)
-        leaves = [tape.leaves[i] for i in self._operands]
+        stored = [*tape.leaves, *tape.stored]
+        leaves = [stored[i] for i in self._operands]
         operands = tuple([operand_of_array(leaf) for leaf in leaves])
         numbers = [tape.numbers[i] for i in self._numbers]
         results = []
@@ -147,11 +149,13 @@ def _prepared(
     if program is None:
         return False
     marked = _marked(unmarked, mark)
-    recipe, _, position = recipe_of(topological(marked), ())
+    # The results are operands too: the gradients depend on them, and later gradients find them.
+    results = [node for node, _ in nodes.stored]
+    recipe, _, position = recipe_of(topological(marked), set(results))
     numbers = [i for i, x in enumerate(nodes.numbers) if x in position]
     recipe = recipe.with_numbers([position[nodes.numbers[i]] for i in numbers])
-    leaf_of = {position[x]: i for i, x in enumerate(nodes.leaves) if x in position}
-    operands = [leaf_of[i] for i in recipe.operands]
+    index = {position[x]: i for i, x in enumerate([*nodes.leaves, *results]) if x in position}
+    operands = [index[i] for i in recipe.operands]
     return _GradientCall(
         program, recipe, [position[x] for x in marked], unmarked, operands, numbers
     )

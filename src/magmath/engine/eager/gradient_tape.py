@@ -71,6 +71,7 @@ class GradientTape:
     sources  the positions of the sources, of which some may be the same array
     key      the same for all tapes of the same operations
     leaves   the arrays among the entries
+    stored   the leaves of the results whose values are stored, in the order of the entries
     numbers  the numbers of user code
     """
 
@@ -85,6 +86,7 @@ class GradientTape:
         self._eager, self._through_gradients = eager, through_gradients
         self.entries: list[_Entry] = []
         self.leaves: list[Node] = []
+        self.stored: list[Node] = []
         self.numbers: list[Number] = []
         self._leaf_values: list[np.ndarray[Any, Any]] = []
         self._result_values: list[np.ndarray[Any, Any]] = []
@@ -167,6 +169,8 @@ class GradientTape:
                 positions.append(_COMPUTED if source is None else self._positions[source])
         value = None if leaf is None else self._eager.stored_value(leaf)
         if value is not None:
+            assert leaf is not None
+            self.stored.append(leaf)
             self._result_values.append(value)
         result = _Result(record, tuple(positions), value is not None)
         self._key += (recipe, record.output, *result[1:])

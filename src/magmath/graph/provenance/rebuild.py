@@ -7,6 +7,7 @@ functions of variables, need the expression, which its provenance builds again.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, final
 
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Node
@@ -25,15 +26,29 @@ def never_ends(node: Node) -> bool:
     return False
 
 
+@final
+class Rebuilt(NamedTuple):
+    """Expressions in which leaves were replaced by the expressions of their values.
+
+    roots   the new roots
+    lost    the leaves whose expressions cannot be built again
+    images  the new node for each node of the former expressions
+    """
+
+    roots: list[Node]
+    lost: set[Node]
+    images: Mapping[Node, Node]
+
+
 def with_expressions(
     roots: Sequence[Node],
     kept: Collection[Node],
     search: DependenceSearch,
     replace: Replace = operand_node,
     is_end: Callable[[Node], bool] = never_ends,
-) -> tuple[list[Node], set[Node]]:
+) -> Rebuilt:
     """Return the roots with expressions in place of the leaves that depend on a source of the
-    search, and the leaves whose expressions cannot be built again.
+    search.
 
     Leaves in `kept` do not change, nor what is older than the sources, nor what ends are computed
     from, which `is_end` accepts.
@@ -67,7 +82,7 @@ def with_expressions(
                 expressions[node] = expression
         below = (expressions[node],) if node in expressions else node.inputs
         stack += (node, None, *below)
-    return [new[node] for node in roots], lost
+    return Rebuilt([new[node] for node in roots], lost, new)
 
 
 def rebuilt(roots: Sequence[Node], images: Mapping[Node, Node]) -> list[Node]:

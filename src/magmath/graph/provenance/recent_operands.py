@@ -11,27 +11,30 @@ In
     gradient = mm.grad(value, w)
 
 nothing refers to the batch after the loss was printed, but its gradient needs it. A list of such
-losses would keep every batch. So the records keep a limited number of bytes in total: beyond it,
-the arrays that were read least recently are released.
+losses would keep every batch, and so would the records of the parameters of a training loop. So
+all records together keep the arrays that were read last.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from threading import Lock
+from threading import RLock
 from typing import final
 from weakref import ref
 
 from magmath.graph.operation import Node
 
 MAX_BYTES = 64 << 20
-"""Bytes of all arrays that are kept. The parameters of a training loop have records of many steps,
-which would keep all batches."""
+"""Bytes of all arrays that are kept."""
+MAX_OLDER_BYTES = 16 << 20
+"""Bytes of all arrays with which more than `RECENT` are kept: the memory of the others, which is in
+the processor's cache, is used again."""
+RECENT = 8
 
 
 @final
 class KeptArray:
-    """What keeps an array alive, as long as it exists itself and the limit of bytes allows it."""
+    """What keeps an array alive, as long as it exists itself and the limits allow it."""
 
     __slots__ = ("__weakref__", "leaf")
 
@@ -39,12 +42,12 @@ class KeptArray:
         self.leaf: Node | None = leaf
 
 
-_kept: OrderedDict[int, tuple[ref[KeptArray], int]] = OrderedDict()
+_entries: OrderedDict[int, tuple[ref[KeptArray], int]] = OrderedDict()
 """By the identities of leaves: what keeps them, and their bytes; the one that was read least
 recently first."""
-_lock = Lock()
+_lock = RLock()  # a handler of a signal may compute as well, between any two lines
 _nbytes = 0
-"""The bytes of all entries."""
+"""At least the bytes of all entries."""
 
 
 def keep_recent(leaf: Node, nbytes: int) -> KeptArray | None:
@@ -53,34 +56,41 @@ def keep_recent(leaf: Node, nbytes: int) -> KeptArray | None:
     global _nbytes
     if nbytes > MAX_BYTES or not getattr(leaf.value, "may_be_kept", False):
         return None
+    released: list[KeptArray] = []
     with _lock:
-        entry = _kept.get(id(leaf))
+        entry = _entries.get(id(leaf))
         kept = None if entry is None else entry[0]()
         if kept is not None and kept.leaf is leaf:
-            _kept.move_to_end(id(leaf))
+            _entries.move_to_end(id(leaf))
             return kept
-        _drop(id(leaf))
         kept = KeptArray(leaf)
-        _kept[id(leaf)] = ref(kept), nbytes
         _nbytes += nbytes
-        if _nbytes > MAX_BYTES:
-            _release_oldest()
-        return kept
+        _entries.pop(id(leaf), None)  # of an array that does not exist any more
+        _entries[id(leaf)] = ref(kept), nbytes
+        if _nbytes > (MAX_BYTES if len(_entries) <= RECENT else MAX_OLDER_BYTES):
+            released = _released()
+    for x in released:
+        x.leaf = None  # without the lock: it may free an array, whose finalizer may compute
+    return kept
 
 
-def _release_oldest() -> None:
-    """Drop the entries that no record refers to any more, and release the oldest other ones."""
-    for key in [key for key, (kept, _) in _kept.items() if kept() is None]:
-        _drop(key)
-    while _nbytes > MAX_BYTES:
-        oldest = next(iter(_kept))
-        kept = _kept[oldest][0]()
-        if kept is not None:
-            kept.leaf = None
-        _drop(oldest)
-
-
-def _drop(key: int) -> None:
+def _released() -> list[KeptArray]:
+    """Remove the entries that no record refers to any more, and the oldest ones beyond the limits,
+    which are returned."""
     global _nbytes
-    _, nbytes = _kept.pop(key, (None, 0))
-    _nbytes -= nbytes
+    entries = list(_entries.items())
+    existing = [(key, kept, n) for key, (reference, n) in entries if (kept := reference())]
+    _nbytes = sum([n for _, _, n in existing])
+    count = len(existing)
+    oldest: list[KeptArray] = []
+    for _, kept, nbytes in existing:
+        if _nbytes <= (MAX_BYTES if count <= RECENT else MAX_OLDER_BYTES):
+            break
+        oldest.append(kept)
+        _nbytes -= nbytes
+        count -= 1
+    remaining = {key for key, _, _ in existing[len(oldest) :]}
+    for key, _ in entries:
+        if key not in remaining:
+            _entries.pop(key, None)
+    return oldest
