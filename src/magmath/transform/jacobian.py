@@ -2,20 +2,23 @@
 
 All of them are reverse differentiation: a product with the transposed Jacobian (`vjp`) is one
 gradient, a product with the Jacobian (`jvp`) the gradient of such products, which are linear in
-their vectors, and the matrix (`jacobian`) a batch of gradients, one for each element of the result.
-Names and semantics of `vjp` and `jvp` are JAX's.
+their vectors, and the matrix (`jacobian`) a batch of the first, one for each element of the result,
+or of the second, one for each element of the arguments. Names and semantics of `vjp` and `jvp` are
+JAX's.
 """
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from magmath.api.creation import asarray, eye, zeros_like
-from magmath.api.manipulation import reshape
+from magmath.api.manipulation import moveaxis, reshape
 from magmath.api.reductions import sum
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.number_list import is_number
@@ -130,7 +133,7 @@ def jacobian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...
     an argument, or a tuple of positions, for which the result is a tuple. Nested results and
     arguments give nested arrays: those of the arguments within those of the results, as in JAX. f
     is called once for each array that it returns, and once before for their shapes; the cost is
-    that of a batch of gradients, as many as the result has elements.
+    that of a batch of gradients, as many as the result or twice the arguments have elements.
 
     Raises as `vjp`.
     """
@@ -140,8 +143,21 @@ def jacobian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...
         chosen = argument_positions("jacobian", argnums, len(args))
         args = tuple([_arrays("jacobian", x) if i in chosen else x for i, x in enumerate(args)])
         results, nesting = _results("jacobian", function, function(*args, **kwargs))
-        rows = [_rows(function, argnums, args, kwargs, i, y) for i, y in enumerate(results)]
-        return unflatten(nesting, rows)
+        leaves = flatten(tuple([args[i] for i in chosen]))[0]
+        sources = [as_array("jacobian", x) for x in leaves]
+        size = builtins.sum([x.size for x in sources])
+
+        def result(index: int) -> Callable[..., Array]:
+            return lambda *given: flatten(function(*given, **kwargs))[0][index]
+
+        # A product with the Jacobian costs about two with the transposed one.
+        parts = [
+            _columns(result(i), argnums, args, sources, y)
+            if 2 * size < y.size
+            else _rows(result(i), argnums, args, y)
+            for i, y in enumerate(results)
+        ]
+        return unflatten(nesting, parts)
 
     result: Callable[..., Any] = named(transformed, "jacobian", function)
     return result
@@ -172,20 +188,48 @@ def _arrays(name: str, given: Any) -> Any:
     return unflatten(tree, arrays)
 
 
-def _rows(
-    function: Callable[..., Any], argnums: Argnums, args: Any, kwargs: Any, index: int, y: Array
-) -> Any:
-    """Return the derivatives of result `index`, whose shape and type are those of y."""
+def _rows(function: Callable[..., Array], argnums: Argnums, args: Any, y: Array) -> Any:
+    """Return the derivatives of a function with one result, of the shape and type of y, from the
+    products of unit vectors and the Jacobian."""
 
     def row(weight: Array) -> Any:
-        def weighted(*given: Any) -> Array:
-            return sum(flatten(function(*given, **kwargs))[0][index] * weight)
-
-        return grad(weighted, argnums=argnums)(*args)
+        return grad(lambda *given: sum(function(*given) * weight), argnums=argnums)(*args)
 
     unit_vectors = reshape(eye(y.size, dtype=y.dtype), (y.size, *y.shape))
     derivatives, tree = flatten(vmap(row)(unit_vectors))
     return unflatten(tree, [reshape(x, (*y.shape, *x.shape[1:])) for x in derivatives])
+
+
+def _columns(
+    function: Callable[..., Array], argnums: Argnums, args: Any, sources: Sequence[Array], y: Array
+) -> Any:
+    """Return the derivatives of a function with one result, of the shape and type of y, by the
+    sources, the arrays of the arguments `argnums`, from the products of the Jacobian and unit
+    vectors."""
+    trees = []
+
+    def column(directions: list[Array]) -> Any:
+        def along(weight: Array) -> Array:
+            product = grad(lambda *given: sum(function(*given) * weight), argnums=argnums)(*args)
+            derivatives, tree = flatten(product)
+            trees.append(tree)
+            return _inner(derivatives, directions)
+
+        return grad(along)(zeros_like(y))
+
+    sizes = [x.size for x in sources]
+    ends = list(accumulate(sizes))
+    spans = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+    unit_vectors = [
+        reshape(eye(ends[-1], dtype=x.dtype)[:, span], (ends[-1], *x.shape))
+        for x, span in zip(sources, spans, strict=True)
+    ]
+    columns = moveaxis(vmap(column)(unit_vectors), 0, -1)
+    parts = [
+        reshape(columns[..., span], (*y.shape, *x.shape)).astype(x.dtype)
+        for x, span in zip(sources, spans, strict=True)
+    ]
+    return unflatten(trees[-1], parts)
 
 
 def _results(name: str, function: Callable[..., Any], outputs: Any) -> tuple[list[Array], Any]:

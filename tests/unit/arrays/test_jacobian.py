@@ -85,6 +85,36 @@ def test_jacobians(function: Function, argnums: Any) -> None:
     _check(mm.compile(mm.jacobian(ours, argnums))(*given), expected)
 
 
+def _decay(xp: Any, points: Any, rates: Any, offset: Any) -> Any:
+    return {"curve": xp.exp(points @ rates["a"]) * rates["b"] + offset, "offset": offset}
+
+
+@pytest.mark.parametrize("argnums", [1, (1, 2), (2, 1)])
+@pytest.mark.parametrize("size", [1, 4, 9, 40, 400])
+def test_jacobians_of_few_and_of_many_results(size: int, argnums: Any) -> None:
+    """The products are with the transposed Jacobian, or with the Jacobian if there are many."""
+    points = np.random.default_rng(size).normal(size=(size, 2))
+    a, b, offset = np.asarray([0.5, -0.2]), np.asarray(1.5), np.asarray([[0.1], [0.3]])
+    tensors = _tensors(points, a, b, offset)
+    expected = torch.func.jacrev(lambda *given: _decay(torch, *given), argnums)(
+        tensors[0], {"a": tensors[1], "b": tensors[2]}, tensors[3]
+    )
+    given = mm.asarray(points), {"a": mm.asarray(a), "b": mm.asarray(b)}, mm.asarray(offset)
+    jacobian = mm.jacobian(lambda *given: _decay(mm, *given), argnums)
+    _check(jacobian(*given), expected)
+    _check(mm.compile(jacobian)(*given), expected)
+    (point,) = _tensors(np.asarray([0.5, -0.2]))
+    second = mm.jacobian(mm.jacobian(lambda a: mm.sin(given[0] @ a)))(mm.asarray(a))
+    _check(second, torch.func.hessian(lambda a: torch.sin(tensors[0] @ a))(point))
+
+
+def test_the_jacobian_of_many_results_needs_no_square_of_their_number() -> None:
+    points = mm.random.normal(shape=(20_000, 3))
+    found = mm.jacobian(lambda w: mm.tanh(points @ w))(mm.zeros(3))
+    assert found.explain().memory < 100 * points.nbytes
+    np.testing.assert_allclose(np.asarray(found), np.asarray(points))
+
+
 @pytest.mark.parametrize(
     ("given", "argnums"),
     [(np.int64(1), 1), (np.uint8(0), 0), (-1, 1), ((np.int64(1), -2), (1, 0)), ([-1], (1,))],

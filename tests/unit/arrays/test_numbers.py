@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy
@@ -28,6 +29,9 @@ MAKERS: list[Makes] = [
     lambda np, x, n: x[0, ...],
     lambda np, x, n: x[1:2].reshape(()),
     lambda np, x, n: np.zeros((), dtype=np.float64),
+    lambda np, x, n: np.ones((), dtype=np.float64),
+    lambda np, x, n: np.zeros_like(x[0, ...]),
+    lambda np, x, n: np.full_like(n, 2),
     lambda np, x, n: np.array(3),
     lambda np, x, n: np.full((), 2.5, dtype=np.float64),
     lambda np, x, n: np.array(n),
@@ -105,6 +109,29 @@ def test_updates_of_numbers(kind: str, workers: int, compiled: bool, steps: list
         for one, value in zip(found, expected, strict=True):
             assert one.dtype == value.dtype
             numpy.testing.assert_allclose(one.numpy(), value, rtol=1e-12)
+
+
+@pytest.mark.usefixtures("floats_of_numpy")
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("planned", 1), ("shared", 2)])
+@pytest.mark.parametrize("make", MAKERS)
+def test_repeated_calls_make_numbers_or_arrays_as_the_first(
+    kind: str, workers: int, make: Makes
+) -> None:
+    values = numpy.asarray([1.0, 2.0, 4.0])
+
+    def made_and_updated(np: Any) -> list[Any]:
+        x = np.asarray(values.copy())
+        made = make(np, x, x.sum())
+        other = made
+        with suppress(TypeError):  # another type, for an array
+            other += 1
+        return [made, other, x]
+
+    expected = made_and_updated(numpy)
+    with current(kind, workers):
+        for _ in range(5):  # calls on small arrays are repeated from the third one on
+            for one, value in zip(made_and_updated(mm), expected, strict=True):
+                numpy.testing.assert_allclose(one.numpy(), value, rtol=1e-12)
 
 
 def test_numbers_of_callers_are_not_changed() -> None:
