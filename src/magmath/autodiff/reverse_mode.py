@@ -20,7 +20,7 @@ from magmath.autodiff.source_expression import (
     SourceExpression,
     argument_sources,
     expressed_by_sources,
-    inputs_after,
+    inputs_followed,
 )
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
@@ -91,7 +91,8 @@ def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
     if len(source_leaves) > 1 and any(node.provenance is not None for node in source_leaves):
         return None  # sources may depend on each other
     evaluated: list[Node] = []
-    inputs_of = inputs_after(first_number_of(source_leaves))
+    first_number = min(map(first_number_of, source_leaves), default=0)
+    inputs_of = inputs_followed(first_number, through_gradients=True)
 
     def inputs_of_pending(node: Node) -> Sequence[Node]:
         inputs = inputs_of(node)

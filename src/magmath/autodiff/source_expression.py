@@ -18,9 +18,11 @@ from magmath.graph.provenance.dependence import (
     DependenceSearch,
     IsSource,
     first_number_of,
+    unchanged_sources,
 )
 from magmath.graph.provenance.rebuild import with_expressions
-from magmath.graph.provenance.recorded_operands import RecordedOperand
+from magmath.graph.provenance.recorded_operands import ProvenanceRecord, RecordedOperand
+from magmath.ops.elementwise import STOP_GRADIENT
 
 InputsOf: TypeAlias = Callable[[Node], Sequence[Node]]
 
@@ -35,7 +37,7 @@ class SourceExpression:
     rebuilt    the expressions in place of sources that depend on others, and these sources' leaves
     lost       the leaves through which the output depends on the sources and whose expressions
                cannot be built again
-    constants  gradients that count as constants
+    constants  nodes that count as constants: gradients, results of `mm.stop_gradient`
     inputs_of  returns the inputs of a node that may depend on a source
     originals  the nodes of the expression as it was given, by those that take their places
     """
@@ -71,7 +73,8 @@ def expressed_by_sources(
     gradients count as constants, and no expression is built again for them alone.
     """
     source_leaves, ends = {node.leaf_or_self for node in sources}, argument_sources(sources)
-    inputs_of = inputs_after(first_number_of(source_leaves))
+    first_number = min(map(first_number_of, source_leaves), default=0)
+    inputs_of = inputs_followed(first_number, through_gradients=through_gradients)
     order = topological_until([output], ends, inputs_of)
     source_nodes = source_leaves.union(
         sources, [node for node in order if node.leaf_or_self in source_leaves]
@@ -80,14 +83,18 @@ def expressed_by_sources(
     constants = set[Node]()
 
     def is_end(node: Node) -> bool:
-        if not through_gradients and node.operation.is_gradient and node not in source_nodes:
+        operation = node.operation
+        is_constant = operation is STOP_GRADIENT or (
+            operation.is_gradient and not through_gradients
+        )
+        if is_constant and node not in source_nodes:
             constants.add(node)
         return node in ends or node in constants
 
     leaves = [node for node in source_nodes if provenance_of(node) is not None]
     dependent = [] if len(source_leaves) < 2 else dependence.on_others(leaves)
     roots, kept = [output, *sources, *dependent], source_nodes.difference(dependent)
-    expressions = with_expressions(roots, kept, dependence.search, is_end=is_end)
+    expressions = with_expressions(roots, kept, dependence, is_end=is_end)
     nodes, unrolled = without_short_loops(expressions.roots, {*ends, *constants}, inputs_of)
     count = len(sources) + 1
     rebuilt = dict(zip(nodes[count:], [node.leaf_or_self for node in dependent], strict=True))
@@ -109,12 +116,17 @@ def _originals(*images: Mapping[Node, Node]) -> dict[Node, Node]:
     return originals
 
 
-def inputs_after(first_number: int) -> InputsOf:
-    """Return the function that returns the inputs of a node, but none of one that is older than
-    all sources: in a training loop, that would be the whole history of the parameters."""
+def inputs_followed(first_number: int, *, through_gradients: bool) -> InputsOf:
+    """Return the function that returns the inputs of a node through which an output may depend on a
+    source: none of a node that is older than all sources, which in a training loop would be the
+    whole history of the parameters, and none of a constant."""
 
     def inputs_of(node: Node) -> Sequence[Node]:
-        return () if node.sequence_number < first_number else node.inputs
+        operation = node.operation
+        is_constant = operation.is_gradient and not through_gradients
+        if is_constant or operation is STOP_GRADIENT or node.sequence_number < first_number:
+            return ()
+        return node.inputs
 
     return inputs_of
 
@@ -125,52 +137,84 @@ class SourceDependence:
 
     sources             the nodes with the values of the sources
     through_gradients   if False, gradients depend on nothing
+    first_number        the sequence number before which nothing depends on a source
     """
 
     def __init__(self, sources: Collection[Node], *, through_gradients: bool) -> None:
-        nodes = set(sources)
         self._through_gradients = through_gradients
-        self._source_leaves = {node.leaf_or_self for node in nodes}
-        self._first_number = first_number_of(self._source_leaves)
-        query = None
-        if len(nodes) == 1:
-            (only,) = nodes
-            query = DependenceQuery.of(only, through_gradients=through_gradients)
-
-        def reads_source(operand: RecordedOperand) -> bool:  # no method: it would form a cycle
-            return not nodes.isdisjoint(operand.nodes())
-
-        self.search = self._search(reads_source, query)
+        leaves = {node: node.leaf_or_self for node in sources}
+        numbers = {leaf: first_number_of(leaf) for leaf in leaves.values()}
+        self.first_number = min(numbers.values(), default=0)
+        # Parameters change in each step and are searched for among what is newer. Arrays that do
+        # not change are the same query in each step, whose answers the records store.
+        fixed = unchanged_sources(numbers)
+        self._changing = numbers.keys() - fixed
+        self._searches: list[DependenceSearch] = []
+        self._of_fixed: DependenceSearch | None = None
+        if fixed:
+            query = DependenceQuery.of(fixed, through_gradients=through_gradients)
+            nodes = {node for node, leaf in leaves.items() if leaf in fixed}
+            first_fixed = min([numbers[leaf] for leaf in fixed])
+            self._of_fixed = self._search(_reads(nodes), first_fixed, query)
+            self._searches.append(self._of_fixed)
+        self._first_changing = min([numbers[leaf] for leaf in self._changing], default=0)
+        if self._changing:
+            query_of_one = None
+            if len(leaves) == 1:
+                query_of_one = DependenceQuery.of(
+                    self._changing, through_gradients=through_gradients
+                )
+            nodes = {node for node, leaf in leaves.items() if leaf in self._changing}
+            search = self._search(_reads(nodes), self._first_changing, query_of_one)
+            self._searches.insert(0, search)
 
     def _search(
-        self, is_source: IsSource, query: DependenceQuery | None = None
+        self, is_source: IsSource, first_number: int, query: DependenceQuery | None = None
     ) -> DependenceSearch:
         return DependenceSearch(
             is_source,
             through_gradients=self._through_gradients,
             through_stops=False,
-            first_number=self._first_number,
+            first_number=first_number,
             query=query,
         )
+
+    def is_dependent(self, record: ProvenanceRecord) -> bool:
+        """Return True if a value was computed, directly or indirectly, from a source."""
+        return any(search.is_dependent(record) for search in self._searches)
 
     def has(self, leaf: Node) -> bool:
         """Return True if a leaf was computed from a source."""
         record = provenance_of(leaf)
-        return record is not None and self.search.is_dependent(record)
+        return record is not None and self.is_dependent(record)
 
     def on_others(self, leaves: Sequence[Node]) -> list[Node]:
-        """Return the sources' leaves whose values were computed from other sources."""
-        source_leaves, dependent = self._source_leaves, []
+        """Return the sources' leaves, of those with provenance, whose values were computed from
+        other sources."""
+        changing, dependent = self._changing, []
         for leaf in leaves:
             record, own = provenance_of(leaf), leaf.leaf_or_self
+            if record is None:
+                continue
 
             def is_other(read: RecordedOperand, own: Node = own) -> bool:
                 read_leaves = [x.leaf_or_self for x in read.nodes()]
-                return any(x in source_leaves and x is not own for x in read_leaves)
+                return any(x in changing and x is not own for x in read_leaves)
 
-            if record is not None and self._search(is_other).is_dependent(record):
+            of_fixed = self._of_fixed is not None and self._of_fixed.is_dependent(record)
+            if of_fixed or self._search(is_other, self._first_changing).is_dependent(record):
                 dependent.append(leaf)
         return dependent
+
+
+def _reads(nodes: Collection[Node]) -> IsSource:
+    """Return the function that returns True for an operand that is one of some nodes."""
+    sources = set(nodes)
+
+    def reads_source(operand: RecordedOperand) -> bool:
+        return not sources.isdisjoint(operand.nodes())
+
+    return reads_source
 
 
 def argument_sources(sources: Sequence[Node]) -> set[Node]:

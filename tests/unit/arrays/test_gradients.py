@@ -190,7 +190,8 @@ def test_a_list_of_losses_keeps_a_limited_number_of_batches(
     every_pool: Pool, monkeypatch: pytest.MonkeyPatch, compiled: bool
 ) -> None:
     nbytes = 40 * 1000 * 8
-    monkeypatch.setattr(recent_operands, "MAX_BYTES", 5 * nbytes)
+    monkeypatch.setattr(recent_operands, "MAX_BYTES", 8 * nbytes)
+    monkeypatch.setattr(recent_operands, "MAX_OLDER_BYTES", 5 * nbytes)
     w = mm.ones(40, dtype="float64")
 
     def mean_square(x: Any) -> Any:

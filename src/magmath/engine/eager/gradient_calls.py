@@ -95,8 +95,8 @@ class _GradientCall:
     recipe     how they are built again, for gradients of a higher order
     outputs    the positions of the gradients in the recipe
     like       a node for each gradient, of its shape and type
-    operands   the operands of the recipe, by their positions among the leaves of a tape, followed by
-               those of its stored results
+    operands   the operands of the recipe, by their positions among the leaves of a tape, followed
+               by those of its stored results
     numbers    its numbers, by those among the numbers of a tape
     """
 

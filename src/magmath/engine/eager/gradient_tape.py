@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
+from magmath.autodiff.source_expression import SourceDependence
 from magmath.core.type_aliases import Number
 from magmath.engine.eager.eager_arrays import MAX_READ, max_read
 from magmath.graph import Node, Provenance, provenance_of
@@ -95,10 +96,11 @@ class GradientTape:
         self._dependence: dict[ProvenanceRecord, bool] = {}
         self._key: list[Hashable] = []
         self.sources = tuple([self._position_of_leaf(leaf) for leaf in sources])
-        self._first_number = first_number_of(self._sources)
-        records = [provenance_of(leaf) for leaf in self._sources]
-        if len(records) > 1 and any(map(self._depends, records)):
-            raise NotEagerError  # a source depends on another one
+        self._first_number = min(map(first_number_of, self._sources))
+        if len(self._sources) > 1:
+            dependence = SourceDependence(self._sources, through_gradients=through_gradients)
+            if dependence.on_others([*self._sources]):
+                raise NotEagerError
         record = provenance_of(output)
         if record is None or output in self._sources or not self._depends(record):
             raise NotEagerError

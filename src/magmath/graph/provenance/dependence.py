@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from typing import Any, final
-from weakref import WeakKeyDictionary
+from operator import attrgetter
+from typing import Any, Protocol, final
+from weakref import WeakKeyDictionary, ref
 
-from magmath.graph.operation import Node
+from magmath.graph.operation import Node, next_sequence_number
 from magmath.graph.provenance.recorded_operands import (
     ProvenanceRecord,
     RecordedOperand,
@@ -19,10 +20,10 @@ IsSource = Callable[[RecordedOperand], bool]
 
 @final
 class DependenceQuery:
-    """The query whether records were computed from one array.
+    """The query whether records were computed from one of some arrays.
 
-    Records store the answer to the last query. The query of an array is one object, so that a loop
-    that asks in each step does not search all former steps each time.
+    Records store the answer to the last query. The query of the same arrays is one object, so that
+    a loop that asks in each step does not search all former steps each time.
     """
 
     __slots__ = ("dependent", "independent")
@@ -31,12 +32,16 @@ class DependenceQuery:
         self.dependent, self.independent = object(), object()
 
     @staticmethod
-    def of(array: Node, *, through_gradients: bool) -> DependenceQuery:
-        """Return the query for a leaf with its current value."""
-        provenance, *queries = _queries.get(array, (None,))
-        if not queries or provenance is not array.provenance:  # the leaf of another result now
+    def of(arrays: Collection[Node], *, through_gradients: bool) -> DependenceQuery:
+        """Return the query for leaves with their current values."""
+        ordered = sorted(arrays, key=attrgetter("sequence_number"))
+        # A leaf may be that of another result later.
+        state = [*map(ref, ordered)], [id(x.provenance) for x in ordered]
+        former, provenances, queries = _queries.get(ordered[0], ((), (), ()))
+        if former != state:
             queries = [DependenceQuery(), DependenceQuery()]
-            _queries[array] = (array.provenance, *queries)
+            provenances = [x.provenance for x in ordered]  # whose identities stay unique
+            _queries[ordered[0]] = state, provenances, queries
         query: DependenceQuery = queries[through_gradients]
         return query
 
@@ -54,16 +59,41 @@ class DependenceQuery:
 _queries: WeakKeyDictionary[Node, Any] = WeakKeyDictionary()
 
 
-def first_number_of(sources: Iterable[Node]) -> int:
+_first_asked: WeakKeyDictionary[Node, tuple[object, int]] = WeakKeyDictionary()
+"""For sources their provenance, and the sequence number at which they were a source first."""
+
+
+def unchanged_sources(sources: Collection[Node]) -> set[Node]:
+    """Return those leaves that were sources with their current values before another one of them
+    was computed, such as a frozen parameter beside one that changes in each step."""
+    newest = max(map(first_number_of, sources), default=0)
+    unchanged = set[Node]()
+    for source in sources:
+        provenance, number = _first_asked.get(source, (None, 0))
+        if not number or provenance is not source.provenance:
+            _first_asked[source] = source.provenance, next_sequence_number()
+        elif number < newest:
+            unchanged.add(source)
+    return unchanged
+
+
+class Dependence(Protocol):
+    """Which records depend on some sources."""
+
+    @property
+    def first_number(self) -> int:
+        """The sequence number of nodes and records before which none depends on a source."""
+
+    def is_dependent(self, record: ProvenanceRecord, /) -> bool:
+        """Return True if a value was computed, directly or indirectly, from a source."""
+
+
+def first_number_of(source: Node) -> int:
     """Return the smallest sequence number of what may depend on a source.
 
-    That of an array without provenance is not known: it may be a later leaf for the value of a
+    It is 0, unknown, for an array without provenance: that may be a later leaf for the value of a
     number that others have read.
     """
-    return min([_number_of(source) for source in sources], default=0)
-
-
-def _number_of(source: Node) -> int:
     record = record_of(source)
     if record is not None:
         return record.sequence_number

@@ -11,7 +11,7 @@ from typing import NamedTuple, final
 
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Node
-from magmath.graph.provenance.dependence import DependenceSearch
+from magmath.graph.provenance.dependence import Dependence
 from magmath.graph.provenance.provenance import Replace, provenance_of
 from magmath.graph.provenance.recorded_operands import RecordedOperand
 
@@ -43,12 +43,11 @@ class Rebuilt(NamedTuple):
 def with_expressions(
     roots: Sequence[Node],
     kept: Collection[Node],
-    search: DependenceSearch,
+    dependence: Dependence,
     replace: Replace = operand_node,
     is_end: Callable[[Node], bool] = never_ends,
 ) -> Rebuilt:
-    """Return the roots with expressions in place of the leaves that depend on a source of the
-    search.
+    """Return the roots with expressions in place of the leaves that depend on a source.
 
     Leaves in `kept` do not change, nor what is older than the sources, nor what ends are computed
     from, which `is_end` accepts.
@@ -66,7 +65,7 @@ def with_expressions(
             assert node is not None
             new[node] = _mapped(node, expressions, new)
             continue
-        is_older = bool(node.inputs) and node.sequence_number < search.first_number
+        is_older = bool(node.inputs) and node.sequence_number < dependence.first_number
         if is_end(node) or is_older:  # the leaf of a result may be older than its value
             new[node] = node
             continue
@@ -74,7 +73,7 @@ def with_expressions(
             continue
         seen.add(node)
         provenance = provenance_of(node)
-        if provenance is not None and node not in kept and search.is_dependent(provenance):
+        if provenance is not None and node not in kept and dependence.is_dependent(provenance):
             expression = provenance.expression(node, replace)
             if expression is None:
                 lost.add(node)
