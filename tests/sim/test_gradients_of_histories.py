@@ -11,8 +11,10 @@ import torch
 
 import magmath as mm
 from engines import current
+from magmath.autodiff import reverse_mode, source_expression
 from magmath.engine.evaluation import evaluator
 from magmath.errors import MagmathError
+from magmath.graph import Provenance, graph
 
 POOLS = [("inline", 1), ("planned", 1), ("shared", 2)]
 LENGTH = 6
@@ -59,6 +61,50 @@ def test_gradients_by_arrays_that_are_evaluated_after_others_have_read_them(
             gradient = mm.grad(mm.sum(z) + mm.sum(y), x)
             expected = (rows * (np.cos(values * rows) + 1)).sum(axis=0)
             np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-9)
+
+
+FIXED: dict[str, Any] = {
+    "a fixed array": lambda w, v, x, h: mm.grad(mm.sum(mm.tanh(x @ w) @ v), [w, x])[0],
+    "a fixed result": lambda w, v, x, h: mm.grad(mm.sum(mm.tanh(x @ w) @ v), [w, v])[0],
+    "a former state": lambda w, v, x, h: mm.grad(mm.sum(x @ w + mm.stop_gradient(h) @ v), [w, v])[
+        0
+    ],
+    "nothing else": lambda w, v, x, h: mm.grad(mm.sum(mm.tanh(x @ w) @ v), w),
+}
+
+
+@pytest.mark.parametrize("case", FIXED)
+@pytest.mark.parametrize("pool", POOLS, ids=[kind for kind, _ in POOLS])
+def test_no_step_searches_all_former_ones(
+    pool: tuple[str, int], case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The parameters depend on what does not change through gradients alone, in each step."""
+    searched, followed = [0], [0]
+    direct_operands, until = Provenance.direct_operands, graph.topological_until
+
+    def noted_operands(record: Provenance, **options: bool) -> Any:
+        searched[0] += 1
+        return direct_operands(record, **options)
+
+    def noted_nodes(*arguments: Any) -> Any:
+        nodes = until(*arguments)
+        followed[0] += len(nodes)
+        return nodes
+
+    monkeypatch.setattr(Provenance, "direct_operands", noted_operands)
+    for module in (reverse_mode, source_expression):
+        monkeypatch.setattr(module, "topological_until", noted_nodes)
+    with current(*pool):
+        w, v = mm.ones((4, 4)) * 0.01, mm.ones((4, 4)) * 0.01
+        x = mm.asarray(np.ones((8, 4), "float32"))
+        h, counts = x, []
+        for _ in range(60):
+            searched[0] = followed[0] = 0
+            h = mm.tanh(x @ w + mm.stop_gradient(h) @ v)
+            w = w - 0.001 * FIXED[case](w, v, x, h)
+            float(mm.sum(w))
+            counts.append((searched[0], followed[0]))
+        assert max(counts[40:]) <= max(counts[10:30])
 
 
 @mm.compile

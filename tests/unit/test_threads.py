@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 
 import magmath as mm
@@ -37,3 +40,31 @@ def test_the_first_operations_of_several_threads_start_one_pool(
         thread.join()
     assert len(started) == 1
     assert [x.tolist() for x in made] == [[2.0] * 3] * 8
+
+
+def test_a_thread_differentiates_what_others_compute() -> None:
+    """Expressions of one chain; each operation of the others changes nodes that it follows."""
+    n, depth, switch_interval = 20_000, 40, sys.getswitchinterval()
+    start = np.linspace(0.1, 1, n)
+    value, slope = start.copy(), np.ones(n)
+    for _ in range(depth):
+        slope, value = slope * np.cos(value) * 1.01, np.sin(value) * 1.01
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(10):
+            x = mm.asarray(start)
+            chain = [mm.sin(x) * 1.01]
+            while len(chain) < depth:
+                chain.append(mm.sin(chain[-1]) * 1.01)
+            with ThreadPoolExecutor(3) as threads:
+                total = mm.sum(chain[-1])
+                found = threads.submit(lambda y=total, x=x: mm.grad(y, x).numpy())
+                others = [
+                    threads.submit(lambda own=chain[first::7]: [y.numpy() for y in own])
+                    for first in (3, 5)
+                ]
+                for other in others:
+                    other.result()
+                np.testing.assert_allclose(found.result(), slope, rtol=1e-9)
+    finally:
+        sys.setswitchinterval(switch_interval)

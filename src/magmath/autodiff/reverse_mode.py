@@ -22,6 +22,7 @@ from magmath.autodiff.source_expression import (
     expressed_by_sources,
     inputs_followed,
 )
+from magmath.core.expression_lock import exclusive
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import DTypeError, ShapeError
@@ -43,6 +44,7 @@ from magmath.ops.sums import sum_to
 CotangentKey = TypeVar("CotangentKey", Node, int)
 
 
+@exclusive
 @paused_gc()
 @stage("gradients")
 def gradients(

@@ -1,4 +1,5 @@
-"""Second derivatives of smooth functions, at the points where formulas divide by 0 or select."""
+"""Second derivatives: of smooth functions, at the points where formulas divide by 0 or select, and by
+results between."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 
 import magmath as mm
 from engines import current
@@ -131,3 +133,37 @@ def test_smooth_functions_near_zero(name: str, dtype: str) -> None:
     np.testing.assert_allclose(curvature(near), at_zero, atol=2e-3)
     slopes = mm.grad(function)(near).numpy() - mm.grad(function)(zero).numpy()
     np.testing.assert_allclose(slopes, at_zero * near.numpy(), rtol=2e-3, atol=rounding)
+
+
+@pytest.mark.parametrize("look", [False, True])
+@pytest.mark.parametrize("n", [6, 20_000])
+@pytest.mark.parametrize("kind", ["sin", "chain", "loop"])
+def test_gradients_of_gradients_by_results_between(kind: str, n: int, look: bool) -> None:
+    """A gradient by x depends on a result y that was computed from x, also if it was built through
+    the expression of y; in every repetition."""
+    data, weights = np.linspace(0.1, 1, n), np.linspace(-1, 1, n)
+    for _ in range(4):
+        x = mm.asarray(data)
+        if kind == "loop":
+            y = mm.fori_loop(0, 3, lambda _, z: mm.cos(z) + 0.5, x)
+        else:
+            inside = mm.sin(x)
+            mm.evaluate(inside)
+            y = inside if kind == "sin" else mm.cos(inside * 2.0)
+        if look:
+            y.numpy()
+        (slope,) = mm.grad(mm.sum(mm.sin(y) * weights), [x])
+        found = mm.grad(mm.sum(slope * slope), y)
+        inner = torch.tensor(data, requires_grad=True)
+        if kind == "loop":
+            outer = inner
+            for _ in range(3):
+                outer = torch.cos(outer) + 0.5
+        else:
+            outer = torch.sin(inner)
+            outer = outer if kind == "sin" else torch.cos(outer * 2.0)
+        (first,) = torch.autograd.grad(
+            (torch.sin(outer) * torch.tensor(weights)).sum(), [inner], create_graph=True
+        )
+        (expected,) = torch.autograd.grad((first * first).sum(), [outer])
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-9)

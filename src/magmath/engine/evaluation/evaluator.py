@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from typing import NamedTuple, Protocol, final
 
 from magmath.core.bounded_memo import RecentlyUsed
+from magmath.core.expression_lock import exclusive
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.core.traceback_cleanup import clear_frames
@@ -122,6 +123,7 @@ class Evaluator:
         self._by_structure.clear()
         self._recipes.clear()
 
+    @exclusive
     def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
         """Return input leaves with the values of `nodes`.
 
@@ -138,6 +140,7 @@ class Evaluator:
         deliver_results(leaves)
         return [leaves[node] for node in nodes]
 
+    @exclusive
     def assign(self, pairs: Sequence[tuple[Target, Node]]) -> None:
         """Compute and store new values of variables.
 
