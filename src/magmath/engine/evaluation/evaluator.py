@@ -46,7 +46,7 @@ from magmath.engine.programs.cut import cut
 from magmath.engine.programs.expression_program import ExpressionProgram
 from magmath.engine.programs.program_runs import ProgramRuns
 from magmath.engine.programs.program_table import ProgramTable
-from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
+from magmath.engine.remote_array import OVERWRITTEN, RemoteArray, leaf_of, remote_array_of
 from magmath.engine.traces import tracing
 from magmath.graph import Graph, Node, read_leaves, set_value, structure_of, topological
 from magmath.graph.structure import Structure
@@ -270,6 +270,9 @@ class Evaluator:
             if donated:  # the expressions cannot be recomputed
                 for node, leaf in leaves.items():
                     set_value(node, leaf)
+            if self._pool.is_inline:  # no run fails later and restores what it has overwritten
+                for leaf in donated:  # which kept expressions of variables may read
+                    set_value(leaf, OVERWRITTEN)
         return leaves
 
     def _may_donate(self, order: Sequence[Node], requested: Sequence[Node]) -> bool:
