@@ -110,6 +110,7 @@ def test_attributes_of_nodes_are_immutable() -> None:
         x, v = mm.asarray(np.ones((4, 3))), mm.variable("v", np.ones(3))
         scanned, _ = mm.scan(lambda c, row: (c * row, c), x[0], x)
         made = [mm.sum(x.T @ (x * v), axis=0), mm.grad(mm.sum(scanned), x), mm.matmul(x, x[:3].T)]
+        made.append(x[mm.argmax(v)])
         graph = Graph(tuple(y.node for y in made))
         planned = run(engine.cut(graph), engine.environment).graph
     nodes = [*graph.nodes, *planned.nodes]

@@ -56,8 +56,10 @@ def cholesky(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
         return
     if _is_numpy(a):
         with suppress(np.linalg.LinAlgError):  # whose error does not tell the minor
-            out.numpy()[...] = np.linalg.cholesky(a.numpy())
-            return
+            numpy_factor = np.linalg.cholesky(a.numpy())
+            if not np.isnan(numpy_factor).any():  # which is no error in every LAPACK
+                out.numpy()[...] = numpy_factor
+                return
     factor, info = torch.linalg.cholesky_ex(a)
     _check_definite(int(info.max()) if info.numel() else 0)
     out.copy_(factor)
