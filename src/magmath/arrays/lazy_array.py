@@ -78,7 +78,14 @@ class LazyArray(ArrayHandle):
     def __init__(self, node: Node) -> None:
         self.replaced: Replaced | None = None
         self.view_of = None
-        if node.operation is leaves.INPUT:
+        try:
+            operation = node.operation
+        except AttributeError:
+            raise TypeError(
+                f"Array: was given {type(node).__name__}; arrays are made by mm.asarray(x), or a "
+                "function such as mm.zeros"
+            ) from None
+        if operation is leaves.INPUT:
             self._node, self._leaf = node, node
             return
         self._refer_to(node, session.eager_leaf(node))

@@ -444,3 +444,9 @@ def test_pending_expressions_outlive_a_failed_write(monkeypatch: pytest.MonkeyPa
         assert x[0].tolist() == [1.0, 1.5, 6.0, 6.5]
         assert x[2].tolist() == [8.0, 8.75, 9.5, 10.25]
         assert v[0].tolist() == [1.0, 1.0, 8.0, 1.0]
+
+
+@pytest.mark.parametrize("given", [[1.0, 2.0], np.ones(3), 4, "text"])
+def test_the_class_of_arrays_does_not_convert(given: object) -> None:
+    with pytest.raises(TypeError, match=r"Array: was given .*; arrays are made by mm\.asarray"):
+        mm.Array(given)  # type: ignore[arg-type]
