@@ -37,7 +37,7 @@ _NAMES = {
     "magmath.diagnostics.explain": "explain profile",
     "magmath.api.creation": (
         "asarray zeros ones empty full zeros_like ones_like full_like arange eye "
-        "variable constant empty_like tril triu meshgrid"
+        "variable constant empty_like tril triu"
     ),
     "magmath.api.data_types": (
         "astype can_cast common_type finfo iinfo isdtype isscalar issubdtype min_scalar_type ndim "
@@ -96,7 +96,7 @@ _NAMES = {
         "argwhere choose compress copyto extract flatnonzero indices ix_ piecewise place put "
         "put_along_axis putmask ravel_multi_index select trim_zeros unravel_index"
     ),
-    "magmath.api.index_grids": "c_ mgrid ogrid r_",
+    "magmath.api.index_grids": "c_ meshgrid mgrid ogrid r_",
     "magmath.api.packed_bits": "packbits unpackbits",
     "magmath.api.nan_reductions": (
         "nanargmax nanargmin nancumprod nancumsum nanmax nanmean nanmin nanprod nanstd nansum "
@@ -209,8 +209,8 @@ if TYPE_CHECKING:
     from magmath.api.creation import (
         arange as arange, asarray as asarray, constant as constant, empty as empty,
         empty_like as empty_like, eye as eye, full as full, full_like as full_like,
-        meshgrid as meshgrid, ones as ones, ones_like as ones_like,
-        tril as tril, triu as triu, variable as variable, zeros as zeros, zeros_like as zeros_like,
+        ones as ones, ones_like as ones_like, tril as tril, triu as triu, variable as variable,
+        zeros as zeros, zeros_like as zeros_like,
     )  # fmt: skip
     from magmath.api.distances import cdist as cdist
     from magmath.api.elementwise_names import *  # noqa: F403
@@ -330,7 +330,13 @@ if TYPE_CHECKING:
         putmask as putmask, ravel_multi_index as ravel_multi_index, select as select,
         trim_zeros as trim_zeros, unravel_index as unravel_index,
     )  # fmt: skip
-    from magmath.api.index_grids import c_ as c_, mgrid as mgrid, ogrid as ogrid, r_ as r_
+    from magmath.api.index_grids import (
+        c_ as c_,
+        meshgrid as meshgrid,
+        mgrid as mgrid,
+        ogrid as ogrid,
+        r_ as r_,
+    )
     from magmath.api.packed_bits import packbits as packbits, unpackbits as unpackbits
     from magmath.api.nan_reductions import (
         nanargmax as nanargmax, nanargmin as nanargmin, nancumprod as nancumprod,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.arrays.array import Array, as_array, copy_of, rearranged
+from magmath.arrays.array import Array, as_array, copy_of
 from magmath.arrays.inputs.conversion import LayoutLike, bind_layout, leaf_of_values
 from magmath.arrays.inputs.number_list import holds, is_number
 from magmath.arrays.inputs.operands import joined
@@ -17,7 +17,7 @@ from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.traced_scalar import NumberNeeded, TracedScalar
 from magmath.arrays.variables.variable import Variable
-from magmath.arrays.views import Reshaped, Stretched, as_memory
+from magmath.arrays.views import as_memory
 from magmath.core.dtypes import (
     DType,
     as_dtype,
@@ -486,34 +486,3 @@ def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
         x = Array(sums.broadcast_to(x.node, (x.size, x.size)))
     is_kept = e.call(comparison, _diagonal_number(x.shape), _diagonal(k, x.shape))
     return created_array(e.where(is_kept, x.node, constant_leaf(0, x.dtype)))
-
-
-@dispatch_cached
-def meshgrid(
-    *arrays: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
-) -> tuple[Array, ...]:
-    """Return coordinate arrays of a grid from 1-D arrays, one for each, of a dimension for each;
-    arrays of other dimensions are flattened.
-
-    indexing: "ij" orders the dimensions as the arrays, "xy" exchanges the first two. With `sparse`
-    an array has an extent of 1 in the dimensions of the others. Without `copy` they are views,
-    which are only read unless `sparse`.
-    """
-    if indexing not in ("xy", "ij"):
-        raise ValueError(f'meshgrid: indexing must be "xy" or "ij", was given {indexing!r}')
-    lines = [as_array("meshgrid", x) for x in arrays]
-    lines = [x if x.ndim == 1 else rearranged(x, Reshaped((x.size,))) for x in lines]
-    ndim = len(lines)
-    dims = list(range(ndim))
-    if indexing == "xy" and ndim > 1:
-        dims[:2] = [1, 0]
-    shape = tuple(lines[dim].size for dim in dims)
-    grids = []
-    for x, dim in zip(lines, dims, strict=True):
-        column = rearranged(x, Reshaped((1,) * dim + x.shape + (1,) * (ndim - dim - 1)))
-        if not copy:
-            grids.append(column if sparse else rearranged(column, Stretched(shape)))
-            continue
-        node = column.node
-        grids.append(created_array(node if sparse else sums.broadcast_to(node, shape)))
-    return tuple(grids)

@@ -1,15 +1,49 @@
-"""NumPy's objects that make arrays from subscripts: grids of coordinates, and joined ranges."""
+"""Grids of coordinates, and NumPy's objects that make them, or joined ranges, from subscripts."""
 
 from __future__ import annotations
 
 from typing import Any, Final, final
 
-from magmath.api.creation import arange
+from magmath.api.creation import arange, created_array
 from magmath.api.index_functions import ix_
 from magmath.api.manipulation import broadcast_to, concat, reshape, stack
 from magmath.api.spaced_numbers import linspace
-from magmath.arrays.array import Array, as_arrays
+from magmath.arrays.array import Array, as_array, as_arrays, rearranged
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.views import Reshaped, Stretched
 from magmath.errors import OptionError
+from magmath.ops import sums
+
+
+@dispatch_cached
+def meshgrid(
+    *arrays: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
+) -> tuple[Array, ...]:
+    """Return coordinate arrays of a grid from 1-D arrays, one for each, of a dimension for each;
+    arrays of other dimensions are flattened.
+
+    indexing: "ij" orders the dimensions as the arrays, "xy" exchanges the first two. With `sparse`
+    an array has an extent of 1 in the dimensions of the others. Without `copy` they are views,
+    which are only read unless `sparse`.
+    """
+    if indexing not in ("xy", "ij"):
+        raise ValueError(f'meshgrid: indexing must be "xy" or "ij", was given {indexing!r}')
+    lines = [as_array("meshgrid", x) for x in arrays]
+    lines = [x if x.ndim == 1 else rearranged(x, Reshaped((x.size,))) for x in lines]
+    ndim = len(lines)
+    dims = list(range(ndim))
+    if indexing == "xy" and ndim > 1:
+        dims[:2] = [1, 0]
+    shape = tuple(lines[dim].size for dim in dims)
+    grids = []
+    for x, dim in zip(lines, dims, strict=True):
+        column = rearranged(x, Reshaped((1,) * dim + x.shape + (1,) * (ndim - dim - 1)))
+        if not copy:
+            grids.append(column if sparse else rearranged(column, Stretched(shape)))
+            continue
+        node = column.node
+        grids.append(created_array(node if sparse else sums.broadcast_to(node, shape)))
+    return tuple(grids)
 
 
 def _line(part: slice) -> Array:

@@ -1,4 +1,4 @@
-"""The function of magmath that user code has called, by name, for messages of what it calls."""
+"""The name of the function that user code has called, for messages of inner functions."""
 
 from __future__ import annotations
 

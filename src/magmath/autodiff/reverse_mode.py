@@ -93,8 +93,7 @@ def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
     if len(source_leaves) > 1 and any(node.provenance is not None for node in source_leaves):
         return None  # sources may depend on each other
     evaluated: list[Node] = []
-    first_number = min(map(first_number_of, source_leaves), default=0)
-    inputs_of = inputs_followed(first_number, through_gradients=True)
+    inputs_of = inputs_followed(first_number_of(source_leaves), through_gradients=True)
 
     def inputs_of_pending(node: Node) -> Sequence[Node]:
         inputs = inputs_of(node)

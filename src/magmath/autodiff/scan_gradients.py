@@ -17,7 +17,7 @@ from magmath.autodiff.scan_residuals import Residuals, depending
 from magmath.autodiff.step_sums import is_summed_later, operands_of_sum, summed_over_steps
 from magmath.core.dtypes import DType
 from magmath.graph import Node, Shape
-from magmath.graph.graph import topological_until
+from magmath.graph.graph import InputsOf, topological_until
 from magmath.graph.operation import Gradients
 from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.counted_loops import (
@@ -39,7 +39,7 @@ Propagate = Callable[[Sequence[Node], dict[Node, Node], Sequence[Node]], None]
 
 
 def without_short_loops(
-    roots: Sequence[Node], ends: Collection[Node], inputs_of: Callable[[Node], Sequence[Node]]
+    roots: Sequence[Node], ends: Collection[Node], inputs_of: InputsOf
 ) -> tuple[list[Node], Mapping[Node, Node]]:
     """Return expressions, down to the `ends`, in which short loops are unrolled, and the new node
     for each node of them; `inputs_of` returns the inputs that are followed."""

@@ -6,13 +6,14 @@ depends on a source, the expression is built again from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, final
+from sys import maxsize
+from typing import final
 
 from magmath.autodiff.scan_gradients import without_short_loops
 from magmath.graph import Node, provenance_of
-from magmath.graph.graph import topological_until
+from magmath.graph.graph import InputsOf, topological_until
 from magmath.graph.provenance.dependence import (
     DependenceQuery,
     DependenceSearch,
@@ -23,8 +24,6 @@ from magmath.graph.provenance.dependence import (
 from magmath.graph.provenance.rebuild import with_expressions
 from magmath.graph.provenance.recorded_operands import ProvenanceRecord, RecordedOperand
 from magmath.ops.elementwise import STOP_GRADIENT
-
-InputsOf: TypeAlias = Callable[[Node], Sequence[Node]]
 
 
 @final
@@ -73,7 +72,7 @@ def expressed_by_sources(
     gradients count as constants, and no expression is built again for them alone.
     """
     source_leaves, ends = {node.leaf_or_self for node in sources}, argument_sources(sources)
-    first_number = min(map(first_number_of, source_leaves), default=0)
+    first_number = first_number_of(source_leaves)
     inputs_of = inputs_followed(first_number, through_gradients=through_gradients)
     order = topological_until([output], ends, inputs_of)
     source_nodes = source_leaves.union(
@@ -142,46 +141,42 @@ class SourceDependence:
 
     def __init__(self, sources: Collection[Node], *, through_gradients: bool) -> None:
         self._through_gradients = through_gradients
-        leaves = {node: node.leaf_or_self for node in sources}
-        numbers = {leaf: first_number_of(leaf) for leaf in leaves.values()}
-        self.first_number = min(numbers.values(), default=0)
+        self._leaves = {node: node.leaf_or_self for node in sources}
+        leaves = set(self._leaves.values())
+        self.first_number = first_number_of(leaves)
         # Parameters change in each step and are searched for among what is newer. Arrays that do
         # not change are the same query in each step, whose answers the records store.
-        fixed = unchanged_sources(numbers)
-        self._changing = numbers.keys() - fixed
-        self._searches: list[DependenceSearch] = []
-        self._of_fixed: DependenceSearch | None = None
-        if fixed:
-            query = DependenceQuery.of(fixed, through_gradients=through_gradients)
-            nodes = {node for node, leaf in leaves.items() if leaf in fixed}
-            first_fixed = min([numbers[leaf] for leaf in fixed])
-            self._of_fixed = self._search(_reads(nodes), first_fixed, query)
-            self._searches.append(self._of_fixed)
-        self._first_changing = min([numbers[leaf] for leaf in self._changing], default=0)
-        if self._changing:
-            query_of_one = None
-            if len(leaves) == 1:
-                query_of_one = DependenceQuery.of(
-                    self._changing, through_gradients=through_gradients
-                )
-            nodes = {node for node, leaf in leaves.items() if leaf in self._changing}
-            search = self._search(_reads(nodes), self._first_changing, query_of_one)
-            self._searches.insert(0, search)
+        fixed = unchanged_sources(leaves)
+        self._changing = leaves - fixed
+        self._of_changing = self._search_for(self._changing, is_query=len(leaves) == 1)
+        self._of_fixed = self._search_for(fixed, is_query=True)
+
+    def _search_for(self, leaves: Collection[Node], *, is_query: bool) -> DependenceSearch:
+        """Return the search for some of the sources, by their leaves."""
+        nodes = {node for node, leaf in self._leaves.items() if leaf in leaves}
+        query = None
+        if leaves and is_query:
+            query = DependenceQuery.of(leaves, through_gradients=self._through_gradients)
+
+        def reads_source(operand: RecordedOperand) -> bool:
+            return not nodes.isdisjoint(operand.nodes())
+
+        return self._search(reads_source, leaves, query)
 
     def _search(
-        self, is_source: IsSource, first_number: int, query: DependenceQuery | None = None
+        self, is_source: IsSource, leaves: Collection[Node], query: DependenceQuery | None = None
     ) -> DependenceSearch:
         return DependenceSearch(
             is_source,
             through_gradients=self._through_gradients,
             through_stops=False,
-            first_number=first_number,
+            first_number=first_number_of(leaves) if leaves else maxsize,
             query=query,
         )
 
     def is_dependent(self, record: ProvenanceRecord) -> bool:
         """Return True if a value was computed, directly or indirectly, from a source."""
-        return any(search.is_dependent(record) for search in self._searches)
+        return self._of_changing.is_dependent(record) or self._of_fixed.is_dependent(record)
 
     def has(self, leaf: Node) -> bool:
         """Return True if a leaf was computed from a source."""
@@ -198,23 +193,16 @@ class SourceDependence:
                 continue
 
             def is_other(read: RecordedOperand, own: Node = own) -> bool:
-                read_leaves = [x.leaf_or_self for x in read.nodes()]
-                return any(x in changing and x is not own for x in read_leaves)
+                for node in read.nodes():
+                    leaf = node.leaf_or_self
+                    if leaf is not own and leaf in changing:
+                        return True
+                return False
 
-            of_fixed = self._of_fixed is not None and self._of_fixed.is_dependent(record)
-            if of_fixed or self._search(is_other, self._first_changing).is_dependent(record):
+            search = self._search(is_other, changing)
+            if self._of_fixed.is_dependent(record) or search.is_dependent(record):
                 dependent.append(leaf)
         return dependent
-
-
-def _reads(nodes: Collection[Node]) -> IsSource:
-    """Return the function that returns True for an operand that is one of some nodes."""
-    sources = set(nodes)
-
-    def reads_source(operand: RecordedOperand) -> bool:
-        return not sources.isdisjoint(operand.nodes())
-
-    return reads_source
 
 
 def argument_sources(sources: Sequence[Node]) -> set[Node]:

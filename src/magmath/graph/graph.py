@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
-from typing import final
+from typing import TypeAlias, final
 
 from magmath.graph.operation import Node
 
@@ -41,10 +41,14 @@ def topological(
     return order
 
 
+InputsOf: TypeAlias = Callable[[Node], Sequence[Node]]
+"""A function that returns the inputs of a node that a search follows."""
+
+
 def topological_until(
     outputs: Iterable[Node],
     ends: Iterable[Node],
-    inputs_of: Callable[[Node], Sequence[Node]] = attrgetter("inputs"),
+    inputs_of: InputsOf = attrgetter("inputs"),
 ) -> list[Node]:
     """Return every node that the outputs need, each after its inputs; the search stops at the ends,
     and follows the inputs that `inputs_of` returns."""

@@ -64,9 +64,10 @@ _FACTORS: Mapping[str, float] = {
     "decay": inf,
     "learning_rate_decay": inf,
     "epsilon": inf,
+    "weight_decay": inf,
     "trust_coefficient": inf,
 }
-"""Settings of rules that are at least 0, with the numbers that they must be less than."""
+"""Settings that are at least 0, with the numbers that they must be less than."""
 MAX_UPDATES = 8
 """Sets of variables for which an optimizer keeps the compiled update, and with it the variables."""
 
@@ -102,11 +103,6 @@ class Optimizer(metaclass=KeywordHints):
 
     def __post_init__(self) -> None:
         check_limits(self.clip_value, self.clip_norm)
-        if not self.weight_decay >= 0:
-            raise OptionError(
-                f"{type(self).__name__}: weight_decay must be at least 0, was given "
-                f"{self.weight_decay}; 0 switches it off"
-            )
         for setting, below in _FACTORS.items():
             if hasattr(self, setting):
                 require_number(

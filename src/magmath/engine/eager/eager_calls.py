@@ -93,9 +93,7 @@ class EagerCall:
 
         Raises what a kernel raises.
         """
-        if self._own:
-            arguments = (*arguments, *self._own)
-        read = _read(eager, arguments, self._used)
+        read = _read(eager, arguments, self._own, self._used)
         if read is None:
             return None
         values, operands = read
@@ -151,9 +149,7 @@ class JointCall:
 
         Raises what a kernel raises.
         """
-        if self._own:
-            arguments = (*arguments, *self._own)
-        read = _read(eager, arguments, self._used)
+        read = _read(eager, arguments, self._own, self._used)
         if read is None:
             return None
         values, operands = read
@@ -173,11 +169,13 @@ class JointCall:
 
 
 def _read(
-    eager: EagerArrays, arguments: Sequence[Node], used: Sequence[int]
+    eager: EagerArrays, arguments: Sequence[Node], own: tuple[Node, ...], used: Sequence[int]
 ) -> tuple[list[np.ndarray[Any, Any]], tuple[RecordedOperand, ...]] | None:
-    """Return the values of the arguments at these positions, and what a record keeps of them; None
-    if they are not stored here."""
+    """Return the values of the arrays at these positions among the arguments and the own arrays of
+    a call, and what a record keeps of them; None if they are not stored here."""
     pool = eager.pool
+    if own:
+        arguments = (*arguments, *own)
     values: list[np.ndarray[Any, Any]] = []
     operands: list[RecordedOperand] = []
     for i in used:

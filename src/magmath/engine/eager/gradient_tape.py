@@ -10,7 +10,7 @@ from magmath.autodiff.source_expression import SourceDependence
 from magmath.core.type_aliases import Number
 from magmath.engine.eager.eager_arrays import MAX_READ, max_read
 from magmath.graph import Node, Provenance, provenance_of
-from magmath.graph.provenance.dependence import first_number_of
+from magmath.graph.provenance.dependence import first_number_of, unchanged_sources
 from magmath.graph.provenance.provenance import provenance_before
 from magmath.graph.provenance.recipe import (
     NumberStep,
@@ -96,11 +96,9 @@ class GradientTape:
         self._dependence: dict[ProvenanceRecord, bool] = {}
         self._key: list[Hashable] = []
         self.sources = tuple([self._position_of_leaf(leaf) for leaf in sources])
-        self._first_number = min(map(first_number_of, self._sources))
-        if len(self._sources) > 1:
-            dependence = SourceDependence(self._sources, through_gradients=through_gradients)
-            if dependence.on_others([*self._sources]):
-                raise NotEagerError
+        self._first_number = first_number_of(self._sources)
+        if len(self._sources) > 1 and self._has_dependent_source():
+            raise NotEagerError
         record = provenance_of(output)
         if record is None or output in self._sources or not self._depends(record):
             raise NotEagerError
@@ -111,6 +109,13 @@ class GradientTape:
     def values(self) -> list[np.ndarray[Any, Any]]:
         """The values of the leaves, followed by those of the results that are stored."""
         return self._leaf_values + self._result_values
+
+    def _has_dependent_source(self) -> bool:
+        """Return True if a source was computed from another one."""
+        if not unchanged_sources(self._sources):  # all are new: few records are newer
+            return any(map(self._depends, map(provenance_of, self._sources)))
+        dependence = SourceDependence(self._sources, through_gradients=self._through_gradients)
+        return bool(dependence.on_others([*self._sources]))
 
     def _depends(self, record: ProvenanceRecord | None) -> bool:
         """Return True if a result was computed from a source."""

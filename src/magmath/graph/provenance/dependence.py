@@ -65,8 +65,8 @@ _first_asked: WeakKeyDictionary[Node, tuple[object, int]] = WeakKeyDictionary()
 
 def unchanged_sources(sources: Collection[Node]) -> set[Node]:
     """Return those leaves that were sources with their current values before another one of them
-    was computed, such as a frozen parameter beside one that changes in each step."""
-    newest = max(map(first_number_of, sources), default=0)
+    was computed, such as a frozen parameter together with one that changes in each step."""
+    newest = max(map(number_of_source, sources), default=0)
     unchanged = set[Node]()
     for source in sources:
         provenance, number = _first_asked.get(source, (None, 0))
@@ -88,10 +88,15 @@ class Dependence(Protocol):
         """Return True if a value was computed, directly or indirectly, from a source."""
 
 
-def first_number_of(source: Node) -> int:
-    """Return the smallest sequence number of what may depend on a source.
+def first_number_of(sources: Iterable[Node]) -> int:
+    """Return a sequence number before which no node and no record depends on a source."""
+    return min(map(number_of_source, sources), default=0)
 
-    It is 0, unknown, for an array without provenance: that may be a later leaf for the value of a
+
+def number_of_source(source: Node) -> int:
+    """Return a sequence number before which no node and no record depends on a source.
+
+    It is 0, unknown, for an array without provenance, which may be a later leaf with the value of a
     number that others have read.
     """
     record = record_of(source)
@@ -102,7 +107,7 @@ def first_number_of(source: Node) -> int:
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class DependenceSearch:
     """A search of the records from which values were computed for operands that are sources.
 
@@ -124,21 +129,23 @@ class DependenceSearch:
 
     def is_dependent(self, record: ProvenanceRecord) -> bool:
         """Return True if a value was computed, directly or indirectly, from a source."""
-        if record.sequence_number < self.first_number:
+        answers, query, first = self.answers, self.query, self.first_number
+        if record.sequence_number < first:
             return False
-        answers, query = self.answers, self.query
         stack = [record]
         while stack:
             current = stack[-1]
-            operands = current.direct_operands(
+            direct = current.direct_operands(
                 through_gradients=self.through_gradients, through_stops=self.through_stops
             )
+            # An older value is no source, nor computed from one.
+            operands = [
+                x for x in direct if (p := x.provenance) is None or p.sequence_number >= first
+            ]
             earlier = [x.provenance for x in operands if x.provenance is not None]
             if query is not None:
                 query.recall(earlier, answers)
-            unknown = [
-                x for x in earlier if x not in answers and x.sequence_number >= self.first_number
-            ]
+            unknown = [x for x in earlier if x not in answers]
             depends = any(map(self.is_source, operands)) or any(answers.get(x) for x in earlier)
             if current not in answers and unknown and not depends:
                 stack += unknown

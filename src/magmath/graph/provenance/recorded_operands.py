@@ -109,7 +109,7 @@ class LeafOperand(RecordedOperand, Struct, eq=False, gc=False):
     _leaf: ref[Node]
     provenance: ProvenanceRecord | None
     _serial: int = 0
-    _kept: KeptArray | None = None
+    _kept_array: KeptArray | None = None
 
     @staticmethod
     def of(leaf: Node) -> LeafOperand:
@@ -232,7 +232,7 @@ def operand_of_array(leaf: Node) -> RecordedOperand:
     nbytes = prod(leaf.shape) * leaf.dtype.itemsize
     if nbytes <= MAX_KEPT:
         return KeptOperand(leaf, nbytes)
-    return LeafOperand(ref(leaf), None, _kept=keep_recent(leaf, nbytes))
+    return LeafOperand(ref(leaf), None, _kept_array=keep_recent(leaf, nbytes))
 
 
 class DeferredProvenance(Protocol):

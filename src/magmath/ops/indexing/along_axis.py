@@ -21,10 +21,10 @@ from magmath.ops.index_letters import LETTERS
 from magmath.ops.indexing.gather_scatter import (
     MultiAxisLocator,
     check_indices,
-    checked_indices,
     unindexed,
 )
 from magmath.ops.indexing.local_index import neutral
+from magmath.ops.indexing.numpy_indexing import with_checked_indices
 from magmath.ops.indexing.request_reply import (
     IndexedAccess,
     bind_add,
@@ -104,7 +104,7 @@ def _numpy_take_along(node: Node) -> Callable[..., object] | None:
     def take_into(x: Any, indices: Any, out: Any) -> None:
         out[...] = np.take_along_axis(x, indices, axis)
 
-    return checked_indices(take_into, [x.shape[axis]], (axis,), [indices])
+    return with_checked_indices(take_into, [x.shape[axis]], (axis,), [indices])
 
 
 def _take_along_vjp(node: Node, g: Node) -> Gradients:

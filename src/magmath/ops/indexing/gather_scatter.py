@@ -9,14 +9,14 @@ elements (`ops/indexing/request_reply.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from magmath.codegen.emit import NativeCall, Writer, emit_fault
-from magmath.core.dtypes import DType, float16, int64, uint64
+from magmath.core.dtypes import DType, int64
 from magmath.core.shapes import AxisNumbers, broadcast, size_of
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError
@@ -33,6 +33,7 @@ from magmath.ops.indexing.local_index import (
     index_out_of_range,
     neutral,
 )
+from magmath.ops.indexing.numpy_indexing import numpy_scatter, numpy_take
 from magmath.ops.indexing.request_reply import (
     IndexedAccess,
     bind_add,
@@ -48,10 +49,6 @@ from magmath.ops.slicing import check_written, keep
 
 if TYPE_CHECKING:
     import torch
-
-
-MAX_ADDED = 1 << 13
-"""Elements that NumPy adds at indices: it needs more time for each of them than torch."""
 
 
 def check_indices(name: str, *indices: Node) -> None:
@@ -207,51 +204,6 @@ def _take_reference(x: Any, *indices: Any, axes: AxisNumbers, at: int) -> Any:
     return np.moveaxis(picked, range(dims), range(at, at + dims))
 
 
-def _numpy_take(node: Node) -> Callable[..., object] | None:
-    """Return NumPy's indexing."""
-    axes, at = node.attributes["axes"], node.attributes["at"]
-    x, *indices = node.inputs
-    dims = node.ndim - x.ndim + len(axes)
-
-    def take_into(x: Any, *arrays: Any) -> None:
-        *places, out = arrays
-        _front(out, range(at, at + dims))[...] = _front(x, axes)[tuple(places)]
-
-    return checked_indices(take_into, [x.shape[axis] for axis in axes], axes, indices)
-
-
-def _front(x: Any, axes: AxisNumbers | range) -> Any:
-    """Return a view of a NumPy array with these dimensions first."""
-    first = tuple(range(len(axes)))
-    return x if tuple(axes) == first else np.moveaxis(x, tuple(axes), first)
-
-
-def checked_indices(
-    function: Callable[..., object],
-    extents: Sequence[int],
-    axes: AxisNumbers,
-    indices: Sequence[Node],
-) -> Callable[..., object] | None:
-    """Return a function of operands, of which the last ones before the result are indices into
-    these extents, with magmath's error in place of NumPy's; None for a type of indices that NumPy
-    converts to another one."""
-    if any(index.dtype is uint64 for index in indices):
-        return None
-    count = len(indices)
-
-    def checked(*arrays: Any) -> None:
-        try:
-            function(*arrays)
-        except IndexError:
-            for index, axis, extent in zip(arrays[-1 - count : -1], axes, extents, strict=True):
-                outside = index[(index < -extent) | (index >= extent)]
-                if outside.size:
-                    raise index_out_of_range(int(outside.flat[0]), axis, extent) from None
-            raise
-
-    return checked
-
-
 def _take_vjp(node: Node, g: Node) -> Gradients:
     x, *indices = node.inputs
     extents = tuple(x.shape[axis] for axis in node.attributes["axes"])
@@ -291,7 +243,7 @@ TAKE = Operation(
     kernel=_take_kernel,
     native=_emit_take,
     reference=_take_reference,
-    numpy_function=_numpy_take,
+    numpy_function=numpy_take,
     flops=no_flops,
     checks_indices=True,
     same_bits=same_bits_always,
@@ -385,23 +337,6 @@ def _scatter_reference(x: Any, *indices: Any, axes: AxisNumbers, at: int, extent
     return out
 
 
-def _numpy_scatter(node: Node) -> Callable[..., object] | None:
-    """Return NumPy's sums of short arrays, in order."""
-    axes, at = node.attributes["axes"], node.attributes["at"]
-    x, *indices = node.inputs
-    if x.dtype.kind not in ("int", "float") or x.dtype is float16 or x.size > MAX_ADDED:
-        return None
-    dims = x.ndim - node.ndim + len(axes)
-
-    def add_into(x: Any, *arrays: Any) -> None:
-        *places, out = arrays
-        out[...] = 0
-        index = places[0] if len(places) == 1 else tuple(places)
-        np.add.at(_front(out, axes), index, _front(x, range(at, at + dims)))
-
-    return checked_indices(add_into, [node.shape[axis] for axis in axes], axes, indices)
-
-
 def _scatter_vjp(node: Node, g: Node) -> Gradients:
     _, *indices = node.inputs
     axes, at = node.attributes["axes"], node.attributes["at"]
@@ -417,7 +352,7 @@ SCATTER_ADD = Operation(  # split indices give a pending sum
     kernel=_scatter_kernel,
     native=None,
     reference=_scatter_reference,
-    numpy_function=_numpy_scatter,
+    numpy_function=numpy_scatter,
     flops=no_flops,
     checks_indices=True,
     collective=collective_access(
