@@ -372,7 +372,7 @@ def test_groups_may_have_schedules_and_other_states() -> None:
     [
         (lambda: Adam("a"), TypeError, "learning_rate must be a number of at least 0.*'a'"),
         (lambda: Adam(-0.1), MagmathError, "learning_rate must be at least 0, was given -0.1"),
-        (lambda: Adam(weight_decay=-1), MagmathError, "weight_decay must be at least 0.*-1"),
+        (lambda: Adam(weight_decay=-1), MagmathError, "weight_decay must be a number of at least 0.*-1"),
         (lambda: Adam(clip_norm=0), MagmathError, "clip_norm must be positive, was given 0"),
         (lambda: Adam(clip_norm=1, clip_value=1), MagmathError, "give clip_value or clip_norm, not both"),
         (lambda: Adam(groups={"*": {"momentum": 1}}), MagmathError,
