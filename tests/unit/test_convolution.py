@@ -530,6 +530,33 @@ def test_each_candidate_is_measured_in_turn_and_the_fastest_remains(
     assert made[-1] == "fast"
 
 
+def test_the_choice_holds_for_one_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans are bound for the current number, which is lower while other processes compute."""
+    now, count, runs = [0.0], [1], []
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("torch.get_num_threads", lambda: count[0])
+
+    def option(name: str, seconds: dict[int, float]) -> OnlineCandidate:
+        def bind() -> ReadyCall:
+            bound_for = count[0]
+
+            def call() -> None:
+                now[0] += seconds[bound_for]
+                runs.append((name, bound_for, count[0]))
+
+            return call
+
+        return OnlineCandidate(bind, is_always_ready)
+
+    options = {"a": option("a", {1: 1.0, 2: 0.9}), "b": option("b", {1: 2.0, 2: 0.5})}
+    call = OnlineCall(Tuner(), "op", options)
+    for count[0], fastest in [(1, "a"), (2, "b"), (1, "a"), (2, "b")]:
+        for _ in range(2 * ROUNDS + 5):
+            call()
+        assert runs[-1] == (fastest, count[0], count[0])
+    assert all(bound_for == current for _, bound_for, current in runs)
+
+
 def test_the_first_call_of_each_of_several_layers_is_not_timed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -3,7 +3,8 @@
 A convolution of a large network takes tens of milliseconds, so that measuring every candidate
 before the first step would delay it by minutes. Instead the first calls of a program execute one
 candidate each, in turn, and are timed: every call computes a valid result. All calls with one key
-share their measurements. The decision is stored by the tuner, as for products.
+share their measurements. The decision is stored by the tuner, as for products. It holds for one
+number of threads, which is lower while other processes compute (`kernels/free_processors.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import final
+
+import torch
 
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.dispatch.measurements import Measurements
@@ -45,12 +48,14 @@ class OnlineCall:
     ) -> None:
         self._tuner, self._key, self._candidates = tuner, key, candidates
         self._synchronize = synchronize
-        self._bound: dict[str, ReadyCall] = {}
-        self._chosen: ReadyCall | None = None
+        self._bound: dict[tuple[int, str], ReadyCall] = {}
+        self._chosen: dict[int, ReadyCall] = {}
+        """By number of threads."""
 
     def __call__(self) -> None:
-        if self._chosen is not None:
-            self._chosen()
+        chosen = self._chosen.get(torch.get_num_threads())
+        if chosen is not None:
+            chosen()
             return
         names = tuple(self._candidates)
         choice = self._tuner.known_choice(self._key, names)
@@ -62,19 +67,21 @@ class OnlineCall:
                 self._measure(measurements, name)
                 return
             choice = self._tuner.decide(self._key, measurements)
-        self._chosen = self._call_of(choice)
+        call = self._call_of(choice)
+        self._chosen[torch.get_num_threads()] = call
         self._bound.clear()
-        self._chosen()
+        call()
 
     def _call_of(self, name: str) -> ReadyCall:
-        """Return the bound call of a candidate."""
-        if name not in self._bound:
-            self._bound[name] = self._candidates[name].bind()
-        return self._bound[name]
+        """Return the bound call of a candidate, for the current number of threads."""
+        key = torch.get_num_threads(), name
+        if key not in self._bound:
+            self._bound[key] = self._candidates[name].bind()
+        return self._bound[key]
 
     def _measure(self, measurements: Measurements, name: str) -> None:
         """Execute a candidate, and record its time."""
-        is_first = name not in self._bound
+        is_first = (torch.get_num_threads(), name) not in self._bound
         call = self._call_of(name)
         self._synchronize()
         start = time.perf_counter()
