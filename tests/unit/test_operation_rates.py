@@ -16,7 +16,7 @@ from magmath.bench.result_plots import plot_result
 from magmath.bench.simulation_accuracy import kendall_tau, simulation_accuracy
 from magmath.core.dtypes import float64
 from magmath.cost import Machine, OperationRate
-from magmath.cost.operation_rate import rate_name
+from magmath.cost.operation_rate import is_counted_in_flops, rate_name
 from magmath.cost.roofline import compute_seconds
 from magmath.engine import session
 from magmath.layout import Layout, Mesh
@@ -80,6 +80,27 @@ def test_reductions_of_short_rows_have_a_rate_of_their_own(shape, axis, name):
         assert rate_name(node) == name
 
 
+@pytest.mark.parametrize(
+    ("filters", "options", "kind"),
+    [
+        ((4, 4, 3, 3), {"padding": 1}, " of 3×3 elements"),
+        ((4, 4, 3, 3), {"stride": 2}, ""),
+        ((4, 4, 3, 3), {"dilation": 2}, ""),
+        ((4, 4, 1, 1), {}, ""),
+        ((4, 1, 3, 3), {"groups": 4}, " of groups"),
+    ],
+)
+def test_convolutions_have_rates_by_their_filters(filters, options, kind):
+    with mm.init():
+        x, w = mm.ones((2, 4, 8, 8)), mm.ones(filters)
+        y = mm.nn.functional.conv(x, w, **options)
+        gradients = y.node.operation.vjp(y.node, y.node)
+        rates = [rate_name(node) for node in (y.node, *gradients)]
+    names = "correlation", "correlation_input", "correlation_kernel"
+    assert rates == [name + kind for name in names]
+    assert all(is_counted_in_flops(rate) for rate in rates)
+
+
 def test_rates_follow_from_samples():
     samples = [
         {"add": [(3.0, 1.0, 1.0), (2.0, 1.0, 1.0)], "dynamic_slice": [(5.0, 1.0, 1.0)]},
@@ -95,10 +116,14 @@ def test_rates_follow_from_samples():
 def test_calibration_measures_operations_of_programs(monkeypatch):
     monkeypatch.setattr("magmath.bench.operation_calibration.SIZES", (64, 2048, 4096))
     monkeypatch.setattr("magmath.bench.operation_calibration.MATRICES", (4, 8, 12))
+    images = (1, 4, 4), (2, 8, 9), (2, 16, 12)
+    monkeypatch.setattr("magmath.bench.operation_calibration.IMAGES", images)
     monkeypatch.setattr("magmath.bench.operation_calibration.RUN_SECONDS", 0.0)
     found = {rate.name: rate for rate in operation_rates(Machine(), 1)}
     expected = {"add", "exp", "sum", "sum of short rows", "sort", "take", "concat", "cholesky"}
     assert expected <= found.keys()
+    for name in ("correlation", "correlation_input", "correlation_kernel"):
+        assert {name, f"{name} of 3×3 elements", f"{name} of groups"} <= found.keys()
     assert "gemm" not in found
     assert all(rate.fixed >= 0 and rate.threads == 1 for rate in found.values())
     assert len(found["add"].speeds) == 2

@@ -16,13 +16,15 @@ from typing import Any, Final, NamedTuple, final
 
 import magmath as mm
 from magmath.cost import Machine, OperationRate
-from magmath.cost.operation_rate import COUNTED_IN_FLOPS
+from magmath.cost.operation_rate import is_counted_in_flops
 from magmath.diagnostics.explanation import ExplainedInstruction
 
 SIZES: Final = (64, 1 << 14, 1 << 19, 1 << 22)
 """Elements of the arrays for the fixed time, and for the speeds in caches and in memory."""
 MATRICES: Final = (4, 96, 256, 768)
 """Rows and columns of square matrices for the same."""
+IMAGES: Final = ((1, 8, 4), (2, 32, 16), (4, 64, 28), (8, 128, 28))
+"""Images, their channels, and their rows and columns, for the same of convolutions."""
 MIN_BYTES: Final = 10_000
 """Bytes from which a call says something about a speed."""
 MIN_RUNS: Final = 2
@@ -132,6 +134,21 @@ SQUARES: Final[Mapping[str, Callable[[Any], Any]]] = {
 """Expressions on a symmetric positive definite matrix."""
 
 
+def _convolution(images: Any, filters: Any, **options: Any) -> Any:
+    """Return a convolution and its gradients."""
+    result = mm.nn.functional.conv(images, filters, **options)
+    return result, *mm.grad(mm.sum(mm.square(result)), [images, filters])
+
+
+CONVOLUTIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "correlation of 3×3 elements": lambda x, w: _convolution(x, w, padding="same"),
+    "correlation": lambda x, w: _convolution(x, w, stride=2),
+    "correlation, 1×1": lambda x, w: _convolution(x, w[:, :, :1, :1]),
+    "correlation of groups": lambda x, w: _convolution(x, w[:, :1], groups=w.shape[0]),
+}
+"""Expressions on images and filters of 3×3 elements."""
+
+
 @final
 class Sample(NamedTuple):
     """The least seconds of a call, its work, and the bytes that it touches."""
@@ -144,15 +161,15 @@ class Sample(NamedTuple):
 def operation_rates(machine: Machine, threads: int) -> Iterator[OperationRate]:
     """Yield the rates of operations in an inline worker with this number of threads."""
     with mm.init(workers=0, device="cpu", threads=threads):
-        sizes = zip(SIZES, MATRICES, strict=True)
-        samples_of_sizes = [_samples_of_size(size, rows) for size, rows in sizes]
+        sizes = zip(SIZES, MATRICES, IMAGES, strict=True)
+        samples_of_sizes = [_samples_of_size(*size) for size in sizes]
     yield from _rates(samples_of_sizes, machine.call_seconds, threads)
 
 
-def _samples_of_size(size: int, rows: int) -> dict[str, list[Sample]]:
+def _samples_of_size(size: int, rows: int, images: tuple[int, int, int]) -> dict[str, list[Sample]]:
     """Return the samples of all expressions by the names of their operations."""
     samples: dict[str, list[Sample]] = defaultdict(list)
-    for work in _expressions(size, rows):
+    for work in (*_expressions(size, rows), *_convolutions(*images)):
         for name, sample in _samples(work):
             samples[name].append(sample)
     return samples
@@ -182,6 +199,16 @@ def _expressions(size: int, rows: int) -> Iterator[Callable[[], Any]]:
         yield partial(decomposition, square)
 
 
+def _convolutions(count: int, channels: int, extent: int) -> Iterator[Callable[[], Any]]:
+    """Yield convolutions of images with as many outputs as channels."""
+    random = mm.random.Generator(0)
+    images = random.normal(shape=(count, channels, extent, extent), dtype=mm.float32)
+    filters = random.normal(shape=(channels, channels, 3, 3), dtype=mm.float32)
+    mm.evaluate(images, filters, wait=True)
+    for expression in CONVOLUTIONS.values():
+        yield partial(expression, images, filters)
+
+
 def _samples(work: Callable[[], Any]) -> Iterator[tuple[str, Sample]]:
     """Yield the names and samples of the calls of an expression: the least of some runs."""
     best: list[ExplainedInstruction] = []
@@ -194,7 +221,7 @@ def _samples(work: Callable[[], Any]) -> Iterator[tuple[str, Sample]]:
         runs += 1
     for step in best:
         if step.rate:
-            flops = step.operation in COUNTED_IN_FLOPS
+            flops = is_counted_in_flops(step.operation)
             units = step.flops if flops else step.touched
             yield step.rate, Sample(step.measured or 0.0, units, step.touched)
 

@@ -70,7 +70,7 @@ def _measured() -> Machine:
 def _print(machine: Machine, console: Console) -> None:
     """Print the constants, a line for each."""
     console.print(f"machine          {machine.source}", markup=False)
-    from magmath.cost.operation_rate import COUNTED_IN_FLOPS
+    from magmath.cost.operation_rate import is_counted_in_flops
 
     for rate in machine.gemm:
         threads = f"{rate.threads} thread{'s' if rate.threads > 1 else ''}"
@@ -80,7 +80,7 @@ def _print(machine: Machine, console: Console) -> None:
     for name in ("arithmetic", "division", "transcendental"):
         console.print(f"{name:16} {getattr(machine, name) / 1e9:8.2f} G elements/s")
     for operation in machine.operations:
-        unit = "flop" if operation.name in COUNTED_IN_FLOPS else "byte"
+        unit = "flop" if is_counted_in_flops(operation.name) else "byte"
         speeds = ", ".join(
             f"{each * 1e12:.3g} at {size / 1e6:.3g} MB" for size, each in operation.speeds
         )

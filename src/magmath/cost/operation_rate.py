@@ -19,12 +19,16 @@ COUNTED_IN_FLOPS: Final = frozenset(
     (
         "sort", "argsort", "searchsorted", "fft_c2c", "fft_r2c", "fft_c2r",
         "lu", "cholesky", "eigh", "qr", "svd", "svdvals",
+        "correlation", "correlation_input", "correlation_kernel",
     )
 )  # fmt: skip
 """Operations whose unit of work is a floating point operation; for all others it is a byte."""
+CONVOLUTIONS: Final = ("correlation", "correlation_input", "correlation_kernel")
 SHORT_ROW: Final = 32
 """Elements of the rows below which a reduction of rows takes a time for each row."""
 OF_SHORT_ROWS: Final = " of short rows"
+IN_GROUPS: Final = " of groups"
+OF_3X3: Final = " of 3×3 elements"
 
 
 @final
@@ -44,7 +48,7 @@ class OperationRate:
     def seconds(self, flops: float, nbytes: float) -> float:
         """Return the seconds of a call, beyond those of any call. Between two measured sizes the
         speed is interpolated by the logarithm of the bytes."""
-        work = flops if self.name in COUNTED_IN_FLOPS else nbytes
+        work = flops if is_counted_in_flops(self.name) else nbytes
         return self.fixed + work * _interpolated(self.speeds, nbytes)
 
 
@@ -59,9 +63,20 @@ def _interpolated(points: Sequence[tuple[float, float]], x: float) -> float:
     return points[-1][1]
 
 
+def is_counted_in_flops(rate: str) -> bool:
+    """Return True if the unit of work of a rate is a floating point operation."""
+    return rate.partition(" of ")[0] in COUNTED_IN_FLOPS
+
+
 def rate_name(node: Node) -> str:
-    """Return the name of the rate of a node: that of its operation, or for reductions of the last
-    dimension, if that is short, the operation's name and "of short rows"."""
+    """Return the name of the rate of a node: that of its operation, and what its speed depends on.
+
+    Reductions of the last dimension are slower per byte if it is short. Convolutions of 3×3
+    elements are faster per operation than others, by Winograd's algorithms, and those in groups are
+    slower.
+    """
+    if node.name in CONVOLUTIONS:
+        return node.name + _kind_of_convolution(node)
     axis = node.attributes.get("axis")
     if axis is None or node.operation.elementwise or not node.inputs:
         return node.name
@@ -69,3 +84,12 @@ def rate_name(node: Node) -> str:
     axes = axis if isinstance(axis, tuple) else (axis,)
     reduces = node.size < operand.size and operand.size < SHORT_ROW * node.size
     return node.name + OF_SHORT_ROWS if reduces and operand.ndim - 1 in axes else node.name
+
+
+def _kind_of_convolution(node: Node) -> str:
+    attributes = node.attributes
+    if attributes["groups"] > 1:
+        return IN_GROUPS
+    kernel = node if node.name == "correlation_kernel" else node.inputs[1]
+    is_dense = {*attributes["stride"], *attributes["dilation"]} == {1}
+    return OF_3X3 if kernel.shape[2:] == (3, 3) and is_dense else ""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from magmath.cost.link import Link
 from magmath.cost.machine import Machine
-from magmath.cost.operation_rate import COUNTED_IN_FLOPS, OperationRate, rate_name
+from magmath.cost.operation_rate import OperationRate, is_counted_in_flops, rate_name
 from magmath.graph import Node
 from magmath.graph.collective_nodes import is_collective
 from magmath.layout import Layout
@@ -58,7 +58,7 @@ def compute_seconds(
         min_seconds = (
             touched / environment.bandwidth if touched > environment.machine.cache else 0.0
         )
-        if not (node.operation.elementwise or node.name in COUNTED_IN_FLOPS):
+        if not (node.operation.elementwise or is_counted_in_flops(node.name)):
             min_seconds = max(
                 min_seconds, flops / environment.machine.gemm_flops(node.dtype, environment.threads)
             )
