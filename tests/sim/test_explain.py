@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -178,3 +179,12 @@ def test_notebooks_and_terminals_get_tables() -> None:
     console = Console(record=True, width=200, file=io.StringIO())
     console.print(explanation)
     assert "by operation" in console.export_text()
+
+
+def test_times_of_a_typical_server_are_marked() -> None:
+    with current("planned", 1):
+        cost = replace((mm.ones((400, 400)) + 1.0).explain(), heading="")
+        assert cost.machine == session.engine().environment.machine.source
+        remark = "for a typical server; `magmath calibrate`"
+        assert remark in str(replace(cost, machine="default"))
+        assert remark not in str(replace(cost, machine="AMD EPYC"))

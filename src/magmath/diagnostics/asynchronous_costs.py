@@ -50,7 +50,8 @@ def explain_asynchronous(
         f"takes {duration(seconds)} of one worker, and the workers make one every "
         f"{duration(seconds / program.workers)}, if none waits"
     )
-    return Explanation(tuple(steps), text, "", temporaries, memory)
+    machine = environment.machine.source
+    return Explanation(tuple(steps), text, "", temporaries, memory, machine=machine)
 
 
 def _ordered(layer_of: Mapping[int, str], owners: Mapping[int, str]) -> dict[int, str]:

@@ -121,7 +121,15 @@ def explain_program(
     temporaries = arrange(program).nbytes
     arrays = {*program.inputs, *program.new_outputs}
     stored = sum([program.slots[i].local_bytes for i in arrays])
-    return Explanation(tuple(steps), heading, candidates, temporaries, stored + temporaries, memory)
+    return Explanation(
+        tuple(steps),
+        heading,
+        candidates,
+        temporaries,
+        stored + temporaries,
+        memory,
+        environment.machine.source,
+    )
 
 
 def explain_run(run: RunHandle, heading: str = "") -> Explanation:

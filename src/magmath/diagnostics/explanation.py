@@ -11,6 +11,7 @@ from html import escape
 from statistics import median
 from typing import TYPE_CHECKING, Any, final
 
+from magmath.cost import DEFAULT_MACHINE
 from magmath.graph.operation import Line
 
 if TYPE_CHECKING:
@@ -228,6 +229,8 @@ class Explanation(Summed):
     temporaries      bytes of temporaries on a worker
     memory           predicted maximum bytes of inputs, outputs and temporaries on a worker
     measured_memory  the same, measured on the busiest worker in a profiled run
+    machine          the machine whose constants predict: a processor that `magmath calibrate` has
+                     measured, otherwise "default"
     """
 
     instructions: tuple[ExplainedInstruction, ...] = ()
@@ -236,6 +239,7 @@ class Explanation(Summed):
     temporaries: int = 0
     memory: int = 0
     measured_memory: int | None = None
+    machine: str = ""
 
     def __str__(self) -> str:
         if not self.instructions:
@@ -247,7 +251,7 @@ class Explanation(Summed):
             f"{total.count} instructions, {total.nbytes:,} bytes moved between workers in "
             f"{total.messages:,} messages, {self.temporaries:,} bytes of temporaries on a worker"
         )
-        parts.append(f"{_seconds(total)}, {self._memory()}")
+        parts.append(f"{_seconds(total)}, {self._memory()}{_source(self.machine)}")
         parts.insert(-1, self.recomputation())
         parts.insert(-1, self.advice())
         return "\n".join([part for part in parts if part])
@@ -279,7 +283,8 @@ class Profile(Summed):
             f"between workers in {total.messages:,} messages"
         )
         parts.append(self.advice())
-        return "\n".join([*filter(None, parts), _seconds(total)])
+        source = _source(self.runs[0].machine if self.runs else "")
+        return "\n".join([*filter(None, parts), _seconds(total) + source])
 
 
 def text(heading: str, groups: Sequence[CostTotals]) -> str:
@@ -308,6 +313,13 @@ def _seconds(total: CostTotals) -> str:
     return (
         predicted if total.measured is None else f"{predicted}, {duration(total.measured)} measured"
     )
+
+
+def _source(machine: str) -> str:
+    """Return a remark if the constants of this machine were not measured."""
+    if machine != DEFAULT_MACHINE.source:
+        return ""
+    return " (predicted for a typical server; `magmath calibrate` measures this one)"
 
 
 def _html(heading: str, groups: Sequence[CostTotals]) -> str:

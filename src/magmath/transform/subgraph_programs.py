@@ -105,6 +105,7 @@ class SubgraphPrograms:
             heading=f"{len(parts)} programs in order; that of a loop is listed once",
             temporaries=max((part.temporaries for part in parts), default=0),
             memory=max((part.memory for part in parts), default=0),
+            machine=parts[0].machine if parts else "",
         )
 
     def programs(self) -> list[RepeatedProgram]:
