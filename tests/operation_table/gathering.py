@@ -140,6 +140,17 @@ def _order_statistics(draws: Draws) -> Case:
     return Case((draws.numbers(shape),), {"axis": axis, "positions": tuple(positions)})
 
 
+def _quantile(draws: Draws) -> Case:
+    *rest, extent = draws.shape(1)
+    n = max(extent, 1)
+    below = draws.draw(st.integers(0, n - 1))
+    above = min(below + 1, n - 1)
+    is_float = draws.dtype.kind == "float"
+    weight = draws.draw(st.sampled_from([0.0, 0.25, 1.0])) if is_float else 0.0
+    x = draws.numbers((*rest, n))
+    return Case((x,), {"below": below, "above": above, "weight": weight})
+
+
 def _searchsorted(draws: Draws) -> Case:
     x = draws.numbers(draws.shape(1, 1))
     half = x.dtype == torch.bfloat16
@@ -160,6 +171,7 @@ ROWS: dict[str, Row] = {
     "pack_bits": Row(_octets, BOOL),
     "unpack_bits": Row(_packed, ("uint8",)),
     "order_statistics": Row(_order_statistics, (*BOOL, *REAL), (0,)),
+    "quantile": Row(_quantile, (*BOOL, *REAL), (0,)),
     "searchsorted": Row(_searchsorted, (*BOOL, *REAL)),
     "put": Row(_put, ANY, (0, 1)),
     "take_along": Row(_take_along, ANY, (0,)),

@@ -206,7 +206,11 @@ def _estimated(name: str, x: Array, rule: str, range: Any) -> int:
     n = x.size
     if not n:
         return 1
-    extent, spread = float(high - low), float(max(x)) - float(min(x))
+    largest, least = max(x), min(x)
+    spread = float(largest) - float(least)
+    if not x.dtype.is_integer:
+        spread = float(largest - least)  # rounded to the type, as the extent is
+    extent = float(high - low)
     widths: dict[str, Callable[[], float]] = {
         "sqrt": lambda: spread / math.sqrt(n),
         "sturges": lambda: spread / (math.log2(n) + 1),
@@ -230,7 +234,7 @@ def _estimated(name: str, x: Array, rule: str, range: Any) -> int:
 
 
 def _quartiles(x: Array) -> float:
-    low, high = percentile(x, [25, 75]).tolist()
+    low, high = percentile(astype(x, float64), [25, 75]).tolist()  # as NumPy interpolates
     return float(high - low)
 
 

@@ -12,19 +12,21 @@ from typing import Any, final
 
 import numpy as np
 
-from magmath.api.creation import full, zeros
+from magmath.api.creation import asarray, full, zeros
 from magmath.api.cumulative import cumulative_sum
 from magmath.api.data_types import astype
 from magmath.api.elementwise import (
     ceil,
+    equal,
     floor,
     isinf,
     isnan,
+    logical_and,
     logical_not,
+    logical_or,
     maximum,
     minimum,
     round,
-    subtract,
 )
 from magmath.api.indexing import take, take_along_axis
 from magmath.api.manipulation import broadcast_to, concat, moveaxis, reshape
@@ -41,6 +43,8 @@ from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, RangeError, ShapeError
 from magmath.graph import apply
 from magmath.ops.sort.order_statistics import ORDER_STATISTICS
+from magmath.ops.sort.quantiles import interpolated
+from magmath.ops.sort.quantiles import quantile as quantile_node
 
 INTERPOLATING = {  # position n·q + α + q·(1 - α - β) - 1: Hyndman and Fan (1996), methods 4 to 9
     "interpolated_inverted_cdf": (0.0, 1.0),
@@ -205,6 +209,9 @@ def _quantile(
     if weights is not None:
         aligned = _lines(_weights(name, weights, x, axes, method), axes, rest)
         values = _at_weighted(lines, aligned, shares.ravel(), counts_nan)
+    elif not shares.ndim and (counts_nan or x.dtype.is_integer):
+        value = astype(_single(lines, shares, method, name), result_dtype, copy=False)
+        return reshape(value, shape)
     elif counts_nan or x.dtype.is_integer:
         values = _at(lines, shares.ravel(), method, name)
     else:
@@ -257,15 +264,28 @@ def _at_weighted(lines: Array, weights: Array, shares: Any, counts_nan: bool) ->
     return values
 
 
+def _neighbours(shares: Any, n: int, method: str, name: str) -> tuple[Any, Any, Any]:
+    """Return the positions of the elements below and above each quantile of n elements, and the
+    weight of the one above, as NumPy arrays."""
+    low, weight = map(np.asarray, _lower_positions(shares, n, method, name, np))
+    below, above = (np.clip(i, 0, n - 1).astype(np.int64) for i in (low, low + 1))
+    return below, above, weight
+
+
+def _single(lines: Array, share: Any, method: str, name: str) -> Array:
+    """Return one quantile along the last axis, or nan where an element is nan."""
+    below, above, weight = _neighbours(share, lines.shape[-1], method, name)
+    node = quantile_node(lines.node, int(below), int(above), float(weight))
+    return Array(node.at_line(user_line()))
+
+
 def _at(lines: Array, shares: Any, method: str, name: str) -> Array:
     """Return the quantiles along the last axis, or nan where an element is nan.
 
     NaN is ordered last, so the last order statistic shows it.
     """
-    n = lines.shape[-1]
-    low, weight = _lower_positions(shares, n, method, name, np)
-    low, last = np.asarray(low), n - 1
-    below, above = (np.clip(i, 0, last).astype(np.int64) for i in (low, low + 1))
+    below, above, weight = _neighbours(shares, lines.shape[-1], method, name)
+    last = lines.shape[-1] - 1
     positions = sorted({*below.tolist(), *(above.tolist() if np.any(weight) else ()), last})
     statistics = Array(
         apply(
@@ -279,7 +299,7 @@ def _at(lines: Array, shares: Any, method: str, name: str) -> Array:
     values = _selected(statistics, positions, below)
     if np.any(weight):
         upper = _selected(statistics, positions, above)
-        values = _between(values, upper, np.asarray(weight, lines.dtype.name))
+        values = interpolated(values, upper, astype(asarray(weight), lines.dtype), _Lazy)
     if lines.dtype.is_integer:
         return values
     return where(isnan(statistics[..., -1:]), math.nan, values)
@@ -304,27 +324,18 @@ def _at_numbers(lines: Array, shares: Any, method: str, name: str) -> Array:
         take_along_axis(ordered, astype(broadcast_to(minimum(maximum(i, 0), last), shape), int64))
         for i in (low, low + 1)
     )
-    return where(counts == 0, math.nan, _between(below, above, astype(weight, ordered.dtype)))
-
-
-def _between(below: Array, above: Array, weight: Any) -> Array:
-    """Interpolate linearly between neighbours, with the weight of the one above.
-
-    A neighbour of weight 0 does not count. An infinite one of another weight is the result. Equal
-    finite ones are interpolated too, so that both have their parts of the gradient.
-    """
-    step = subtract(above, below)
-    weighted = below * (1 - weight) + above * weight
-    between = where(isinf(step), weighted, below + step * weight)
-    same = isinf(below) & (above == below)
-    return where(same | (weight == 0), below, where(weight == 1, above, between))
+    return where(
+        counts == 0, math.nan, interpolated(below, above, astype(weight, ordered.dtype), _Lazy)
+    )
 
 
 @final
 class _Lazy:
-    """The functions of NumPy that `_lower_positions` uses, for arrays of magmath."""
+    """The functions of NumPy that `_lower_positions` and `interpolated` use, for arrays of
+    magmath."""
 
     floor, ceil, rint, where = floor, ceil, round, where
+    isinf, logical_and, logical_or, equal = isinf, logical_and, logical_or, equal
 
 
 def _lower_positions(shares: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, Any]:

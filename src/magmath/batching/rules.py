@@ -357,7 +357,7 @@ def _marked(node: Node, operands: BatchOperands) -> Node:
 _ONE_MORE_LETTER = """
     sum prod max min any all argmax argmin cumulative_sum cumulative_prod
     segment_positions segment_elements segment_totals segment_scan
-    reshape concat slice take_along scatter_along sort argsort order_statistics
+    reshape concat slice take_along scatter_along sort argsort order_statistics quantile
     fft_c2c fft_r2c fft_c2r fft_twiddle
     centred_dot centred_squares max_pool max_pool_select max_pool_scatter sum_pool sum_pool_input
     cholesky lu qr inv diagonal parity cofactors cofactors_gradient det slogdet

@@ -44,7 +44,7 @@ from magmath.ops.linalg import (
     triangular,
 )
 from magmath.ops.product import contraction, gemm
-from magmath.ops.sort import order_statistics, searchsorted, sorting
+from magmath.ops.sort import order_statistics, quantiles, searchsorted, sorting
 
 OPERATIONS: dict[str, Operation] = {
     **leaves.OPERATIONS,
@@ -65,6 +65,7 @@ OPERATIONS: dict[str, Operation] = {
     **sorting.OPERATIONS,
     **searchsorted.OPERATIONS,
     **order_statistics.OPERATIONS,
+    **quantiles.OPERATIONS,
     **gemm.OPERATIONS,
     **creation.OPERATIONS,
     **samplers.OPERATIONS,

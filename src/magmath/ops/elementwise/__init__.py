@@ -4,6 +4,7 @@ from magmath.ops.elementwise.identities import ARGUMENT, STOP_GRADIENT
 from magmath.ops.elementwise.node_functions import (
     OPERATIONS,
     add,
+    apply_to_numbers,
     astype,
     call,
     conj,
@@ -35,6 +36,7 @@ __all__ = [
     "UNARY",
     "WHERE",
     "add",
+    "apply_to_numbers",
     "astype",
     "call",
     "check_imaginary_part",

@@ -67,7 +67,7 @@ def real(x: Node) -> Node:
     return call("real", x) if x.dtype.kind == "complex" else x
 
 
-def _apply_to_numbers(name: str, *operands: Node | Number) -> Node:
+def apply_to_numbers(name: str, *operands: Node | Number) -> Node:
     """Apply an operation to nodes and Python numbers.
 
     Numbers become constants of the first node's type.
@@ -77,4 +77,4 @@ def _apply_to_numbers(name: str, *operands: Node | Number) -> Node:
     return applied(OPERATIONS[name], inputs, node.line)
 
 
-define_operators(_apply_to_numbers)
+define_operators(apply_to_numbers)
