@@ -42,6 +42,7 @@ from magmath.core.shapes import Axis, normalize_axes, normalize_axis, size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, RangeError, ShapeError
 from magmath.graph import apply
+from magmath.ops.manipulation import reshape as reshaped
 from magmath.ops.sort.order_statistics import ORDER_STATISTICS
 from magmath.ops.sort.quantiles import interpolated
 from magmath.ops.sort.quantiles import quantile as quantile_node
@@ -216,7 +217,10 @@ def _quantile(
         values = _at(lines, shares.ravel(), method, name)
     else:
         values = _at_numbers(lines, shares.ravel(), method, name)
-    return reshape(moveaxis(astype(values, result_dtype, copy=False), -1, 0), shape)
+    values = astype(values, result_dtype, copy=False)
+    if not shape:  # a number, no view of the array
+        return Array(reshaped(values.node, shape).at_line(user_line()))
+    return reshape(moveaxis(values, -1, 0), shape)
 
 
 def _lines(x: Array, axes: tuple[int, ...], rest: tuple[int, ...]) -> Array:
