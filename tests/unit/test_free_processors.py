@@ -12,7 +12,7 @@ import magmath as mm
 from engines import current
 from magmath.executor.bind import Binding
 from magmath.kernels import free_processors
-from magmath.kernels.free_processors import RETRY_SECONDS, FreeProcessors, waited_seconds
+from magmath.kernels.free_processors import RETRY_SECONDS, FreeProcessors, Waits, waited_seconds
 from magmath.kernels.thread_count import limit_running
 
 
@@ -164,3 +164,17 @@ def test_computations_leave_torch_its_number_of_threads(monkeypatch: pytest.Monk
             assert computing[-1] == 1
         finally:
             limit_running(former)
+
+
+@pytest.mark.parametrize(("waited", "many"), [(0.0, False), (2.0, False), (4.0, True)])
+def test_waits_are_many_if_threads_wait_for_a_third_of_the_time(
+    monkeypatch: pytest.MonkeyPatch, waited: float, many: bool
+) -> None:
+    clock = {"now": 5.0, "waited": 7.0}
+    monkeypatch.setattr(free_processors, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(free_processors, "monotonic", lambda: clock["now"])
+    monkeypatch.setattr(free_processors, "waited_seconds", lambda: clock["waited"])
+    waits = Waits()
+    clock["now"] += 10.0
+    clock["waited"] += waited
+    assert waits.are_many(2) is many

@@ -14,6 +14,7 @@ import pytest
 
 from magmath.kernels.dispatch import tuner as module
 from magmath.kernels.dispatch.tuner import DECISIONS, Tuner, tuner_for
+from magmath.kernels.free_processors import Waits
 
 
 @pytest.fixture(autouse=True)
@@ -175,3 +176,16 @@ def _key(key: str) -> str:
     probe.choose(key, Candidates(a=0, b=0))
     (timing,) = probe.table()
     return timing.key
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_decisions_of_a_busy_machine_are_not_stored(
+    monkeypatch: pytest.MonkeyPatch, busy: bool
+) -> None:
+    monkeypatch.setattr(Waits, "are_many", lambda self, threads: busy)
+    rounds = {"slow": [1.0, 1.0], "fast": [0.5, 0.5]}
+    monkeypatch.setattr(module, "_rounds", lambda calls, wait, budget: rounds)
+    candidates = Candidates(slow=0, fast=0)
+    assert Tuner(DECISIONS).choose("op", candidates) == "fast"
+    assert Tuner(DECISIONS).choose("op", candidates) == "fast"
+    assert candidates.bound == (4 if busy else 2)

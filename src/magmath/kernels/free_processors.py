@@ -30,7 +30,7 @@ from magmath.kernels.thread_count import limit_running
 Result = TypeVar("Result")
 
 CHECK_SECONDS = 0.05
-"""Seconds between two readings of the waits; infinite for a fixed number of threads."""
+"""Seconds between two readings of the waits; infinite if nothing shall depend on them."""
 CONTENDED: Final = 0.1
 """Average number of waiting threads up to which all threads are kept, however many there are."""
 WORTH: Final = 0.6
@@ -51,6 +51,27 @@ def waited_seconds() -> float:
             with suppress(OSError, IndexError):  # the thread has ended
                 total += int((_TASKS / task / "schedstat").read_text().split()[1])
     return total * 1e-9
+
+
+@final
+class Waits:
+    """The waits of the threads of this process for a processor, from now on."""
+
+    def __init__(self) -> None:
+        self._waited, self._start = waited_seconds(), monotonic()
+
+    def are_many(self, threads: int) -> bool:
+        """Return True if other processes have used the processors of this number of computing
+        threads."""
+        if inf == CHECK_SECONDS:
+            return False
+        seconds = monotonic() - self._start
+        return waited_seconds() - self._waited > seconds * _contended(max(threads, 2))
+
+
+def _contended(threads: int) -> float:
+    """Return the average number of waiting threads from which fewer threads are faster."""
+    return max(CONTENDED, WORTH / threads)
 
 
 @final
@@ -102,7 +123,7 @@ class FreeProcessors:
 
     def _decide(self, now: float, waiting: float) -> None:
         """Set the number of threads, of which `waiting` had no processor on average."""
-        if waiting > max(CONTENDED, WORTH / self._used) and self._used > 1:
+        if waiting > _contended(self._used) and self._used > 1:
             if self._used == self._all:  # the last trial did not help, or this is the first one
                 self._retry, longest = now + self._pause, RETRY_SECONDS[1]
                 self._pause = min(2 * self._pause, longest)

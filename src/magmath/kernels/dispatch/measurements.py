@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import final
 
+from magmath.kernels.free_processors import Waits
+
 ROUNDS = 3  # timed calls of each candidate
 MAX_UNTIMED = 32  # first calls of bindings of a candidate that are not timed
 # Ratios to the fastest timing from which a candidate is not measured further, after one timing and
@@ -22,11 +24,13 @@ class Measurements:
     seconds   the timings of each candidate
     untimed   for each candidate, the number of calls that were not timed because they were the
               first ones of a binding
+    waits     the waits of threads for processors since the first timing
     """
 
     names: tuple[str, ...]
     seconds: dict[str, list[float]] = field(default_factory=dict)
     untimed: dict[str, int] = field(default_factory=dict)
+    waits: Waits = field(default_factory=Waits)
     lock: Lock = field(default_factory=Lock)
 
     def next_candidate(self, is_ready: Mapping[str, Callable[[], bool]]) -> str | None:

@@ -27,6 +27,7 @@ from magmath.core.cpu import cpu_name
 from magmath.core.disk_cache import DiskCache
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.dispatch.measurements import Measurements
+from magmath.kernels.free_processors import Waits
 
 ROUNDS = 5
 ROUND_SECONDS = 100e-6
@@ -107,7 +108,9 @@ class Tuner:
             decision = self._decision(full_key, tuple(candidates))
             if decision is None:
                 calls = {name: bind() for name, bind in candidates.items()}
-                decision = self._decide(full_key, _rounds(calls, synchronize or no_wait, budget))
+                waits = Waits()
+                rounds = _rounds(calls, synchronize or no_wait, budget)
+                decision = self._decide(full_key, rounds, waits)
         return decision.chosen
 
     def known_choice(self, key: str, names: tuple[str, ...]) -> str | None:
@@ -132,7 +135,9 @@ class Tuner:
         with self._lock:
             self._measurements.pop((full_key, measurements.names), None)
             decision = self._decision(full_key, measurements.names)
-            return (decision or self._decide(full_key, measurements.seconds)).chosen
+            if decision is None:
+                decision = self._decide(full_key, measurements.seconds, measurements.waits)
+            return decision.chosen
 
     def table(self) -> list[TunerDecision]:
         """Return every decision in memory and on disk, with the timings of all its candidates."""
@@ -149,9 +154,11 @@ class Tuner:
         self._decisions[full_key] = decision
         return decision
 
-    def _decide(self, full_key: str, rounds: Mapping[str, Sequence[float]]) -> TunerDecision:
+    def _decide(
+        self, full_key: str, rounds: Mapping[str, Sequence[float]], waits: Waits
+    ) -> TunerDecision:
         """Return the decision by these timings, the default's first; store it on disk if the
-        timings were stable."""
+        timings were stable, and no other process used the processors."""
         # Other processes only increase a timing, so the minimum counts.
         seconds = {name: min(timings) for name, timings in rounds.items()}
         default = next(iter(seconds))
@@ -159,6 +166,7 @@ class Tuner:
         chosen = best if seconds[best] < ADVANTAGE * seconds[default] else default
         decision = self._decisions[full_key] = TunerDecision(full_key, chosen, seconds)
         is_stable = median(rounds[chosen]) < DISTURBED * seconds[chosen]
+        is_stable = is_stable and not waits.are_many(torch.get_num_threads())
         if is_stable and self._cache is not None:
             self._cache.write(_name(full_key), _encoded(decision))
         return decision
