@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -261,6 +262,16 @@ def test_tables_of_figures_are_those_recorded() -> None:
         page = path.read_text()
         assert tables["PLACE"].search(page)
         assert tables["with_tables"](page) == page
+
+
+def test_arguments_of_init_are_listed() -> None:
+    page = (ROOT / "docs" / "running.md").read_text()
+    rows = re.findall(r"^\| `(\w+)=` \| (\S+)", page, re.MULTILINE)
+    parameters = signature(mm.init).parameters
+    assert [name for name, _ in rows] == [*parameters]
+    for name, default in rows:
+        if parameters[name].default not in (None, "mpiexec"):
+            assert str(parameters[name].default) == default.strip('`"'), name
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

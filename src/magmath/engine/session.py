@@ -88,9 +88,9 @@ def init(
     memory_limit   maximum bytes of arrays on a worker; by default its share of its host's memory,
                    less a reserve
     seed           seed of the random numbers
-    winograd       float32 convolutions with 3×3 filters may use Winograd's algorithms where these
-                   are faster; their rounding errors are up to 10 times those of the direct sum.
-                   Deterministic mode never uses them
+    winograd       float32 convolutions with 3×3 and 5×5 filters may use Winograd's algorithms where
+                   these are faster; their rounding errors are up to 10 times those of the direct
+                   sum. Deterministic mode never uses them
     fold_bias      how a product, its bias and their gradients are computed: "epilogue" (the bias is
                    added while the product is stored), "separate", "realigned" or "widened" (bias
                    and weights are one matrix, and the inputs get a column of ones), or "auto", the
