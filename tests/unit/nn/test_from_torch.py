@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 import magmath as mm
 from magmath.errors import MagmathError, OptionError, ShapeError
 from magmath.interop import from_torch
+from magmath.interop.reading_torch.aten_operators import OPERATORS
 
 
 @pytest.fixture(autouse=True)
@@ -518,6 +519,88 @@ def test_functions_have_the_values_and_types_of_pytorch(name: str) -> None:
     for x, y in zip(results, expected, strict=True):
         assert str(y.dtype) == f"torch.{x.dtype.name}"
         np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=1e-6)
+
+
+SPECIAL = [0.5, -1.0, 2.0, 0.0, -0.0, 3.0, torch.inf, -torch.inf, torch.nan]
+OPERANDS = {
+    "bool": torch.tensor([True, False, True]),
+    "uint8": torch.tensor([0, 3, 200], dtype=torch.uint8),
+    "int16": torch.tensor([0, -3, 200], dtype=torch.int16),
+    "int64": torch.tensor([1, -3, 2**40 + 1]),
+    "float16": torch.tensor(SPECIAL, dtype=torch.float16),
+    "float32": torch.tensor(SPECIAL),
+    "float64": torch.tensor(SPECIAL, dtype=torch.float64),
+}
+
+
+OTHERS = ("bernoulli", "empty_like", "gelu")
+"""Operators that draw, or have no values; and gelu, whose value at inf is nan in PyTorch's float32
+and inf in its float64."""
+
+
+def _overloads(tensors: int) -> list[tuple[str, Any]]:
+    """The known operators that need so many tensors and nothing else."""
+    overloads = []
+    for name in OPERATORS:
+        packet = getattr(torch.ops.aten, name, None)
+        for overload in [] if packet is None else packet.overloads():
+            operator = getattr(packet, overload)
+            needed = [x for x in operator._schema.arguments if not x.has_default_value()]
+            if [str(x.type) for x in needed] == ["Tensor"] * tensors and "out" not in overload:
+                overloads.append((name, operator))
+    return overloads
+
+
+def _compared(name: str, operator: Any, *operands: torch.Tensor) -> bool:
+    """True if both compute the operator; fails if the types or values differ."""
+    try:
+        expected = operator(*operands)
+    except (RuntimeError, NotImplementedError, TypeError, IndexError):
+        return False
+    if not isinstance(expected, torch.Tensor) or "rand" in name or name in OTHERS:
+        return False
+    try:
+        result = OPERATORS[name](*map(mm.asarray, operands))
+    except (MagmathError, TypeError):
+        return False
+    result = result[0] if isinstance(result, tuple) else result
+    types = ", ".join([str(x.dtype) for x in operands])
+    assert f"torch.{result.dtype.name}" == str(expected.dtype), f"{operator} of {types}"
+    half = expected.dtype in (torch.float16, torch.bfloat16)
+    np.testing.assert_allclose(
+        np.asarray(mm.astype(result, mm.float64)), expected.double().numpy(),
+        rtol=2e-3 if half else 2e-6, atol=1e-6, err_msg=f"{operator} of {types}",
+    )  # fmt: skip
+    return True
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", OPERANDS)
+def test_operators_of_one_tensor_have_the_types_and_values_of_pytorch(dtype: str) -> None:
+    x = OPERANDS[dtype]
+    assert sum(_compared(name, operator, x) for name, operator in _overloads(1)) > 30
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", OPERANDS)
+def test_operators_of_two_tensors_have_the_types_and_values_of_pytorch(dtype: str) -> None:
+    """Also of tensors without dimensions, which change the types of others less."""
+    compared = 0
+    for other in OPERANDS.values():
+        x, y = OPERANDS[dtype][:3], other[:3]
+        for pair in ((x, y), (x, y[1]), (x[1], y)):
+            compared += sum(_compared(name, operator, *pair) for name, operator in _overloads(2))
+    assert compared > 200
+
+
+def test_results_that_are_not_computed_are_named() -> None:
+    x = torch.ones(1, 1, 4, 4)
+    positions = nn.MaxPool2d(2, return_indices=True)
+    with pytest.raises(MagmathError, match="positions of maxima; return the first result alone"):
+        from_torch(positions, x)(x)
+    projected = nn.LSTM(3, 4, proj_size=2)
+    with pytest.raises(MagmathError, match="proj_size"):
+        from_torch(projected, torch.ones(5, 1, 3))(torch.ones(5, 1, 3))
 
 
 def test_gradients_at_limits_are_those_of_pytorch() -> None:

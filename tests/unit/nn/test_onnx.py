@@ -25,6 +25,8 @@ from magmath.arrays.tree import flatten
 from magmath.errors import DataError, MagmathError, MissingPackageError, OptionError, ShapeError
 from magmath.interop import from_onnx, to_onnx
 from magmath.interop.writing_onnx import onnx_export
+from magmath.interop.writing_onnx.emit_elementwise import ELEMENTWISE
+from magmath.ops.elementwise import tables
 
 f = nn.functional
 DRAWN = ("bernoulli", "training_dropout")
@@ -575,8 +577,69 @@ def test_functions_that_lose_digits_are_written_so_that_they_do_not(tmp_path: Pa
     np.testing.assert_allclose(
         ReferenceEvaluator(model).run(None, {"input": both})[0], np.logaddexp(both, both), rtol=1e-6
     )
-    remainder = to_onnx(lambda x: x % 0.7, tmp_path / "x.onnx", both[1:])
-    assert "Mod" not in {node.op_type for node in remainder.graph.node}
+
+
+SPECIAL = [
+    0.0,
+    -0.0,
+    0.1,
+    -0.1,
+    0.7,
+    1.0,
+    -1.0,
+    2.0,
+    -3.0,
+    5.5,
+    240.0,
+    -240.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+]
+WRITTEN = {
+    record.name: operands
+    for operands, table in ((1, tables.UNARY), (2, tables.BINARY))
+    for record in table
+    if record.name in ELEMENTWISE and hasattr(mm, record.name) and "bitwise" not in record.name
+}
+"""The functions of floating point numbers that are written, and the numbers of their operands."""
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_written_functions_of_special_numbers(name: str, dtype: str, tmp_path: Path) -> None:
+    """Zeros, infinities, nan, quotients near whole numbers, and numbers whose squares overflow."""
+    function, numbers = getattr(mm, name), np.asarray(SPECIAL, dtype)
+    grid = np.meshgrid(*[numbers] * WRITTEN[name])
+    operands = [x.reshape(-1) for x in grid]
+    expected = np.asarray(function(*map(mm.asarray, operands)))
+    model = to_onnx(function, tmp_path / "x.onnx", *operands)
+    names = [x.name for x in model.graph.input]
+    (values,) = ReferenceEvaluator(model).run(None, dict(zip(names, operands, strict=True)))
+    is_coarse = dtype == "float64" and name in ("erf", "erfc")  # the reference has float32
+    tolerance = 8 * float(np.finfo("float32" if is_coarse else dtype).eps)
+    np.testing.assert_allclose(values, expected, rtol=tolerance, atol=tolerance / 8)
+
+
+def test_positions_of_nearest_pixels_as_tensorflow_counts_them() -> None:
+    """`tf_half_pixel_for_nn` of versions 11 and 12: the pixel that contains (i + 1/2) / scale."""
+    x = np.arange(7.0, dtype=np.float32).reshape(1, 1, 7, 1)
+    for extent in (2, 3, 5, 10):
+        node = helper.make_node(
+            "Resize", ["x", "", "", "sizes"], ["y"], mode="nearest", nearest_mode="floor",
+            coordinate_transformation_mode="tf_half_pixel_for_nn",
+        )  # fmt: skip
+        value = helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)
+        sizes = np.asarray([1, 1, extent, 1], np.int64)
+        model = _model([node], [value], ["y"], {"sizes": sizes})
+        model.opset_import[0].version = 12
+        expected = np.floor((np.arange(extent) + 0.5) * 7 / extent)
+        np.testing.assert_array_equal(np.asarray(from_onnx(model)(x)).reshape(-1), expected)
+    attribute = next(x for x in node.attribute if x.name.startswith("coordinate"))
+    attribute.s = b"of another version"
+    with pytest.raises(MagmathError, match="coordinates of another version is not available"):
+        from_onnx(_model([node], [value], ["y"], {"sizes": sizes}))(x)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])

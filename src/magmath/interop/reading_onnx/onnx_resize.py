@@ -37,8 +37,6 @@ def _resize(
     else:
         factors = factors or []
         new = [floor(x.shape[axis] * s) for axis, s in zip(axes, factors, strict=True)]
-    if call.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        raise call.unsupported('with "tf_crop_and_resize" is not available; slice the images first')
     mode = call.get("mode", "nearest")
     x = mm.asarray(x)
     for axis, factor, extent in zip(axes, factors, new, strict=True):
@@ -50,6 +48,8 @@ def _resize(
 def _along(call: OnnxCall, x: mm.Array, axis: int, factor: float, new: int, mode: str) -> mm.Array:
     default = "half_pixel" if call.opset >= 11 and call.operator == "Resize" else "asymmetric"
     transformation = call.get("coordinate_transformation_mode", default)
+    if transformation not in TRANSFORMATIONS:
+        raise call.unsupported(f"with the coordinates {transformation} is not available")
     positions = _positions(x.shape[axis], new, factor, transformation)
     if mode == "nearest":
         rounding = call.get("nearest_mode", "round_prefer_floor" if call.opset >= 11 else "floor")
@@ -65,6 +65,17 @@ def _along(call: OnnxCall, x: mm.Array, axis: int, factor: float, new: int, mode
     return weighted_along(x, axis, weights)
 
 
+TRANSFORMATIONS = (
+    "align_corners",
+    "asymmetric",
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "tf_half_pixel_for_nn",
+)
+"""The coordinates that are available: all but "tf_crop_and_resize", which cuts a part out first."""
+
+
 def _positions(extent: int, new: int, factor: float, transformation: str) -> Any:
     """Return the position of each new element among the former ones."""
     i = np.arange(new, dtype=np.float64)
@@ -73,6 +84,8 @@ def _positions(extent: int, new: int, factor: float, transformation: str) -> Any
         return i * ((extent - 1) / (whole - 1)) if new > 1 else i * 0.0
     if transformation == "asymmetric":
         return i / factor
+    if transformation == "tf_half_pixel_for_nn":
+        return (i + 0.5) / factor
     if transformation == "pytorch_half_pixel" and new == 1:
         return i - 0.5
     if transformation == "half_pixel_symmetric":

@@ -9,7 +9,12 @@ import torch
 
 import magmath as mm
 from magmath.api.activations import softmax_or_zero
-from magmath.interop.reading_torch.aten_types import Operator, in_type
+from magmath.interop.reading_torch.aten_types import (
+    Operator,
+    in_type,
+    is_exact,
+    of_floats,
+)
 from magmath.nn import functional as f
 
 
@@ -29,6 +34,11 @@ def _elu(x: mm.Array, alpha: float = 1.0, scale: float = 1.0, inner: float = 1.0
     return result if scale == 1.0 else scale * result
 
 
+def _hardtanh(x: mm.Array, low: float = -1, high: float = 1) -> mm.Array:
+    """Return x limited by numbers, integers as such."""
+    return mm.clip(x, int(low), int(high)) if is_exact(x) else f.hardtanh(x, low, high)
+
+
 def _prelu(x: mm.Array, weight: mm.Array) -> mm.Array:
     return mm.where(x > 0, x, weight * x) if weight.ndim > 1 else f.prelu(x, weight)
 
@@ -43,9 +53,9 @@ def _softmax(function: Callable[..., Any]) -> Callable[..., Any]:
 
 ACTIVATIONS: dict[str, Operator] = {
     "relu": mm.relu,
-    "sigmoid": mm.sigmoid,
+    "sigmoid": of_floats(mm.sigmoid),
     "softplus": _softplus,
-    "relu6": f.relu6,
+    "relu6": lambda x: _hardtanh(x, 0, 6) if is_exact(x) else f.relu6(x),
     "leaky_relu": f.leaky_relu,
     "elu": _elu,
     "selu": f.selu,
@@ -53,7 +63,7 @@ ACTIVATIONS: dict[str, Operator] = {
     "gelu": _gelu,
     "silu": f.silu,
     "mish": f.mish,
-    "hardtanh": f.hardtanh,
+    "hardtanh": _hardtanh,
     "hardsigmoid": f.hard_sigmoid,
     "hardswish": f.hard_swish,
     "hardshrink": f.hardshrink,

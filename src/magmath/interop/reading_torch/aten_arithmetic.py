@@ -6,7 +6,14 @@ import operator
 from typing import Any
 
 import magmath as mm
-from magmath.interop.reading_torch.aten_types import Operator, binary, promoted
+from magmath.interop.reading_torch.aten_types import (
+    Operator,
+    as_floats,
+    binary,
+    is_exact,
+    of_floats,
+    promoted,
+)
 from magmath.interop.truncated_division import truncated_division
 from magmath.nn import functional as f
 
@@ -22,13 +29,21 @@ def _subtract(x: Any, y: Any, *, alpha: Any = 1) -> Any:
 
 
 def _divide(x: Any, y: Any, *, rounding_mode: str | None = None) -> Any:
-    x, y = promoted(x, y)
     if rounding_mode is None:
+        x, y = as_floats(x, y)
         return x / y
+    x, y = promoted(x, y)
     if rounding_mode == "floor":
         return mm.floor_divide(x, y)
     are_integers = all(v.dtype.is_integer for v in (x, y) if isinstance(v, mm.Array))
     return truncated_division(x, y) if are_integers else mm.trunc(x / y)
+
+
+def _sign(x: mm.Array) -> mm.Array:
+    """Return signs; PyTorch's of nan is 0, and that of a truth value the value."""
+    if x.dtype == mm.bool:
+        return x
+    return mm.sign(x) if is_exact(x) else mm.where(mm.isnan(x), 0.0, mm.sign(x))
 
 
 def _clamp(x: mm.Array, low: Any = None, high: Any = None) -> mm.Array:
@@ -83,13 +98,13 @@ ARITHMETIC: dict[str, Operator] = {
     "pow": binary(operator.pow),
     "maximum": binary(mm.maximum),
     "minimum": binary(mm.minimum),
-    "atan2": binary(mm.atan2),
+    "atan2": lambda x, y: mm.atan2(*as_floats(x, y)),
     "neg": operator.neg,
     "abs": mm.abs,
-    "sign": mm.sign,
-    "square": mm.square,
-    "reciprocal": lambda x: 1.0 / x,
-    "rsqrt": lambda x: 1.0 / mm.sqrt(x),
+    "sign": _sign,
+    "square": lambda x: mm.square(mm.astype(x, mm.int64) if x.dtype == mm.bool else x),
+    "reciprocal": of_floats(lambda x: 1.0 / x),
+    "rsqrt": of_floats(lambda x: 1.0 / mm.sqrt(x)),
     "addcmul": _addcmul,
     "addcdiv": _addcdiv,
     "lerp": lambda x, y, weight: x + weight * (y - x),
@@ -98,7 +113,7 @@ ARITHMETIC: dict[str, Operator] = {
     "clamp_min": lambda x, low: _clamp(x, low),
     "clamp_max": lambda x, high: _clamp(x, None, high),
     **{
-        name: getattr(mm, name)
+        name: of_floats(getattr(mm, name))
         for name in (
             "exp",
             "expm1",
@@ -121,6 +136,12 @@ ARITHMETIC: dict[str, Operator] = {
             "atanh",
             "erf",
             "erfc",
+            "exp2",
+        )
+    },
+    **{
+        name: getattr(mm, name)
+        for name in (
             "floor",
             "ceil",
             "round",
@@ -129,7 +150,6 @@ ARITHMETIC: dict[str, Operator] = {
             "isinf",
             "isfinite",
             "logical_not",
-            "exp2",
         )
     },
     # comparisons
@@ -154,7 +174,7 @@ ARITHMETIC: dict[str, Operator] = {
     "mv": operator.matmul,
     "dot": operator.matmul,
     "matmul": operator.matmul,
-    "outer": mm.outer,
+    "outer": binary(mm.outer),
     "addmm": _addmm,
     "baddbmm": _addmm,
     "linear": _linear,

@@ -110,7 +110,7 @@ CREATION: dict[str, Operator] = {
     "to": _to,
     "_to_copy": _to,
     "type_as": _to,
-    "scalar_tensor": lambda value, dtype=None, **options: _full((), value, dtype=dtype),
+    "scalar_tensor": lambda value, **options: _constant(value)((), **options),
     # new arrays
     "zeros": _constant(0),
     "ones": _constant(1),

@@ -34,13 +34,14 @@ def _slice_scatter(
     step: int = 1,
 ) -> mm.Array:
     result = mm.copy(x)
-    result[(*[slice(None)] * (axis % x.ndim), slice(start, stop, step))] = values
+    key = (*[slice(None)] * (axis % x.ndim), slice(start, stop, step))
+    result[key] = mm.astype(values, x.dtype, copy=False)
     return result
 
 
 def _select_scatter(x: mm.Array, values: mm.Array, axis: int, index: int) -> mm.Array:
     result = mm.copy(x)
-    result[(*[slice(None)] * (axis % x.ndim), index)] = values
+    result[(*[slice(None)] * (axis % x.ndim), index)] = mm.astype(values, x.dtype, copy=False)
     return result
 
 

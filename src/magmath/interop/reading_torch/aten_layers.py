@@ -8,7 +8,7 @@ from typing import Any
 import magmath as mm
 from magmath.errors import MagmathError
 from magmath.interop.reading_torch.aten_recurrent import recurrent
-from magmath.interop.reading_torch.aten_types import Operator
+from magmath.interop.reading_torch.aten_types import Operator, promoted
 from magmath.nn import functional as f
 from magmath.nn.losses import Reduction
 
@@ -143,7 +143,7 @@ def _cross_entropy(
 
 
 def _loss(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, y, reduction=1: function(x, y, reduction=_REDUCTIONS[reduction])
+    return lambda x, y, reduction=1: function(*promoted(x, y), reduction=_REDUCTIONS[reduction])
 
 
 LAYERS: dict[str, Operator] = {

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import magmath as mm
+from magmath.errors import MagmathError
 from magmath.nn import functional as f
 from magmath.nn.recurrence import STEPS, RecurrentState
 
@@ -33,6 +34,11 @@ def recurrent(cell: str) -> Callable[..., Any]:
         elif batch_first:
             x = mm.swapaxes(x, 0, 1)
         directions, each = 1 + bidirectional, 4 if has_biases else 2
+        if len(weights) != layers * directions * each:
+            raise MagmathError(
+                "from_torch: LSTM(proj_size=…) is not available; apply a Linear layer to the "
+                "outputs instead"
+            )
         ends: list[RecurrentState] = []
         for layer in range(layers):
             outputs = []

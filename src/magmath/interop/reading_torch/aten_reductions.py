@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 import magmath as mm
-from magmath.interop.reading_torch.aten_types import Operator, binary, in_type
+from magmath.interop.reading_torch.aten_types import (
+    Operator,
+    binary,
+    dtype_of,
+    in_type,
+    is_exact,
+    of_floats,
+)
 
 
 def _axes(axis: Any) -> Any:
@@ -19,6 +28,41 @@ def _reduction(function: Callable[..., Any]) -> Callable[..., Any]:
         return function(in_type(x, dtype), axis=_axes(axis), keepdims=keepdim)
 
     return reduced
+
+
+def _total(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a sum or product, whose type is int64 for integers unless another one is given."""
+
+    def reduced(x: mm.Array, axis: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
+        kind = _type_of_total(x, dtype)
+        x = in_type(x, kind)
+        return function(x, axis=_axes(axis), keepdims=keepdim, dtype=dtype_of(kind))
+
+    return reduced
+
+
+def _running_total(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a running sum or product, whose type is that of a sum."""
+
+    def running(x: mm.Array, axis: int, *, dtype: Any = None) -> Any:
+        kind = _type_of_total(x, dtype)
+        return function(in_type(x, kind), axis=axis, dtype=dtype_of(kind))
+
+    return running
+
+
+def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `all` or `any`, which is a uint8 for uint8 in PyTorch, otherwise a truth value."""
+
+    def reduced(x: mm.Array, axis: Any = None, keepdim: bool = False) -> Any:
+        result = function(x, axis=_axes(axis), keepdims=keepdim)
+        return mm.astype(result, x.dtype) if x.dtype == mm.uint8 else result
+
+    return reduced
+
+
+def _type_of_total(x: mm.Array, dtype: torch.dtype | None) -> torch.dtype | None:
+    return torch.int64 if dtype is None and is_exact(x) else dtype
 
 
 def _extremum(values: Callable[..., Any], positions: Callable[..., Any]) -> Callable[..., Any]:
@@ -81,10 +125,6 @@ def _vector_norm(
     return mm.linalg.vector_norm(in_type(x, dtype), axis=_axes(axis), keepdims=keepdim, ord=order)
 
 
-def _cumulative(function: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda x, axis, dtype=None: function(in_type(x, dtype), axis=axis)
-
-
 def _sort(
     x: mm.Array, dim: int = -1, descending: bool = False, *, stable: bool | None = None
 ) -> tuple[mm.Array, mm.Array]:
@@ -102,14 +142,14 @@ def _topk(
 
 
 REDUCTIONS: dict[str, Operator] = {
-    "sum": _reduction(mm.sum),
+    "sum": _total(mm.sum),
     "mean": _reduction(mm.mean),
-    "prod": _reduction(mm.prod),
+    "prod": _total(mm.prod),
     "amax": _reduction(mm.max),
     "amin": _reduction(mm.min),
-    "all": _reduction(mm.all),
-    "any": _reduction(mm.any),
-    "logsumexp": _reduction(mm.logsumexp),
+    "all": _truth(mm.all),
+    "any": _truth(mm.any),
+    "logsumexp": _reduction(of_floats(mm.logsumexp)),
     "max": _extremum(mm.max, mm.argmax),
     "min": _extremum(mm.min, mm.argmin),
     "argmax": _position(mm.argmax),
@@ -117,8 +157,8 @@ REDUCTIONS: dict[str, Operator] = {
     "var": _spread(mm.var),
     "std": _spread(mm.std),
     "var_mean": _var_mean,
-    "cumsum": _cumulative(mm.cumsum),
-    "cumprod": _cumulative(mm.cumprod),
+    "cumsum": _running_total(mm.cumsum),
+    "cumprod": _running_total(mm.cumprod),
     "linalg_vector_norm": _vector_norm,
     "norm": _vector_norm,
     "sort": _sort,

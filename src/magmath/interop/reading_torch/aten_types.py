@@ -49,6 +49,31 @@ def binary(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, y: function(*promoted(x, y))
 
 
+def is_exact(x: mm.Array) -> bool:
+    """Return True for integers and truth values."""
+    return x.dtype.is_integer or x.dtype == mm.bool
+
+
+def as_float(x: Any) -> Any:
+    """Return integers and truth values in PyTorch's floating point type, other operands as they
+    are."""
+    return mm.astype(x, mm.float32) if isinstance(x, mm.Array) and is_exact(x) else x
+
+
+def as_floats(x: Any, y: Any) -> list[Any]:
+    """Return two operands in their common floating point type."""
+    return promoted(as_float(x), as_float(y)) if _are_exact(x, y) else promoted(x, y)
+
+
+def _are_exact(*operands: Any) -> bool:
+    return all(is_exact(x) if isinstance(x, mm.Array) else isinstance(x, int) for x in operands)
+
+
+def of_floats(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of floating point numbers that takes integers too."""
+    return lambda x, *args, **options: function(as_float(x), *args, **options)
+
+
 def in_type(x: Any, dtype: torch.dtype | None) -> Any:
     """Return x in a type of PyTorch, or as it is for None."""
     return x if dtype is None else mm.astype(x, dtype_of(dtype), copy=False)

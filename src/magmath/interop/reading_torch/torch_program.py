@@ -92,7 +92,13 @@ class TorchProgram:
                 del values[unused]
         results = torch.fx.node.map_arg(self._result, values.__getitem__)
         outputs = []
-        for value, output in zip(results, self._outputs, strict=True):
+        for node, value, output in zip(self._result, results, self._outputs, strict=True):
+            if value is None and node is not None:
+                raise MagmathError(
+                    f"TorchModule: the module returns {node.name}, a further result of an operator "
+                    f"that magmath does not compute, such as the positions of maxima; return the "
+                    f"first result alone"
+                )
             if output.kind is OutputKind.USER_OUTPUT:
                 outputs.append(value)
             elif output.kind is not OutputKind.USER_INPUT_MUTATION:  # a buffer or a parameter

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log
+from math import inf, log
 
 import numpy as np
 
@@ -46,7 +46,7 @@ def _log1p(w: OnnxWriter, node: TracedNode, x: str) -> str:
     u = w.add("Add", x, one)
     log_u, rounded = w.add("Log", u), w.add("Sub", u, one)
     ratio = w.add("Div", w.add("Mul", x, log_u), rounded)
-    is_far = w.add("Or", w.add("IsInf", x), w.add("Less", x, w.number(-0.5, node)))
+    is_far = w.add("Or", _is_infinite(w, node, x), w.add("Less", x, w.number(-0.5, node)))
     near = w.add("Where", w.add("Equal", u, one), x, ratio)
     return w.add("Where", is_far, log_u, near)
 
@@ -69,7 +69,16 @@ def _log_of_sum(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
 
 
 def _hypotenuse(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
-    return w.add("Sqrt", w.add("Add", w.add("Mul", x, x), w.add("Mul", y, y)))
+    """Write √(x² + y²) = m · √(1 + (n / m)²), m the larger number and n the smaller one, whose
+    squares do not overflow."""
+    zero, one, infinity = (w.number(value, node) for value in (0.0, 1.0, inf))
+    is_infinite = w.add("Or", *[_is_infinite(w, node, name) for name in (x, y)])
+    both = [w.add("Abs", x), w.add("Abs", y)]
+    larger, smaller = w.add("Max", *both), w.add("Min", *both)
+    is_zero = w.add("Equal", larger, zero)
+    ratio = w.add("Div", smaller, w.add("Where", is_zero, one, larger))
+    root = w.add("Sqrt", w.add("Add", w.add("Mul", ratio, ratio), one))
+    return w.add("Where", is_infinite, infinity, w.add("Mul", larger, root))
 
 
 def _affine(w: OnnxWriter, node: TracedNode, x: str, mean: str, factor: str, shift: str) -> str:
@@ -131,8 +140,20 @@ def _bitwise(of_truths: str, of_integers: str) -> Emitter:
     return emit
 
 
+def _infinite(w: OnnxWriter, node: TracedNode, x: str) -> str:
+    return _is_infinite(w, node.inputs[0], x)
+
+
 def _finite(w: OnnxWriter, node: TracedNode, x: str) -> str:
-    return w.add("Not", w.add("Or", w.add("IsInf", x), w.add("IsNaN", x)))
+    return w.add("Not", w.add("Or", _infinite(w, node, x), w.add("IsNaN", x)))
+
+
+def _is_infinite(w: OnnxWriter, like: TracedNode, x: str) -> str:
+    """Write whether x, of the type of a node, is infinite; IsInf does not take half types."""
+    dtype = like.first.dtype
+    if not dtype.is_floating or dtype.itemsize > 2:
+        return w.add("IsInf", x)
+    return w.add("Equal", w.add("Abs", x), w.number(inf, like))
 
 
 def _astype(w: OnnxWriter, node: TracedNode, x: str) -> str:
@@ -140,15 +161,29 @@ def _astype(w: OnnxWriter, node: TracedNode, x: str) -> str:
 
 
 def _remainder(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
+    """Write the remainder that has the sign of the divisor, from the exact one with that of x."""
     if not node.first.dtype.is_floating:
         return w.add("Mod", x, y)
-    return w.add("Sub", x, w.add("Mul", w.add("Floor", w.add("Div", x, y)), y))
+    rest = w.add("Mod", x, y, fmod=1)
+    return w.add("Where", _has_other_sign(w, node, rest, y), w.add("Add", rest, y), rest)
 
 
 def _floor_divide(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
-    if node.first.dtype.is_floating:
-        return w.add("Floor", w.add("Div", x, y))
-    return w.add("Div", w.add("Sub", x, w.add("Mod", x, y)), y)
+    """Write ⌊x / y⌋ from the exact remainder, as NumPy: rounding of x / y may exceed an integer."""
+    if not node.first.dtype.is_floating:
+        return w.add("Div", w.add("Sub", x, w.add("Mod", x, y)), y)
+    rest = w.add("Mod", x, y, fmod=1)
+    quotient = w.add("Round", w.add("Div", w.add("Sub", x, rest), y))
+    below = w.add("Sub", quotient, w.number(1.0, node))
+    quotient = w.add("Where", _has_other_sign(w, node, rest, y), below, quotient)
+    return w.add("Where", w.add("Equal", y, w.number(0.0, node)), w.add("Div", x, y), quotient)
+
+
+def _has_other_sign(w: OnnxWriter, node: TracedNode, rest: str, y: str) -> str:
+    """Write whether a remainder is not 0 and has another sign than the divisor."""
+    zero = w.number(0.0, node)
+    differs = w.add("Xor", w.add("Less", rest, zero), w.add("Less", y, zero))
+    return w.add("And", w.add("Not", w.add("Equal", rest, zero)), differs)
 
 
 ELEMENTWISE: dict[str, Emitter] = {
@@ -170,7 +205,7 @@ ELEMENTWISE: dict[str, Emitter] = {
     "greater": same_as("Greater"),
     "greater_equal": same_as("GreaterOrEqual"),
     "isnan": same_as("IsNaN"),
-    "isinf": same_as("IsInf"),
+    "isinf": _infinite,
     "isfinite": _finite,
     "less": same_as("Less"),
     "less_equal": same_as("LessOrEqual"),
