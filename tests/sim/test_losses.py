@@ -165,6 +165,19 @@ def test_other_types_keep_theirs(name: str, dtype: str) -> None:
         assert float(found) == pytest.approx(exact, rel=limit)
 
 
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "int64"])
+@pytest.mark.parametrize("name", CASES)
+def test_integers_have_the_loss_of_floating_point_numbers(name: str, dtype: str) -> None:
+    """Neither are targets truncated to their type, nor do differences wrap."""
+    function, _, outputs, targets = CASES[name]
+    integers = np.abs(np.round(outputs)).astype(dtype)
+    with current("inline", 1):
+        found = function(mm.asarray(integers), mm.asarray(targets), "sum")
+        expected = function(mm.asarray(integers.astype("float64")), mm.asarray(targets), "sum")
+        assert found.dtype.is_floating
+        np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-5)
+
+
 def test_probabilities_of_zero_and_one_are_finite() -> None:
     with current("inline"):
         p, t = mm.asarray([0.0, 0.0, 1.0, 1.0]), mm.asarray([0.0, 1.0, 0.0, 1.0])

@@ -17,7 +17,7 @@ from magmath.api.creation import ones
 from magmath.api.data_types import astype, finfo
 from magmath.api.manipulation import reshape
 from magmath.api.searching import where
-from magmath.arrays.array import Array, as_array, as_arrays
+from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.core.dtypes import compute_dtype, int64, integer_bounds
 from magmath.core.foreign_names import LOSS_NAMES
 from magmath.errors import DTypeError, OptionError, ShapeError
@@ -54,7 +54,7 @@ def cross_entropy(
     `fit` and `evaluate` raise DataError for it. Source of label_smoothing: Szegedy et al. (2016),
     section 7.
     """
-    outputs, targets = as_array("cross_entropy", outputs), as_array("cross_entropy", targets)
+    outputs, targets = floating("cross_entropy", outputs), as_array("cross_entropy", targets)
     if outputs.ndim < 2:
         raise ShapeError(
             f"cross_entropy: outputs must be (N, classes), was given {outputs.shape}; for one "
@@ -208,7 +208,7 @@ def hinge(
     factor of each sample by its label. The loss of a label out of range, and its gradient, are nan.
     Source: Crammer and Singer (2001).
     """
-    outputs, targets = as_array("hinge", outputs), as_array("hinge", targets)
+    outputs, targets = floating("hinge", outputs), as_array("hinge", targets)
     if targets.ndim == outputs.ndim and not _is_column_of_labels(outputs, targets):
         outputs, targets = _in_one_type("hinge", outputs, targets)
         return _reduced(_to_power(relu(margin - targets * outputs), power), reduction)
@@ -318,12 +318,14 @@ def _wide_sum(values: Array) -> Array:
 
 
 def _in_one_type(name: str, outputs: Any, targets: Any) -> tuple[Array, Array]:
-    """Return both as arrays, the targets in the outputs' type.
+    """Return both as arrays, the targets in the outputs' type; integer outputs as floating point
+    numbers, since targets would be truncated and differences wrap.
 
     Raises ShapeError unless both have the same shape, because broadcasting is rarely intended.
     """
     outputs, targets = as_arrays(name, outputs, targets)
     _check_shapes(name, outputs, targets)
+    outputs = floating(name, outputs)
     return outputs, astype(targets, outputs.dtype, copy=False)
 
 
