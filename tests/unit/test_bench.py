@@ -470,6 +470,29 @@ def test_plot_omits_cases_in_which_a_system_is_not_measured(
     assert "<!-- peer -->" in text
 
 
+def test_plot_has_a_panel_for_each_group_and_a_place_for_each_case(tmp_path: Path) -> None:
+    """Cases of several groups may alternate, and x may only number them."""
+    cases = [
+        CaseResult(
+            replace(CASE, name=f"{network}, batch {batch}", group=f"batch {batch}", x=x),
+            {"own": SystemResult("measured", seconds=[10.0 ** (x + batch)])},
+            [],
+        )
+        for x, network in enumerate(("first", "second", "third", "fourth"))
+        for batch in (1, 2)
+    ]
+    result = BenchResult(
+        "test", "a test", "network", True, 1, "", "", None, {"cpu": "a processor", "cores": 2},
+        {}, {}, {}, False, cases,
+    )  # fmt: skip
+    plot_result(result, tmp_path / "plot.svg")
+    text = (tmp_path / "plot.svg").read_text()
+    for group in ("batch 1", "batch 2"):
+        assert text.count(f"<!-- {group} -->") == 1
+    for case in cases:
+        assert text.count(f"<!-- {case.name} -->") == 1
+
+
 # The problem, and that a peer solves it
 
 

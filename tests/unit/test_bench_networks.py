@@ -88,7 +88,7 @@ def test_torch_computes_the_same_network(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """`growth`: the difference to which a step amplifies rounding, on small maps."""
-    monkeypatch.setattr(own, "SETTLE_SECONDS", 1e-3)
+    monkeypatch.setattr(own, "WARM_UP_SECONDS", 1e-3)
     monkeypatch.setattr(own, "use_workers", lambda *_: None)
     case = {
         "network": network, "batch": 8, "size": size, "epochs": 1, "workers": 0,
@@ -175,7 +175,7 @@ def test_problem_is_the_same_for_everyone() -> None:
 
 @pytest.mark.parametrize("network", ["alexnet_cifar", "resnet18"])
 def test_strategies_train_the_same_network(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own, "SETTLE_SECONDS", 1e-3)
+    monkeypatch.setattr(own, "WARM_UP_SECONDS", 1e-3)
     monkeypatch.setattr(own, "use_workers", lambda *_: None)
     case = {"network": network, "batch": 4, "size": 32, "epochs": 1, "workers": 2}
     losses = []

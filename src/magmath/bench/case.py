@@ -85,8 +85,8 @@ class System:
 class Case:
     """One workload. A round does `work` units of it, for every system.
 
-    Cases of one `group` are in one plot, along `x`. Losses and checks of systems that differ by
-    more than `tolerance` are reported.
+    Cases of one `group` are in one plot, along `x` if that is a size, otherwise by name. Losses and
+    checks of systems that differ by more than `tolerance` are reported.
     """
 
     name: str

@@ -43,9 +43,8 @@ def _unable_to_choose(case: Case) -> str:
 
 
 def _systems(options: RunOptions) -> list[System]:
-    from magmath.parallel.strategy_table import (
-        STRATEGIES,
-    )  # which a list of the benchmarks does not need
+    # A list of the benchmarks does not need the strategies.
+    from magmath.parallel.strategy_table import STRATEGIES
 
     factory = "magmath.bench.contestants.planning:plan"
     others = [name for name in STRATEGIES if name != "data"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from statistics import geometric_mean
 from typing import TYPE_CHECKING
@@ -14,8 +13,15 @@ from magmath.bench.simulation_accuracy import WORST_MARK, SimulatedRow, simulati
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 Draw = Callable[["Axes"], None]
+CATEGORIES = ("", "case", "network")
+"""The meanings of x that only number the cases."""
+MIN_WIDTH = 9.0
+"""The least width of a figure in inches, in which its title has place."""
+WIDE_RANGE = 20.0
+"""The ratio of the largest to the least rate from which bars have a logarithmic scale."""
 
 
 def plot_result(result: BenchResult, path: Path) -> None:
@@ -28,11 +34,13 @@ def plot_result(result: BenchResult, path: Path) -> None:
     panels = _PANELS[result.plot](result)
     height = 4 if result.plot == "rates" else 8
     figure, axes = plt.subplots(
-        1, len(panels), figsize=(1.25 * height * len(panels), height), squeeze=False,
-        layout="constrained",
+        1, len(panels), figsize=(max(1.25 * height * len(panels), MIN_WIDTH), height),
+        squeeze=False, layout="constrained",
     )  # fmt: skip
     for draw, panel in zip(panels, axes[0], strict=True):
         draw(panel)
+    if result.plot == "rates":
+        _add_common_legend(figure)
     figure.suptitle(f"{result.title} – {result.machine['cpu']}, {result.machine['cores']} cores")
     path.parent.mkdir(parents=True, exist_ok=True)
     with mpl.rc_context({"svg.hashsalt": result.bench}):  # otherwise no two files are equal
@@ -40,10 +48,22 @@ def plot_result(result: BenchResult, path: Path) -> None:
     plt.close(figure)
 
 
+def _add_common_legend(figure: Figure) -> None:
+    """Add the legend of all panels, in which a system has one colour."""
+    entries = [axes.get_legend_handles_labels() for axes in figure.axes]
+    handles = {
+        name: part for parts, names in entries for part, name in zip(parts, names, strict=True)
+    }
+    figure.legend(handles.values(), handles.keys(), loc="outside right center", fontsize="small")
+
+
 def _rate_panels(result: BenchResult) -> list[Draw]:
-    """Return one panel for each group of cases: lines along x, or bars for a single case."""
-    groups = groupby(result.cases, key=lambda case: case.group)
-    return [partial(_draw_rates, list(cases), result.x_name) for _, cases in groups]
+    """Return one panel for each group of cases: lines along x, or bars."""
+    groups: dict[str, list[CaseResult]] = {}
+    for case in result.cases:
+        groups.setdefault(case.group, []).append(case)
+    systems = _measured_systems(result.cases)
+    return [partial(_draw_rates, cases, systems, result.x_name) for cases in groups.values()]
 
 
 def _ratio_and_growth_panels(result: BenchResult) -> list[Draw]:
@@ -63,18 +83,17 @@ _PANELS: dict[str, Callable[[BenchResult], list[Draw]]] = {
 }
 
 
-def _draw_rates(cases: list[CaseResult], x_name: str, axes: Axes) -> None:
+def _draw_rates(cases: list[CaseResult], systems: list[str], x_name: str, axes: Axes) -> None:
     """Draw the rates of a group of cases, in each case those of the systems that are measured."""
     axes.set_title(cases[0].group)
     axes.set_ylabel(cases[0].unit)
-    if len(cases) == 1 or cases[0].unit == "s":
-        _draw_bars(cases, axes)
-    else:
-        _draw_lines(cases, axes)
+    are_sizes = x_name not in CATEGORIES and all(case.case.x > 0 for case in cases)
+    if are_sizes and len(cases) > 1 and cases[0].unit != "s":
+        _draw_lines(cases, systems, axes)
         axes.set_xlabel(x_name)
+    else:
+        _draw_bars(cases, systems, axes)
     axes.set_ylim(bottom=0 if axes.get_yscale() == "linear" else None)
-    if axes.get_legend_handles_labels()[0]:
-        axes.legend()
     axes.grid(visible=True, alpha=0.3)
 
 
@@ -83,21 +102,32 @@ def _measured_systems(cases: list[CaseResult]) -> list[str]:
     return list(dict.fromkeys(name for case in cases for name in case.measured()))
 
 
-def _draw_bars(cases: list[CaseResult], axes: Axes) -> None:
-    systems = _measured_systems(cases)
+def _draw_bars(cases: list[CaseResult], systems: list[str], axes: Axes) -> None:
     width = 0.8 / max(1, len(systems))
+    drawn: list[float] = []
     for i, name in enumerate(systems):
         rates = {x: case.rate(name) for x, case in enumerate(cases) if name in case.measured()}
-        axes.bar([x + i * width for x in rates], list(rates.values()), width, label=name)
-    middle = 0.4 - width / 2
-    axes.set_xticks([x + middle for x in range(len(cases))], [case.name for case in cases])
+        if rates:
+            positions = [x + i * width for x in rates]
+            axes.bar(positions, list(rates.values()), width, label=name, color=f"C{i}")
+        drawn += rates.values()
+    middle, slanted = 0.4 - width / 2, len(cases) > 3
+    axes.set_xticks(
+        [x + middle for x in range(len(cases))],
+        [case.name for case in cases],
+        rotation=30.0 if slanted else 0.0,
+        ha="right" if slanted else "center",
+    )
+    if len(cases) > 1 and drawn and max(drawn) > WIDE_RANGE * min(drawn):
+        axes.set_yscale("log")
 
 
-def _draw_lines(cases: list[CaseResult], axes: Axes) -> None:
-    for name in _measured_systems(cases):
+def _draw_lines(cases: list[CaseResult], systems: list[str], axes: Axes) -> None:
+    for i, name in enumerate(systems):
         measured = [case for case in cases if name in case.measured()]
         xs, rates = [case.case.x for case in measured], [case.rate(name) for case in measured]
-        axes.plot(xs, rates, marker="o", label=name)
+        if measured:
+            axes.plot(xs, rates, marker="o", label=name, color=f"C{i}")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
 

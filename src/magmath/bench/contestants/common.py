@@ -22,8 +22,8 @@ def use_workers(count: int, device: str = "cpu", deterministic: bool = False) ->
 
 
 @final
-class Settled(NamedTuple):
-    """The seconds of the first run, and of one after all programs are compiled."""
+class WarmUp(NamedTuple):
+    """The seconds of the first run, and of the last one, before which all programs are compiled."""
 
     first: float
     steady: float
@@ -34,7 +34,7 @@ class Settled(NamedTuple):
         return max(0.0, self.first - self.steady)
 
 
-def settle(seconds: float, first: Callable[[], float], again: Callable[[], float]) -> Settled:
+def warm_up(seconds: float, first: Callable[[], float], again: Callable[[], float]) -> WarmUp:
     """Repeat a run for some seconds, in which programs are compiled to native code in the
     background; `first` and `again` return the seconds of a run."""
     first_seconds = first()
@@ -42,7 +42,7 @@ def settle(seconds: float, first: Callable[[], float], again: Callable[[], float
     steady = again()
     while time.perf_counter() < end:
         steady = again()
-    return Settled(first_seconds, steady)
+    return WarmUp(first_seconds, steady)
 
 
 def evaluating_work(function: Callable[[], Any]) -> Work:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any, final
 
 import magmath as mm
-from magmath.bench.contestants.common import VERSIONS, settle, use_workers
+from magmath.bench.contestants.common import VERSIONS, use_workers, warm_up
 from magmath.bench.peers.elementwise import ElementwiseContestant
 from magmath.bench.peers.repeated import Work, repeat_call
 from magmath.bench.peers.service import Contestant
 
-SETTLE_SECONDS = 10.0  # loops are also compiled to native code in the background
+WARM_UP_SECONDS = 10.0  # loops are also compiled to native code in the background
 
 
 def eager() -> Contestant:
@@ -39,8 +39,8 @@ class MagmathElementwise(ElementwiseContestant):
         use_workers(case["workers"])
         return super().prepare(case)
 
-    def settle(self) -> None:
-        settle(SETTLE_SECONDS, self.round, self.round)
+    def warm_up(self) -> None:
+        warm_up(WARM_UP_SECONDS, self.round, self.round)
 
 
 def _wait_for(array: mm.Array) -> mm.Array:

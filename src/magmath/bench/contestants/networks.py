@@ -6,14 +6,14 @@ import time
 from typing import Any
 
 import magmath as mm
-from magmath.bench.contestants.common import VERSIONS, Settled, settle, use_workers
+from magmath.bench.contestants.common import VERSIONS, WarmUp, use_workers, warm_up
 from magmath.bench.peers.network_problem import NetworkProblem
 from magmath.bench.peers.networks import ZOO_SETTINGS
 from magmath.bench.peers.resident_memory import forget_peak, peak_resident_bytes, resident_bytes
 from magmath.bench.peers.service import Contestant
 
 # Programs are also compiled to native code, and kernels measured, in the first seconds.
-SETTLE_SECONDS = 20.0
+WARM_UP_SECONDS = 20.0
 GPU_SECONDS = 3.0
 
 
@@ -41,10 +41,10 @@ class CompiledNetwork(Contestant):
     def prepare(self, case: dict[str, Any]) -> dict[str, Any]:
         _start_pool(case)
         self._build(case)
-        settled = self._settle()
+        timings = self._warm_up()
         if self._problem.purpose == "train":
             self._reset()
-        return {"variant": self.variant, "compile_seconds": settled.compile_seconds}
+        return {"variant": self.variant, "compile_seconds": timings.compile_seconds}
 
     def round(self) -> float:
         return self._time(self._problem.epochs)
@@ -64,7 +64,7 @@ class CompiledNetwork(Contestant):
         before = resident_bytes()
         self._build(case)
         forget_peak()
-        self._settle()
+        self._warm_up()
         return peak_resident_bytes() - before
 
     def _build(self, case: dict[str, Any]) -> None:
@@ -85,10 +85,10 @@ class CompiledNetwork(Contestant):
         for parameter, value in zip(self._network.parameters(), weights, strict=True):
             parameter.assign(value)
 
-    def _settle(self) -> Settled:
+    def _warm_up(self) -> WarmUp:
         calls = self._problem.epochs
-        seconds = SETTLE_SECONDS if self._problem.device == "cpu" else GPU_SECONDS
-        return settle(seconds, lambda: self._time(1), lambda: self._time(calls) / calls)
+        seconds = WARM_UP_SECONDS if self._problem.device == "cpu" else GPU_SECONDS
+        return warm_up(seconds, lambda: self._time(1), lambda: self._time(calls) / calls)
 
     def _time(self, calls: int) -> float:
         start = time.perf_counter()

@@ -6,12 +6,12 @@ import time
 from typing import Any, final
 
 import magmath as mm
-from magmath.bench.contestants.common import VERSIONS, settle, use_workers
+from magmath.bench.contestants.common import VERSIONS, use_workers, warm_up
 from magmath.bench.peers.sequence_problem import CLASSES, SequenceProblem
 from magmath.bench.peers.service import Contestant
 
 # Programs are also compiled to native code in the background, which takes some time.
-SETTLE_SECONDS = 20.0
+WARM_UP_SECONDS = 20.0
 
 
 def lstm() -> Contestant:
@@ -63,11 +63,11 @@ class _Sequences(Contestant):
 
         self._loss, self._step = loss, mm.compile(step) if case["compiled"] else step
         self._reset()
-        settled = settle(SETTLE_SECONDS, lambda: self._train(1), lambda: self._train(1))
+        timings = warm_up(WARM_UP_SECONDS, lambda: self._train(1), lambda: self._train(1))
         self._reset()
         return {
             "variant": "compiled" if case["compiled"] else "not compiled",
-            "compile_seconds": settled.compile_seconds,
+            "compile_seconds": timings.compile_seconds,
         }
 
     def round(self) -> float:

@@ -9,11 +9,11 @@ from typing import Any, final
 import numpy as np
 
 import magmath as mm
-from magmath.bench.contestants.common import VERSIONS, settle, use_workers
+from magmath.bench.contestants.common import VERSIONS, use_workers, warm_up
 from magmath.bench.peers.service import Contestant
 
 # Programs are also compiled to native code, and kernels measured, in the first seconds.
-SETTLE_SECONDS = 8.0
+WARM_UP_SECONDS = 8.0
 SETTINGS: dict[str, dict[str, Any]] = {"resnet18": {"stem": "small"}}
 
 
@@ -47,7 +47,7 @@ class _Simulate(Contestant):
         y = mm.asarray(random.integers(0, 10, count))
         options = {"batch_size": case["batch"], "strategy": case["strategy"], "metrics": ()}
         self._fit = lambda: network.fit(x, y, epochs=1, shuffle=False, **options)
-        settle(SETTLE_SECONDS, self._time, self._time)
+        warm_up(WARM_UP_SECONDS, self._time, self._time)
         return {}
 
     def round(self) -> float:

@@ -43,10 +43,10 @@ class ElementwiseContestant(Contestant):
         self._begin()
         self._work(2)
         first = time.perf_counter() - start
-        self.settle()
+        self.warm_up()
         return {"first_seconds": first}
 
-    def settle(self) -> None:
+    def warm_up(self) -> None:
         """Warm up until all programs are compiled."""
 
     def round(self) -> float:

@@ -29,7 +29,7 @@ class SequenceProblem:
     @classmethod
     def of(cls, case: dict[str, Any]) -> SequenceProblem:
         """Return the problem of a case's parameters, ignoring other parameters."""
-        return cls(**{field.name: case[field.name] for field in fields(cls)[:4]})
+        return cls(**{field.name: case[field.name] for field in fields(cls) if field.name in case})
 
     def data(self) -> tuple[Floats, npt.NDArray[np.int64]]:
         """Return sequences (batch, length, inputs) and labels (batch,)."""

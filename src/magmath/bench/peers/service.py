@@ -106,8 +106,8 @@ def restrict_to_cores(count: int) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """`FACTORY SOCKET CORES`: serves the contestant that `module:function` returns, until a request
-    to stop."""
+    """`FACTORY SOCKET CORES`: serves the contestant that `module:function` returns, as long as the
+    runner keeps the connection."""
     factory, path, cores = arguments
     restrict_to_cores(int(cores))
     with socket.socket(socket.AF_UNIX) as connection:
