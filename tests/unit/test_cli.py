@@ -22,7 +22,13 @@ from magmath.cli.main import main
 from magmath.cli.progress_reporter import ProgressReporter
 from magmath.cli.train import command_line, learning_rate, resolved_options
 from magmath.cli.train_data import TrainData, train_data
-from magmath.cli.train_options import IMAGES, TRAIN_DEFAULTS, DataName, TrainOptions
+from magmath.cli.train_options import (
+    IMAGES,
+    TRAIN_DEFAULTS,
+    DataName,
+    OptimizerName,
+    TrainOptions,
+)
 from magmath.cost import Machine, store_machine
 from magmath.data.datasets import _LOADERS
 from magmath.kernels.dispatch.tuner import DECISIONS, TunerDecision, _encoded, _name, machine
@@ -317,6 +323,7 @@ def test_train_says_what_came_out_and_what_to_try(tmp_path: Path, here: Here) ->
 
 def test_every_network_of_the_zoo_can_be_trained() -> None:
     assert set(TRAIN_DEFAULTS) == set(magmath.nn.zoo.NETWORKS)
+    assert set(get_args(OptimizerName)) == set(magmath.optim.OPTIMIZERS)
     assert {*get_args(DataName)} == {*_LOADERS, IMAGES}
 
 

@@ -69,9 +69,9 @@ def _measured() -> Machine:
 
 def _print(machine: Machine, console: Console) -> None:
     """Print the constants, a line for each."""
-    console.print(f"machine          {machine.source}", markup=False)
     from magmath.cost.operation_rate import is_counted_in_flops
 
+    console.print(f"machine          {machine.source}", markup=False)
     for rate in machine.gemm:
         threads = f"{rate.threads} thread{'s' if rate.threads > 1 else ''}"
         console.print(f"products         {rate.flops / 1e9:8.1f} GFLOP/s  {rate.dtype}, {threads}")

@@ -13,7 +13,7 @@ from cyclopts import Group, Parameter
 from cyclopts.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 OptimizerName = Literal[
-    "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", "lars"
+    "sgd", "momentum", "nesterov", "adadelta", "adagrad", "rmsprop", "adam", "adamw", "lars"
 ]
 ScheduleName = Literal["constant", "cosine", "one-cycle"]
 NETWORK = Group("Network")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SLOW = 1.5
+"""The factor of the others' time from which a worker counts as slow."""
 MIN_EXCESS = 1e-4
 """Seconds below which a difference between workers is noise."""
 _COLUMNS = ("predicted", "measured", "bytes moved", "messages", "memory")
@@ -174,8 +175,7 @@ class Summed:
     def advice(self) -> str:
         """Return what to do about workers that are slower than the others; "" if none is.
 
-        A worker counts as slow if it computes `SLOW` times as long as the median of the others on
-        equal shares.
+        A slow worker computes `SLOW` times as long as the median of the others on equal shares.
         """
         seconds = self.worker_seconds()
         lines = []
