@@ -139,6 +139,16 @@ def test_profiles_can_be_nested_and_end_with_an_error() -> None:
         assert session.engine().profiler is None
 
 
+def test_pools_that_start_in_the_block_are_profiled() -> None:
+    with mm.profile() as profile:
+        for _ in range(2):
+            with mm.init(0, device="cpu"):
+                mm.evaluate(mm.ones(3) + 1)
+    assert len(profile.runs) == 2
+    with mm.init(0, device="cpu"):
+        assert session.engine().profiler is None
+
+
 def test_loops_are_profiled_by_the_step() -> None:
     with current("shared", 2):
         x = mm.variable("x", [3.0, -2.0])

@@ -150,13 +150,9 @@ def profile() -> Iterator[Profile]:
     that would otherwise run as native code are slower. `explain()` shows the measurements of arrays
     that were computed in the block.
     """
-    engine = session.engine()
-    measured, former = Profile(), engine.profiler
-    engine.profiler = lambda run: measured.runs.append(explain_run(run))
-    try:
+    measured = Profile()
+    with session.profiling(lambda run: measured.runs.append(explain_run(run))):
         yield measured
-    finally:
-        engine.profiler = former
 
 
 def _explained(

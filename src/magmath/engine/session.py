@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from threading import RLock
 from types import TracebackType
@@ -20,12 +21,15 @@ from magmath.layout.mesh import set_printed_pool_size
 if TYPE_CHECKING:
     from magmath.runtime.pool import Pool
     from magmath.runtime.pool_factory import PoolOptions
+    from magmath.runtime.run_handle import RunHandle
 
 _engine: Engine | None = None
 _options: PoolOptions | None = None
 """The options of the current pool."""
 _session: Session | None = None
 """The result of the last `init`."""
+_profiler: Callable[[RunHandle], object] | None = None
+"""What receives each run of the current pool, and of pools that start later."""
 _starting = RLock()
 
 
@@ -178,7 +182,26 @@ def set_current_pool(pool: Pool) -> Engine:
     """Make `pool` the current pool; return its engine."""
     global _engine
     _engine = Engine(pool)
+    _engine.profiler = _profiler
     return _engine
+
+
+@contextmanager
+def profiling(profiler: Callable[[RunHandle], object]) -> Iterator[None]:
+    """Measure runs in a `with` block and give them to a function, also those of pools that start in
+    the block."""
+    global _profiler
+    first, former = _engine, _profiler
+    _profiler = profiler
+    if first is not None:
+        first.profiler = profiler
+    try:
+        yield
+    finally:
+        _profiler = former
+        for engine_of_block in (first, _engine):
+            if engine_of_block is not None:
+                engine_of_block.profiler = former
 
 
 def shutdown() -> None:
