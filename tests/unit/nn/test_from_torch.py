@@ -470,6 +470,18 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
         ),
         (NUMBERS,),
     ),
+    "nan is the largest": (
+        lambda x: (
+            *torch.sort(x, dim=0, stable=True),
+            *torch.sort(x, dim=0, descending=True, stable=True),
+            torch.argsort(x, descending=True, stable=True),
+            *torch.topk(x, 1, 0),
+            *torch.topk(x, 3, 1, largest=False),
+            *torch.max(x, 1),
+            *torch.min(x, 0),
+        ),
+        (torch.tensor([[1.0, torch.nan, torch.inf, 2.0], [1.0, 0.0, torch.nan, -torch.inf]]),),
+    ),
     "moments": (
         lambda x: (
             *torch.var_mean(x),

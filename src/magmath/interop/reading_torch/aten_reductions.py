@@ -125,18 +125,26 @@ def _vector_norm(
     return mm.linalg.vector_norm(in_type(x, dtype), axis=_axes(axis), keepdims=keepdim, ord=order)
 
 
+def _order(x: mm.Array, axis: int, descending: bool) -> mm.Array:
+    """Return the positions of the elements in order; nan is the largest number, as in PyTorch."""
+    if not (descending and x.dtype.is_floating and x.ndim):
+        return mm.argsort(x, axis=axis, descending=descending)
+    order = mm.flip(mm.argsort(mm.flip(x, axis=axis), axis=axis), axis=axis)
+    return x.shape[axis] - 1 - order
+
+
 def _sort(
     x: mm.Array, dim: int = -1, descending: bool = False, *, stable: bool | None = None
 ) -> tuple[mm.Array, mm.Array]:
     """Return the elements in order, and their positions; all sorts are stable."""
-    order = mm.argsort(x, axis=dim, descending=descending)
+    order = _order(x, dim, descending)
     return mm.take_along_axis(x, order, axis=dim), order
 
 
 def _topk(
     x: mm.Array, k: int, axis: int = -1, largest: bool = True, ordered: bool = True
 ) -> tuple[mm.Array, mm.Array]:
-    order = mm.argsort(x, axis=axis, descending=largest)
+    order = _order(x, axis, largest)
     order = mm.take(order, mm.arange(k), axis=axis)
     return mm.take_along_axis(x, order, axis=axis), order
 
