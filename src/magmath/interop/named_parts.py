@@ -29,12 +29,17 @@ class NamedParts(Module):
 def add_variables(module: NamedParts, variables: Mapping[str, Parameter | Buffer]) -> None:
     """Store variables under their paths, in parts that have the names of the paths.
 
-    A name that another path continues, as "a" where there is "a.b", gets an underscore.
+    A name that another path continues, as "a" where there is "a.b", gets underscores until it
+    differs from all paths.
     """
+    continued = {p[:i] for p in variables for i, letter in enumerate(p) if letter == "."}
+    paths = set(variables)
     for path, variable in variables.items():
-        while any(other.startswith(f"{path}.") for other in variables):
-            path += "_"
-        *owners, name = path.split(".")
+        own = path
+        while own in continued or (own != path and own in paths):
+            own += "_"
+        paths.add(own)
+        *owners, name = own.split(".")
         owner = module
         for part in owners:
             owner = owner._named.setdefault(part, NamedParts())

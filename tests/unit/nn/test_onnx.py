@@ -404,12 +404,15 @@ def test_names_that_continue_others_or_are_those_of_methods() -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "train"], ["h"]),
         helper.make_node("MatMul", ["h", "train.b"], ["g"]),
-        helper.make_node("Mul", ["g", "_named"], ["y"]),
+        helper.make_node("Add", ["g", "train_"], ["i"]),
+        helper.make_node("MatMul", ["i", "train_.b"], ["j"]),
+        helper.make_node("Mul", ["j", "_named"], ["y"]),
     ]
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])
-    module = from_onnx(_model(nodes, [x], ["y"], {"train.b": w, "train": w, "_named": w[0]}))
-    assert set(module.state_dict()) == {"train.b", "train_", "_named"}
-    np.testing.assert_array_equal(module(w), np.full((2, 2), 4.0))
+    stored = {"train.b": w, "train": w, "train_": 2 * w, "train_.b": w / 2, "_named": w[0]}
+    module = from_onnx(_model(nodes, [x], ["y"], stored))
+    assert set(module.state_dict()) == {"train.b", "train__", "train___", "train_.b", "_named"}
+    np.testing.assert_array_equal(module(w), np.full((2, 2), 6.0))
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(module))(w), module(w))
 
 
