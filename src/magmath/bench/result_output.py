@@ -157,7 +157,7 @@ def _notes(name: str, system: SystemResult) -> Iterable[str]:
     if system.state in ("failed", "left out"):
         yield f"{name} {system.state}: {system.reason.splitlines()[0]}"
     if "compile_seconds" in record:
-        yield f"{name}: {record['variant']}, compiled in {record['compile_seconds']:.1f} s"
+        yield f"{name}: {record['variant']}; compilation took {record['compile_seconds']:.1f} s"
     elif "variant" in record:
         yield f"{name}: {record['variant']}"
     if "first_seconds" in record and system.seconds:
