@@ -3,7 +3,7 @@ imaginary parts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ import torch
 
 import magmath as mm
 from engines import current
+from magmath.ops.elementwise.tables import BINARY, UNARY
+from operation_table import ROWS
+from operation_table.draws import COMPLEX
 
 POOLS = [("inline", 1), ("planned", 1), ("shared", 2), ("messages", 3)]
 RANDOM = np.random.default_rng(6)
@@ -63,6 +66,61 @@ def test_gradients_are_those_of_torch(name: str) -> None:
         for one, other in zip(found, expected, strict=True):
             assert one.dtype == str(other.dtype).removeprefix("torch.")
             np.testing.assert_allclose(one.numpy(), other.numpy(), rtol=1e-9, atol=1e-12)
+
+
+ELEMENTWISE = [
+    row.name
+    for row in (*UNARY, *BINARY)
+    if {*COMPLEX} <= {*ROWS[row.name].dtypes} and ROWS[row.name].slopes
+]
+STEP = 1e-5
+POINTS = np.array([r * np.exp(1j * a * np.pi / 8) for r in (0.6, 1.5) for a in range(-7, 8, 2)])
+"""Numbers in all quadrants, none on the cut of a function."""
+
+
+def _differences(
+    function: Callable[..., np.ndarray], points: Sequence[np.ndarray], position: int
+) -> np.ndarray:
+    """The gradients of an element-wise real function by an operand, by central differences."""
+    parts = []
+    for step in (STEP, 1j * STEP):
+        ends = [[*points], [*points]]
+        ends[0][position] = points[position] + step
+        ends[1][position] = points[position] - step
+        parts.append((function(*ends[0]) - function(*ends[1])) / (2 * STEP))
+    return parts[0] + 1j * parts[1]
+
+
+@pytest.mark.parametrize("name", ELEMENTWISE)
+def test_gradients_of_elementwise_functions_equal_finite_differences(name: str) -> None:
+    """Of the first and the second order, on all branches of a function."""
+    function: Callable[..., Any] = getattr(mm, name)
+    points = [POINTS, 1.1 * POINTS[::-1]][: len(ROWS[name].slopes)]
+    weights = np.random.default_rng(1).normal(size=(2, POINTS.size))
+    factors = weights[0] + 1j * weights[1]
+    operands = tuple(range(len(points)))
+
+    def total(*z: mm.Array) -> mm.Array:
+        return mm.sum(mm.real(function(*z) * mm.asarray(factors)))
+
+    def slopes(*z: mm.Array) -> tuple[mm.Array, ...]:
+        return mm.grad(total, argnums=operands)(*z)
+
+    def length(*z: mm.Array) -> mm.Array:
+        return mm.sum(sum(mm.abs(slope * mm.asarray(factors) + z[0]) ** 2 for slope in slopes(*z)))
+
+    def totals(*z: np.ndarray) -> np.ndarray:
+        return (function(*map(mm.asarray, z)).numpy() * factors).real
+
+    def lengths(*z: np.ndarray) -> np.ndarray:
+        found = slopes(*map(mm.asarray, z))
+        return sum(np.abs(slope.numpy() * factors + z[0]) ** 2 for slope in found)
+
+    for scalar, elements in ((total, totals), (length, lengths)):
+        gradients = mm.grad(scalar, argnums=operands)(*map(mm.asarray, points))
+        for i, gradient in enumerate(gradients):
+            expected = _differences(elements, points, i)
+            np.testing.assert_allclose(gradient.numpy(), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_second_derivatives_and_descent() -> None:

@@ -78,6 +78,16 @@ def sign_vjp(node: Node, g: Node) -> Gradients:
     return (where(call("equal", x, zero), zero, (g - along) / length),)
 
 
+def acosh_vjp(node: Node, g: Node) -> Gradients:
+    """Return the cotangent g / √(x² - 1); of complex numbers the root on the branch of acosh is the
+    product of two roots."""
+    (x,) = node.inputs
+    below, above = x - 1, x + 1
+    if x.dtype.kind == "complex":
+        return (g / (call("sqrt", below) * call("sqrt", above)),)
+    return (g / call("sqrt", below * above),)
+
+
 def root_vjp(node: Node, g: Node) -> Gradients:
     """Return the cotangent of a root, 0 at 0: that of norms and deviations, which have no slope
     there, is 0 as in PyTorch."""

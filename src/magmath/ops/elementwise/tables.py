@@ -13,6 +13,7 @@ from magmath.core.dtypes import DType, bool_, complex_dtype, real_dtype, uint8
 from magmath.errors import DTypeError
 from magmath.ops.elementwise.gradients import (
     abs_vjp,
+    acosh_vjp,
     atan2_vjp,
     binary_vjp,
     clamp_vjp,
@@ -174,7 +175,7 @@ UNARY = (
     row("asinh", "floating", "np.arcsinh({0})", unary_vjp(lambda g, x, y: g / sqrt(1 + square(x))),
         numpy=np.arcsinh, flops=16, avx512=True,
         summary="The inverse hyperbolic sine of each element."),
-    row("acosh", "floating", "np.arccosh({0})", unary_vjp(lambda g, x, y: g / sqrt(square(x) - 1)),
+    row("acosh", "floating", "np.arccosh({0})", acosh_vjp,
         numpy=np.arccosh, flops=16,
         summary="The inverse hyperbolic cosine of each element; nan below 1."),
     row("atanh", "floating", "np.arctanh({0})", unary_vjp(lambda g, x, y: g / (1 - square(x))),
