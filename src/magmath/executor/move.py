@@ -25,8 +25,18 @@ if TYPE_CHECKING:
     from magmath.comm.progress_thread import ProgressThread, Task
 
 
+def _add(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Return x + y; torch multiplies complex summands by 1, which turns infinite parts into nan,
+    so the parts are added separately."""
+    if not x.is_complex():
+        return torch.add(x, y, out=out)
+    target = torch.empty_like(x) if out is None else out
+    torch.add(torch.view_as_real(x), torch.view_as_real(y), out=torch.view_as_real(target))
+    return target
+
+
 COMBINE: dict[str, Callable[..., Any]] = {
-    "sum": torch.add,
+    "sum": _add,
     "prod": torch.mul,
     "max": torch.maximum,
     "min": torch.minimum,
