@@ -107,6 +107,28 @@ def test_special_numbers_are_treated_alike(
             check_signs(result, known, (name, case))
 
 
+@pytest.mark.parametrize("name", ["sum", "max"])
+@pytest.mark.timeout(300)
+def test_long_reductions_are_accurate(
+    name: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Along any axes, also where more results than have accumulators are adjacent."""
+    random = np.random.default_rng(3)
+    cases, expected = [], []
+    for shape, axis in [
+        ((70_000, 3), (0,)), ((3, 70_000), (1,)), ((300, 2500), (0,)), ((300, 3, 1100), (0,)),
+        ((300, 50, 60), (0,)), ((50, 60, 70), (0, 1)), ((50, 60, 70), (0, 2)), ((9, 800, 9), (1,)),
+        ((70, 1, 80, 1), (0, 1)), ((70, 1, 80, 1), (2,)), ((30, 4, 70), (0, 1, 2)), ((5,), ()),
+    ]:  # fmt: skip
+        x = (0.1 + 1e-3 * random.random(shape)).astype(np.float32)
+        for keepdims in (False, True):
+            cases.append((name, Case((torch.from_numpy(x),), {"axis": axis, "keepdims": keepdims})))
+            expected.append(getattr(np, name)(x.astype(float), axis=axis, keepdims=keepdims))
+    use_native_code(monkeypatch, only(0))
+    for result, known in zip(run_natively(engine, cases), expected, strict=True):
+        np.testing.assert_allclose(result.numpy(), known, rtol=1e-6)
+
+
 REMAINDERS = ("remainder", "fmod", "floor_divide")
 
 
@@ -128,7 +150,8 @@ def dividends_and_divisors(dtype: str, count: int = 3000) -> list[Any]:
 
 
 def integers(dtype: str) -> list[Any]:
-    """All pairs of numbers at the ends of a type and at 0."""
+    """All pairs of numbers at the ends of a type and at 0, as often as makes long arrays, which
+    another library divides."""
     ends = np.iinfo(dtype)
     few = [
         ends.min,
@@ -142,7 +165,7 @@ def integers(dtype: str) -> list[Any]:
         7,
         *[-1, -2, -3][: -ends.min],
     ]
-    return [axis.ravel() for axis in np.meshgrid(*[np.array(few, dtype)] * 2)]
+    return [np.tile(axis.ravel(), 20) for axis in np.meshgrid(*[np.array(few, dtype)] * 2)]
 
 
 NUMBERS = ["float32", "float64", "int8", "int32", "int64", "uint8"]

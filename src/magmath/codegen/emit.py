@@ -194,54 +194,6 @@ def combine(reduction: str, accumulated: str, value: str) -> str:
     return _COMBINE[reduction].format(acc=accumulated, x=value)
 
 
-def emit_reduction(w: Writer, call: NativeCall, name: str, start: float) -> None:
-    """Write the reduction of an operand over axes: a scalar accumulator if the elements that are
-    adjacent in memory are reduced, otherwise accumulation in the result."""
-    (x,), axis = call.inputs, call.attributes["axis"]
-    kept = [d for d in range(len(x.shape)) if d not in axis]
-    initial = literal(start, call.out.dtype)
-    if not kept or max(kept) < min(axis, default=0) or _is_adjacent(x, axis):
-        _reduce_to_scalars(w, call, name, kept, initial)
-        return
-    with w.loops(call.out.shape) as indices:
-        w.line(f"{call.out.at(indices)} = {initial}")
-    with w.loops(x.shape, x.strides) as indices:
-        target = call.out.at(_result_indices(call, indices))
-        value = w.name("v")
-        w.line(f"{value} = {x.at(indices)}")
-        w.line(f"{target} = {combine(name, target, value)}")
-
-
-def _is_adjacent(x: NativeOperand, axis: Sequence[int]) -> bool:
-    """Return True if the reduced elements are adjacent: the last axis is, in row-major order."""
-    last = len(x.shape) - 1
-    return last in axis and x.shape[last] > 1 and (not x.strides or x.strides[last] == 1)
-
-
-def _reduce_to_scalars(
-    w: Writer, call: NativeCall, name: str, kept: list[int], initial: str
-) -> None:
-    (x,) = call.inputs
-    reduced = [d for d in range(len(x.shape)) if d not in kept]
-    with w.loops(tuple(x.shape[d] for d in kept)) as outer:
-        accumulator = w.name("acc")
-        w.line(f"{accumulator} = {initial}")
-        with w.loops(tuple(x.shape[d] for d in reduced)) as inner:
-            place = dict(zip([*kept, *reduced], [*outer, *inner], strict=True))
-            indices = [place[d] for d in range(len(x.shape))]
-            value = w.name("v")
-            w.line(f"{value} = {x.at(indices)}")
-            w.line(f"{accumulator} = {combine(name, accumulator, value)}")
-        w.line(f"{call.out.at(_result_indices(call, indices))} = {accumulator}")
-
-
-def _result_indices(call: NativeCall, indices: Sequence[str]) -> list[str]:
-    axis = call.attributes["axis"]
-    if call.attributes["keepdims"]:
-        return ["0" if d in axis else index for d, index in enumerate(indices)]
-    return [index for d, index in enumerate(indices) if d not in axis]
-
-
 def emit_reshape(w: Writer, call: NativeCall) -> None:
     """Write a copy of an operand in C order: loops over the result, with counters for the operand's
     position."""

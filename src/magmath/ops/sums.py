@@ -10,18 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.codegen.emit import IndexMap, emit_reduction
+from magmath.codegen.emit import IndexMap
+from magmath.codegen.reduction_loops import MAX_NAIVE, emit_reduction
 from magmath.core.dtypes import DType, accumulator_dtype, complex64, float32
 from magmath.core.shapes import AxisNumbers, broadcast, normalize_axes, reduced_shape
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Infer, Kernel, Vjp, any_memory_order
-from magmath.ops.index_letters import LETTERS, pointwise_axes
+from magmath.ops.index_letters import LETTERS, letters_except, pointwise_axes
 from magmath.ops.kernel_binding import is_numpy_only, reference_call
 from magmath.ops.manipulation import reshape
 from magmath.ops.shared_fields import no_flops, same_bits_always
@@ -53,10 +54,8 @@ def check_extremum(name: str, shape: Shape, axis: AxisNumbers) -> None:
 def reduction_axes(node: Node) -> str:
     """Return index notation whose result lacks the reduced letters (`.` for kept dimensions)."""
     (x,), axis = node.inputs, node.attributes["axis"]
-    letters = LETTERS[: x.ndim]
-    if node.attributes["keepdims"]:
-        return f"{letters}->{''.join('.' if d in axis else c for d, c in enumerate(letters))}"
-    return f"{letters}->{''.join(c for d, c in enumerate(letters) if d not in axis)}"
+    kept = letters_except(x.ndim, axis)
+    return f"{LETTERS[: x.ndim]}->{kept if node.attributes['keepdims'] else kept.replace('.', '')}"
 
 
 IDENTITY: dict[str, float] = {
@@ -108,10 +107,6 @@ _UFUNCS = {
     "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
     "any": np.logical_or, "all": np.logical_and,
 }  # fmt: skip
-
-
-MAX_NAIVE: Final = 64
-"""Number of float32 numbers that NumPy adds one after the other, with few rounding errors."""
 
 
 def _numpy_function(name: str, node: Node) -> Callable[..., object] | None:
