@@ -58,8 +58,8 @@ def fold_epilogues(graph: Graph, *, bias: bool = True) -> Graph:
     """Return the graph with the first matching rule for its name applied to each node; biases are
     folded only if `bias` is true.
 
-    A rule receives the nodes with epilogues that it may consume: those that exactly one node reads
-    and that are not roots.
+    A rule receives the nodes that it may consume: those that exactly one node reads and that are
+    not roots.
     """
     rules = RULES if bias else RULES_WITHOUT_BIAS
     users = users_of(graph.nodes)
@@ -75,7 +75,7 @@ def fold_epilogues(graph: Graph, *, bias: bool = True) -> Graph:
                 current = folded
                 break
         new[node] = current
-        if current.operation.epilogues and len(users[node]) == 1 and node not in roots:
+        if len(users[node]) == 1 and node not in roots:
             single.add(current)
     return graph.mapped(new)
 
@@ -161,9 +161,9 @@ def _relu(node: Node, single: set[Node]) -> Node | None:
 
 def _update(node: Node, single: set[Node]) -> Node | None:
     """Fold c - alpha·product and c + alpha·product."""
-    if node.inputs[1].name != "multiply":
-        return None
     c, scaled = node.inputs
+    if scaled.name != "multiply" or scaled not in single:
+        return None
     for alpha, product in (scaled.inputs, scaled.inputs[::-1]):
         fits = alpha.shape == () and c.shape == node.shape
         fits = fits and _is_open(product, "accumulate", single)
