@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -34,7 +36,8 @@ from magmath.ops.redistribute import redistribute
 from magmath.ops.slicing import SET_SLICE
 from magmath.ops.sums import broadcast_to
 from magmath.passes import pipeline
-from magmath.passes.candidate_cost import cost_cache_of
+from magmath.passes.candidate_cost import CostCache, cost_cache_of
+from magmath.passes.candidates import layout_candidates
 from magmath.passes.fuse import fuse
 from magmath.passes.place import place
 from magmath.passes.simplify import simplify
@@ -482,6 +485,15 @@ def test_update_goes_into_the_product_of_the_gradient(sign: str) -> None:
     assert not storage.copied, "computed where the weights lie"
 
 
+def test_update_is_not_folded_where_others_read_the_scaled_gradient() -> None:
+    """They would need the product a second time."""
+    engine = engine_of("inline")
+    x, w, _, affine = layer()
+    step = op("multiply", scalar(0.1, float32), matmul(permute(x, (1, 0)), op("tanh", affine)))
+    graph = fused(op("subtract", w, step), op("abs", step), engine=engine)
+    assert sorted(products(graph)) == [(False, "none", False), (True, "none", False)]
+
+
 def test_update_is_not_folded_where_a_reduction_stands_between() -> None:
     """Workers that split the samples hold parts of a sum, to each of which the weights would be
     added."""
@@ -501,6 +513,24 @@ def test_update_is_not_folded_where_a_reduction_stands_between() -> None:
 
 # place, schedule, memory
 # ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "multiply", "sum"])
+def test_cached_candidates_are_those_of_the_operands(name: str) -> None:
+    """Whatever layouts the operands of equal nodes had before."""
+    environment, mesh, shape = engine_of("messages", 2).environment, Mesh.line(2), (6, 4)
+    whole = Layout.whole(shape, mesh)
+    layouts = [whole, replace(whole, partial=("sum",)), replace(whole, partial=("max",))]
+    layouts += [Layout.even(shape, mesh, axis) for axis in (0, 1)]
+    costs = CostCache(environment)
+    count, attributes = 2, {}
+    if name == "sum":
+        count, attributes = 1, {"axis": (0,), "keepdims": False}
+    for operands in product(layouts, repeat=count):
+        leaves = [input_leaf(shape, float32, layout, object()) for layout in operands]
+        node = op(name, *leaves, **attributes)
+        candidates = [c.candidate for c in costs.candidates(node, operands, None)]
+        assert candidates == list(layout_candidates(node, operands, environment))
 
 
 def test_operands_in_the_required_layout_are_not_moved() -> None:

@@ -116,11 +116,11 @@ class CostCache:
     ) -> list[CandidateArithmetic]:
         """Return the candidates of a node with operands in these layouts.
 
-        Even splits over all workers add no candidates, so most nodes with one signature have the
-        same ones.
+        Even splits over all workers add no candidates, and pending sums only those of additions, so
+        most nodes with one signature have the same ones.
         """
         choices = layouts if hint is None else (*layouts, hint)
-        adding = tuple([None if self._adds_nothing(layout) else layout for layout in choices])
+        adding = tuple([None if self._adds_nothing(node, x) else x for x in choices])
         key = (node.signature, adding if any(adding) else None)
         candidates = self._candidates.get(key)
         if candidates is None or node.signature is None:
@@ -130,7 +130,9 @@ class CostCache:
             store_bounded(self._candidates, key, candidates, MAX_CACHED_COSTS)
         return candidates
 
-    def _adds_nothing(self, layout: Layout) -> bool:
+    def _adds_nothing(self, node: Node, layout: Layout) -> bool:
+        if layout.is_partial and node.operation.additive:
+            return False
         return layout.boxes is not None or (
             layout.mesh == self.environment.mesh and layout.has_even_splits
         )
