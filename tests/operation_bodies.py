@@ -236,6 +236,31 @@ def check_second_gradient(engine: Engine, name: str, case: Case, by: Sequence[in
         )
 
 
+def check_reach_of_cotangents(engine: Engine, name: str, case: Case, by: Sequence[int]) -> None:
+    """An infinite cotangent of an element changes no gradient by operands on which the element does
+    not depend."""
+    operands = [leaf(engine, x) for x in case.operands]
+    node = apply(OPERATIONS[name], *operands, **case.attributes)
+    if not node.size:
+        return
+
+    def slopes(weights: Any) -> list[torch.Tensor]:
+        total = sum_(multiply(node, leaf(engine, torch.from_numpy(np.asarray(weights)))))
+        return values(engine, *gradients(total, [operands[i] for i in by]))
+
+    random = np.random.default_rng(4)
+    weights = random.uniform(0.5, 1.5, node.shape)
+    chosen = np.zeros(node.shape)
+    chosen.flat[random.integers(node.size)] = 1
+    usual, reached = slopes(weights), slopes(chosen)
+    infinite = slopes(np.where(chosen, np.inf, weights))
+    for position, before, after, reach in zip(by, usual, infinite, reached, strict=True):
+        other = reach.numpy() == 0
+        np.testing.assert_allclose(
+            after.numpy()[other], before.numpy()[other], rtol=1e-9, err_msg=f"{name} by {position}"
+        )
+
+
 def _slope_total(engine: Engine, name: str, case: Case, by: Sequence[int]) -> float:
     first = slopes_of(engine, name, case, by)
     parts = [weighted(engine, slope, 3 + i) for i, slope in enumerate(first)]

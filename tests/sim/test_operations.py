@@ -20,7 +20,7 @@ from magmath.graph import KernelCall, apply
 from magmath.layout import Layout
 from magmath.memory.torch_dtypes import to_torch
 from magmath.ops import OPERATIONS, block_reduction, creation, leaves, redistribute
-from operation_table import FOLDED, REAL, ROWS, UNSIGNED, Case, cases
+from operation_table import FOLDED, REAL, ROWS, UNSIGNED, Case, cases, matrices
 
 TABLE = {**ROWS, **FOLDED}
 VECTORS = ("eigh", "eig", "eigvals", "svd")  # not unique: tried in test_linalg.py
@@ -213,6 +213,26 @@ def test_any_layout_gives_the_same(name: str, kind: str, workers: int, data: st.
     bodies.check_any_layout(engine_of(kind, workers), name, case, data)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])
+@pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{kind}" for kind, n in POOLS])
+@given(data=st.data())
+@some
+def test_sums_of_infinite_numbers_in_any_layout(
+    dtype: str, kind: str, workers: int, data: st.DataObject
+) -> None:
+    """An infinite real part leaves the imaginary one as it is."""
+    engine, random = engine_of(kind, workers), np.random.default_rng(data.draw(st.integers(0, 999)))
+    x = np.empty(data.draw(st.tuples(*[st.integers(1, 6)] * 2)), "complex128")
+    for part in (x.real, x.imag):
+        part[...] = random.choice([np.inf, -np.inf, *[0.0, 1.0, -2.5] * 3], x.shape)
+    tensor = torch.from_numpy(x if dtype.startswith("complex") else x.real.copy())
+    axis = data.draw(st.sampled_from([(0,), (1,), (0, 1)]))
+    case = Case((tensor.to(to_torch(DTYPES[dtype])),), {"axis": axis, "keepdims": False})
+    placed = [data.draw(bodies.placements(tensor, engine, partial=False))]
+    result = bodies.computed(engine, "sum", case, placed)
+    bodies.check_close(result, bodies.reference("sum", case), (case, placed))
+
+
 PICKING = ("take", "put", "scatter_add", "take_along", "scatter_along")
 
 
@@ -250,6 +270,26 @@ def test_integers_have_no_gradient(name: str, data: st.DataObject) -> None:
 def test_second_gradient_agrees_with_differences(name: str, data: st.DataObject) -> None:
     case = data.draw(cases(SMOOTH[name], smooth=True))
     bodies.check_second_gradient(engine_of("inline"), name, case, SMOOTH[name].slopes)
+
+
+# Their gradients multiply an infinite cotangent by a 0, or by a rounding error of one.
+MULTIPLYING = {
+    *matrices.ROWS,
+    "remainder",
+    "fmod",
+    "max",
+    "min",
+    "correlation",
+    "correlation_kernel",
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(SMOOTH) - MULTIPLYING))
+@given(data=st.data())
+@few
+def test_cotangents_reach_no_other_elements(name: str, data: st.DataObject) -> None:
+    case = data.draw(cases(SMOOTH[name], smooth=True))
+    bodies.check_reach_of_cotangents(engine_of("inline"), name, case, SMOOTH[name].slopes)
 
 
 @pytest.mark.parametrize("name", SMOOTH)

@@ -19,12 +19,12 @@ from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.promotion import floating_dtype
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, OptionError, ShapeError
-from magmath.graph import Node, Shape, apply
+from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
 from magmath.ops.conv.convolution import by_spectra, correlation
 from magmath.ops.fft.fourier import COMPLEX_OF, REAL_OF
 from magmath.ops.manipulation import reshape
-from magmath.ops.slicing import SLICE
+from magmath.ops.slicing import reversed_along
 
 __all__ = ["convolve", "correlate"]
 
@@ -47,7 +47,7 @@ def convolve(in1: Array, in2: Array, /, mode: str = "full", method: str = "auto"
     a, b = _operands("convolve", in1, in2, mode, method)
     if mode == "valid" and not _fits(b.shape, a.shape):
         a, b = b, a
-    return _correlated("convolve", a, _turned(b), mode, method)
+    return _correlated("convolve", a, reversed_along(b, range(b.ndim)), mode, method)
 
 
 @dispatch_cached
@@ -59,7 +59,8 @@ def correlate(in1: Array, in2: Array, /, mode: str = "full", method: str = "auto
     a, b = _operands("correlate", in1, in2, mode, method)
     b = e.conj(b)
     if mode == "valid" and not _fits(b.shape, a.shape):
-        return _correlated("correlate", _turned(b), _turned(a), mode, method)
+        axes = range(a.ndim)
+        a, b = reversed_along(b, axes), reversed_along(a, axes)
     return _correlated("correlate", a, b, mode, method)
 
 
@@ -94,11 +95,6 @@ def _operands(name: str, in1: Array, in2: Array, mode: str, method: str) -> tupl
 
 def _fits(inner: Shape, outer: Shape) -> bool:
     return all(m <= n for m, n in zip(inner, outer, strict=True))
-
-
-def _turned(x: Node) -> Node:
-    """Return x with every dimension reversed."""
-    return apply(SLICE, x, bounds=tuple((n - 1, -1, -1) for n in x.shape))
 
 
 def _correlated(name: str, x: Node, w: Node, mode: str, method: str) -> Array:

@@ -23,6 +23,7 @@ from magmath.graph.operation import Infer, Kernel
 from magmath.layout import Layout
 from magmath.ops.axis_segments import (
     Cuts,
+    axes_of_segments,
     cuts_along,
     local_number,
     segment_views,
@@ -117,11 +118,6 @@ def _segments_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape
     return with_extent(x.shape, axis, len(cuts) - 1), int64
 
 
-def _segments_axes(node: Node) -> str:
-    letters = LETTERS[: node.ndim]
-    return f"{letters}->{with_changed_letter(letters, node.attributes['axis'], str.upper)}"
-
-
 def _segments_kernel(call: KernelCall) -> ReadyCall:
     (x,), out, name = call.inputs, call.out, call.attributes["name"]
     axis, cuts = call.attributes["axis"], call.attributes["cuts"]
@@ -146,7 +142,7 @@ def _segments_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
 SEGMENT_POSITIONS = Operation(  # the position of the extremum in each segment of an axis
     name="segment_positions",
     infer=_segments_infer,
-    axes=_segments_axes,
+    axes=axes_of_segments,
     reduction=None,
     vjp=no_gradient,
     kernel=_segments_kernel,

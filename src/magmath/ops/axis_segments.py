@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, final
 from magmath.core.index_set import IndexSet
 from magmath.graph import Node
 from magmath.layout import Layout, Split, even_cuts
+from magmath.ops.index_letters import LETTERS, with_changed_letter
 
 if TYPE_CHECKING:
     import torch
@@ -59,6 +60,12 @@ def split_between_segments(split: Split, cuts: Cuts, positions: Sequence[int]) -
     if segments is None or not set(segments.cuts) <= set(position_of):
         return None
     return split.map_positions(position_of.__getitem__)
+
+
+def axes_of_segments(node: Node) -> str:
+    """Return index notation of a result with one number per segment of the operand's axis."""
+    letters = LETTERS[: node.ndim]
+    return f"{letters}->{with_changed_letter(letters, node.attributes['axis'], str.upper)}"
 
 
 def split_of_segments(node: Node, letter: str, split: Split, operand: int | None) -> Split | None:

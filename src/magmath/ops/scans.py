@@ -32,18 +32,18 @@ from magmath.graph.operation import Gradients, Kernel, Vjp
 from magmath.layout import Layout, Split
 from magmath.ops.axis_segments import (
     Cuts,
+    axes_of_segments,
     cuts_along,
     local_number,
     segment_views,
     split_between_segments,
     split_of_segments,
 )
-from magmath.ops.elementwise import call as pointwise
 from magmath.ops.index_letters import LETTERS, one_axis_whole, with_changed_letter
 from magmath.ops.kernel_binding import as_signed, by_reference, is_numpy_only, reference_call
 from magmath.ops.product_gradients import gradient_of_running_product
 from magmath.ops.shared_fields import no_gradient
-from magmath.ops.sums import sum_
+from magmath.ops.slicing import reversed_along
 from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
@@ -98,15 +98,14 @@ def _cumulative_decompositions(name: str, node: Node, layouts: Sequence[Layout])
     return (apply(SEGMENT_SCAN, x, totals, axis=axis, cuts=cuts, name=name),)
 
 
-def _from_each_on(g: Node, axis: int) -> Node:
-    """Return the sum from each position to the end: the total minus the sum before it."""
-    total = sum_(g, (axis,), True)
-    before = apply(CUMULATIVE_SUM, g, axis=axis)
-    return pointwise("add", pointwise("subtract", total, before), g)
-
-
 def _cumulative_sum_vjp(node: Node, g: Node) -> Gradients:
-    return (_from_each_on(g, node.attributes["axis"]),)
+    """Return the sum of the cotangents from each position to the end.
+
+    The total minus the sum before a position would lose small cotangents behind large ones.
+    """
+    axis = node.attributes["axis"]
+    backwards = apply(CUMULATIVE_SUM, reversed_along(g, (axis,)), axis=axis)
+    return (reversed_along(backwards, (axis,)),)
 
 
 def _cumulative_prod_vjp(node: Node, g: Node) -> Gradients:
@@ -147,11 +146,6 @@ def long_sum_dtype(dtype: DType) -> DType:
 def _totals_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
     require_kind("segment_totals", "numeric", x.dtype)
     return with_extent(x.shape, axis, len(cuts) - 1), long_sum_dtype(x.dtype)
-
-
-def _totals_axes(node: Node) -> str:
-    letters = LETTERS[: node.ndim]
-    return f"{letters}->{with_changed_letter(letters, node.attributes['axis'], str.upper)}"
 
 
 def _totals_kernel(call: KernelCall) -> ReadyCall:
@@ -219,7 +213,7 @@ def _totals_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
 SEGMENT_TOTALS = Operation(  # the sum or product of each segment of an axis
     name="segment_totals",
     infer=_totals_infer,
-    axes=_totals_axes,
+    axes=axes_of_segments,
     reduction=None,
     vjp=no_gradient,
     kernel=_totals_kernel,

@@ -7,7 +7,7 @@ which broadcast; it overwrites the operand in place if nothing else needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -257,6 +257,12 @@ def slice_along(x: Node, axis: int, start: int, stop: int) -> Node:
     """Return the elements start … stop - 1 of one axis."""
     bounds = tuple((start, stop, 1) if d == axis else (0, n, 1) for d, n in enumerate(x.shape))
     return x if bounds[axis] == (0, x.shape[axis], 1) else apply(SLICE, x, bounds=bounds)
+
+
+def reversed_along(x: Node, axes: Collection[int]) -> Node:
+    """Return x with the elements along some axes in reverse order."""
+    bounds = tuple((n - 1, -1, -1) if d in axes else (0, n, 1) for d, n in enumerate(x.shape))
+    return apply(SLICE, x, bounds=bounds)
 
 
 def _set_slice_infer(x: Node, values: Node, *, bounds: Bounds) -> tuple[Shape, DType]:

@@ -24,11 +24,11 @@ from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, MemoryOrder
 from magmath.layout import Layout, Split
 from magmath.ops.conv import convolution_kernels as kernels
-from magmath.ops.conv.sliding_windows import inputs_of_windows, windows_of_inputs
+from magmath.ops.conv.sliding_windows import inputs_of_windows, window_counts, windows_of_inputs
 from magmath.ops.fft.fourier import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
 from magmath.ops.host_fallback import floats_on_device
 from magmath.ops.index_letters import LETTERS
-from magmath.ops.slicing import SLICE, padded, slice_along
+from magmath.ops.slicing import padded, reversed_along, slice_along
 from magmath.ops.type_rules import require_kind
 
 Numbers: TypeAlias = tuple[int, ...]
@@ -58,7 +58,6 @@ def _correlation_infer(
         attributes.get(name, False) for name in kernels.OPTIONAL_OPERANDS
     )
     _check("correlation", x, w, fits=fits and w.shape[0] % groups == 0 and min(w.shape[2:]) > 0)
-    space = []
     for d, n in enumerate(x.shape[2:]):
         (low, high), dilation = attributes["padding"][d], attributes["dilation"][d]
         reach = dilation * (w.shape[2 + d] - 1)
@@ -68,7 +67,7 @@ def _correlation_infer(
                 f"of dimension {d}, which has {n} and padding {low} and {high}"
                 "; use larger images, a smaller kernel or more padding"
             )
-        space.append((n + low + high - reach - 1) // stride[d] + 1)
+    space = window_counts(x.shape[2:], w.shape[2:], {**attributes, "stride": stride})
     return (x.shape[0], w.shape[0], *space), x.dtype
 
 
@@ -220,7 +219,7 @@ def by_spectra(node: Node) -> Node:
 
     x, w = node.inputs
     kernel = w.shape[2:]
-    turned = apply(SLICE, w, bounds=((0, 1, 1), (0, 1, 1), *[(k - 1, -1, -1) for k in kernel]))
+    turned = reversed_along(w, range(2, w.ndim))
     full = [n + k - 1 for n, k in zip(x.shape[2:], kernel, strict=True)]
     extents = tuple(next_fast_len(n, real=x.dtype.is_floating) for n in full)
     result = _convolved(x, turned, extents)
