@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.core.dtypes import DType, float64
-from magmath.core.shapes import AxisNumbers
+from magmath.core.shapes import AxisNumbers, reduced_shape, with_extent
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import any_memory_order
-from magmath.ops.index_letters import LETTERS
+from magmath.ops.index_letters import LETTERS, letters_except
 from magmath.ops.normalization import blocks_of
 from magmath.ops.shared_fields import no_gradient
 from magmath.ops.type_rules import require_kind
@@ -33,9 +33,7 @@ def _infer(name: str, x: Node, axis: AxisNumbers) -> tuple[Shape, DType]:
     require_kind(name, "real floating", x.dtype)
     if not axis:
         raise ShapeError(f"{name}: needs at least one axis")
-    kept = [1 if d in axis else n for d, n in enumerate(x.shape)]
-    kept[axis[0]] = 2
-    return tuple(kept), float64
+    return with_extent(reduced_shape(x.shape, axis, True), axis[0], 2), float64
 
 
 def _squares_infer(x: Node, *, axis: AxisNumbers) -> tuple[Shape, DType]:
@@ -43,7 +41,7 @@ def _squares_infer(x: Node, *, axis: AxisNumbers) -> tuple[Shape, DType]:
 
 
 def _dot_infer(g: Node, x: Node, m: Node, *, axis: AxisNumbers) -> tuple[Shape, DType]:
-    needed = tuple([1 if d in axis else n for d, n in enumerate(x.shape)])
+    needed = reduced_shape(x.shape, axis, True)
     if g.shape != x.shape or m.shape != needed:
         raise ShapeError(
             f"sum_and_dot: needs a first operand of shape {x.shape} and means of shape {needed}, "
@@ -53,8 +51,7 @@ def _dot_infer(g: Node, x: Node, m: Node, *, axis: AxisNumbers) -> tuple[Shape, 
 
 
 def _axes(node: Node) -> str:
-    letters = LETTERS[: node.ndim]
-    kept = "".join("." if d in node.attributes["axis"] else c for d, c in enumerate(letters))
+    letters, kept = LETTERS[: node.ndim], letters_except(node.ndim, node.attributes["axis"])
     operands = [letters if x.shape == node.inputs[0].shape else kept for x in node.inputs]
     return f"{','.join(operands)}->{kept}"
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.core.dtypes import DType
-from magmath.core.shapes import AxisNumbers
+from magmath.core.shapes import AxisNumbers, reduced_shape
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, any_memory_order
 from magmath.ops.elementwise import add, multiply, negative, subtract
-from magmath.ops.index_letters import LETTERS, pointwise_axes
+from magmath.ops.index_letters import LETTERS, letters_except, pointwise_axes
 from magmath.ops.leaves import constant
 from magmath.ops.shared_fields import same_bits_always
 from magmath.ops.sums import sum_, sum_to
@@ -56,7 +56,7 @@ def _affine_vjp(node: Node, g: Node) -> Gradients:
 
 def _sums_infer(name: str, x: Node, m: Node, axis: AxisNumbers) -> tuple[Shape, DType]:
     require_kind(name, "real floating", x.dtype)
-    needed = tuple([1 if d in axis else n for d, n in enumerate(x.shape)])
+    needed = reduced_shape(x.shape, axis, True)
     if m.shape != needed:
         raise ShapeError(f"{name}: needs means of shape {needed}, was given {m.shape}")
     if m.dtype is not x.dtype:
@@ -78,8 +78,7 @@ def _squares_infer(x: Node, m: Node, *, axis: AxisNumbers) -> tuple[Shape, DType
 
 
 def _sums_axes(node: Node) -> str:
-    letters = LETTERS[: node.ndim]
-    kept = "".join("." if d in node.attributes["axis"] else c for d, c in enumerate(letters))
+    letters, kept = LETTERS[: node.ndim], letters_except(node.ndim, node.attributes["axis"])
     return f"{','.join([letters] * (len(node.inputs) - 1))},{kept}->{kept}"
 
 

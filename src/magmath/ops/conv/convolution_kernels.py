@@ -23,6 +23,7 @@ from magmath.ops.conv.sliding_windows import (
     input_ranges,
     overlap,
     tile_ranges,
+    window_counts,
     window_elements,
 )
 from magmath.ops.kernel_binding import is_numpy_only
@@ -100,13 +101,7 @@ def _padded(x: Any, y: Sequence[int], kernel: Sequence[int], attributes: Attribu
 
 def correlation_reference(x: Any, w: Any, *more: Any, direct: bool, **attributes: Any) -> Any:
     """Return the correlation of NumPy arrays."""
-    space = [
-        (n + low + high - d * (k - 1) - 1) // s + 1
-        for n, k, (low, high), s, d in zip(
-            x.shape[2:], w.shape[2:], *[attributes[a] for a in ("padding", "stride", "dilation")],
-            strict=True,
-        )
-    ]  # fmt: skip
+    space = window_counts(x.shape[2:], w.shape[2:], attributes)
     y = np.zeros((x.shape[0], w.shape[0], *space), x.dtype)
     _add_correlation(np.einsum, _padded(x, space, w.shape[2:], attributes), w, y, attributes)
     for added in more[1:] if attributes.get("frozen") else more:  # bias and residual

@@ -28,7 +28,12 @@ from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Split
 from magmath.ops.conv import pooling_kernels as kernels
 from magmath.ops.conv import pooling_references as references
-from magmath.ops.conv.sliding_windows import Range, inputs_of_windows, windows_of_inputs
+from magmath.ops.conv.sliding_windows import (
+    Range,
+    inputs_of_windows,
+    window_counts,
+    windows_of_inputs,
+)
 from magmath.ops.host_fallback import floats_on_device
 from magmath.ops.index_letters import LETTERS
 from magmath.ops.type_rules import require_kind
@@ -47,9 +52,8 @@ def pooled_shape(name: str, shape: Shape, attributes: Mapping[str, Any]) -> Shap
             f"{name}: a window over {len(kernel)} dimensions needs an operand with at least as "
             f"many, was given {shape}"
         )
-    space = []
     for d, n in enumerate(shape[lead:]):
-        (low, high), stride = attributes["padding"][d], attributes["stride"][d]
+        low, high = attributes["padding"][d]
         reach = attributes["dilation"][d] * (kernel[d] - 1) + 1
         if n + low + high < reach:
             raise ShapeError(
@@ -58,8 +62,7 @@ def pooled_shape(name: str, shape: Shape, attributes: Mapping[str, Any]) -> Shap
                 f"has {n + low + high} with padding {low} and {high}; use a smaller window, more "
                 f"padding or larger images"
             )
-        space.append((n + low + high - reach) // stride + 1)
-    return (*shape[:lead], *space)
+    return (*shape[:lead], *window_counts(shape[lead:], kernel, attributes))
 
 
 def _max_infer(x: Node, **attributes: Any) -> tuple[Shape, DType]:

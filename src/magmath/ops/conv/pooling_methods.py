@@ -70,8 +70,9 @@ class PoolingByElement:
     def scatter(self, g: Any, x: Any) -> Any:
         space = g.shape[g.ndim - len(self._attributes["kernel"]) :]
         number, total = self._maxima(x, space)[1], self._xp.zeros_like(x)
+        zero = self._xp.zeros_like(g)
         for i, target in enumerate(self._elements(total, space)):
-            target += g * (number == i)
+            target += self._xp.where(number == i, g, zero)
         return total
 
     def sum(self, x: Any, space: SpaceExtents) -> Any:

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from magmath.ops.conv.pooling_methods import PoolingByElement, SpaceExtents
-from magmath.ops.conv.sliding_windows import Attributes, extents_of, input_ranges, overlap
+from magmath.ops.conv.sliding_windows import (
+    Attributes,
+    extents_of,
+    input_ranges,
+    overlap,
+    window_counts,
+)
 
 
 def _least(dtype: Any) -> float:
@@ -21,11 +27,7 @@ def _least(dtype: Any) -> float:
 def _space(x: Any, attributes: Attributes) -> list[int]:
     """Return the extents of space of the result of pooling x."""
     kernel = attributes["kernel"]
-    parts = zip(
-        x.shape[x.ndim - len(kernel) :], kernel, attributes["padding"], attributes["stride"],
-        attributes["dilation"], strict=True,
-    )  # fmt: skip
-    return [(n + low + high - d * (k - 1) - 1) // s + 1 for n, k, (low, high), s, d in parts]
+    return window_counts(x.shape[x.ndim - len(kernel) :], kernel, attributes)
 
 
 def _padded(x: Any, space: SpaceExtents, value: float, attributes: Attributes) -> Any:

@@ -46,6 +46,17 @@ def windows_of_inputs(attributes: Attributes, d: int, kernel: int) -> Callable[[
     )
 
 
+def window_counts(
+    extents: Sequence[int], kernel: Sequence[int], attributes: Attributes
+) -> list[int]:
+    """Return the number of windows over each dimension of x; less than 1 if none fits."""
+    parts = zip(
+        extents, kernel, attributes["padding"], attributes["stride"], attributes["dilation"],
+        strict=True,
+    )  # fmt: skip
+    return [(n + low + high - d * (k - 1) - 1) // s + 1 for n, k, (low, high), s, d in parts]
+
+
 def window_elements(
     kernel: Sequence[int], extents: Sequence[int], attributes: Attributes
 ) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
