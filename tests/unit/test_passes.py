@@ -20,7 +20,7 @@ import magmath as mm
 from engines import current, engine_of
 from executors import use_native_code
 from graphs import expressions, held_variable, leaf_of, numpy_values, stepping
-from magmath.core.dtypes import DType, float32, float64, uint64
+from magmath.core.dtypes import DType, bool_, float32, float64, int64, uint64
 from magmath.engine.engine import Engine
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import ProtocolError
@@ -420,6 +420,17 @@ def test_algebra_that_costs_nothing() -> None:
     }
     for what, (node, expected) in cases.items():
         assert names(simplify(Graph((node,)))) == expected, what
+
+
+@pytest.mark.parametrize("partial", [(), ("max",)])
+def test_conversions_precede_moves_but_not_into_pending_reductions(
+    partial: tuple[str, ...],
+) -> None:
+    """The largest of 0 and the identity of other workers, which is not 0, would be true."""
+    x, layout = input_of((4,), int64), replace(Layout.whole((4,), Mesh.line(2)), partial=partial)
+    node = op("astype", redistribute(x, layout), dtype=bool_)
+    order = ["input", "redistribute", "astype"] if partial else ["input", "astype", "redistribute"]
+    assert [n.name for n in simplify(Graph((node,))).nodes] == order
 
 
 def test_two_operands_are_not_both_made_smaller_than_the_result() -> None:

@@ -111,11 +111,12 @@ def _joined_permutation(node: Node) -> Node:
 
 
 def _simpler_conversion(node: Node) -> Node | None:
-    """Convert to a narrower type before a redistribution, which moves fewer bytes then; omit a
-    conversion to a wider type and back."""
+    """Convert to a narrower type before a redistribution, which moves fewer bytes then, unless its
+    result is a pending reduction; omit a conversion to a wider type and back."""
     inner = node.inputs[0]
     if inner.name == "redistribute":
-        if node.dtype.itemsize >= inner.dtype.itemsize or inner.layout is None:
+        is_wider = node.dtype.itemsize >= inner.dtype.itemsize
+        if is_wider or inner.layout is None or inner.layout.is_partial:
             return None
         narrow = apply(node.operation, inner.inputs[0], dtype=node.dtype, line=node.line)
         return redistribute(narrow, inner.layout)
