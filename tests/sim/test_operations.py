@@ -213,24 +213,42 @@ def test_any_layout_gives_the_same(name: str, kind: str, workers: int, data: st.
     bodies.check_any_layout(engine_of(kind, workers), name, case, data)
 
 
+@pytest.mark.parametrize("name", ["sum", "cumulative_sum", "scatter_add"])
 @pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])
 @pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{kind}" for kind, n in POOLS])
 @given(data=st.data())
-@some
+@few
 def test_sums_of_infinite_numbers_in_any_layout(
-    dtype: str, kind: str, workers: int, data: st.DataObject
+    name: str, dtype: str, kind: str, workers: int, data: st.DataObject
 ) -> None:
     """An infinite real part leaves the imaginary one as it is."""
     engine, random = engine_of(kind, workers), np.random.default_rng(data.draw(st.integers(0, 999)))
     x = np.empty(data.draw(st.tuples(*[st.integers(1, 6)] * 2)), "complex128")
     for part in (x.real, x.imag):
         part[...] = random.choice([np.inf, -np.inf, *[0.0, 1.0, -2.5] * 3], x.shape)
-    tensor = torch.from_numpy(x if dtype.startswith("complex") else x.real.copy())
-    axis = data.draw(st.sampled_from([(0,), (1,), (0, 1)]))
-    case = Case((tensor.to(to_torch(DTYPES[dtype])),), {"axis": axis, "keepdims": False})
-    placed = [data.draw(bodies.placements(tensor, engine, partial=False))]
-    result = bodies.computed(engine, "sum", case, placed)
-    bodies.check_close(result, bodies.reference("sum", case), (case, placed))
+    numbers = torch.from_numpy(x if dtype.startswith("complex") else x.real.copy())
+    operands, axis = [numbers.to(to_torch(DTYPES[dtype]))], data.draw(st.sampled_from([0, 1]))
+    if name == "scatter_add":
+        operands.append(torch.from_numpy(random.integers(0, 4, x.shape[axis])))
+    attributes: dict[str, dict[str, Any]] = {
+        "sum": {"axis": (axis,), "keepdims": False},
+        "cumulative_sum": {"axis": axis},
+        "scatter_add": {"axes": (axis,), "at": axis, "extents": (4,)},
+    }
+    case = Case(tuple(operands), attributes[name])
+    placed = data.draw(bodies.all_placements(case.operands, engine, partial=False))
+    result = bodies.computed(engine, name, case, placed)
+    bodies.check_close(result, bodies.reference(name, case), (name, case, placed))
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_signs_of_infinite_complex_numbers_are_those_of_numpy(dtype: str) -> None:
+    parts = np.meshgrid(SPECIAL, SPECIAL)
+    x = np.empty(parts[0].shape, dtype)
+    x.real, x.imag = parts
+    case = Case((torch.from_numpy(x),), {})
+    result = bodies.computed(engine_of("inline"), "sign", case)
+    bodies.check_close(result, bodies.reference("sign", case), "sign")
 
 
 PICKING = ("take", "put", "scatter_add", "take_along", "scatter_along")

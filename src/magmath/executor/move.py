@@ -16,7 +16,7 @@ from magmath.layout import Layout, plan
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Stage
 from magmath.memory.torch_dtypes import from_torch
-from magmath.ops.kernel_binding import as_signed, is_numpy_only
+from magmath.ops.kernel_binding import add, as_signed, is_numpy_only
 from magmath.ops.sums import identity_element
 from magmath.program.instructions import Redistribute
 
@@ -25,18 +25,8 @@ if TYPE_CHECKING:
     from magmath.comm.progress_thread import ProgressThread, Task
 
 
-def _add(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-    """Return x + y; torch multiplies complex summands by 1, which turns infinite parts into nan,
-    so the parts are added separately."""
-    if not x.is_complex():
-        return torch.add(x, y, out=out)
-    target = torch.empty_like(x) if out is None else out
-    torch.add(torch.view_as_real(x), torch.view_as_real(y), out=torch.view_as_real(target))
-    return target
-
-
 COMBINE: dict[str, Callable[..., Any]] = {
-    "sum": _add,
+    "sum": add,
     "prod": torch.mul,
     "max": torch.maximum,
     "min": torch.minimum,

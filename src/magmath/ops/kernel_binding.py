@@ -71,6 +71,27 @@ def as_signed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.view(signed[tensor.dtype]) if tensor.dtype in signed else tensor
 
 
+def as_parts(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the parts of complex numbers along one more dimension, and other tensors as they are.
+
+    Sums are computed of parts: torch multiplies complex summands by 1, which turns infinite parts
+    into nan.
+    """
+    import torch
+
+    return torch.view_as_real(tensor) if tensor.is_complex() else tensor
+
+
+def add(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    """Return x + y as `torch.add`, complex numbers part by part."""
+    import torch
+
+    if not x.is_complex():
+        return torch.add(x, y, out=out)
+    parts = torch.add(as_parts(x), as_parts(y), out=None if out is None else as_parts(out))
+    return torch.view_as_complex(parts) if out is None else out
+
+
 def reference_call(call: KernelCall, reference: Callable[..., Any]) -> ReadyCall:
     """Bind a NumPy function to the tensors' memory, or to copies of it in host memory."""
     if not is_on_host(call):

@@ -40,7 +40,7 @@ from magmath.ops.axis_segments import (
     split_of_segments,
 )
 from magmath.ops.index_letters import LETTERS, one_axis_whole, with_changed_letter
-from magmath.ops.kernel_binding import as_signed, by_reference, is_numpy_only, reference_call
+from magmath.ops.kernel_binding import add, as_signed, by_reference, is_numpy_only, reference_call
 from magmath.ops.product_gradients import gradient_of_running_product
 from magmath.ops.shared_fields import no_gradient
 from magmath.ops.slicing import reversed_along
@@ -54,18 +54,24 @@ BLOCK_BYTES = 1 << 18  # part of a segment per step, so that the sums are still 
 
 @final
 class Scan(NamedTuple):
-    """The functions of a scan: torch's names of it and of the sum or product of two numbers, and
-    NumPy's functions."""
+    """The functions of a scan: torch's name of it, the sum or product of two tensors, and NumPy's
+    functions."""
 
     torch_name: str
-    torch_combine: str
+    combine: Callable[..., torch.Tensor]
     numpy: Callable[..., Any]
     numpy_combine: Callable[..., Any]
 
 
+def _multiply(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+    import torch
+
+    return torch.mul(x, y, out=out)
+
+
 SCANS = {
-    "sum": Scan("cumsum", "add", np.cumsum, np.add),
-    "prod": Scan("cumprod", "mul", np.cumprod, np.multiply),
+    "sum": Scan("cumsum", add, np.cumsum, np.add),
+    "prod": Scan("cumprod", _multiply, np.cumprod, np.multiply),
 }
 
 
@@ -149,11 +155,9 @@ def _totals_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, 
 
 
 def _totals_kernel(call: KernelCall) -> ReadyCall:
-    import torch
-
     (x,), out = call.inputs, as_signed(call.out)
     axis, cuts, name = (call.attributes[key] for key in ("axis", "cuts", "name"))
-    combine = getattr(torch, SCANS[name].torch_combine)
+    combine = SCANS[name].combine
     parts = [
         (out.narrow(axis, local_number(call.tile[axis], number), 1), segment)
         for number, _, segment in segment_views(x, call.tiles[0][axis], axis, cuts)
@@ -272,7 +276,7 @@ def _scan(x: torch.Tensor, out: torch.Tensor, before: torch.Tensor, axis: int, s
     """
     import torch
 
-    run, combine = getattr(torch, scan.torch_name), getattr(torch, scan.torch_combine)
+    run, combine = getattr(torch, scan.torch_name), scan.combine
     carry = before
     for rows, start, count in _blocks(x, axis):
         if start == 0:

@@ -17,7 +17,13 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.errors import RangeError
 from magmath.graph import KernelCall
 from magmath.graph.operation import Kernel
-from magmath.ops.kernel_binding import is_numpy_only, reference_call, torch_function, torch_kernel
+from magmath.ops.kernel_binding import (
+    as_parts,
+    is_numpy_only,
+    reference_call,
+    torch_function,
+    torch_kernel,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -86,14 +92,15 @@ def square_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
 
 def sign_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """Return a kernel for sign with sign(nan) = nan; torch returns 0."""
+    """Return a kernel for sign with sign(nan) = nan, where torch returns 0, and with signs of
+    infinite complex numbers, where it returns nan."""
 
     def bind(call: KernelCall) -> ReadyCall:
         import torch
 
         (x,), out = call.inputs, call.out
         if not out.dtype.is_floating_point:
-            return arithmetic_kernel("sgn", reference)(call)
+            return exact_complex_kernel("sgn", reference)(call)
         return lambda: torch.where(x == x, torch.sgn(x), x, out=out)
 
     return bind
@@ -129,17 +136,14 @@ def round_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
 
 def parts_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """Return a kernel that adds real and imaginary parts separately.
-
-    torch multiplies complex summands by 1, which turns infinite parts into nan.
-    """
+    """Return a kernel that adds real and imaginary parts separately (`as_parts`)."""
 
     def bind(call: KernelCall) -> ReadyCall:
         import torch
 
         if not call.out.is_complex():
             return torch_kernel(name, reference)(call)
-        parts = [torch.view_as_real(tensor) for tensor in (*call.inputs, call.out)]
+        parts = [as_parts(tensor) for tensor in (*call.inputs, call.out)]
         return partial(getattr(torch, name), *parts[:-1], out=parts[-1])
 
     return bind

@@ -41,7 +41,7 @@ from magmath.ops.indexing.request_reply import (
     bind_replace,
     collective_access,
 )
-from magmath.ops.kernel_binding import as_signed, is_numpy_only
+from magmath.ops.kernel_binding import as_parts, as_signed, is_numpy_only
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
 from magmath.ops.shared_fields import no_flops, same_bits_always
@@ -316,7 +316,8 @@ def _add_at(target: torch.Tensor, indices: tuple[torch.Tensor, ...], values: tor
     places = linear_index(indices, target.shape[: len(indices)]).expand(
         values.shape[: values.ndim - len(rest)]
     )
-    flat.index_add_(0, places.reshape(-1), values.reshape(-1, *rest))
+    rows_of_values = as_parts(values.reshape(-1, *rest))
+    as_parts(flat).index_add_(0, places.reshape(-1), rows_of_values)
     target.copy_(flat.view(target.shape))
 
 

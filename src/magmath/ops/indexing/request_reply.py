@@ -20,7 +20,7 @@ from magmath.core.type_aliases import ReadyCall
 from magmath.graph import CollectiveCall, CollectiveKernel, Node, NodeLayouts, Shape, Workspace
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.indexing.local_index import front, normalized
-from magmath.ops.kernel_binding import as_signed
+from magmath.ops.kernel_binding import as_parts, as_signed
 from magmath.ops.slicing import keep
 
 if TYPE_CHECKING:
@@ -364,7 +364,7 @@ def bind_add(
             total = out.new_zeros((target.count, *target.row_shape))
 
         def receive(rows: torch.Tensor, some: torch.Tensor) -> None:
-            total.index_add_(0, rows - start, some)
+            as_parts(total).index_add_(0, rows - start, as_parts(some))
 
         send(rounds, selected.count, messages, receive)
         if total is not target.tensor:
