@@ -194,7 +194,8 @@ def _problem(draw: Any, memory: torch.memory_format) -> ConvolutionProblem:
 def test_every_candidate_applies_the_epilogue(data: st.DataObject) -> None:
     memory = data.draw(st.sampled_from([torch.channels_last, torch.contiguous_format]))
     problem = _problem(data.draw, memory)
-    y, bias = problem.y, data.draw(st.sampled_from([None, torch.randn(problem.w.shape[0])]))
+    y, biases = problem.y, torch.randn(problem.w.shape[0], 3)
+    bias = data.draw(st.sampled_from([None, biases[:, 0].clone(), biases[:, 1]]))
     residual = {"none": None, "other": torch.randn(y.shape), "same": torch.randn_like(y), "own": y}[
         data.draw(st.sampled_from(["none", "other", "same", "own"]))
     ]

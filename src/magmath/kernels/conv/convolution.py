@@ -76,7 +76,11 @@ def _bound(
     candidate: Candidate, problem: ConvolutionProblem, bind_product: Callable[..., ReadyCall]
 ) -> ReadyCall:
     """Bind a candidate, with the epilogue after it if the candidate does not apply it itself."""
-    epilogue, y = problem.epilogue, problem.y
+    epilogue, y, bias = problem.epilogue, problem.y, problem.epilogue.bias
+    if bias is not None and not bias.is_contiguous():  # candidates read adjacent elements
+        row = torch.empty_like(bias, memory_format=torch.contiguous_format)
+        adjacent = replace(problem, epilogue=replace(epilogue, bias=row))
+        return sequence(partial(row.copy_, bias), _bound(candidate, adjacent, bind_product))
     if not epilogue or candidate.fuses(problem):
         return candidate.bind(problem, bind_product)
     source = torch.empty_like(y) if epilogue.accumulates(y) else y
