@@ -3,6 +3,7 @@ hostile or missing files and full disks raise errors and leave no files."""
 
 from __future__ import annotations
 
+import csv as python_csv
 import io
 import math
 import os
@@ -275,12 +276,95 @@ def test_what_others_wrote_is_read(kind: tuple[str, int], tmp_path: Path) -> Non
         np.testing.assert_array_equal(mm.load(tmp_path / "a.h5", "truth").numpy(), truth > 60)
 
 
-def test_bytes_other_than_0_and_1_are_true(tmp_path: Path) -> None:
-    np.save(tmp_path / "b.npy", np.array([0, 1, 2, 255], np.uint8).view(bool))
+@pytest.mark.parametrize("suffix", [".npy", ".npz", " packed.npz", ".safetensors"])
+def test_bytes_other_than_0_and_1_are_true(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"b{suffix}"
+    truth = np.array([0, 1, 2, 255], np.uint8).view(bool)
+    if suffix == ".npy":
+        np.save(path, truth)
+    elif suffix == ".safetensors":
+        header = b'{"x":{"dtype":"BOOL","shape":[4],"data_offsets":[0,4]}}'
+        path.write_bytes(len(header).to_bytes(8, "little") + header + truth.tobytes())
+    else:
+        (np.savez_compressed if "packed" in suffix else np.savez)(path, x=truth)
     with current("inline"):
-        array = mm.load(tmp_path / "b.npy")
+        array = loaded(path)
         assert (array & mm.asarray([True, True, True, True])).tolist() == [False, True, True, True]
         assert array.numpy().view(np.uint8).tolist() == [0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("suffix", [".csv", *ALL])
+def test_files_may_have_any_name(suffix: str, tmp_path: Path) -> None:
+    truth = values((6, 2), "float64")
+    for name in ("a[1]", "a*", "?", "a b", "-", "%s", "{}", "ü", "a\n", "a.csv"):
+        with current("shared", 2):
+            array = mm.asarray(truth, layout=mm.Layout.split(0))
+            table = array if suffix == ".csv" else saved(suffix, array)
+            mm.save(tmp_path / f"{name}{suffix}", table)
+            found = loaded(tmp_path / f"{name}{suffix}")
+            np.testing.assert_array_equal(np.asarray(found), truth, err_msg=name)
+
+
+SEPARATORS = ["\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029", "\n", "\r", "\r\n"]
+
+
+@pytest.mark.parametrize("separator", SEPARATORS, ids=ascii)
+def test_rows_end_where_the_csv_reader_ends_them(separator: str, tmp_path: Path) -> None:
+    """Other characters that Unicode calls the ends of lines belong to fields, and so do line ends
+    in quotes."""
+    path = tmp_path / "a.csv"
+    rows = [[f"first{separator}line", "1.5"], ["second", "2.5"], [f"{separator}x", "3.5"]]
+    with open(path, "w", newline="") as file:
+        python_csv.writer(file).writerows([["label", "number"], *rows])
+    with current("shared", 2):
+        numbers = mm.data.read_csv(path, usecols="number", layout=mm.Layout.split(0))
+        assert numbers.tolist() == [[1.5], [2.5], [3.5]]
+    if separator in "\r\n":
+        path.write_text(f'1,2\n"3{separator}4",5\n', newline="")
+        with current("inline"), pytest.raises(DataError, match="is not an integer"):
+            mm.load(path)
+
+
+HDF5_TYPES = {
+    "floats of 2 bytes, 8 of them in the exponent": ("<f2", (15, 7, 8, 0, 7), 127),
+    "floats of 4 bytes, 11 of them in the exponent": ("<f4", (31, 20, 11, 0, 20), 1023),
+    "integers of 12 bits": ("<i2", 12, 0),
+    "integers of 12 bits from the fourth on": ("<i2", 12, 4),
+    "integers of 20 bits": ("<u4", 20, 3),
+}
+
+
+@pytest.mark.parametrize("name", HDF5_TYPES)
+def test_types_of_hdf5_that_numpy_lacks_are_converted(name: str, tmp_path: Path) -> None:
+    like, form, place = HDF5_TYPES[name]
+    kind = h5py.h5t.py_create(np.dtype(like)).copy()
+    if isinstance(form, tuple):
+        kind.set_fields(*form)
+        kind.set_ebias(place)
+    else:
+        kind.set_precision(form)
+        kind.set_offset(place)
+    truth = np.arange(-6, 6).reshape(3, 4) if "u" not in like else np.arange(12).reshape(3, 4)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        space = h5py.h5s.create_simple(truth.shape)
+        dataset = h5py.h5d.create(file.id, b"x", kind, space)
+        dataset.write(h5py.h5s.ALL, h5py.h5s.ALL, truth.astype(np.float64))
+    with h5py.File(tmp_path / "a.h5") as file:
+        np.testing.assert_array_equal(file["x"][...], truth)
+    with current("shared", 2):
+        found = mm.load(tmp_path / "a.h5", "x", layout=mm.Layout.split(0))
+        np.testing.assert_array_equal(np.asarray(found), truth)
+
+
+@pytest.mark.parametrize(
+    ("suffix", "name"), [(".npz", "a\0b"), (".safetensors", "__metadata__")], ids=["npz", "tensors"]
+)
+def test_names_that_a_format_cannot_hold_are_refused(
+    suffix: str, name: str, tmp_path: Path
+) -> None:
+    with current("inline"), pytest.raises(DataError, match="name"):
+        mm.save(tmp_path / f"a{suffix}", {name: mm.arange(3), "b": mm.arange(2)})
+    assert not list(tmp_path.iterdir())
 
 
 # Moved data --------------------------------------------------------------------------------------
@@ -408,8 +492,12 @@ HEADER = "{'descr': %s, 'fortran_order': False, 'shape': %s}"
 @pytest.mark.parametrize(
     ("descr", "shape", "kind", "message"),
     [
-        ("'<f4'", "(4, -2)", DataError, "extents are 0 or more"),
-        ("'<f4'", "(1000000000000, 1000000000000)", DataError, "truncated"),
+        ("'<f4'", "(4, -2)", DataError, r"shape \(4, -2\), which no array has"),
+        ("'<f4'", "(True,)", DataError, "which no array has"),
+        ("'<f4'", "(1000000000000, 1000000000000)", DataError, "which no array has"),
+        ("'<f4'", "(0, 10000000000000000000)", DataError, "which no array has"),
+        ("'<f4'", "(0, 1000000000000, 1000000000000)", DataError, "which no array has"),
+        ("'<f4'", "(100000000000, 1000000)", DataError, "truncated"),
         ("'<f4'", "(99,)", DataError, r"truncated: shape \(99,\) of float32 needs"),
         ("'|O'", "(1,)", DTypeError, "Python objects"),
         ("[('a', '<f4')]", "(1,)", DTypeError, "no counterpart"),
@@ -434,7 +522,11 @@ def test_hostile_headers(
     ("header", "message"),
     [
         (b'{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,9]}}', "bytes 0 to 9"),
-        (b'{"x":{"dtype":"F32","shape":[-2],"data_offsets":[0,-8]}}', "bytes 0 to -8"),
+        (b'{"x":{"dtype":"F32","shape":[-2],"data_offsets":[0,-8]}}', "which no array has"),
+        (
+            b'{"x":{"dtype":"F32","shape":[0,10000000000000000000],"data_offsets":[0,0]}}',
+            "which no array has",
+        ),
         (b'{"x":{"dtype":"F32","shape":[9],"data_offsets":[0,36]}}', "truncated"),
         (b'{"x":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}}', "no counterpart"),
         (b'{"x":{"dtype":"F32","shape":[2]}}', "damaged header"),
@@ -584,11 +676,24 @@ def test_file_objects_hold_arrays_in_the_formats_of_numpy() -> None:
         "total": 7,
     }
     assert mm.load(io.BytesIO(several.getvalue()), "total").item() == 7
+    for save in (mm.savez, mm.savez_compressed):
+        save(any_names := io.BytesIO(), **{"file": x, "a/b": 1, "": 2})
+        with np.load(io.BytesIO(any_names.getvalue())) as read:
+            assert read.files == ["file", "a/b", ""]
+            np.testing.assert_array_equal(read["file"], np.asarray(x))
+        with pytest.raises(DataError, match="name"):
+            save(io.BytesIO(), **{"a\0b": x})
     with pytest.raises(DataError, match="has no array 'weights'"):
         mm.load(io.BytesIO(several.getvalue()), "weights")
     objects = io.BytesIO()
     np.save(objects, np.array([object()]))
-    for content in (b"", b"no array", objects.getvalue(), several.getvalue()[:40]):
+    packed = io.BytesIO()
+    mm.savez_compressed(packed, mm.arange(1000))
+    damaged = bytearray(packed.getvalue())
+    damaged[100:110] = b"\xff" * 10
+    for content in (
+        b"", b"no array", objects.getvalue(), several.getvalue()[:40], bytes(damaged)
+    ):  # fmt: skip
         with pytest.raises(DataError, match="has no array of numbers"):
             mm.load(io.BytesIO(content), allow_pickle=True)
     with pytest.raises(DTypeError, match="bfloat16"):

@@ -5,9 +5,10 @@ The controller reads and writes them: workers have no access to its objects.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from typing import Any
-from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from magmath.arrays.array import Array, Operand, as_array
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import bfloat16
 from magmath.errors import DataError, DTypeError
+from magmath.files.npz import member_info
 
 
 def load_file_object(file: Any, name: str | None, dtype: DTypeLike, layout: LayoutLike) -> Any:
@@ -26,7 +28,8 @@ def load_file_object(file: Any, name: str | None, dtype: DTypeLike, layout: Layo
             contents = {"": loaded}
         else:
             contents = {key: loaded[key] for key in loaded.files if name in (None, key)}
-    except (ValueError, EOFError, BadZipFile):  # whose texts advise to read objects
+    except (ValueError, EOFError, BadZipFile, RuntimeError, zlib.error):
+        # The texts of some of them advise to read objects.
         raise DataError(
             f"load: {file!r} has no array of numbers in NumPy's formats, .npy and .npz, or is "
             f"incomplete; give the path of a file for other formats"
@@ -43,17 +46,25 @@ def save_file_object(file: Any, arr: Operand | Mapping[str, Operand]) -> None:
     """Write an array as .npy, or several by name as .npz, to a file object."""
     if isinstance(arr, Mapping):
         contents = {name: _values(as_array("save", x)) for name, x in arr.items()}
-        np.savez(file, **contents)  # type: ignore[arg-type]
+        _write_archive(file, contents.items(), ZIP_STORED)
     else:
         np.save(file, _values(as_array("save", arr)), allow_pickle=False)
 
 
 def write_compressed(file: Any, arrays: Mapping[str, Operand]) -> None:
     """Write arrays to a compressed .npz file, each one fetched when it is written."""
-    with ZipFile(file, "w", ZIP_DEFLATED) as archive:
-        for name, x in arrays.items():
-            values = _values(as_array("savez_compressed", x))
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+    fetched = ((name, _values(as_array("savez_compressed", x))) for name, x in arrays.items())
+    _write_archive(file, fetched, ZIP_DEFLATED)
+
+
+def _write_archive(
+    file: Any, arrays: Iterable[tuple[str, np.ndarray[Any, Any]]], compression: int
+) -> None:
+    with ZipFile(file, "w") as archive:
+        for name, values in arrays:
+            info = member_info(name)
+            info.compress_type = compression
+            with archive.open(info, "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, values, allow_pickle=False)
 
 

@@ -255,11 +255,13 @@ def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, CsvRows]:
 
 def finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
     """Concatenate the files with the workers' rows."""
+    folder, name = os.path.split(path)
+    parts = [file for file in os.listdir(folder) if file.startswith(f"{name}.")]
     with open(path, "wb") as whole:
-        for part in sorted(Path(path).parent.glob(f"{Path(path).name}.*")):
-            with open(part, "rb") as rows:
+        for part in sorted(parts):
+            with open(os.path.join(folder, part), "rb") as rows:
                 shutil.copyfileobj(rows, whole, _BLOCK_BYTES)
-            part.unlink()
+            os.unlink(os.path.join(folder, part))
 
 
 def _header(path: Path, options: CsvOptions) -> tuple[int, list[str]]:

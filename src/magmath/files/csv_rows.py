@@ -121,7 +121,7 @@ def _parse_text(
         # NumPy only warns when it drops a fraction to make an integer.
         warnings.simplefilter("error")
         return np.loadtxt(
-            text.splitlines(),
+            io.StringIO(text, newline=""),  # which ends lines where the CSV reader does
             dtype=dtype,
             delimiter=delimiter,
             comments=None,

@@ -29,7 +29,8 @@ from magmath.files.storage import (
 
 @final
 class Hdf5Chunks(msgspec.Struct, frozen=True, tag="hdf5", forbid_unknown_fields=True):
-    """A chunked or compressed data set of an HDF5 file."""
+    """A data set of an HDF5 file that h5py reads: a chunked or compressed one, or one of another
+    type than NumPy's, which is read in any parts."""
 
     name: Text
     chunks: tuple[Natural, ...]
@@ -50,14 +51,14 @@ def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes | Hdf5Chunks]]:
 
     def visit(name: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
-            data_sets[name] = _entry(path, item)
+            data_sets[name] = _entry(h5py, path, item)
 
     with as_data_error(path, "an HDF5 file"), h5py.File(path, "r") as file:
         file.visititems(visit)
     return data_sets
 
 
-def _entry(path: str, dataset: Any) -> tuple[ArraySpec, RawBytes | Hdf5Chunks]:
+def _entry(h5py: Any, path: str, dataset: Any) -> tuple[ArraySpec, RawBytes | Hdf5Chunks]:
     if dataset.shape is None:
         raise DataError(
             f"load: {path}: {dataset.name} is empty, it has no shape; write an array into it"
@@ -68,9 +69,16 @@ def _entry(path: str, dataset: Any) -> tuple[ArraySpec, RawBytes | Hdf5Chunks]:
         )
     spec = spec_of_numpy(f"{path}: {dataset.name}", dataset.shape, dataset.dtype)
     offset = dataset.id.get_offset()
-    if offset is not None:
+    if offset is not None and _is_stored_as_in_numpy(h5py, dataset):
         return spec, RawBytes(offset, swapped=is_byte_swapped(dataset.dtype))
-    return spec, Hdf5Chunks(dataset.name, dataset.chunks or spec.shape)
+    return spec, Hdf5Chunks(dataset.name, dataset.chunks or (1,) * len(spec.shape))
+
+
+def _is_stored_as_in_numpy(h5py: Any, dataset: Any) -> bool:
+    """Return True if the elements are stored in the type in which h5py returns them. HDF5 also has
+    types such as floats of 3 bytes and integers of 12 bits, which h5py converts."""
+    kind = h5py.h5t.py_create(dataset.dtype, logical=True)
+    return bool(dataset.id.get_type().equal(kind))
 
 
 def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, RawBytes]:

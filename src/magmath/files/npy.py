@@ -54,13 +54,7 @@ def read_header(path: str, file: IO[bytes]) -> tuple[ArraySpec, RawBytes]:
             f"load: {path} holds Python objects, which could run code when they are read; save "
             f"numbers instead"
         )
-    extents = [n for n in shape if not isinstance(n, bool) and n >= 0]
-    if len(extents) != len(shape):
-        raise DataError(
-            f"load: {path} has a header with shape {shape}; extents are 0 or more"
-            "; write it again with mm.save or numpy.save"
-        )
-    spec = spec_of_numpy(path, tuple(extents), dtype)
+    spec = spec_of_numpy(path, shape, dtype)
     return spec, RawBytes(file.tell(), bool(fortran) and len(shape) > 1, is_byte_swapped(dtype))
 
 

@@ -156,7 +156,7 @@ def finish(path: str, specs: Mapping[str, ArraySpec]) -> None:
             header = io.BytesIO()
             npy.write_header(header, ".npz", spec)
             nbytes = len(header.getvalue()) + spec.nbytes
-            with archive.open(_member_info(name), "w", force_zip64=True) as member:
+            with archive.open(member_info(name), "w", force_zip64=True) as member:
                 source.seek(file.tell())
                 file.passing = True
                 shutil.copyfileobj(_First(source, nbytes), member, _MEMORY)
@@ -196,10 +196,16 @@ def _member_header(name: str) -> int:
     """Return the size of a member's header."""
     buffer = io.BytesIO()
     archive = zipfile.ZipFile(buffer, "w")
-    with archive, archive.open(_member_info(name), "w", force_zip64=True):
+    with archive, archive.open(member_info(name), "w", force_zip64=True):
         return buffer.tell()
 
 
-def _member_info(name: str) -> zipfile.ZipInfo:
-    """Return the header of a member, with the earliest date, so that files are reproducible."""
-    return zipfile.ZipInfo(f"{name}.npy")
+def member_info(name: str) -> zipfile.ZipInfo:
+    """Return the header of a member, with the earliest date, so that files are reproducible. Raises
+    DataError for a name that archives cannot have."""
+    info = zipfile.ZipInfo(f"{name}.npy")
+    if info.filename != f"{name}.npy":  # ends at a NUL
+        raise DataError(
+            f"save: .npz files cannot hold an array named {name!r}; choose another name"
+        )
+    return info

@@ -14,10 +14,13 @@ import msgspec
 
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DataError, DTypeError
-from magmath.files.storage import ArraySpec, RawBytes, extend_file
+from magmath.files.storage import ArraySpec, RawBytes, array_spec, extend_file
 
 MAX_HEADER: Final = 100_000_000
 """The format's own limit, in bytes."""
+
+_METADATA: Final = "__metadata__"
+"""The name that the format reserves, for texts."""
 
 _NAMES: Final = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32",
@@ -50,7 +53,7 @@ def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
         header = file.read(length)
     try:
         tensors = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
-        tensors.pop("__metadata__", None)
+        tensors.pop(_METADATA, None)
         described = {n: msgspec.json.decode(raw, type=_Tensor) for n, raw in tensors.items()}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(
@@ -69,9 +72,9 @@ def _entry(
             f"counterpart here"
             "; convert it to float32 where it was written"
         )
-    spec = ArraySpec(tuple(tensor.shape), dtype)
+    spec = array_spec(f"{path}: {name}", tensor.shape, dtype)
     first, last = tensor.data_offsets
-    if min(tensor.shape, default=0) < 0 or first < 0 or last - first != spec.nbytes:
+    if first < 0 or last - first != spec.nbytes:
         raise DataError(
             f"load: {path}: {name} has shape {spec.shape} of {dtype}, but bytes {first} to {last}"
             "; write the file again"
@@ -88,6 +91,10 @@ def create(
     path: str, specs: Mapping[str, ArraySpec], metadata: Mapping[str, str] = NO_METADATA
 ) -> dict[str, RawBytes]:
     """Create a file with a header and space for the elements."""
+    if _METADATA in specs:
+        raise DataError(
+            f"save: in safetensors files {_METADATA!r} is the name of texts; give the array another"
+        )
     tensors: dict[str, _Tensor] = {}
     position = 0
     for name, spec in specs.items():
@@ -99,7 +106,7 @@ def create(
         offsets = (position, position + spec.nbytes)
         tensors[name] = _Tensor(_NAMES[spec.dtype.name], list(spec.shape), offsets)
         position += spec.nbytes
-    described = {"__metadata__": metadata} if metadata else {}
+    described = {_METADATA: metadata} if metadata else {}
     header = msgspec.json.encode({**described, **tensors})
     header += b" " * (-(8 + len(header)) % 64)  # aligns the elements to cache lines
     with open(path, "wb") as file:

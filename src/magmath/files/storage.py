@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import product
-from typing import IO, Annotated, Any, Protocol, final
+from typing import IO, Annotated, Any, Final, Protocol, final
 
 import msgspec
 import numpy as np
@@ -21,8 +21,12 @@ from numpy.typing import NDArray
 from magmath.core.dtypes import DType, as_dtype
 from magmath.errors import DataError, DTypeError
 
+MAX_TEXT: Final = 1 << 16
 Natural = Annotated[int, msgspec.Meta(ge=0)]
-Text = Annotated[str, msgspec.Meta(max_length=1 << 16)]
+Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+
+_MAX_BYTES: Final = (1 << 63) - 1
+"""Bytes that an array may have, where extents of 0 count as 1."""
 
 
 class Elements(Protocol):
@@ -70,8 +74,6 @@ class RawBytes(msgspec.Struct, frozen=True, tag="raw", forbid_unknown_fields=Tru
                 yield _ElementWriter(file, self.offset, spec)
             return
         stored = numpy_dtype(spec.dtype)
-        if stored.kind == "b":  # any nonzero byte means true and becomes 1
-            stored = np.dtype(np.uint8)
         if self.swapped:
             stored = stored.newbyteorder()
         with open(path, "rb") as file:
@@ -127,14 +129,26 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     return np.dtype("uint16" if dtype.name == "bfloat16" else dtype.name)
 
 
+def array_spec(path: str, shape: Sequence[int], dtype: DType) -> ArraySpec:
+    """Return the spec of an array in a file. Raises DataError for a shape that no array has."""
+    nbytes = math.prod([max(n, 1) for n in shape]) * dtype.itemsize
+    if any(isinstance(n, bool) or n < 0 for n in shape) or nbytes > _MAX_BYTES:
+        raise DataError(
+            f"load: {path} has a header with shape {tuple(shape)}, which no array has; write it "
+            f"again with mm.save"
+        )
+    return ArraySpec(tuple(shape), dtype)
+
+
 def spec_of_numpy(path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> ArraySpec:
-    """Return the spec of an array of a NumPy type. Raises DTypeError for unsupported types."""
+    """Return the spec of an array of a NumPy type. Raises DTypeError for unsupported types, and
+    DataError as `array_spec`."""
     if dtype.kind not in "biufc" or dtype.name in ("float128", "complex256"):
         raise DTypeError(
             f"load: {path} holds elements of type {dtype}, which has no counterpart here; numbers "
             f"and truth values can be loaded"
         )
-    return ArraySpec(shape, as_dtype(dtype.name))
+    return array_spec(path, shape, as_dtype(dtype.name))
 
 
 def is_byte_swapped(dtype: np.dtype[Any]) -> bool:

@@ -79,9 +79,11 @@ def _local_tiles(
 def _read_piece(
     local: np.ndarray[Any, Any], here: Any, elements: Any, there: Any, file: ArrayFile
 ) -> None:
-    """Read the elements at `there` in a file into those at `here` in memory."""
+    """Read the elements at `there` in a file into those at `here` in memory. Any nonzero byte of a
+    truth value means true, and becomes 1."""
     with as_data_error(file.path, "what its header announced"):
-        local[here] = elements[there]
+        values = np.asarray(elements[there])
+        local[here] = values.view(np.uint8) if values.dtype.kind == "b" else values
 
 
 def _flat_numpy(tensor: torch.Tensor, dtype: DType) -> np.ndarray[Any, Any]:

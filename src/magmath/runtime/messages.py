@@ -16,18 +16,14 @@ from magmath.comm.network_speed import NetworkSpeed
 from magmath.core.type_aliases import Number as Number
 from magmath.errors import ProtocolError
 from magmath.files.formats import StorageSpec
+from magmath.files.storage import MAX_TEXT, Natural, Text
 
 MAX_RECORD: Final = 64 << 20
 """Maximum bytes of a record. The size of a data frame is checked against its layout."""
 
-_MAX_TEXT: Final = 1 << 16
-
 _Record = TypeVar("_Record")
 
-
-Natural = Annotated[int, Meta(ge=0)]
 Steps = Annotated[int, Meta(ge=1)]
-Text = Annotated[str, Meta(max_length=_MAX_TEXT)]
 
 
 @final
@@ -256,9 +252,9 @@ def decode_numbers(wire: list[bool | int | float | tuple[float, float]]) -> list
 def truncate_text(value: object) -> str:
     """Return `value` as text, shortened to the maximal length of a field."""
     whole = str(value)
-    if len(whole) <= _MAX_TEXT:
+    if len(whole) <= MAX_TEXT:
         return whole
-    return f"{whole[: _MAX_TEXT // 2 - 2]} … {whole[-_MAX_TEXT // 2 + 2 :]}"
+    return f"{whole[: MAX_TEXT // 2 - 2]} … {whole[-MAX_TEXT // 2 + 2 :]}"
 
 
 def encode(message: Message) -> bytes:
