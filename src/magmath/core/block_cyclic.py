@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
+from magmath.core.byte_sizes import round_up
 from magmath.core.cpu import CACHE_LINE
 
 RING_DEPTH = 3
@@ -77,7 +78,7 @@ class BlockCyclicRows:
 
 def round_to_cache_lines(nbytes: int) -> int:
     """Round up to whole cache lines."""
-    return -(-nbytes // CACHE_LINE) * CACHE_LINE
+    return round_up(nbytes, CACHE_LINE)
 
 
 def panel_ring_bytes(panel: int) -> int:

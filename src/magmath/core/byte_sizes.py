@@ -1,4 +1,4 @@
-"""Numbers of bytes: in messages, and of blocks of memory."""
+"""Numbers of bytes: in messages, and of parts of memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from typing import Final
 
 ALIGNMENT: Final = 64
 """Bytes to which arrays and temporaries are aligned."""
+
+
+def round_up(number: int, unit: int) -> int:
+    """Return the smallest multiple of a unit that is at least a number."""
+    return -(-number // unit) * unit
 
 
 def block_bytes(nbytes: int) -> int:

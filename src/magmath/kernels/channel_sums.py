@@ -17,6 +17,7 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE, VECTOR_BYTES
+from magmath.core.byte_sizes import round_up
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.parallel_region import run_on_threads
@@ -137,7 +138,7 @@ def bind(
     if not x.is_contiguous():
         outer, inner = outer * inner, 1
     width = VECTOR_BYTES // x.itemsize
-    pitch = -(-channels // width) * width
+    pitch = round_up(channels, width)
     parts = min(max(1, x.nbytes // PART_BYTES), MAX_PARTS, outer)
     job = np.array([
         x.data_ptr(), 0 if g is None else g.data_ptr(), 0 if means is None else means.data_ptr(), 0,

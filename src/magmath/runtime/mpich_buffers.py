@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from magmath.core.byte_sizes import round_up
 from magmath.core.cpu import CACHE_LINE, PAGE
 from magmath.errors import WorkerError
 from magmath.runtime.messages import Hello
@@ -102,9 +103,5 @@ def free_shm_bytes() -> int:
 
 def _queue_bytes(workers: int, cells: int, size: int) -> int:
     """Return an upper bound of the bytes of MPICH's file in /dev/shm, with one queue per worker."""
-    queue = _rounded(cells * _rounded(size + _CELL_HEAD, CACHE_LINE), PAGE)
+    queue = round_up(cells * round_up(size + _CELL_HEAD, CACHE_LINE), PAGE)
     return 2 * PAGE + workers * (queue + _QUEUE_HEAD)
-
-
-def _rounded(nbytes: int, unit: int) -> int:
-    return -(-nbytes // unit) * unit

@@ -14,10 +14,12 @@ from typing import Final, final
 import numpy as np
 import torch
 
+from magmath.core.byte_sizes import round_up
+from magmath.core.cpu import PAGE
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.direct_job import JOB, PHASE, STARTED, WIDTH
 from magmath.kernels.conv.image_views import view_of
-from magmath.kernels.conv.plan_runs import PAGE, job_record, round_up
+from magmath.kernels.conv.plan_runs import job_record
 from magmath.kernels.gemm.microkernel import ROWS, VECTORS
 
 FEW_CHANNELS: Final = 16  # below, the elements of a filter row are read as one

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from magmath.core.cpu import PAGE
 from magmath.core.type_aliases import ReadyCall
 from magmath.kernels.conv.frozen_filters import FrozenFilters
 from magmath.kernels.parallel_region import run_on_threads
 from magmath.kernels.thread_workspace import thread_workspace
-
-PAGE: Final = 4096
 
 
 class ConvolutionPlan(Protocol):
@@ -68,8 +67,3 @@ def job_record(names: Sequence[str], values: Mapping[str, int]) -> NDArray[np.in
     """Return the record that native functions read, with 0 for names without a value."""
     assert values.keys() <= set(names), "the record has these fields"
     return np.array([values.get(name, 0) for name in names], np.int64)
-
-
-def round_up(number: int, unit: int) -> int:
-    """Return the smallest multiple of a unit that is at least a number."""
-    return -(-number // unit) * unit

@@ -6,9 +6,11 @@ from typing import Final, final
 
 import torch
 
+from magmath.core.byte_sizes import round_up
+from magmath.core.cpu import PAGE
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.image_views import view_of
-from magmath.kernels.conv.plan_runs import PAGE, job_record, round_up
+from magmath.kernels.conv.plan_runs import job_record
 from magmath.kernels.conv.winograd_loops import JOB, PAD, SUMS_HEADER, WIDTH
 from magmath.kernels.conv.winograd_transforms import ALGORITHMS
 from magmath.kernels.gemm.microkernel import ROWS, VECTORS
