@@ -10,8 +10,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from magmath.comm.barrier import CODE
+from magmath.comm.communicator import Communicator
 from magmath.comm.futex_wait import DONE
+from magmath.comm.shared_counters import set_counter, wait_for_counter
+from magmath.core.cpu import CACHE_LINE
 from magmath.core.dtypes import float32
 from magmath.layout import Layout, Mesh
 from magmath.memory.local_array import LocalArray
@@ -41,6 +46,8 @@ class FakeExecutable:
     count                 nothing else
     sleep (seconds, ranks) every step takes so long, on these workers or on all of them
     wait                  every step waits for all workers in compiled code
+    wait_for_counter      every step waits until all workers have counted it
+    wait_in_duplicate     every step waits for all workers in a duplicate of the communicator
     fail (ranks)          these workers raise ValueError, or all of them where `ranks` is empty
     fail_and_wait (ranks) as fail, while the others wait in a barrier
     undefined             cannot be bound
@@ -53,6 +60,14 @@ class FakeExecutable:
         self._comm = worker.comm
         if self._operation == "undefined":
             raise LookupError("no such operation")
+        self._duplicate: Communicator | None = None
+        if self._operation == "wait_in_duplicate":
+            self._duplicate = self._comm.duplicate()
+        self._counters: list[torch.Tensor] = []
+        if self._operation == "wait_for_counter":
+            self._counters = self._comm.window(CACHE_LINE)
+            self._counters[self._comm.rank].zero_()
+            self._comm.barrier()
 
     def run(
         self,
@@ -66,7 +81,7 @@ class FakeExecutable:
         values: list[float] = []
         outputs[0].tensor.copy_(inputs[0].tensor)
         for step in range(1, steps + 1):
-            self._misbehave()
+            self._misbehave(step)
             outputs[0].tensor.add_(1)
             values.append(float(step))
             if poll is not None and self._comm.allreduce_max(int(poll(step, [float(step)]))):
@@ -86,13 +101,20 @@ class FakeExecutable:
     def close(self) -> None:
         """Nothing is held."""
 
-    def _misbehave(self) -> None:
+    def _misbehave(self, step: int) -> None:
         if self._operation == "sleep":
             if self._comm.rank in (self._attributes.get("ranks") or range(self._comm.size)):
                 time.sleep(self._attributes["seconds"])
         elif self._operation == "wait":
             wait = CODE.function("wait")
             assert wait(self._comm.flags.ctypes.data, self._comm.rank, self._comm.size) == DONE
+        elif self._operation == "wait_for_counter":
+            addresses = [counter.data_ptr() for counter in self._counters]
+            set_counter(addresses[self._comm.rank], 0, step)
+            for address in addresses:
+                wait_for_counter(self._comm.flags.ctypes.data, address, 0, step)
+        elif self._duplicate is not None:
+            self._duplicate.barrier()
         elif self._operation.startswith("fail"):
             ranks = self._attributes.get("ranks") or range(self._comm.size)
             if self._comm.rank in ranks:

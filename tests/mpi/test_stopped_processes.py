@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -73,13 +74,14 @@ def test_a_stopped_worker_is_waited_for_if_the_user_says_so(
     pool.close()
 
 
+@pytest.mark.parametrize("wait", ["wait", "wait_for_counter", "wait_in_duplicate"])
 def test_a_worker_that_waits_in_compiled_code_for_a_stopped_one_is_not_stuck(
-    no_litter: None, monkeypatch: pytest.MonkeyPatch
+    wait: str, no_litter: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There it sleeps almost without use of the processor."""
     monkeypatch.setenv("STUCK_SECONDS", "2")
     pool = open_pool(2, 60.0)
-    program = pool.define(fake_program("wait", 2))
+    program = pool.define(fake_program(wait, 2))
     array = pool.put(torch.ones(6), Layout.even((6,), pool.mesh, 0))
     timer = go_on_later(pids_of(pool)[1:], 5.0)
     assert pool.run(program, [array], steps=3).values() == [1.0, 2.0, 3.0]
@@ -144,6 +146,25 @@ def test_a_stopped_time_is_counted_while_it_is_looked_at(monkeypatch: pytest.Mon
     sleeper.kill()
     sleeper.wait()
     watched.end()
+
+
+def test_a_process_is_watched_by_a_large_number_of_its_file() -> None:
+    """As that of a process with many open files."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limits[0], 2048), limits[1]))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        watched = ProcessWatch(5.0)
+        watched.add(0, sleeper.pid)
+        watched.end()
+        assert sleeper.wait(timeout=10) == -signal.SIGKILL
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.mark.parametrize("timeout", [0, -1.0, float("inf"), float("nan"), "5", True])

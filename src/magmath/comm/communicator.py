@@ -66,8 +66,8 @@ class Communicator(ABC):
 
     @property
     def is_waiting(self) -> bool:
-        """True if this rank is known to wait for another one, without use of the processor; for
-        another thread that watches it."""
+        """True if a thread of this rank is known to wait for another rank, here or on a duplicate,
+        without use of the processor; for another thread that watches it."""
         return False
 
     @property

@@ -38,7 +38,9 @@ from magmath.comm.message_collectives import MessageCollectives
 from magmath.comm.mpich_files import unlink_startup_files
 from magmath.comm.reduction_checks import HALF
 from magmath.comm.shared_collectives import SharedCollectives
+from magmath.comm.shared_counters import is_waiting_for_counter
 from magmath.comm.two_level import TwoLevelCommunicator
+from magmath.core.byte_sizes import round_up
 from magmath.core.cpu import PAGE
 from magmath.core.resources import limit_to_quota
 from magmath.errors import MemoryLimitError, WorkerLost
@@ -130,10 +132,10 @@ class MPICommunicator(Communicator):
         self._comm = comm.Dup()
         self._alarm = comm.Dup()
         self._windows = WindowTable()
+        self._barrier = SpinBarrier(self._flags, self.rank, self.size)
         self.closed = False
         self._duplicates: list[MPICommunicator] = [] if first is None else first._duplicates
         self._duplicates.append(self)
-        self._barrier = SpinBarrier(self._flags, self.rank, self.size)
         self._shared = SharedCollectives(self._barrier, self.window, self._windows)
         self._messages = MessageCollectives(self.rank, self.size, self._exchange)
 
@@ -150,7 +152,10 @@ class MPICommunicator(Communicator):
 
     @property
     def is_waiting(self) -> bool:
-        return self.shares_memory and self._barrier.is_waiting
+        if not self.shares_memory:  # waits poll MPI, and use the processor
+            return False
+        barriers = [communicator._barrier for communicator in self._duplicates]
+        return is_waiting_for_counter() or any(barrier.is_waiting for barrier in barriers)
 
     def barrier(self) -> None:
         if self.shares_memory:
@@ -170,7 +175,7 @@ class MPICommunicator(Communicator):
     def window(self, nbytes: int) -> list[Tensor]:
         if not self.shares_memory:
             raise self._no_shared_memory()
-        stride = max(1, -(-nbytes // PAGE)) * PAGE
+        stride = round_up(max(nbytes, 1), PAGE)
         whole = self._map(stride * self.size)
         self._windows.add(whole, whole.ctypes.data, len(whole))
         starts = [rank * stride for rank in range(self.size)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from threading import get_ident
 from typing import Any
 
 from magmath.codegen.aot_cache import AotModule
@@ -28,6 +29,10 @@ def wait_for_counter(flags: uint64[1], counters: uint64[1], word: int64, count: 
 )
 
 
+_waiting: set[int] = set()
+"""The threads of this process that wait for a counter of another rank."""
+
+
 def set_counter(counters: int, word: int, count: int) -> None:
     """Set a counter of this rank; the word after the counter is set if ranks sleep on it."""
     _function("set_counter")(counters, word, count)
@@ -39,11 +44,21 @@ def wait_for_counter(flags: int, counters: int, word: int, count: int) -> None:
     `flags`: the address of the barrier memory of the ranks (`magmath.comm.barrier_memory`).
     """
     function = _function("wait_for_counter")
-    status = PENDING
-    while status == PENDING:  # returns to Python between waits, so that signals are handled
-        status = function(flags, counters, word, count)
+    status = function(flags, counters, word, count)
+    if status == PENDING:
+        _waiting.add(get_ident())
+        try:
+            while status == PENDING:  # returns to Python between waits, to handle signals
+                status = function(flags, counters, word, count)
+        finally:
+            _waiting.discard(get_ident())
     if status == ABORTED:
         raise aborted_error()
+
+
+def is_waiting_for_counter() -> bool:
+    """Return True if a thread of this process has waited for a counter for some time."""
+    return bool(_waiting)
 
 
 @cache

@@ -111,7 +111,9 @@ class ProcessWatch:
         """Wait until all processes have ended; kill those that do not end within a second."""
         deadline = time.monotonic() + _END_SECONDS
         for descriptor in self._descriptors:
-            while not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            ended = select.poll()  # select.select refuses numbers of files from 1024 on
+            ended.register(descriptor, select.POLLIN)
+            while not ended.poll(1000 * max(0.0, deadline - time.monotonic())):
                 with contextlib.suppress(OSError):
                     signal.pidfd_send_signal(descriptor, signal.SIGKILL)
                 deadline = time.monotonic() + _END_SECONDS
