@@ -73,6 +73,22 @@ def test_a_change_of_a_source_or_its_constants_renames_it() -> None:
     assert len({variant._key for variant in variants}) == len(variants)
 
 
+def test_code_for_other_features_of_the_processor_is_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A virtual machine may hide features of a processor of the same name, with the same cache."""
+    before = object_cache.cache_key(PROGRAM)
+    hidden = sorted(object_cache.cpu_features())[:1]
+    fewer = object_cache.cpu_features().difference(hidden)
+    monkeypatch.setattr(object_cache, "cpu_features", lambda: fewer)
+    object_cache.toolchain_fingerprint.cache_clear()
+    other = object_cache.cache_key(PROGRAM)
+    monkeypatch.undo()
+    object_cache.toolchain_fingerprint.cache_clear()
+    assert hidden
+    assert other != before == object_cache.cache_key(PROGRAM)
+
+
 def test_one_process_compiles_what_all_want(tmp_path: Path) -> None:
     """Pools start with many processes that all want the same code at once."""
     script = (

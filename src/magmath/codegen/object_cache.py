@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from magmath.core.cpu import cpu_name
+from magmath.core.cpu import cpu_features, cpu_name
 from magmath.core.disk_cache import DiskCache
 
 OBJECTS: Final = DiskCache("native")
@@ -22,17 +22,19 @@ _KERNEL_IMPORT: Final = re.compile(rb"^from (magmath\.kernels\.[\w.]+) import ",
 def cache_key(*inputs: object) -> str:
     """Return the cache key of the code that is compiled from these inputs.
 
-    The key depends on the inputs, the processor, LLVM and the source of the compiler, so that code
-    from an older version is never loaded.
+    The key depends on the inputs, the processor, LLVM and the source of the compiler, so that
+    neither code from an older version nor code for another processor is ever loaded.
     """
     return "m" + sha256(toolchain_fingerprint() + repr(inputs).encode()).hexdigest()[:24]
 
 
 @cache
 def toolchain_fingerprint() -> bytes:
-    """Return the inputs of all compiled code: the processor, LLVM, the source of the compiler."""
+    """Return the inputs of all compiled code: the processor with its features, LLVM, the source of
+    the compiler."""
     modules = sorted(Path(__file__).parent.glob("*.py"))
-    platform = f"{cpu_name()}, llvmlite {version('llvmlite')}\n"
+    features = " ".join(sorted(cpu_features()))
+    platform = f"{cpu_name()}, {features}, llvmlite {version('llvmlite')}\n"
     return platform.encode() + b"".join(map(module_source, modules))
 
 

@@ -23,9 +23,16 @@ def cpu_name(path: str = _CPU_FILE) -> str:
 
 
 @cache
+def cpu_features() -> frozenset[str]:
+    """Return the features of the processor that the system reports. A virtual machine may hide
+    some that the processor has."""
+    fields = _fields(_CPU_FILE)
+    return frozenset((fields.get("flags") or fields.get("Features") or "").split())
+
+
 def has_avx512() -> bool:
     """Return True if the processor has the AVX-512 instructions of server processors since 2017."""
-    return set(_fields(_CPU_FILE).get("flags", "").split()) >= _AVX512
+    return cpu_features() >= _AVX512
 
 
 def _fields(path: str) -> dict[str, str]:
