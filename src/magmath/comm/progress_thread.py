@@ -10,13 +10,11 @@ from __future__ import annotations
 import queue
 import threading
 from contextlib import suppress
-from typing import Final, final
+from typing import final
 
 from magmath.comm.communicator import Communicator
 from magmath.core.type_aliases import ReadyCall
 from magmath.errors import WorkerLost
-
-_JOIN_SECONDS: Final = 5.0
 
 
 @final
@@ -81,7 +79,7 @@ class ProgressThread:
     def close(self) -> None:
         """Wait until all tasks have ended, then close the communicator. Collective."""
         self._tasks.put(None)
-        self._thread.join(_JOIN_SECONDS)
+        self._thread.join()
         with suppress(WorkerLost):
             self.comm.close()
 

@@ -104,11 +104,11 @@ class MemoryManager:
     def share(self) -> MemoryManager:
         """Return another manager of the same memory, which is freed when the last manager is
         closed."""
-        self._check_open()
         other = object.__new__(MemoryManager)
         other.count, other.dtype = self.count, self.dtype
         other.kind, other.device = self.kind, self.device
         with _lock:
+            self._check_open()
             other._attach(self._allocation)
         return other
 
