@@ -55,23 +55,23 @@ def advance_function() -> Callable[..., int]:
     """Return the function that continues a collective from a phase, at first 0. It returns the
     phase in which it waits for other ranks. Its arguments are integers:
 
-    fixed           the address of a rank's `fixed` array
-    windows, known  the address of `WindowTable.words`, and its number of columns
-    kind            the code of the collective
-    phase, turn     the phase to continue, and the slot to begin with
-    shown           -1 to stage at once, otherwise the pair of words with the tensor's address
-    source, target  addresses
-    count           elements of the tensor for an allreduce, otherwise of a block
-    itemsize, step  the bytes of an element, and the elements that are staged at a time
-    kernel, op      the reduction kernel, and the reduction
+    fixed             the address of a rank's `fixed` array
+    windows, columns  the address of `WindowTable.words`, and its number of columns
+    kind              the code of the collective
+    phase, turn       the phase to continue, and the slot to begin with
+    pair              -1 to stage at once, otherwise the pair of words for the tensor's address
+    source, target    addresses
+    count             elements of the tensor for an allreduce, otherwise of a block
+    itemsize, step    the bytes of an element, and the elements that are staged at a time
+    kernel, op        the reduction kernel, and the reduction
     """
     return _CODE.function("advance")
 
 
 _ADVANCE_SOURCE: Final = """
 def advance(
-    fixed: int64[1], windows: int64[1], known: int64, kind: int64, phase: int64, turn: int64,
-    shown: int64, source: int64, target: int64, count: int64, itemsize: int64, step: int64,
+    fixed: int64[1], windows: int64[1], columns: int64, kind: int64, phase: int64, turn: int64,
+    pair: int64, source: int64, target: int64, count: int64, itemsize: int64, step: int64,
     kernel: int64, op: int64
 ) -> int64:
     size = fixed[SIZE]
@@ -81,15 +81,15 @@ def advance(
     while True:
         last = pieces + (1 if kind == ALLREDUCE else 0)
         staged = reached
-        if shown >= 0:
+        if pair >= 0:
             staged = -1
             if reached == 0:
-                show_place(flags, fixed[RANK], shown, windows, known, source)
+                publish_address(flags, fixed[RANK], pair, windows, columns, source)
             else:
-                found = find(fixed, flags, shown, windows, known, source)
-                if found < 0:
+                published = look_up_addresses(fixed, flags, pair, windows, columns, source)
+                if published < 0:
                     return WINDOW_FREED
-                if found > 0:
+                if published > 0:
                     last = 2
                     if reached == 1:
                         direct(fixed, kind, target, count, itemsize, kernel, op)
@@ -111,44 +111,44 @@ def advance(
 # addresses of tensors -----------------------------------------------------------------------------
 
 _ADDRESS_SOURCE: Final = '''
-def show_place(
-    flags: uint64[1], rank: int64, shown: int64, windows: int64[1], known: int64, source: int64
+def publish_address(
+    flags: uint64[1], rank: int64, pair: int64, windows: int64[1], columns: int64, source: int64
 ):
     """Publish the window and the offset of this rank's tensor; window 0 if it is in none.
 
     Two pairs of words are used alternately: before a rank reuses a pair, it has passed a barrier
     that all ranks entered after they had read the pair.
     """
-    word = LINE * (1 + rank) + ADDRESSES + 2 * shown
+    word = LINE * (1 + rank) + ADDRESSES + 2 * pair
     flags[word] = 0
-    for number in range(1, known):
+    for number in range(1, columns):
         position = source - windows[number]
-        if position >= 0 and position < windows[known + number]:
+        if position >= 0 and position < windows[columns + number]:
             flags[word] = number
             flags[word + 1] = position
             return
 
-def find(
-    fixed: int64[1], flags: uint64[1], shown: int64, windows: int64[1], known: int64, source: int64
+def look_up_addresses(
+    fixed: int64[1], flags: uint64[1], pair: int64, windows: int64[1], columns: int64, source: int64
 ) -> int64:
     """Look up the addresses of all tensors: 1 if all are in windows, 0 if not, -1 if a window was
     freed."""
     size = fixed[SIZE]
     for rank in range(size):
-        if flags[LINE * (1 + rank) + ADDRESSES + 2 * shown] == 0:
+        if flags[LINE * (1 + rank) + ADDRESSES + 2 * pair] == 0:
             return 0
     for rank in range(size):
-        word = LINE * (1 + rank) + ADDRESSES + 2 * shown
+        word = LINE * (1 + rank) + ADDRESSES + 2 * pair
         number = int64(flags[word])
-        if number >= known:
+        if number >= columns:
             return -1
-        if windows[known + number] == 0:
+        if windows[columns + number] == 0:
             return -1
         fixed[SLOTS + 4 * size + rank] = windows[number] + int64(flags[word + 1])
     fixed[SLOTS + 4 * size + fixed[RANK]] = source
     return 1
 
-def shown_at(fixed: int64[1], rank: int64) -> int64:
+def tensor_address(fixed: int64[1], rank: int64) -> int64:
     """The address of a rank's tensor."""
     return fixed[SLOTS + 4 * fixed[SIZE] + rank]
 
@@ -167,14 +167,14 @@ def begin_of(fixed: int64[1], count: int64, rank: int64) -> int64:
     share = (share + ALIGNED - 1) & -ALIGNED
     return min(rank * share, count)
 
-def touched(fixed: int64[1], count: int64, itemsize: int64) -> int64:
+def total_bytes(fixed: int64[1], count: int64, itemsize: int64) -> int64:
     """Return the bytes that all ranks read in total if each reads a block from each."""
     return fixed[SIZE] * fixed[SIZE] * count * itemsize
 
-def put(target: int64, source: int64, nbytes: int64, all: int64):
-    """Copy a piece of the `all` bytes that the ranks receive in total."""
+def copy_piece(target: int64, source: int64, nbytes: int64, total: int64):
+    """Copy a piece of the `total` bytes that the ranks receive, unless it is in place."""
     if target != source:
-        copy(target, source, nbytes, all)
+        copy(target, source, nbytes, total)
 
 def combine(
     kernel: int64, out: int64, sources: int64, size: int64, offset: int64, count: int64, op: int64
@@ -193,7 +193,7 @@ def direct(
     rank = fixed[RANK]
     size = fixed[SIZE]
     nbytes = count * itemsize
-    all = touched(fixed, count, itemsize)
+    total = total_bytes(fixed, count, itemsize)
     sources = address(fixed) + 8 * (SLOTS + 4 * size)
     if kind == ALLREDUCE:
         begin = begin_of(fixed, count, rank)
@@ -202,26 +202,27 @@ def direct(
         for first in range(begin, end, block):
             length = min(block, end - first)
             at = first * itemsize
-            own = shown_at(fixed, rank) + at
+            own = tensor_address(fixed, rank) + at
             combine(kernel, own, sources, size, at, length, op)
             for k in range(1, size):
-                memcpy(shown_at(fixed, after(rank, k, size)) + at, own, length * itemsize)
+                memcpy(tensor_address(fixed, after(rank, k, size)) + at, own, length * itemsize)
     elif kind == REDUCE_SCATTER:
-        if fits(all):
+        if fits(total):
             combine(kernel, target, sources, size, rank * nbytes, count, op)
         else:
             block = quotient(CACHED, itemsize)
-            near = slot_of(fixed, OUT, 0, rank)
+            slot = slot_of(fixed, OUT, 0, rank)
             for first in range(0, count, block):
                 length = min(block, count - first)
                 at = first * itemsize
-                combine(kernel, near, sources, size, rank * nbytes + at, length, op)
-                stream(target + at, near, length * itemsize)
+                combine(kernel, slot, sources, size, rank * nbytes + at, length, op)
+                stream(target + at, slot, length * itemsize)
     else:
         first = rank * nbytes if kind == ALL_TO_ALL else 0
         for k in range(size):
             other = after(rank, k, size)
-            put(target + other * nbytes, shown_at(fixed, other) + first, nbytes, all)
+            own = target + other * nbytes
+            copy_piece(own, tensor_address(fixed, other) + first, nbytes, total)
 """
 
 # through staging slots ----------------------------------------------------------------------------
@@ -242,7 +243,7 @@ def contribute(
         memcpy(slot, source + at, nbytes)
         if kind == ALLGATHER:
             address = target + rank * count * itemsize + at
-            put(address, source + at, nbytes, touched(fixed, count, itemsize))
+            copy_piece(address, source + at, nbytes, total_bytes(fixed, count, itemsize))
     elif kind == ALLREDUCE:
         first = begin_of(fixed, length, rank) * itemsize
         rest = begin_of(fixed, length, rank + 1) * itemsize
@@ -255,7 +256,7 @@ def contribute(
             memcpy(address, source + other * count * itemsize + at, nbytes)
         if kind == ALL_TO_ALL:
             own = rank * count * itemsize + at
-            put(target + own, source + own, nbytes, touched(fixed, count, itemsize))
+            copy_piece(target + own, source + own, nbytes, total_bytes(fixed, count, itemsize))
 
 def combine_slots(
     fixed: int64[1], turn: int64, part: int64, own: int64, target: int64, length: int64,
@@ -282,7 +283,7 @@ def combine_segment(
     combine_slots(fixed, turn, at, own + at, own + at, end - begin, kernel, op)
     memcpy(slot_of(fixed, OUT, turn, rank) + at, own + at, (end - begin) * itemsize)
 
-def take(
+def copy_from_slots(
     fixed: int64[1], kind: int64, turn: int64, target: int64, count: int64, itemsize: int64,
     begin: int64, length: int64, step: int64
 ):
@@ -293,10 +294,10 @@ def take(
     for k in range(1, size):
         other = after(rank, k, size)
         address = target + (other * count + begin) * itemsize
-        found = slot_of(fixed, IN, turn, other) + part
-        put(address, found, length * itemsize, touched(fixed, count, itemsize))
+        piece = slot_of(fixed, IN, turn, other) + part
+        copy_piece(address, piece, length * itemsize, total_bytes(fixed, count, itemsize))
 
-def take_results(
+def copy_reduced_segments(
     fixed: int64[1], turn: int64, own: int64, length: int64, itemsize: int64, count: int64
 ):
     """Copy the segments that the other ranks have reduced."""
@@ -306,7 +307,8 @@ def take_results(
         other = after(rank, k, size)
         at = begin_of(fixed, length, other) * itemsize
         end = begin_of(fixed, length, other + 1) * itemsize
-        put(own + at, slot_of(fixed, OUT, turn, other) + at, end - at, size * count * itemsize)
+        segment = slot_of(fixed, OUT, turn, other) + at
+        copy_piece(own + at, segment, end - at, size * count * itemsize)
 
 def stage(
     fixed: int64[1], kind: int64, phase: int64, pieces: int64, turn: int64, source: int64,
@@ -329,11 +331,12 @@ def stage(
             part = fixed[RANK] * step * itemsize
             combine_slots(fixed, slot, part, own, target + begin * itemsize, length, kernel, op)
         else:
-            take(fixed, kind, slot, target, count, itemsize, begin, length, step)
+            copy_from_slots(fixed, kind, slot, target, count, itemsize, begin, length, step)
     if phase > 1 and kind == ALLREDUCE:
         begin = (phase - 2) * step
         length = min(step, count - begin)
-        take_results(fixed, turn + phase - 2, source + begin * itemsize, length, itemsize, count)
+        own = source + begin * itemsize
+        copy_reduced_segments(fixed, turn + phase - 2, own, length, itemsize, count)
 '''
 
 _CODE: Final = AotModule(

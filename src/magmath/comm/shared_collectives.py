@@ -104,21 +104,21 @@ class SharedCollectives:
         `small`: the tensors are staged at once."""
         fixed, turn = self._fixed_address or self._prepare(), self._turn
         windows = self._windows.handle
-        shown = -1 if small else self.next_word_pair()
+        pair = -1 if small else self.next_word_pair()
         pieces = 1 if count <= step else -(-count // step)
         self._turn = (turn + pieces) & 1  # not the slot that was used last
         phase = 0
         while True:
             phase = self._advance(
-                fixed, *windows, kind, phase, turn, shown, source, target, count, itemsize, step,
+                fixed, *windows, kind, phase, turn, pair, source, target, count, itemsize, step,
                 kernel, op,
             )  # fmt: skip
             if phase == collective_kernels.FINISHED:
                 return
             if phase == collective_kernels.WINDOW_FREED:
                 raise MagmathError(
-                    f"a rank shows a tensor in a window that rank {self._barrier.rank} has given "
-                    f"back; every rank must keep a window as long as any rank uses it"
+                    f"a rank publishes a tensor in a window that rank {self._barrier.rank} has "
+                    f"freed; every rank must keep a window as long as any rank uses it"
                 )
             self._barrier.finish(ABORTED if phase == collective_kernels.STOPPED else PENDING)
 
