@@ -172,6 +172,8 @@ def test_every_candidate_agrees(problem: dict[str, Any]) -> None:
     whole = GemmProblem(**problem, relu=relu)
     if before.numel() == 0:
         return
+    if before.is_floating_point() and not problem["beta"]:
+        before.fill_(torch.nan)  # must not be read
     parts = kernel_problems(whole)
     for candidate in CANDIDATES.values():
         if all(candidate in candidates_for(part, 2**60) for part in parts):
@@ -179,6 +181,28 @@ def test_every_candidate_agrees(problem: dict[str, Any]) -> None:
             for part in parts:
                 candidate.bind(part, default)()
             agree(problem["out"], truth, problem["a"].shape[-1])
+
+
+@pytest.mark.parametrize("extents", [(1, 1, 5), (3, 17, 8), (17, 1, 33), (1, 20, 7), (40, 35, 70)])
+@pytest.mark.parametrize("dtype", [*FLOATS, *COMPLEX], ids=str)
+def test_nan_reaches_its_row_and_its_column(
+    dtype: torch.dtype, extents: tuple[int, int, int]
+) -> None:
+    """Of every candidate, through bias and ReLU, and no other elements; so do infinities."""
+    (m, n, k), rng = extents, np.random.default_rng(3)
+    out, a, b = (values(dtype, shape, rng) for shape in ((m, n), (m, k), (k, n)))
+    a[-1, k // 2] = torch.nan
+    b[k // 3, n // 2] = torch.inf
+    bias, relu = values(dtype, (n,), rng), not dtype.is_complex
+    with np.errstate(invalid="ignore"):
+        truth = expected(out, a, b, 1.0, 0.0, bias, relu)
+    classes = [np.isfinite] if dtype.is_complex else [np.isfinite, np.isnan]
+    (part,) = kernel_problems(GemmProblem(out, a, b, 1.0, 0.0, bias, relu))
+    for candidate in candidates_for(part, 2**60):
+        out.fill_(torch.nan)
+        candidate.bind(part, default)()
+        for belongs in classes:
+            np.testing.assert_array_equal(belongs(widest(out)), belongs(truth), candidate.name)
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -31,6 +31,11 @@ SOURCES = {
     "mod": """
 def {name}(x: {T}, y: {T}) -> {T}:
     rest = fmod(x, y)
+    return copysign(rest + y if rest != 0 and (rest < 0) != (y < 0) else rest, y)
+""",
+    "mod_whole": """
+def {name}(x: {T}, y: {T}) -> {T}:
+    rest = fmod(x, y)
     return rest + y if rest != 0 and (rest < 0) != (y < 0) else rest
 """,
     "floor_divide": """
