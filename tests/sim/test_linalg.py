@@ -18,6 +18,7 @@ from engines import current
 from layouts import layouts, meshes
 from magmath.arrays.array import unary
 from magmath.comm.local_group import LocalGroup
+from magmath.core.dtypes import DTYPES
 from magmath.errors import DTypeError, LinAlgError, MagmathError, ShapeError
 from magmath.kernels.linalg.tall_skinny_qr import distributed_tall_qr
 from matrices import (
@@ -457,6 +458,17 @@ def test_one_worker_factorizes_for_all_that_share_its_memory() -> None:
         values = mm.linalg.svdvals(a)
         assert values.layout.mesh.size == 1
         np.testing.assert_allclose(np.asarray(values), np.linalg.svdvals(np.asarray(a)))
+
+
+def test_diagonals_of_matrices_of_every_type_in_every_layout(pool: Any) -> None:
+    rules = [mm.Layout.split(0), mm.Layout.split(1), mm.Layout.cyclic(0, 2), mm.Layout.cyclic(1, 1)]
+    for name in sorted(DTYPES.keys() - {"bfloat16"}):
+        x = (np.arange(15 * 17).reshape(15, 17) % 100).astype(name)
+        for rule in rules if pool.workers > 1 else [None]:
+            a = mm.asarray(x, layout=rule)
+            for offset in (0, 3, -2):
+                diagonal = np.asarray(mm.diagonal(a, offset=offset))
+                np.testing.assert_array_equal(diagonal, np.diagonal(x, offset), (name, rule))
 
 
 def test_a_stack_is_divided(pool: Any) -> None:

@@ -20,7 +20,7 @@ from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call, conj, real, where
 from magmath.ops.index_letters import LETTERS
 from magmath.ops.indexing.along_axis import TAKE_ALONG
-from magmath.ops.kernel_binding import by_reference
+from magmath.ops.kernel_binding import as_signed, by_reference
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.shared_fields import no_flops
@@ -110,7 +110,7 @@ def _diagonal_infer(x: Node) -> tuple[Shape, DType]:
 def _diagonal_kernel(call: KernelCall) -> ReadyCall:
     import torch
 
-    (x,), out, rows_here = call.inputs, call.out, call.tile[-1]
+    x, out, rows_here = as_signed(call.inputs[0]), as_signed(call.out), call.tile[-1]
     if rows_here.stop - rows_here.start == len(rows_here):
         view = torch.diagonal(x, offset=rows_here.start, dim1=-2, dim2=-1)
         return lambda: out.copy_(view)
