@@ -77,13 +77,14 @@ def _conv(d: Draw) -> Case:
 
 def _conv_transpose(d: Draw) -> Case:
     space, groups, stride = d.space(2), d.integer(1, 2), d.integer(1, 3)
-    kernel = [d.integer(1, 3) for _ in space]
+    kernel, dilation = [d.integer(1, 3) for _ in space], d.integer(1, 3)
     x = d.numbers(d.integer(1, 3), groups * 2, *space)
     w = d.numbers(groups * 2, d.integer(1, 2), *kernel)
     options: dict[str, Any] = {
         "stride": stride,
         "padding": d.integer(0, 1) if min(kernel) > 1 else 0,
-        "output_padding": d.integer(0, stride - 1),
+        "output_padding": d.integer(0, max(stride, dilation) - 1),
+        "dilation": dilation,
         "groups": groups,
     }
     theirs = getattr(T, f"conv_transpose{len(space)}d")

@@ -181,7 +181,7 @@ def _correlation_vjp(node: Node, g: Node) -> Gradients:
 def _input_vjp(node: Node, g: Node) -> Gradients:
     y, w = node.inputs
     return (
-        apply(CORRELATION, g, w, direct=True, **_common(node)),
+        _first_windows(node, g, w, y.shape[2:]),
         apply(CORRELATION_KERNEL, g, y, kernel=w.shape[2:], **_common(node)),
     )
 
@@ -190,8 +190,17 @@ def _kernel_vjp(node: Node, g: Node) -> Gradients:
     x, y = node.inputs
     return (
         apply(CORRELATION_INPUT, y, g, space=x.shape[2:], **_common(node)),
-        apply(CORRELATION, x, g, direct=True, **_common(node)),
+        _first_windows(node, x, g, y.shape[2:]),
     )
+
+
+def _first_windows(node: Node, x: Node, w: Node, space: Shape) -> Node:
+    """Return the correlation in `space` windows of each dimension. Images with elements added at
+    their end (`output_padding`) may have more."""
+    y = apply(CORRELATION, x, w, direct=True, **_common(node))
+    for d, extent in enumerate(space):
+        y = slice_along(y, 2 + d, 0, extent)
+    return y
 
 
 # correlation by Fourier transforms --------------------------------------------------------------
