@@ -10,9 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import magmath as mm
 from magmath import runtime
+from magmath.graph import Node, operation, recording_nodes
+from magmath.ops.elementwise.node_functions import negative
 
 
 def test_the_first_operations_of_several_threads_start_one_pool(
@@ -68,3 +72,33 @@ def test_a_thread_differentiates_what_others_compute() -> None:
                 np.testing.assert_allclose(found.result(), slope, rtol=1e-9)
     finally:
         sys.setswitchinterval(switch_interval)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["begin", "end", "make"]))))
+def test_each_thread_records_the_nodes_that_it_makes(steps: list[tuple[int, str]]) -> None:
+    """In whatever order the blocks of several threads begin and end."""
+    x = mm.asarray([1.0, 2.0])
+    blocks: list[list[tuple[Any, set[Node], set[Node]]]] = [[], [], []]
+
+    def take(number: int, step: str) -> None:
+        if step == "begin":
+            block = recording_nodes()
+            blocks[number].append((block, block.__enter__(), set()))
+        elif step == "make":
+            node = negative(x.node)
+            for _, _, expected in blocks[number]:
+                expected.add(node)
+        elif blocks[number]:
+            block, recorded, expected = blocks[number].pop()
+            block.__exit__(None, None, None)
+            assert recorded == expected
+
+    threads = [ThreadPoolExecutor(1) for _ in blocks]
+    for number, step in steps:
+        threads[number].submit(take, number, step).result()
+    for number, open_blocks in enumerate(blocks):
+        while open_blocks:
+            threads[number].submit(take, number, "end").result()
+        threads[number].shutdown()
+    assert operation._new_node is Node, "without a block, no node is kept"

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from math import prod
+from threading import RLock, local
 from types import MappingProxyType
 from typing import Any, NoReturn, final
 from weakref import ref
@@ -217,22 +218,45 @@ def make_node(
 _new_node: Callable[..., Node] = Node
 
 
+@final
+class _Recordings(local):
+    """The sets to which the blocks of `recording_nodes` of a thread add new nodes."""
+
+    def __init__(self) -> None:
+        self.sets: list[set[Node]] = []
+
+
+_recordings = _Recordings()
+_recording_blocks = 0
+"""The number of these blocks in all threads. Without one, `make_node` looks for no sets."""
+_recording_lock = RLock()  # a handler of a signal may trace as well
+
+
+def _recorded_node(*fields: Any) -> Node:
+    node = Node(*fields)
+    for nodes in _recordings.sets:
+        nodes.add(node)
+    return node
+
+
+def _count_recording_blocks(change: int) -> None:
+    global _new_node, _recording_blocks
+    with _recording_lock:
+        _recording_blocks += change
+        _new_node = _recorded_node if _recording_blocks else Node
+
+
 @contextmanager
 def recording_nodes() -> Iterator[set[Node]]:
-    """Return a set to which `make_node` adds the nodes that it makes in this block."""
-    global _new_node
-    outer, new_nodes = _new_node, set[Node]()
-
-    def recorded(*fields: Any) -> Node:
-        node = outer(*fields)
-        new_nodes.add(node)
-        return node
-
-    _new_node = recorded
+    """Return a set to which `make_node` adds the nodes that this thread makes in this block."""
+    new_nodes = set[Node]()
+    _recordings.sets.append(new_nodes)
+    _count_recording_blocks(1)
     try:
         yield new_nodes
     finally:
-        _new_node = outer
+        _count_recording_blocks(-1)
+        _recordings.sets.pop()
 
 
 @final
