@@ -4,6 +4,7 @@ zero."""
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -305,3 +306,20 @@ def test_third_gradients_of_determinants() -> None:
         return mm.grad(lambda a: mm.sum(second(a) * mm.asarray(w)))(mm.asarray(a))
 
     np.testing.assert_allclose(third(mm.linalg.det), third(_determinant_by_minors), atol=1e-10)
+
+
+def test_gradients_by_arrays_keep_none_of_them() -> None:
+    """Also if one was computed from another one."""
+    with current("inline"):
+        references, parameter = [], mm.ones(3)
+        for _ in range(4):
+            x = mm.asarray([1.0, 2.0, 3.0])
+            y = x * 2.0
+            for _ in range(3):
+                parameter = parameter * 0.5
+                loss = mm.sum(x * y * parameter)
+                mm.grad(loss, [x, y, parameter])
+            references.append(weakref.ref(x.node))
+            del x, y, loss
+        gc.collect()
+        assert sum(reference() is not None for reference in references) <= 1

@@ -35,13 +35,13 @@ class DependenceQuery:
     def of(arrays: Collection[Node], *, through_gradients: bool) -> DependenceQuery:
         """Return the query for leaves with their current values."""
         ordered = sorted(arrays, key=attrgetter("sequence_number"))
-        # A leaf may be that of another result later.
-        state = [*map(ref, ordered)], [id(x.provenance) for x in ordered]
-        former, provenances, queries = _queries.get(ordered[0], ((), (), ()))
+        # A leaf may be that of another result later, whose record has another number. References to
+        # the records themselves would keep the arrays alive, from which they were computed.
+        state = [*map(ref, ordered)], [*map(number_of_source, ordered)]
+        former, queries = _queries.get(ordered[0], ((), ()))
         if former != state:
-            queries = [DependenceQuery(), DependenceQuery()]
-            provenances = [x.provenance for x in ordered]  # whose identities stay unique
-            _queries[ordered[0]] = state, provenances, queries
+            queries = DependenceQuery(), DependenceQuery()
+            _queries[ordered[0]] = state, queries
         query: DependenceQuery = queries[through_gradients]
         return query
 
