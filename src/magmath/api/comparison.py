@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from magmath.api.creation import asarray
 from magmath.api.data_types import astype
 from magmath.api.elementwise import (
@@ -24,6 +26,7 @@ from magmath.arrays.array import Array, as_arrays
 from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.arrays.storage.element_storage import may_overlap
 from magmath.arrays.views import share_elements
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError
@@ -88,4 +91,6 @@ def shares_memory(a: Any, b: Any, max_work: Any = None) -> bool:
     elements in common."""
     if isinstance(a, Array) and isinstance(b, Array):
         return share_elements(a, b)
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return may_overlap(a, b)
     return a is b

@@ -271,6 +271,13 @@ def _rewrite(array: LazyArray, source: LazyArray, rewrite: Rewrite) -> None:
     array.refer_to_updated(node, write=ViewWrite(ref(source.node), rewrite))
 
 
+def sharing_arrays(array: LazyArray) -> list[LazyArray]:
+    """Return the array, and all others that share elements with it or may do so."""
+    if array.view_of is None:
+        return [array]
+    return [x for x in array.view_of.storage.arrays() if share_elements(array, x)]
+
+
 def share_elements(x: LazyArray, y: LazyArray) -> bool:
     """Return True if two arrays share elements, or may do so."""
     if x is y:

@@ -11,8 +11,10 @@ import numpy as np
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
+from magmath.arrays.storage.element_storage import may_overlap
 from magmath.arrays.traced_scalar import TracedScalar, TypedScalar
 from magmath.arrays.variables.variable import Variable
+from magmath.arrays.views import sharing_arrays
 from magmath.core.dtypes import (
     DTYPE_OF_PYTHON,
     PYTHON_NUMBERS,
@@ -22,6 +24,7 @@ from magmath.core.dtypes import (
     int64,
 )
 from magmath.engine.remote_array import RemoteArray, remote_array_of
+from magmath.engine.traces.captured_arrays import Captured
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
@@ -65,6 +68,26 @@ def write_back(array: Any, original: Any) -> None:
         np.copyto(original, array.numpy())
     elif hasattr(original, "copy_"):
         original.copy_(array.fetch())
+
+
+def is_update_shared(
+    updated: Sequence[int], arguments: Sequence[Any], originals: Sequence[Any], captured: Captured
+) -> bool:
+    """Return True if the update in place of an argument changes another argument too, or an array
+    that the function captures.
+
+    The program of the function computes with the values from before the call.
+    """
+    for i in updated:
+        if isinstance(originals[i], np.ndarray):
+            others = [x for x in originals if isinstance(x, np.ndarray) and x is not originals[i]]
+            if any(may_overlap(x, originals[i]) for x in others):
+                return True
+        for x in sharing_arrays(arguments[i]):
+            is_argument = x is not arguments[i] and any(x is argument for argument in arguments)
+            if is_argument or captured.includes(x.node):
+                return True
+    return False
 
 
 def argument_value(argument: Any) -> Any:

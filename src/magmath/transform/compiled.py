@@ -8,7 +8,7 @@ from functools import update_wrapper, wraps
 from typing import TYPE_CHECKING, Any, final
 from weakref import finalize, ref
 
-from magmath.arrays.tree import Tree, flatten
+from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
@@ -22,6 +22,7 @@ from magmath.transform.call_arguments import (
     argument_signature,
     argument_value,
     first_occurrences,
+    is_update_shared,
     number_of_run,
     with_arrays,
     with_known_numbers,
@@ -32,7 +33,7 @@ from magmath.transform.function_argument import require_function
 from magmath.transform.python_effects import uncompared_warning
 from magmath.transform.specialization import Specialization
 from magmath.transform.subgraph_programs import RepeatedProgram
-from magmath.transform.traced_call import TracedCall
+from magmath.transform.traced_call import TracedCall, result_array
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -133,10 +134,17 @@ class _CompiledFunction:
         found, values = self._specialization_for(engine, tree, same, values)
         self._last_undivided = found if isinstance(found, Specialization) else None
         self._last_used = found
+        if found.updated and is_update_shared(found.updated, leaves, originals, found.captured):
+            return self._uncompiled(args, kwargs)
         result = found.run([*map(number_of_run, values)], leaves)
         for i in found.updated:
             write_back(leaves[i], originals[i])
         return result
+
+    def _uncompiled(self, args: Any, kwargs: Any) -> Any:
+        """Run the function as Python; return its result as a compiled function does."""
+        results, tree = flatten(self._function(*args, **kwargs))
+        return unflatten(tree, [result_array(self._function, x) for x in results])
 
     def _specialization_for(
         self, engine: Engine, tree: Tree, same: Sequence[int], values: Sequence[Any]

@@ -110,11 +110,11 @@ def _name_of(function: Any) -> str:
     return str(getattr(function, "__qualname__", type(function).__name__))
 
 
-def _result(function: Callable[..., Any], value: Any) -> Array:
+def result_array(function: Callable[..., Any], value: Any) -> Array:
     """Return a result as an array; numbers and NumPy's arrays are the same in each call."""
     if isinstance(value, Array):
         return value
-    if is_number(value) or isinstance(value, np.ndarray):
+    if is_number(value) or isinstance(value, (np.ndarray, np.generic)):
         return as_array("compile", value)
     if type(value) is MaskedElements:
         raise value.refuse("a result")
@@ -135,7 +135,7 @@ def _traced(
     before = [x.node if type(x) is Array else None for x in given]
     args, kwargs = arguments
     results, returned = flatten(function(*args, **kwargs))
-    outputs = [_result(function, value) for value in results]
+    outputs = [result_array(function, value) for value in results]
     updated = [i for i, x in enumerate(given) if type(x) is Array and x.node is not before[i]]
     nodes = [x.node for x in (*outputs, *[given[i] for i in updated])]
     return nodes, returned, updated

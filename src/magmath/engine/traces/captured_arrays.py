@@ -32,7 +32,7 @@ class Captured:
         self.is_stale = False
         self._nodes: list[object] = []
         self._observed_states: Sequence[ObservedState] = ()
-        self._identities: list[int] = []
+        self._identities: set[int] = set()
         for node in _read(traced, placeholders):
             if counts_moves or node.name != "variable":
                 self.add(node)
@@ -59,10 +59,14 @@ class Captured:
         names = [state.changed_name() for state in self._observed_states]
         return next((name for name in names if name is not None), None)
 
+    def includes(self, node: object) -> bool:
+        """Return True if the function reads a node."""
+        return id(node) in self._identities
+
     def add(self, node: object) -> None:
         """Record that the function reads a node, or the state of a Python object."""
         self._nodes.append(node)
-        self._identities.append(id(node))
+        self._identities.add(id(node))
         _readers.setdefault(id(node), WeakSet()).add(self)
 
 
@@ -80,7 +84,7 @@ def _read(traced: Graph, placeholders: Collection[Node | None]) -> list[Node]:
     return variables + fixed
 
 
-def _forget(identities: Sequence[int]) -> None:
+def _forget(identities: Collection[int]) -> None:
     for identity in identities:
         if not _readers.get(identity, True):
             del _readers[identity]

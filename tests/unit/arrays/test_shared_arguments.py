@@ -1,0 +1,105 @@
+"""Compiled functions that update arguments in place give NumPy's values if other arguments, or arrays
+that they capture, share elements with these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import magmath as mm
+from engines import current
+
+VIEWS: dict[str, Callable[[Any], Any]] = {
+    "the array": lambda a: a,
+    "all elements": lambda a: a[...],
+    "rows": lambda a: a[1:],
+    "first column": lambda a: a[:, 0],
+    "other columns": lambda a: a[:, 1:],
+    "every second": lambda a: a[::2, ::-1],
+    "transpose": lambda a: a.T,
+    "row of the transpose": lambda a: a.T[1],
+    "reshaped": lambda a: a.reshape(-1),
+    "copy": lambda a: a.copy(),
+}
+Step = tuple[int, str, int]
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 2), st.sampled_from(["add", "scale", "set", "part"]), st.integers(0, 3)
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def _updated(arrays: Sequence[Any], steps: Sequence[Step]) -> Any:
+    """Update arrays in place by steps; return a number that depends on all of them."""
+    for target, step, source in steps:
+        x, number = arrays[target], 0.5 * arrays[source % len(arrays)].mean()
+        if step == "add":
+            x += number
+        elif step == "scale":
+            x *= 0.75
+        elif step == "set":
+            x[...] = number
+        else:
+            x[1:] = number
+    return sum((i + 1.0) * (x * x).sum() for i, x in enumerate(arrays))
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@settings(deadline=None, max_examples=80)
+@given(
+    names=st.lists(st.sampled_from(sorted(VIEWS)), min_size=3, max_size=3),
+    captured=st.none() | st.sampled_from(sorted(VIEWS)),
+    steps=STEPS,
+    is_large=st.booleans(),
+    is_from_numpy=st.booleans(),
+)
+def test_updates_of_shared_elements_equal_numpys(
+    kind: str,
+    workers: int,
+    names: Sequence[str],
+    captured: str | None,
+    steps: Sequence[Step],
+    is_large: bool,
+    is_from_numpy: bool,
+) -> None:
+    shape = (90, 70) if is_large else (4, 3)
+    values = np.random.default_rng(0).uniform(0.5, 1.5, shape)
+    if is_from_numpy:
+        captured = None
+    with current(kind, workers):
+        expected, base = values.copy(), values.copy()
+        array: Any = base if is_from_numpy else mm.asarray(values)
+        twins, arrays = ([VIEWS[name](a) for name in names] for a in (expected, array))
+        outer_twins, outer = (
+            [VIEWS[captured](a)] if captured is not None else [] for a in (expected, array)
+        )
+        run = mm.compile(lambda *given: _updated([*given, *outer], steps))
+        for _ in range(3):
+            total = _updated([*twins, *outer_twins], steps)
+            np.testing.assert_allclose(float(run(*arrays)), total, rtol=1e-9)
+            np.testing.assert_allclose(np.asarray(array), expected, rtol=1e-9)
+            for twin, x in zip(twins, arrays, strict=True):
+                np.testing.assert_allclose(np.asarray(x), twin, rtol=1e-9)
+
+
+def test_arguments_without_common_elements_are_compiled() -> None:
+    calls = []
+
+    @mm.compile
+    def step(x: Any, y: Any) -> None:
+        calls.append(1)
+        x += y
+
+    for a in (mm.asarray(np.ones((2, 4))), np.ones((2, 4))):
+        calls.clear()
+        step(a[:, ::2], a[:, 1::2])
+        step(a[:, ::2], a[:, 1::2])
+        assert len(calls) == (1 if isinstance(a, mm.Array) else 0)
+        np.testing.assert_allclose(np.asarray(a), [[3.0, 1.0, 3.0, 1.0]] * 2)
