@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import magmath as mm
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.engine.session import eager_dispatch
 
 CALLS = 5
@@ -690,6 +691,21 @@ def test_calls_that_read_numbers_are_repeated_for_the_same_numbers_only(
         ):
             assert own.shape == expected.shape
             np.testing.assert_allclose(np.asarray(own), expected, rtol=1e-6)
+
+
+@dispatch_cached
+def _selected(x: mm.Array, mask: mm.Array) -> mm.Array:
+    return x[mask] * 2.0
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=4, max_size=8))
+def test_calls_that_select_by_a_mask_are_repeated_for_that_mask_only(
+    masks: list[list[bool]],
+) -> None:
+    values = np.arange(5.0)
+    for mask in masks:
+        result = _selected(mm.asarray(values), mm.asarray(mask))
+        np.testing.assert_array_equal(np.asarray(result), values[np.array(mask)] * 2.0)
 
 
 def test_calls_that_read_numbers_raise_their_errors() -> None:

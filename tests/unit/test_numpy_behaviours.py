@@ -544,6 +544,25 @@ def test_writes_of_numbers_and_products_of_truth_values() -> None:
         assert x.tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("nan", [0.0, -1.0, np.nan])
+@pytest.mark.parametrize("positive", [None, 7.0, np.inf])
+@pytest.mark.parametrize("negative", [None, -7.0, -np.inf])
+def test_numbers_for_nan_and_infinities_of_complex_numbers(
+    nan: float, positive: float | None, negative: float | None
+) -> None:
+    """Each part has its own."""
+    parts = np.array([0.0, 1.5, np.inf, -np.inf, np.nan])
+    values = np.empty((5, 5), np.complex128)
+    values.real, values.imag = parts, parts[:, None]
+    options: Any = {"nan": nan, "posinf": positive, "neginf": negative}
+    with current("inline"):
+        for dtype in ("complex64", "complex128"):
+            wanted = np.nan_to_num(values.astype(dtype), **options)
+            numbers = mm.nan_to_num(mm.asarray(values.astype(dtype)), **options).numpy()
+            assert numbers.dtype == wanted.dtype
+            np.testing.assert_array_equal(numbers, wanted)
+
+
 def test_parts_of_complex_numbers_are_views() -> None:
     with current("inline"):
         x = mm.asarray(np.arange(3) * 1j)

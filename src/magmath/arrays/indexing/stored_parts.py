@@ -27,13 +27,12 @@ from magmath.arrays.indexing.single_elements import METHOD_FRAMES
 from magmath.arrays.indexing.subscripts import Part, Window, fixed_bounds
 from magmath.arrays.indexing.window_recipes import with_starts
 from magmath.arrays.indexing.written_values import written_value
-from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.lazy_array import LazyArray, small_local_array
 from magmath.arrays.number_leaves import number_leaf
 from magmath.arrays.storage.element_storage import ViewStep
 from magmath.core.dtypes import uint64
 from magmath.engine import session
 from magmath.engine.eager.eager_calls import CallProgram, EagerCall, recipe_of_call
-from magmath.engine.remote_array import RemoteArray
 from magmath.engine.user_line import user_line
 from magmath.graph import Node
 from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeStep
@@ -361,11 +360,8 @@ def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
 def _masked_call(eager: EagerArrays, step: RecipeStep, leaf: Node, mask: Node) -> EagerCall | None:
     """Return the call that reads the elements where a mask is true, whatever their number is; None
     if they are too many for a result that is computed at its line."""
-    data = mask.value
-    if type(data) is not RemoteArray or data.pool is not eager.pool:
-        return None
-    truths = data.local_array()
-    if truths is None:
+    truths = small_local_array(mask)
+    if truths is None or mask.value.pool is not eager.pool:
         return None
     cuts, axis = step.attributes["cuts"], step.attributes["axis"]
     counts = tuple([int(np.count_nonzero(truths[a:b])) for a, b in pairwise(cuts)])
