@@ -33,7 +33,10 @@ class RecentlyUsed(OrderedDict[K, V]):
         """Return the value of a key, which becomes the most recently used one, or None."""
         value = self.get(key)
         if value is not None:
-            self.move_to_end(key)
+            try:  # noqa: SIM105  `suppress` takes longer
+                self.move_to_end(key)
+            except KeyError:  # another thread has dropped it
+                pass
         return value
 
     def store(self, key: K, value: V) -> K | None:

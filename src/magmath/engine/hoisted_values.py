@@ -98,5 +98,6 @@ class HoistedValues:
         failed = pool.any_failed and any(pool.has_failed(x.number) for x in self._data.values())
         if numbers != self._numbers or failed:
             data, _ = self._engine.runs.run(self._compiled, self._graph.leaves)
-            self._numbers, self._data = numbers, dict(zip(self.leaves, data, strict=True))
+            self._data = dict(zip(self.leaves, data, strict=True))
+            self._numbers = numbers  # after the data, which another thread may read at once
         return self._data

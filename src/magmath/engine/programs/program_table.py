@@ -82,11 +82,11 @@ class ProgramTable:
     @contextmanager
     def training_step(self) -> Iterator[None]:
         """Build programs as parts of a training step within this block."""
-        self.is_training = True
+        outer, self.is_training = self.is_training, True
         try:
             yield
         finally:
-            self.is_training = False
+            self.is_training = outer
 
     def note_use(self, compiled: Compiled) -> None:
         """Note a use of a program that did not pass through this table: the program is spared once
