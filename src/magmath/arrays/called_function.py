@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from types import FrameType
 
-_HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_LIBRARY = os.path.dirname(os.__file__) + os.sep
+from magmath.engine.user_line import is_library, is_own
 
 
 def called_function(inside: int) -> str | None:
@@ -21,12 +19,12 @@ def called_function(inside: int) -> str | None:
     while frame is not None:
         file = frame.f_code.co_filename
         owner, _, own = frame.f_code.co_qualname.rpartition(".")
-        if file.startswith(_HERE):
+        if is_own(file):
             if own in ("__init__", "__call__"):
                 name = owner if owner != "KeywordHints" else name
             elif "<locals>" not in owner:  # others are wrappers of public functions
                 name = own
-        elif not file.startswith(_LIBRARY) or "site-packages" in file:
+        elif not is_library(file):
             break
         frame = frame.f_back
     return None if name is None or name.startswith("_") else name

@@ -30,7 +30,7 @@ def user_line(inside: int = 1) -> Line:
             known = _lines.get((id(code), frame.f_lasti))
             if known is not None:
                 return known[1]
-            if not (file.startswith(_HERE) or _is_library(file)):
+            if not (is_own(file) or is_library(file)):
                 return _stored_line(code, frame)
             _OWN_FILES.add(file)
         frame = frame.f_back
@@ -43,7 +43,12 @@ def warn_user(message: str) -> None:
     warnings.warn_explicit(message, UserWarning, file, number)
 
 
-def _is_library(file: str) -> bool:
+def is_own(file: str) -> bool:
+    """Return True for files of magmath."""
+    return file.startswith(_HERE)
+
+
+def is_library(file: str) -> bool:
     """Return True for files of Python's standard library, through which magmath may call itself."""
     return file.startswith(_LIBRARY) and "site-packages" not in file
 
