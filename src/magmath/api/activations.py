@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import inf
 
+from magmath.api.data_types import astype
 from magmath.api.elementwise import (
     abs,
     add,
@@ -27,7 +28,7 @@ from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
-from magmath.core.dtypes import DType, compute_dtype
+from magmath.core.dtypes import compute_dtype
 from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.user_line import user_line
 from magmath.graph import apply
@@ -62,11 +63,12 @@ def logit(x: Array, /) -> Array:
     Near 1/2, where the logarithms of x and 1 - x cancel, it is 2 artanh(2x - 1).
     """
     x = floating("logit", x)
-    wide = _in_type(x, compute_dtype(x.dtype))
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
     is_near = less(abs(subtract(wide, 0.5)), 0.25)
     near = multiply(atanh(subtract(multiply(where(is_near, wide, 0.5), 2.0), 1.0)), 2.0)
     far = where(is_near, 0.25, wide)
-    return _in_type(where(is_near, near, subtract(log(far), log1p(negative(far)))), x.dtype)
+    result = where(is_near, near, subtract(log(far), log1p(negative(far))))
+    return astype(result, x.dtype, copy=False)
 
 
 @dispatch_cached
@@ -85,9 +87,10 @@ def log_softmax(x: Array, /, axis: int = -1) -> Array:
     """Return log(exp(x) / sum(exp(x))) along `axis`, computed with x minus its largest element;
     half types in float32."""
     x = floating("log_softmax", x)
-    wide = _in_type(x, compute_dtype(x.dtype))
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
     shifted = subtract(wide, stop_gradient(max(wide, axis=axis, keepdims=True)))
-    return _in_type(subtract(shifted, log(sum(exp(shifted), axis=axis, keepdims=True))), x.dtype)
+    result = subtract(shifted, log(sum(exp(shifted), axis=axis, keepdims=True)))
+    return astype(result, x.dtype, copy=False)
 
 
 @dispatch_cached
@@ -96,20 +99,20 @@ def softmax(x: Array, /, axis: int = -1) -> Array:
     """Return exp(x) / sum(exp(x)) along `axis`, computed with x minus its largest element; half
     types in float32."""
     x = floating("softmax", x)
-    wide = _in_type(x, compute_dtype(x.dtype))
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
     powers = exp(subtract(wide, stop_gradient(max(wide, axis=axis, keepdims=True))))
-    return _in_type(divide(powers, sum(powers, axis=axis, keepdims=True)), x.dtype)
+    return astype(divide(powers, sum(powers, axis=axis, keepdims=True)), x.dtype, copy=False)
 
 
 def softmax_or_zero(x: Array, /, axis: int = -1) -> Array:
     """Return `softmax`, but 0 where all elements along `axis` are -inf, where gradients are 0
     too."""
     x = floating("softmax", x)
-    wide = _in_type(x, compute_dtype(x.dtype))
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
     largest = stop_gradient(max(wide, axis=axis, keepdims=True))
     powers = exp(subtract(wide, where(equal(largest, -inf), 0.0, largest)))
     total = sum(powers, axis=axis, keepdims=True)
-    return _in_type(divide(powers, where(equal(total, 0.0), 1.0, total)), x.dtype)
+    return astype(divide(powers, where(equal(total, 0.0), 1.0, total)), x.dtype, copy=False)
 
 
 @dispatch_cached
@@ -120,15 +123,11 @@ def logsumexp(
     """Return log(sum(exp(x))) over `axis`, or all elements, computed with x minus its largest
     finite element; half types in float32."""
     x = floating("logsumexp", x)
-    wide = _in_type(x, compute_dtype(x.dtype))
+    wide = astype(x, compute_dtype(x.dtype), copy=False)
     largest = max(wide, axis=axis, keepdims=True)
     shift = stop_gradient(where(isfinite(largest), largest, 0))
     total = log(sum(exp(subtract(wide, shift)), axis=axis, keepdims=True))
-    return _in_type(sum(add(total, shift), axis=axis, keepdims=keepdims), x.dtype)
-
-
-def _in_type(x: Array, dtype: DType) -> Array:
-    return x if x.dtype is dtype else Array(e.astype(x.node, dtype))
+    return astype(sum(add(total, shift), axis=axis, keepdims=keepdims), x.dtype, copy=False)
 
 
 def stop_gradient(x: Array, /) -> Array:

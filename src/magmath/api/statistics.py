@@ -14,7 +14,7 @@ from magmath.arrays.indexing.masked_elements import reduces_selected
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.call_effects import CALL_EFFECTS
-from magmath.core.dtypes import DType, as_dtype, compute_dtype, float64, real_dtype
+from magmath.core.dtypes import as_dtype, compute_dtype, float64, real_dtype
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import Axis, broadcast, normalize_axes, size_of
@@ -55,7 +55,7 @@ def mean(
     else:
         wide = _wide(a if dtype is None else astype(a, element))
         result = _mean(wide, count, axis, keepdims)
-    return stored("mean", _as(element, result), out)
+    return stored("mean", astype(result, element, copy=False), out)
 
 
 def warn_empty(message: str) -> None:
@@ -76,7 +76,8 @@ def _count_where(x: Array, where: Any, axis: Axis, keepdims: bool) -> Array:
     """Return the number of elements where a mask is true, in the real type of x."""
     mask = as_array("where", where).node
     wide = Array(broadcast_to(mask, broadcast("where", x.shape, mask.shape)))
-    return _as(real_dtype(x.dtype), count_nonzero(wide, axis=axis, keepdims=keepdims))
+    counts = count_nonzero(wide, axis=axis, keepdims=keepdims)
+    return astype(counts, real_dtype(x.dtype), copy=False)
 
 
 def _mean(x: Array, count: int, axis: Axis, keepdims: bool) -> Array:
@@ -92,11 +93,7 @@ def _wide(x: Array) -> Array:
     float64 is exact for integers of up to 32 bits.
     """
     exact = x.dtype.kind in ("float", "complex")
-    return _as(compute_dtype(x.dtype) if exact else float64, x)
-
-
-def _as(dtype: DType, x: Array) -> Array:
-    return x if x.dtype is dtype else Array(e.astype(x.node, dtype))
+    return astype(x, compute_dtype(x.dtype) if exact else float64, copy=False)
 
 
 @dispatch_cached
@@ -180,4 +177,4 @@ def _variance(
     result = divide(squares, degrees)
     if name == "std":
         result = Array(e.call("root", result.node))
-    return _as(real_dtype(floating_dtype(x.dtype)), result)
+    return astype(result, real_dtype(floating_dtype(x.dtype)), copy=False)
