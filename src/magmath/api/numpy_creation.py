@@ -11,9 +11,9 @@ import numpy as np
 from magmath.api.creation import DTypeLike, asarray
 from magmath.api.elementwise import isfinite
 from magmath.api.index_functions import indices
-from magmath.api.manipulation import reshape, stack
+from magmath.api.manipulation import reshape
 from magmath.api.reductions import all
-from magmath.arrays.array import Array, as_arrays, copy_of
+from magmath.arrays.array import Array, copy_of
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import as_dtype
 from magmath.errors import RangeError
@@ -32,27 +32,8 @@ def array(
 ) -> Array:
     """Return an array with the values of `object`, with at least `ndmin` dimensions; see `asarray`.
     Nested lists may contain arrays."""
-    if isinstance(object, (list, tuple)) and _has_array(object):
-        x = asarray(_stacked(object), dtype=dtype, layout=layout)
-    else:
-        x = asarray(object, dtype=dtype, copy=copy or None, layout=layout)
+    x = asarray(object, dtype=dtype, copy=copy or None, layout=layout)
     return x if x.ndim >= ndmin else reshape(x, (1,) * (ndmin - x.ndim) + x.shape)
-
-
-def _has_array(values: Any) -> bool:
-    return any(
-        isinstance(value, Array) or (isinstance(value, (list, tuple)) and _has_array(value))
-        for value in values
-    )
-
-
-def _stacked(values: Any) -> Array:
-    """Return nested lists that contain arrays, as one array."""
-    parts = [
-        _stacked(value) if isinstance(value, (list, tuple)) and _has_array(value) else value
-        for value in values
-    ]
-    return stack(as_arrays("array", *parts))
 
 
 def asanyarray(
