@@ -12,7 +12,7 @@ from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import accumulator_dtype, as_dtype, uint64
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import keyword_hints
-from magmath.core.shapes import normalize_axis
+from magmath.core.shapes import normalize_axis, with_extent
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Operation, apply
@@ -88,8 +88,8 @@ def _cumulative(
     result = Array(e.astype(running, element))
     if not include_initial:
         return result
-    shape = (*x.shape[:position], 1, *x.shape[position + 1 :])
-    return concat([full(shape, initial, dtype=element), result], axis=position)
+    first = full(with_extent(x.shape, position, 1), initial, dtype=element)
+    return concat([first, result], axis=position)
 
 
 @dispatch_cached
@@ -126,6 +126,6 @@ def _with_ends(a: Array, d: int, prepend: Any, append: Any) -> Array:
     parts = [part for part in (first, a, last) if part is not None]
     if len(parts) == 1:
         return a
-    shape = (*a.shape[:d], 1, *a.shape[d + 1 :])
+    shape = with_extent(a.shape, d, 1)
     arrays = as_arrays("diff", *parts)
     return concat([x if x.ndim else Array(broadcast_to(x.node, shape)) for x in arrays], axis=d)

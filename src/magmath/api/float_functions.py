@@ -51,8 +51,11 @@ from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import takes_out, takes_two_outs
 from magmath.arrays.ufuncs.ufunc_methods import as_ufunc
 from magmath.core.dtypes import complex128, float64, int32, int64
-from magmath.core.shapes import normalize_axis
+from magmath.core.shapes import normalize_axis, with_extent
+from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError
+from magmath.graph import apply
+from magmath.ops import elementwise as e
 
 LOG_2 = math.log(2.0)
 RADIANS_PER_DEGREE = math.pi / 180
@@ -293,11 +296,11 @@ def nan_to_num(
         x[...] = nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
         return x
     if array.dtype.kind == "complex":
-        first, second = (
-            nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf)
+        parts = [
+            nan_to_num(part, nan=nan, posinf=posinf, neginf=neginf).node
             for part in (real(array), imag(array))
-        )
-        return astype(first + second * 1j, array.dtype)
+        ]
+        return Array(apply(e.OPERATIONS["complex"], *parts, line=user_line()))
     if not array.dtype.is_floating:
         return Array(array.node)
     limits = finfo(array.dtype)
@@ -323,7 +326,7 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 2 * mat
     limit = period / 2 if discont is None else discont
     corrections = where(less(abs(steps), limit), 0, turned - steps)
     total = cumulative_sum(corrections, axis=axis)
-    first = zeros((*total.shape[:axis], 1, *total.shape[axis + 1 :]), dtype=total.dtype)
+    first = zeros(with_extent(total.shape, axis, 1), dtype=total.dtype)
     return astype(p, element) + concat([first, total], axis=axis)
 
 

@@ -10,7 +10,7 @@ from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.index_checks import check_indices
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
-from magmath.core.shapes import broadcast, normalize_axis
+from magmath.core.shapes import broadcast, normalize_axis, with_extent
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import apply
@@ -67,11 +67,7 @@ def take_along_axis(arr: Array, indices: Any, axis: int | None = -1) -> Array:
         )
     dim = normalize_axis("take_along_axis", axis, arr.ndim)
     check_indices(positions.node, dim, arr.shape[dim])
-    one = (*arr.shape[:dim], 1, *arr.shape[dim + 1 :])
-    other = (*positions.shape[:dim], 1, *positions.shape[dim + 1 :])
-    common = broadcast("take_along_axis", one, other)
-    stretched = [
-        broadcast_to(a, (*common[:dim], a.shape[dim], *common[dim + 1 :])).node
-        for a in (arr, positions)
-    ]
+    operands = arr, positions
+    common = broadcast("take_along_axis", *[with_extent(a.shape, dim, 1) for a in operands])
+    stretched = [broadcast_to(a, with_extent(common, dim, a.shape[dim])).node for a in operands]
     return Array(apply(TAKE_ALONG, *stretched, axis=dim, line=user_line()))

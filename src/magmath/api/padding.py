@@ -18,6 +18,7 @@ from magmath.api.statistics import mean
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.integers import is_integer
+from magmath.core.shapes import with_extent
 from magmath.errors import OptionError, ShapeError
 
 Pair = tuple[Any, Any]
@@ -110,14 +111,9 @@ def _pairs(name: str, value: Any, ndim: int) -> list[Pair]:
     return [(a, b) for a, b in wide.tolist()]
 
 
-def _with_extent(x: Array, d: int, extent: int) -> tuple[int, ...]:
-    """Return the shape of an array with another extent of one axis."""
-    return (*x.shape[:d], extent, *x.shape[d + 1 :])
-
-
 def _constants(x: Array, d: int, widths: Pair, values: Pair) -> list[Array]:
     return [
-        broadcast_to(astype(as_arrays("pad", x, value)[1], x.dtype), _with_extent(x, d, width))
+        broadcast_to(astype(as_arrays("pad", x, value)[1], x.dtype), with_extent(x.shape, d, width))
         for width, value in zip(widths, values, strict=True)
     ]
 
@@ -151,7 +147,7 @@ def _statistics(x: Array, d: int, widths: Pair, lengths: Pair, mode: str) -> lis
         value = STATISTICS[mode](edge, d, keepdims=True)
         if mode in ("mean", "median") and x.dtype.is_integer:
             value = round(value)
-        parts.append(broadcast_to(astype(value, x.dtype), _with_extent(x, d, width)))
+        parts.append(broadcast_to(astype(value, x.dtype), with_extent(x.shape, d, width)))
     return parts
 
 
@@ -205,7 +201,7 @@ def _elements(x: Array, d: int, source: Any) -> Array:
     steps = set(np.diff(source).tolist())
     if len(source) < 2 or steps == {0}:
         first = int(source[0]) if len(source) else 0
-        return broadcast_to(_at(x, d, first, first + 1), _with_extent(x, d, len(source)))
+        return broadcast_to(_at(x, d, first, first + 1), with_extent(x.shape, d, len(source)))
     if steps == {1}:
         return _at(x, d, int(source[0]), int(source[-1]) + 1)
     if steps == {-1}:

@@ -24,7 +24,7 @@ from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import keyword_hints
-from magmath.core.shapes import normalize_axis, size_of
+from magmath.core.shapes import normalize_axis, size_of, with_extent
 from magmath.errors import ShapeError
 
 
@@ -277,8 +277,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Array:
     if count == 1:
         inserted = _at_one_position(inserted, x.ndim, dim, is_integer(obj))
         count = inserted.shape[dim]
-    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
-    wide = broadcast_to(astype(inserted, x.dtype), shape)
+    wide = broadcast_to(astype(inserted, x.dtype), with_extent(x.shape, dim, count))
     before = (slice(None),) * dim
     if len(positions) == 1:
         front, back = slice(0, positions[0]), slice(positions[0], None)
