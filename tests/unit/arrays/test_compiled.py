@@ -275,3 +275,46 @@ def test_gradients_pass_through_calls_on_numpys_arrays(rows: int, is_read: bool)
         expected = batch.T @ ((outputs - targets) * (1 - outputs**2)) * 2 / targets.size
         np.testing.assert_allclose(mm.grad(loss, w).numpy(), expected, rtol=1e-10, atol=1e-14)
         w.assign(w - 0.1 * mm.grad(loss, w))
+
+
+TRANSFORMED: dict[str, Any] = {
+    "compile": lambda f, x: mm.compile(f)(x),
+    "compile, for a number": lambda f, x: mm.compile(lambda x, n: (f(x), range(n)[-1]))(x, 3),
+    "vmap": lambda f, x: mm.vmap(f)(x),
+    "scan": lambda f, x: mm.scan(lambda state, row: (state, f(row)), 0.0, x),
+    "cond": lambda f, x: mm.compile(lambda x: mm.cond(mm.sum(x) > 0, f, mm.sin, x))(x),
+    "remat": lambda f, x: mm.remat(f)(x),
+    "while_loop": lambda f, x: mm.while_loop(lambda x: mm.sum(x) > 0, f, x),
+    "nested": lambda f, x: mm.compile(mm.vmap(f))(x),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+@pytest.mark.parametrize("raises", [True, False])
+def test_functions_that_fail_leave_the_arrays_that_they_have_updated(
+    name: str, raises: bool
+) -> None:
+    """Arrays from outside of a function that raises an error, or whose updates are one."""
+    with current("inline"):
+        x, array = mm.asarray(GRID), mm.asarray(np.zeros((3, 2)))
+        row, total = array[1], mm.variable("total", 0.0)
+
+        def f(x: mm.Array) -> mm.Array:
+            nonlocal row, array
+            total.assign(mm.sum(x))
+            row += mm.sum(x)
+            array *= 2.0
+            array[0, 0] = mm.max(x)
+            if raises:
+                raise ValueError("of the user")
+            return x * 0.5
+
+        expected = ValueError if raises else MagmathError
+        for _ in range(2):
+            with pytest.raises(expected, match="of the user" if raises else "updates an array"):
+                TRANSFORMED[name](f, x)
+            check(array, np.zeros((3, 2)))
+            check(row, np.zeros(2))
+            assert float(total) == 0.0
+        row += 1.0
+        check(array, [[0.0, 0.0], [1.0, 1.0], [0.0, 0.0]])

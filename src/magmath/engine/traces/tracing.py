@@ -74,6 +74,11 @@ class _Effects:
         """
         self._updates.check(function)
 
+    def undo_updates(self) -> None:
+        """Restore the former values of the updated arrays, after the function has raised an
+        error."""
+        self._updates.undo()
+
 
 @final
 class Trace(_Effects):
@@ -246,10 +251,16 @@ def current() -> Trace | Scope | None:
 
 @contextmanager
 def tracing(trace: TracedType) -> Iterator[TracedType]:
-    """Make `trace` the current one while a function is traced; nothing is computed then."""
+    """Make `trace` the current one while a function is traced; nothing is computed then.
+
+    If the function raises an error, the arrays that it has updated have their former values again.
+    """
     outer, _state.current = _state.current, trace
     try:
         yield trace
+    except BaseException:
+        trace.undo_updates()
+        raise
     finally:
         _state.current = outer
 

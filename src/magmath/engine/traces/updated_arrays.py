@@ -24,6 +24,12 @@ class Updates:
         """Record the in-place update of an array."""
         self._updated.append((array, former))
 
+    def undo(self) -> None:
+        """Restore the former values of all arrays."""
+        while self._updated:
+            array, former = self._updated.pop()
+            array.replace_node(former)
+
     def check(self, function: str) -> None:
         """Raise MagmathError if one of the arrays exists outside of the function.
 
