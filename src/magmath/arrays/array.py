@@ -394,9 +394,12 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
             raise update_error(old, node)
         del old  # an evaluation counts references
         share = None if self.view_of is None else prepare_shared_write(self)
-        self.refer_to_updated(node)
-        if share is not None:
-            share()
+        if share is None:
+            self.refer_to_updated(node)
+        else:
+            with session.engine().pool.defer_interrupts():  # all of the arrays change, or none
+                self.refer_to_updated(node)
+                share()
         if self._leaf is None and tracing.current() is None:
             session.engine().evaluator.note_update(self, node)
         return self

@@ -194,14 +194,15 @@ class LazyArray(ArrayHandle):
 
     def _evaluate_write(self) -> None:
         """Compute the array after a write. If this is interrupted before anything was written, the
-        array has its former value again."""
+        array has its former value again, unless it shares elements with others, which have the new
+        ones."""
         written = ref(self._node)
         try:
             self.evaluated()
         except BaseException:
             node = self.node
             is_interrupted = node is written() and node.value is None
-            if is_interrupted and node.operation.overwrites_first:
+            if is_interrupted and self.view_of is None and node.operation.overwrites_first:
                 former = LazyArray(node.inputs[0])
                 self._node, self._leaf = former._node, former._leaf
             raise

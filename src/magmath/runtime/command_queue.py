@@ -13,8 +13,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import count
 from typing import Any, Final, NoReturn, final
 from weakref import WeakSet
@@ -29,7 +29,7 @@ from magmath.memory.local_array import LocalArray
 from magmath.runtime import messages
 from magmath.runtime.failing_commands import FailingCommands, Outcome
 from magmath.runtime.failures import exception_from
-from magmath.runtime.interrupts import Interrupts
+from magmath.runtime.interrupts import DeferredInterrupts, Interrupts
 from magmath.runtime.messages import Command, Failure, Reply
 from magmath.runtime.run_handle import PendingCommand, RunHandle
 from magmath.runtime.tiles import TileData
@@ -100,6 +100,7 @@ class CommandQueue:
         self._on_end = on_end
         self.lock = threading.RLock()
         self.interrupts = Interrupts()
+        self.deferred_interrupts = DeferredInterrupts(self.interrupts, self._deliver_interrupt)
         self._tickets = count(1)
         self._released: deque[int] = deque()
         self._pending: dict[int, PendingCommand] = {}
@@ -254,19 +255,6 @@ class CommandQueue:
     def interrupt_point(self) -> None:
         """Deliver a Ctrl-C that arrived while the inline worker was running."""
         if self.interrupts.count:
-            self._deliver_interrupt()
-
-    @contextmanager
-    def defer_interrupts(self) -> Iterator[None]:
-        """Defer Ctrl-C until the end of the context."""
-        interrupts = self.interrupts
-        with interrupts:
-            interrupts.suspend()
-            try:
-                yield
-            finally:
-                interrupts.resume()
-        if interrupts.count:
             self._deliver_interrupt()
 
     def finish(self) -> None:

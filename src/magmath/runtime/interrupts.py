@@ -11,6 +11,7 @@ from __future__ import annotations
 import _signal  # type: ignore[import-not-found]  # `signal` converts to enumerations: 10 × slower
 import os
 import threading
+from collections.abc import Callable
 from threading import get_ident
 from types import FrameType
 from typing import Any, final
@@ -77,3 +78,22 @@ class Interrupts:
 
     def _count_signal(self, signum: int, frame: FrameType | None) -> None:
         self.count += 1
+
+
+@final
+class DeferredInterrupts:
+    """A reentrant context at whose end, at the earliest, interrupts are delivered by `deliver`."""
+
+    def __init__(self, interrupts: Interrupts, deliver: Callable[[], None]) -> None:
+        self._interrupts, self._deliver = interrupts, deliver
+
+    def __enter__(self) -> None:
+        self._interrupts.__enter__()
+        self._interrupts.suspend()
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        interrupts = self._interrupts
+        interrupts.resume()
+        interrupts.__exit__()
+        if kind is None and interrupts.count:
+            self._deliver()

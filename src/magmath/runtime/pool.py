@@ -407,7 +407,7 @@ class Pool:
     def defer_interrupts(self) -> AbstractContextManager[None]:
         """Defer Ctrl-C until the end of the context, for work that must not be separated: a run
         that overwrites arrays, and the use of its results."""
-        return self._queue.defer_interrupts()
+        return self._queue.deferred_interrupts
 
     def stats(self) -> list[dict[str, int | float | str]]:
         """Return the counters of each worker: arrays, programs and memory."""
