@@ -71,6 +71,32 @@ class _Interrupt:
         sys.setprofile(None)
 
 
+def _value(array: Any) -> Any:
+    """Return the value of an array, before which a deferred interrupt may be delivered."""
+    try:
+        return np.asarray(array)
+    except KeyboardInterrupt:
+        return np.asarray(array)
+
+
+def _check_interrupted(
+    prepare: Callable[[], tuple[list[Any], Callable[[], None]]], candidates: list[list[Any]]
+) -> None:
+    """Assert that an update, interrupted at any of its calls, gives all arrays the values of one of
+    the candidates; `prepare` returns the arrays and the update."""
+    calls = 0
+    for call in (sys.maxsize, *range(1, CALLS + 1)):
+        position = call if calls == 0 else call * calls // CALLS
+        arrays, update = prepare()
+        with suppress(KeyboardInterrupt), _Interrupt(position) as interrupt:
+            update()
+        calls = calls or call - interrupt.calls_left
+        results = [_value(array) for array in arrays]
+        assert any(all(map(np.array_equal, results, values)) for values in candidates), (
+            f"interrupted at call {position} of {calls}"
+        )
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 # Python ignores exceptions in generators that it closes: such an interrupt has no effect.
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
@@ -83,18 +109,40 @@ def test_an_interrupted_update_changes_all_arrays_or_none(
     values = np.random.default_rng(0).uniform(size=shape)
     expected = values.copy()
     numpys(expected)
-    views = [(a, a.T, a[1:3]) for a in (values, expected)]
+
+    def prepare() -> tuple[list[Any], Callable[[], None]]:
+        x = mm.asarray(values) * 1.0
+        mm.evaluate(x)
+        return [x, x.T, x[1:3]], lambda: update(x)
+
     with current(kind, workers):
-        calls = 0
-        for call in (sys.maxsize, *range(1, CALLS + 1)):
-            position = call if calls == 0 else call * calls // CALLS
-            x = mm.asarray(values) * 1.0
-            mm.evaluate(x)
-            turned, rows = x.T, x[1:3]
-            with suppress(KeyboardInterrupt), _Interrupt(position) as interrupt:
-                update(x)
-            calls = calls or call - interrupt.calls_left
-            results = [np.asarray(array) for array in (x, turned, rows)]
-            assert any(all(map(np.array_equal, results, candidates)) for candidates in views), (
-                f"interrupted at call {position} of {calls}"
-            )
+        _check_interrupted(prepare, [[a, a.T, a[1:3]] for a in (values, expected)])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("assigns", [True, False])
+@pytest.mark.parametrize("shape", [(5, 3), (120, 200)])
+def test_an_interrupted_call_updates_all_arguments_and_variables_or_none(
+    shape: tuple[int, int], assigns: bool
+) -> None:
+    values = np.random.default_rng(0).uniform(size=shape)
+    total = mm.variable("total", np.zeros(shape))
+
+    @mm.compile
+    def step(x: mm.Array, y: mm.Array) -> mm.Array:
+        if assigns:
+            total.assign(total + x)
+        x += 1.0
+        y *= 0.5
+        return mm.sum(x)
+
+    def prepare() -> tuple[list[Any], Callable[[], None]]:
+        total.assign(np.zeros(shape))
+        x, y = mm.asarray(values), mm.asarray(values)
+        mm.evaluate(x, y, total)
+        return [x, y, total], lambda: step(x, y)
+
+    with current("inline"):
+        new_total = values if assigns else np.zeros(shape)
+        new = [values + 1.0, values * 0.5, new_total]
+        _check_interrupted(prepare, [[values, values, np.zeros(shape)], new])

@@ -12,6 +12,7 @@ from magmath.arrays.variables.variable import overwrite
 from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
 from magmath.engine.engine import Engine
+from magmath.engine.evaluation.evaluator import NO_CONTEXT
 from magmath.engine.hoisted_values import HoistedGraph, HoistedValues, hoist
 from magmath.engine.lifetimes.pending_readers import note_reader
 from magmath.engine.programs.program_build import Compiled
@@ -187,14 +188,18 @@ class Specialization:
             numbers, hoisted = self._numbers_of(values, drawn)
         operands = self.provenance.operands(arguments)
         if self._assigned:
-            made, self.replays.last = overwrite(
-                self._assigned,
-                lambda: self.engine.runs.start(self.replays.compiled, self._given(values), numbers),
-                is_fallible=self.replays.compiled.is_fallible,
-            )
-            leaves = [leaf_of(data) for data in made]
-            self.provenance.note(leaves, operands, arguments, drawn)
-            return self._deliver(leaves, arguments)
+            # Variables and arguments change together, or not at all.
+            with self.engine.pool.defer_interrupts() if self.updated else NO_CONTEXT:
+                made, self.replays.last = overwrite(
+                    self._assigned,
+                    lambda: self.engine.runs.start(
+                        self.replays.compiled, self._given(values), numbers
+                    ),
+                    is_fallible=self.replays.compiled.is_fallible,
+                )
+                leaves = [leaf_of(data) for data in made]
+                self.provenance.note(leaves, operands, arguments, drawn)
+                return self._deliver(leaves, arguments)
         if self.updated:
             self.engine.runs.wait_for_fallible_run()
         inputs = values if self._in_order else self._given(values, hoisted)
@@ -248,9 +253,10 @@ class Specialization:
     def _deliver(self, leaves: Sequence[Node], arguments: Sequence[Any]) -> Any:
         """Update the arguments that the function updates in place; return its result."""
         if self.updated:
-            for i, leaf in zip(self.updated, leaves[self._results :], strict=True):
-                if isinstance(arguments[i], Array):
-                    arguments[i].replace_value(leaf)
+            with self.engine.pool.defer_interrupts():  # all of them change, or none
+                for i, leaf in zip(self.updated, leaves[self._results :], strict=True):
+                    if isinstance(arguments[i], Array):
+                        arguments[i].replace_value(leaf)
         if self.tree is None:
             return self._array(leaves[0]) if self._reads_variables else Array(leaves[0])
         return unflatten(self.tree, [self._array(leaf) for leaf in leaves[: self._results]])
