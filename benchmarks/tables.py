@@ -153,7 +153,7 @@ def source(result: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     absent = f" Absent: {', '.join(result['absent'])}." if result["absent"] else ""
     cut = " Interrupted: the later cases are missing." if result.get("interrupted") else ""
-    what = f"In {unit}; medians"
+    what = "Medians" if unit == "s" else f"In {unit}; medians"  # times have their own units
     if result.get("simulation"):
         what = "In ms; minima"
     return (

@@ -27,6 +27,7 @@ class PoolOptions:
     """The options of a pool.
 
     workers        0: one worker inside this process; n: n processes
+    device         "cpu", "cuda", or "auto": the GPUs if there are some, one for each worker
     threads        processor threads of each worker; by default the processors that this process
                    may use (`core/resources.py`) are divided among the workers of a host
     launcher       "mpiexec" (that of the mpich package, or the system's), "srun", a command in
@@ -37,6 +38,7 @@ class PoolOptions:
                    by default ipc for "mpiexec" on this host, otherwise tcp, encrypted
     deterministic  results have the same bits for any number of workers; each worker computes with
                    one thread, since several threads add in another order
+    seed           the seed of the default generator of random numbers
     memory_limit   bytes that the arrays of one worker may use; by default its share of the memory
                    of its host (`core/resources.py`)
     winograd       convolutions may use Winograd's algorithms, except in deterministic mode
