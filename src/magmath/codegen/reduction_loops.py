@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from math import prod
 from typing import Final, final
 
@@ -34,7 +35,7 @@ def emit_reduction(w: Writer, call: NativeCall, name: str, start: float) -> None
     with _loops(w, x, others) as outer, together.tiles():
         with together.loops() as (accumulator, _):
             w.line(f"{accumulator} = {literal(start, dtype)}")
-        with _loops(w, x, reduced) as inner, together.loops() as (accumulator, adjacent):
+        with _joined_loops(w, x, reduced) as inner, together.loops() as (accumulator, adjacent):
             place = {**outer, **inner, **adjacent}
             w.line(f"{value} = {x.at([place[d] for d in range(len(x.shape))])}")
             w.line(f"{accumulator} = {combine(name, accumulator, value)}")
@@ -64,6 +65,20 @@ def _loops(w: Writer, x: NativeOperand, dimensions: Sequence[int]) -> Iterator[d
     """Write nested loops over some dimensions; yield their index names."""
     with w.loops(tuple([x.shape[d] for d in dimensions])) as indices:
         yield dict(zip(dimensions, indices, strict=True))
+
+
+@contextmanager
+def _joined_loops(
+    w: Writer, x: NativeOperand, dimensions: Sequence[int]
+) -> Iterator[dict[int, str]]:
+    """Write nested loops over dimensions, one for those that are one dimension in memory: the index
+    of the last of these runs over the elements of all."""
+    extents = {d: x.shape[d] for d in dimensions if x.shape[d] > 1}
+    for outer, inner in pairwise(tuple(extents)):
+        if x.strides and x.strides[outer] == x.strides[inner] * x.shape[inner]:
+            extents[inner] *= extents.pop(outer)
+    with w.loops(tuple(extents.values())) as indices:
+        yield dict.fromkeys(dimensions, "0") | dict(zip(extents, indices, strict=True))
 
 
 @final
