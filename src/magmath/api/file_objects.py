@@ -5,10 +5,9 @@ The controller reads and writes them: workers have no access to its objects.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
-from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 import numpy as np
 
@@ -28,8 +27,9 @@ def load_file_object(file: Any, name: str | None, dtype: DTypeLike, layout: Layo
             contents = {"": loaded}
         else:
             contents = {key: loaded[key] for key in loaded.files if name in (None, key)}
-    except (ValueError, EOFError, BadZipFile, RuntimeError, zlib.error):
-        # The texts of some of them advise to read objects.
+    except OSError:  # of the file object
+        raise
+    except Exception:  # of any class; the texts of some advise to read objects
         raise DataError(
             f"load: {file!r} has no array of numbers in NumPy's formats, .npy and .npz, or is "
             f"incomplete; give the path of a file for other formats"
