@@ -22,6 +22,7 @@ from magmath.files.storage import (
     RawBytes,
     Text,
     is_byte_swapped,
+    name_error,
     require_numpy_dtype,
     spec_of_numpy,
 )
@@ -101,9 +102,9 @@ def _create(h5py: Any, file: Any, name: str, spec: ArraySpec) -> int:
     try:
         created = h5py.h5d.create(file.id, name.encode(), kind, space, storage, groups)
     except (ValueError, RuntimeError) as error:
-        raise DataError(
-            f"save: {file.filename} cannot hold an array named {name!r}: {error}"
-        ) from None
+        raise name_error("HDF5 files", name, error) from None
+    if (stored := h5py.h5i.get_name(created).decode()) != f"/{name}":
+        raise name_error("HDF5 files", name, f"it would become {stored[1:]!r}")
     offset: int | None = created.get_offset()
     assert offset is not None or not spec.nbytes
     return offset or 0

@@ -28,6 +28,7 @@ from magmath.files.storage import (
     RawBytes,
     Text,
     extend_file,
+    name_error,
     numpy_dtype,
 )
 
@@ -205,7 +206,5 @@ def member_info(name: str) -> zipfile.ZipInfo:
     DataError for a name that archives cannot have."""
     info = zipfile.ZipInfo(f"{name}.npy")
     if info.filename != f"{name}.npy":  # ends at a NUL
-        raise DataError(
-            f"save: .npz files cannot hold an array named {name!r}; choose another name"
-        )
+        raise name_error(".npz files", name, "names end at a NUL")
     return info

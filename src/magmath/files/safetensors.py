@@ -14,7 +14,7 @@ import msgspec
 
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DataError, DTypeError
-from magmath.files.storage import ArraySpec, RawBytes, array_spec, extend_file
+from magmath.files.storage import ArraySpec, RawBytes, array_spec, extend_file, name_error
 
 MAX_HEADER: Final = 100_000_000
 """The format's own limit, in bytes."""
@@ -92,9 +92,7 @@ def create(
 ) -> dict[str, RawBytes]:
     """Create a file with a header and space for the elements."""
     if _METADATA in specs:
-        raise DataError(
-            f"save: in safetensors files {_METADATA!r} is the name of texts; give the array another"
-        )
+        raise name_error("safetensors files", _METADATA, "it is the name of texts")
     tensors: dict[str, _Tensor] = {}
     position = 0
     for name, spec in specs.items():

@@ -156,6 +156,13 @@ def is_byte_swapped(dtype: np.dtype[Any]) -> bool:
     return not dtype.isnative
 
 
+def name_error(kind: str, name: str, reason: object) -> DataError:
+    """Return the error for a name that files of this kind cannot hold, or hold as another one."""
+    return DataError(
+        f"save: {kind} cannot hold an array named {name!r}: {reason}; choose another name"
+    )
+
+
 def require_numpy_dtype(format: str, spec: ArraySpec) -> np.dtype[Any]:
     """Return the NumPy type of an array to be written. Raises DTypeError for bfloat16."""
     if spec.dtype.name == "bfloat16":

@@ -20,6 +20,7 @@ from magmath.files.storage import (
     Elements,
     Natural,
     Text,
+    name_error,
     require_numpy_dtype,
     spec_of_numpy,
 )
@@ -71,7 +72,14 @@ def create(path: str, specs: Mapping[str, ArraySpec]) -> dict[str, ZarrChunks]:
     for name, spec in specs.items():
         chunks = _chunks(spec)
         dtype = require_numpy_dtype("Zarr", spec)
-        zarr.create_array(path, name=name or None, shape=spec.shape, dtype=dtype, chunks=chunks)
+        try:
+            created = zarr.create_array(
+                path, name=name or None, shape=spec.shape, dtype=dtype, chunks=chunks
+            )
+        except (ValueError, FileExistsError) as error:
+            raise name_error("Zarr stores", name, error) from None
+        if created.path != name:
+            raise name_error("Zarr stores", name, f"it would become {created.path!r}")
         storages[name] = ZarrChunks(name, chunks)
     return storages
 
