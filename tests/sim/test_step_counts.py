@@ -10,6 +10,7 @@ import pytest
 
 import magmath as mm
 from engines import current
+from magmath.errors import TracingError
 from magmath.optim import schedules
 
 STEPS = 6
@@ -106,3 +107,35 @@ def test_a_schedule_after_a_loop_continues_there() -> None:
         for _ in range(3):
             descent.update({v: mm.asarray(1.0)})
         assert float(v) == pytest.approx(-(4 * 0.5 + sum(map(cosine, (4, 5, 6)))))
+
+
+@pytest.mark.parametrize("form", ["compile", "fori_loop", "cond", "fit"])
+def test_a_rate_is_not_assigned_in_a_traced_function(form: str) -> None:
+    """It would be assigned when the function is traced, and by no further call."""
+    with current("inline"):
+        v = mm.variable("v", 0.0)
+        descent = mm.optim.GradientDescent(1.0)
+
+        def step(rate: Any) -> mm.Array:
+            descent.learning_rate = rate
+            descent.update({v: mm.asarray(1.0)})
+            return v + 0.0
+
+        def loss(outputs: mm.Array, targets: mm.Array) -> mm.Array:
+            step(0.5)
+            return mm.mean(outputs)
+
+        calls: dict[str, Callable[[], object]] = {
+            "compile": lambda: mm.compile(step)(0.5),
+            "fori_loop": lambda: mm.fori_loop(0, 3, lambda i, x: step(0.5), 0.0),
+            "cond": lambda: mm.compile(lambda p: mm.cond(p, step, lambda x: x, 0.5))(v > 0),
+            "fit": lambda: mm.train.Trainer(mm.nn.Dense(1), loss, descent).fit(
+                np.ones((4, 1)), np.ones(4)
+            ),
+        }
+        with pytest.raises(TracingError, match="learning_rate is assigned in a compiled function"):
+            calls[form]()
+        assert descent.learning_rate == 1.0
+        assert float(v) == 0.0
+        step(0.25)
+        assert float(v) == -0.25

@@ -1,7 +1,8 @@
 """Flattening of nested lists, tuples and dictionaries into leaves and a tree, and back.
 
 The tree of a leaf is None, that of a list, a tuple or a dictionary is a `Container`. The object
-None has no leaves, as in JAX. Named tuples and ordered dictionaries keep their classes.
+None has no leaves, as in JAX. Named tuples, ordered dictionaries and gradients by variable keep
+their classes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias, final
+
+from magmath.arrays.variables.gradient_map import GradientMap
 
 
 @final
@@ -49,9 +52,16 @@ def _tree(value: Any, leaves: list[Any]) -> Tree:
         leaves.append(value)
         return None
     if isinstance(value, dict):
-        kind = OrderedDict if isinstance(value, OrderedDict) else dict
-        return Container(kind, tuple(value), _trees(value.values(), leaves))
+        return Container(
+            _class_of_dictionary(value), (*value.keys(),), _trees(value.values(), leaves)
+        )
     return Container(_class_of(value), None, _trees(value, leaves))
+
+
+def _class_of_dictionary(value: dict[Any, Any]) -> type[dict[Any, Any]]:
+    if type(value) is dict:
+        return dict
+    return next((kind for kind in (OrderedDict, GradientMap) if isinstance(value, kind)), dict)
 
 
 def _class_of(items: list[Any] | tuple[Any, ...]) -> type:

@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 
 from magmath.arrays.variables.variable import Variable
+from magmath.arrays.variables.variable_list import TRAINABLE_FLAGS
 from magmath.engine.traces.captured_arrays import note_update
 from magmath.errors import MagmathError
 from magmath.nn.variables import Parameter
 
 Filter = str | Callable[[str, Variable], bool] | None
 """A path, a function of path and parameter, or None for all parameters; see `Module.freeze`."""
-
-TRAINABLE_FLAGS = object()
-"""Represents the trainable flags of all parameters, as state that compiled functions depend on."""
 
 
 def set_trainable(

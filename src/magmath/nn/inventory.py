@@ -129,7 +129,7 @@ class Inventory(Generic[CompositeType]):
         """Raise TypeError if an item of a list or dictionary is an array, and was a variable in the
         former walk."""
         items = self._former.get(id(container), ())
-        keys = list(container) if isinstance(container, dict) else range(len(items))
+        keys = list(container.keys()) if isinstance(container, dict) else range(len(items))
         for key, former, item in zip(keys, items, _items(container), strict=False):
             if isinstance(former, _VARIABLES) and _is_plain(item):
                 check_replacement(type(self._root()).__name__, f"{path}[{key!r}]", former, item)

@@ -21,6 +21,7 @@ from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.inputs.number_list import is_number_table
 from magmath.arrays.variables.variable import Variable
+from magmath.arrays.variables.variable_list import note_trainable_flags
 from magmath.core.dtypes import as_dtype, compute_dtype, float32
 from magmath.core.foreign_keywords import KEYWORDS, check_assigned_name
 from magmath.core.foreign_names import MODULE_ATTRIBUTES, hint, missing_attribute
@@ -34,7 +35,7 @@ from magmath.nn.abstract import abstract_inputs, trace_call
 from magmath.nn.call_state import CALLS
 from magmath.nn.describe import representation, summary
 from magmath.nn.forward_hooks import forward_hook
-from magmath.nn.freezing import TRAINABLE_FLAGS, Filter, set_trainable
+from magmath.nn.freezing import Filter, set_trainable
 from magmath.nn.inventory import (
     Inventory,
     check_replacement,
@@ -268,9 +269,9 @@ class Module(metaclass=KeywordHints):
         """Return the parameters that are not frozen, which training updates."""
         trace = tracing.current()
         if trace is not None:
-            trace.note_state(TRAINABLE_FLAGS)
+            note_trainable_flags()
             trace.note_observed_state(self._current_inventory().structure)
-        return [p for _, p in self._parameters("trainable") if getattr(p, "trainable", True)]
+        return [p for _, p in self._parameters("trainable") if p.trainable]
 
     def named_buffers(self) -> list[tuple[str, Variable]]:
         """Return the buffers and random states with their paths."""

@@ -19,7 +19,7 @@ from weakref import ref
 from magmath.arrays.array import Array
 from magmath.arrays.lazy_array import evaluate
 from magmath.arrays.variables.variable import Variable, assign
-from magmath.arrays.variables.variable_list import checked_variables
+from magmath.arrays.variables.variable_list import check_trainable, checked_variables
 from magmath.autodiff import is_independent
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import compute_dtype, float64
@@ -33,7 +33,7 @@ from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import NumberSource
 from magmath.engine.user_line import warn_user
-from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
+from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError, TracingError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import scalar
@@ -123,7 +123,7 @@ class Optimizer(metaclass=KeywordHints):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "learning_rate":
-            check_learning_rate(value)
+            self._check_assigned_rate(value)
         elif name in self.__dataclass_fields__ and "_minimizer" in self.__dict__:
             raise MagmathError(
                 f"{type(self).__name__}: only learning_rate may be assigned, {name} is part of "
@@ -132,6 +132,17 @@ class Optimizer(metaclass=KeywordHints):
             )
         check_assigned_name(self, name)
         super().__setattr__(name, value)
+
+    def _check_assigned_rate(self, value: Any) -> None:
+        """Raise an error for anything but a learning rate, and within a traced function, whose
+        program would not repeat the assignment."""
+        if "_minimizer" in self.__dict__ and tracing.current() is not None:
+            raise TracingError(
+                f"{type(self).__name__}: learning_rate is assigned in a compiled function, which "
+                f"happens only while it is traced; assign it before the call, or make it a "
+                f"schedule, a function of the step"
+            )
+        check_learning_rate(value)
 
     def __getattr__(self, name: str) -> NoReturn:
         missing = f"{type(self).__name__} has no attribute {name!r}"
@@ -274,7 +285,7 @@ class Optimizer(metaclass=KeywordHints):
         within a compiled function the step is part of its program. With a loss scale the step is
         skipped unless all gradients, which are unscaled (`LossScale.value_and_grad`), are finite,
         and the scale is adjusted. Raises ShapeError if a gradient has another shape than its
-        variable, OptionError without any gradient.
+        variable, OptionError without any gradient, MagmathError for a variable that is frozen.
         """
         gradients = checked_gradients(gradients)
         used = {v: g for v, g in gradients.items() if not is_independent(g.node)}
@@ -413,6 +424,7 @@ class Optimizer(metaclass=KeywordHints):
                 "minimize: needs at least one variable, was given an empty list; if all parameters "
                 "are frozen, call module.unfreeze()"
             )
+        check_trainable("minimize", variables)
         _check_expression(expression)
         steps = require_integer("minimize: steps", steps, 1)
         if tracing.current() is not None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.variables.variable import Variable
-from magmath.arrays.variables.variable_list import is_module, remedy_for
+from magmath.arrays.variables.variable_list import check_trainable, is_module, remedy_for
 from magmath.errors import DTypeError, OptionError, ShapeError
 
 
@@ -15,7 +15,8 @@ def checked_gradients(gradients: Any) -> dict[Variable, Array]:
     """Return the gradients of an update as arrays, by the variables.
 
     Raises TypeError for anything but a dictionary of arrays by variable, DTypeError for complex
-    gradients, ShapeError for other shapes than those of the variables, OptionError if it is empty.
+    gradients, ShapeError for other shapes than those of the variables, OptionError if it is empty,
+    MagmathError for a variable that is frozen.
     """
     if not isinstance(gradients, Mapping):
         remedy = "write optimizer.update(dict(zip(variables, gradients)))"
@@ -29,7 +30,7 @@ def checked_gradients(gradients: Any) -> dict[Variable, Array]:
             f"update: needs a dictionary of gradients by variable, was given "
             f"{type(gradients).__name__}; {remedy}"
         )
-    for v in gradients:
+    for v in gradients.keys():  # noqa: SIM118  it may be a `GradientMap`
         if not isinstance(v, Variable):
             raise TypeError(
                 f"update: the keys of the dictionary must be variables, was given "
@@ -40,6 +41,7 @@ def checked_gradients(gradients: Any) -> dict[Variable, Array]:
             "update: needs the gradient of at least one variable, was given an empty dictionary; "
             "if all parameters are frozen, call module.unfreeze()"
         )
+    check_trainable("update", gradients.keys())
     return {v: _checked_gradient(v, gradient) for v, gradient in gradients.items()}
 
 

@@ -15,6 +15,7 @@ from typing import Any, final
 
 from magmath.api.creation import variable
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.variables.gradient_map import GradientMap
 from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import DType, compute_dtype, float32, int64
 from magmath.core.integers import require_integer
@@ -132,7 +133,7 @@ class LossScale:
 
     def value_and_grad(
         self, function: Callable[[], Array], variables: Sequence[Variable]
-    ) -> tuple[Array, dict[Variable, Array]]:
+    ) -> tuple[Array, GradientMap]:
         """Call `function`, which returns a 0-d loss; return the loss, and the gradients of the
         variables, computed from the scaled loss and divided by the scale."""
 
@@ -142,7 +143,7 @@ class LossScale:
 
         (_, loss), gradients = value_and_grad(scaled, variables, has_aux=True)
         unscaled = self.unscaled(list(gradients.values()))
-        return loss, dict(zip(gradients, unscaled, strict=True))
+        return loss, GradientMap(zip(gradients.keys(), unscaled, strict=True))
 
     # updates ----------------------------------------------------------------------------------
 

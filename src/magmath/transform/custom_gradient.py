@@ -157,13 +157,13 @@ def _parts(entry: Any, argument: Any, position: int) -> list[Any]:
 
 
 def _keys(value: Any) -> Sequence[Any]:
-    return list(value) if isinstance(value, dict) else range(len(value))
+    return list(value.keys()) if isinstance(value, dict) else range(len(value))
 
 
 def _described(value: Any) -> str:
     kind = type(value).__name__
     if isinstance(value, dict):
-        return f"a dict of {list(value)}"
+        return f"a dict of {list(value.keys())}"
     return f"a {kind} of {len(value)}" if isinstance(value, (list, tuple)) else f"one {kind}"
 
 

@@ -13,6 +13,7 @@ from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.variables.gradient_map import GradientMap
 from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_list import is_module, remedy_for
 from magmath.autodiff import gradients
@@ -45,9 +46,7 @@ def grad(
     has_aux: bool = False,
 ) -> Callable[..., Any]: ...
 @overload
-def grad(
-    y: Callable[..., Any], xs: Variables, *, has_aux: bool = False
-) -> dict[Variable, Array]: ...
+def grad(y: Callable[..., Any], xs: Variables, *, has_aux: bool = False) -> GradientMap: ...
 def grad(
     y: Any,
     xs: Any = None,
@@ -131,7 +130,7 @@ def value_and_grad(
 @overload
 def value_and_grad(
     function: Callable[..., Any], variables: Variables, *, has_aux: bool = False
-) -> tuple[Any, dict[Variable, Array]]: ...
+) -> tuple[Any, GradientMap]: ...
 def value_and_grad(
     function: Callable[..., Any],
     variables: Any = None,
@@ -149,8 +148,9 @@ def value_and_grad(
 
     With respect to variables: `mm.value_and_grad(f, variables)`, with variables in a list, a tuple
     or the values of a dictionary, calls `f()` and returns `(value, {variable: gradient})`, the
-    argument of `optimizer.update`. f may assign variables and draw random numbers. Without
-    variables, as those of a module whose parameters are all frozen, the dictionary is empty.
+    argument of `optimizer.update`; in loops write `gradients.items()` or `gradients.values()`. f
+    may assign variables and draw random numbers. Without variables, as those of a module whose
+    parameters are all frozen, the dictionary is empty.
 
     With `has_aux`, f returns `(value, auxiliary)`, and this pair replaces the value in the result;
     the gradient is that of the value alone. Name and semantics are JAX's.
@@ -251,7 +251,7 @@ def _result(gradient: Node, create_graph: bool | None) -> Node:
 
 def _by_variables(
     operation: str, function: Callable[..., Any], variables: Variables, has_aux: bool
-) -> tuple[Any, dict[Variable, Array]]:
+) -> tuple[Any, GradientMap]:
     if isinstance(variables, Variable):
         variables = [variables]
     if not isinstance(variables, Iterable) or isinstance(variables, (Array, np.ndarray)):
@@ -274,7 +274,7 @@ def _by_variables(
             _explain_missing_arguments(error, operation, function)
             raise
         nodes = gradients(value.node, [v.leaf for v in chosen])
-    derivatives = {v: Array(node) for v, node in zip(chosen, nodes, strict=True)}
+    derivatives = GradientMap(zip(chosen, map(Array, nodes), strict=True))
     _note_gradients(list(derivatives.values()), value)
     return result, derivatives
 

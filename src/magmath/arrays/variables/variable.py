@@ -64,6 +64,8 @@ class Variable(Array):
 
     __slots__ = ("_value", "_version", "leaf", "name", "number", "stored")
     is_variable = True
+    trainable = True
+    """False for a parameter of a module that is frozen."""
     data = _replaced("data")
     requires_grad = _replaced("requires_grad")
 

@@ -7,6 +7,11 @@ from typing import Any
 
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
+from magmath.engine.traces import tracing
+from magmath.errors import MagmathError
+
+TRAINABLE_FLAGS = object()
+"""Represents the trainable flags of all parameters, as state that compiled functions depend on."""
 
 
 def is_module(given: Any) -> bool:
@@ -31,6 +36,24 @@ def remedy_for(given: Any) -> str:
     if isinstance(given, Iterable):
         return "give a list of variables: list(x)"
     return "variables are made with mm.variable(name, value)"
+
+
+def note_trainable_flags() -> None:
+    """Have a traced function traced again after a change of what is frozen."""
+    trace = tracing.current()
+    if trace is not None:
+        trace.note_state(TRAINABLE_FLAGS)
+
+
+def check_trainable(operation: str, variables: Iterable[Variable]) -> None:
+    """Raise MagmathError if one of the variables that a step would update is frozen."""
+    note_trainable_flags()
+    for v in variables:
+        if not v.trainable:
+            raise MagmathError(
+                f"{operation}: parameter {v.name} is frozen; give the parameters that are not, "
+                f"module.trainable(), or call module.unfreeze()"
+            )
 
 
 def checked_variables(operation: str, given: Any) -> list[Variable]:
