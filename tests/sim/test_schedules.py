@@ -213,6 +213,47 @@ def test_fit_counts_epochs_or_steps(per: Any, samples: int, kind: str, workers: 
     assert found == pytest.approx(moves(rates), rel=1e-5)
 
 
+KINDS: dict[str, tuple[Callable[[], Any], Callable[[int, int], float]]] = {
+    "number": (lambda: 0.25, lambda step, epoch: 0.25),
+    "function": (lambda: lambda epoch: 0.5 / (epoch + 1), lambda step, epoch: 0.5 / (epoch + 1)),
+    "per epoch": (lambda: s.Step(0.5, 1, 0.5), lambda step, epoch: 0.5 * 0.5**epoch),
+    "per step": (
+        lambda: s.Step(0.5, 1, 0.5, per="step"), lambda step, epoch: 0.5 * 0.5**step
+    ),
+}  # fmt: skip
+"""Learning rates of all kinds, and their values at a step and an epoch."""
+
+
+@pytest.mark.parametrize("of_callback", [False, True])
+@pytest.mark.parametrize(("first", "second"), [(a, b) for a in KINDS for b in KINDS])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_another_kind_of_rate_takes_effect_in_the_next_epoch(
+    first: str, second: str, kind: str, workers: int, of_callback: bool
+) -> None:
+    """Assigned between two calls of `fit`, or by a callback between two epochs of one."""
+    with current(kind, workers):
+        x = mm.asarray(np.ones((12, 1), np.float32))
+        net = mm.nn.NeuralNetwork(
+            [mm.nn.Dense(1, bias=False, weight_init="zeros")],
+            loss=lambda outputs, targets: mm.mean(outputs) * SLOPE,
+            optimizer=GradientDescent(KINDS[first][0]()),
+        )
+
+        def assign(epochs: int) -> None:
+            if epochs == 1:
+                net.optimizer.learning_rate = KINDS[second][0]()
+
+        if of_callback:
+            net.fit(x, x, batch_size=4, epochs=3, callbacks=[lambda record: assign(record.epoch)])
+        else:
+            net.fit(x, x, batch_size=4)
+            assign(1)
+            net.fit(x, x, batch_size=4, epochs=2)
+        rates = [KINDS[second if i >= 3 else first][1](i, i // 3) for i in range(9)]
+        weight = float(net.parameters["0.weight"][0, 0])
+        assert weight == pytest.approx(moves(rates), rel=1e-5)
+
+
 def test_a_schedule_that_is_not_of_this_package() -> None:
     """A function counts epochs."""
     with current("inline"):

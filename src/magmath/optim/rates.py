@@ -116,6 +116,11 @@ class EpochRates:
         if counts_steps(optimizer.learning_rates):
             self._table = variable("rates", np.zeros((steps, len(rates))), dtype=dtype)
 
+    @property
+    def is_current(self) -> bool:
+        """False if a schedule per step has replaced rates that are the same in all steps."""
+        return self._table is not None or not counts_steps(self._optimizer.learning_rates)
+
     def nodes(self, step: Node) -> list[Node]:
         """Return the rates at a step of the epoch, given by its number, 0-d, from 0."""
         if self._table is None:

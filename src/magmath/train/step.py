@@ -165,6 +165,7 @@ class TrainingStep:
             self.is_whole
             and self.engine is session.engine()
             and self._captured.is_current
+            and self._rates.is_current
             and are_identical(self.parameters, self._module.trainable())
             and are_identical(self._updated, self._updated_variables())
             and are_identical(self._leaves, self._leaves_of_module())
@@ -266,7 +267,7 @@ class TrainingStep:
             outputs = call_module(self._module, inputs)
             operands = (in_compute_type(outputs), targets)
             loss = self._loss(*operands) if weights is None else self._loss(*operands, weights)
-        return scalar_loss("fit", loss), outputs
+        return scalar_loss("fit", loss), operands[0]
 
     def _number(self, batch: int) -> Node:
         """Return the number of this step in the epoch, from 0."""
