@@ -137,6 +137,13 @@ def test_predicted_labels_are_outputs_too() -> None:
         (lambda y, t: metrics.accuracy(y, y[:, 0]), DTypeError, "convert labels with mm.astype"),
         (lambda y, t: metrics.top_k_accuracy(y, t, 0), MagmathError, "k must be at least 1"),
         (lambda y, t: metrics.mean_squared_error(y, t), ShapeError, "mean_squared_error: outputs"),
+        *[
+            (lambda y, t, f=f: f(y, t[:, None]), ShapeError, r"give labels\[:, 0\]")
+            for f in (metrics.accuracy, metrics.top_k_accuracy, metrics.f1, metrics.confusion_matrix)
+        ],
+        (lambda y, t: metrics.accuracy(t, t[:, None]), ShapeError, r"single column \(4, 1\); give labels\[:, 0\]"),
+        (lambda y, t: metrics.accuracy(y[:, :1], t), ShapeError, r"single column .*astype\(y\[:, 0\] > 0\.5, mm\.int64\)"),
+        (lambda y, t: metrics.f1(y, y[:, :2]), ShapeError, r"outputs \(4, 3\) and targets \(4, 2\) differ"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named(call: Metric, error: type[Exception], message: str) -> None:

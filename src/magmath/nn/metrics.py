@@ -123,8 +123,7 @@ def class_ratio(
 
 def _hits(outputs: Array, targets: Array) -> Counts:
     """Return the number of samples whose predicted label is the true one, and of all samples."""
-    truth, predicted = _class_of(targets), _class_of(outputs)
-    _check_equal_shapes("accuracy", predicted, truth)
+    predicted, truth = _classes_of("accuracy", outputs, targets)
     return _sum_and_size(predicted == truth)
 
 
@@ -136,7 +135,7 @@ def _top_hits(k: int, outputs: Array, targets: Array) -> Counts:
             f"top_k_accuracy: outputs must be (N, classes), was given {outputs.shape}"
             "; give one output for each class of each sample"
         )
-    truth = _class_of(targets)
+    _, truth = _classes_of("top_k_accuracy", outputs, targets)
     mask = class_mask(truth, outputs.shape[1])
     columns = _columns(outputs)
     own = reductions.sum(where(mask, outputs, 0.0), axis=1, keepdims=True)
@@ -239,13 +238,27 @@ def _labels(outputs: Array, targets: Array, classes: int | None) -> _Labels:
             f"metric: outputs {outputs.shape} do not determine the number of classes; give "
             "classes=…, or outputs (N, classes)"
         )
-    predicted, truth = _class_of(outputs), _class_of(targets)
-    _check_equal_shapes("metric", predicted, truth)
+    predicted, truth = _classes_of("metric", outputs, targets)
     return _Labels(predicted, truth, classes)
+
+
+def _classes_of(name: str, outputs: Array, targets: Array) -> tuple[Array, Array]:
+    """Return predicted and true labels (N,). Raises ShapeError for shapes that do not fit."""
+    if outputs.ndim == targets.ndim == 2:
+        _check_equal_shapes(name, outputs, targets)
+    predicted, truth = _class_of(outputs), _class_of(targets)
+    _check_equal_shapes(name, predicted, truth)
+    return predicted, truth
 
 
 def _class_of(x: Array) -> Array:
     """Return labels (N,) unchanged, or the first maximum of each row of (N, classes)."""
+    if x.ndim == 2 and x.shape[1] == 1:
+        raise ShapeError(
+            f"metric: classes are (N,) integers or (N, classes) numbers, was given the single "
+            f"column {x.shape}; give labels[:, 0]; of a single output the label is "
+            f"mm.astype(y[:, 0] > 0.5, mm.int64)"
+        )
     if x.ndim == 2:
         return _first_maximum(x)
     if x.ndim != 1 or not x.dtype.is_integer:
@@ -272,7 +285,7 @@ def _check_equal_shapes(name: str, outputs: Array, targets: Array) -> None:
     if outputs.shape != targets.shape:
         raise ShapeError(
             f"{name}: outputs {outputs.shape} and targets {targets.shape} differ"
-            "; reshape one of them"
+            f"{'; give labels[:, 0]' if targets.shape[1:] == (1,) else '; reshape one of them'}"
         )
 
 
