@@ -52,6 +52,19 @@ def test_a_loader_trains_as_arrays_do(kind: str, workers: int) -> None:
         )
 
 
+@pytest.mark.parametrize("threads", [0, 2])
+def test_outputs_are_in_the_order_of_the_source(threads: int) -> None:
+    """Also if the loader shuffles the samples of an epoch, as it does by default."""
+    with current("inline"):
+        network = trainer()
+        loader = Loader((IMAGES, LABELS), 16, threads=threads)
+        expected = np.asarray(network.predict(IMAGES))
+        np.testing.assert_allclose(network.predict(loader), expected, rtol=1e-4, atol=1e-6)
+        given = list(loader.in_order())
+        np.testing.assert_array_equal(np.concatenate([labels for _, labels in given]), LABELS)
+        np.testing.assert_array_equal(np.concatenate([images for images, _ in given]), IMAGES)
+
+
 def test_counted_metrics_are_of_the_whole_epoch() -> None:
     with current("inline"):
         metrics = ["f1", "confusion_matrix"]

@@ -335,8 +335,25 @@ def test_corrupt_images(tmp_path: Path) -> None:
         read(folder, 1)  # each file is named once
     for file in tmp_path.rglob("*.*"):
         file.write_bytes(b"")
-    with pytest.raises(DataError, match="none of the 6 files"):
+    with pytest.raises(DataError, match="none of the files of the class 'ants'"):
         read(ImageFolder(tmp_path, 8, corrupt="skip"), 0)
+
+
+@pytest.mark.parametrize("corrupt", [(2,), (0, 2), (3,), (4, 5), (0, 1, 5)])
+def test_another_image_of_the_class_replaces_a_corrupt_one(
+    tmp_path: Path, corrupt: tuple[int, ...]
+) -> None:
+    """A batch has the label of the file that is corrupt: also of the first and last ones."""
+    image_tree(tmp_path)
+    whole = ImageFolder(tmp_path, 8)
+    images = read(whole, *range(6))
+    for number in corrupt:
+        whole.files[number].write_bytes(b"")
+    found = read(ImageFolder(tmp_path, 8, corrupt="skip"), *range(6))
+    for number in range(6):
+        turns = [3 * (number // 3) + (number + i) % 3 for i in range(3)]
+        readable = next(other for other in turns if other not in corrupt)
+        np.testing.assert_array_equal(found[number], images[readable])
 
 
 def test_wrong_image_folders(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, final
@@ -48,7 +48,7 @@ class ImageFolder:
               and ratio, for training
     corrupt   the reaction to a file that is not a readable image: "error" raises DataError with its
               name, "warn" names it in a warning, "skip" ignores it. Another image replaces it in
-              its batch: the next readable one of the folder
+              its batch: the next readable one of its class
     channels  3 (RGB) or 1 (grey)
     classes   the names of the classes, if other folders define them; by default the sub-folders
 
@@ -101,18 +101,26 @@ class ImageFolder:
         return result
 
     def _readable(self, index: int, random: np.random.Generator) -> Images:
-        """Return the image of a file, or of the next one that is readable."""
-        for step in range(len(self.files)):
-            file = self.files[(index + step) % len(self.files)]
+        """Return the image of a file, or of the next one of its class that is readable."""
+        for number in self._of_its_class(index):
+            file = self.files[number]
             try:
                 return self._decoded(file, random)
             # Decoders of damaged files raise many kinds of exceptions.
             except Exception as error:
                 self._note_corrupt(file, error)
         raise DataError(
-            f"ImageFolder: none of the {len(self)} files of {self.path} is readable"
-            "; check that they are images that Pillow can read"
+            f"ImageFolder: none of the files of the class {self.classes[self.labels[index]]!r} of "
+            f"{self.path} is readable; check that they are images that Pillow can read"
         )
+
+    def _of_its_class(self, index: int) -> Iterator[int]:
+        """Yield the number of a file, then those of the other files of its class, the next one
+        first."""
+        yield index
+        (alike,) = np.nonzero(self.labels == self.labels[index])
+        later = int(np.searchsorted(alike, index)) + 1
+        yield from map(int, (*alike[later:], *alike[: later - 1]))
 
     def _note_corrupt(self, file: Path, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"

@@ -172,18 +172,23 @@ class Loader(metaclass=KeywordHints):
         An exception in a thread is raised when its batch is requested. Closing the iterator, or
         deleting its last reference, ends the threads.
         """
-        batches = self._order(number)
-        if not self.threads:
-            return (self._batch(number, i, part) for i, part in enumerate(batches))
-        return self._prefetched(number, batches)
-
-    def _order(self, epoch: int) -> list[npt.NDArray[np.int64]]:
-        """Return the sample numbers of each batch."""
         order = np.arange(len(self.source.labels))
         if self.shuffle:
-            order = np.random.default_rng((self.seed, epoch)).permutation(order)
+            order = np.random.default_rng((self.seed, number)).permutation(order)
+        return self._batches(number, order)
+
+    def in_order(self) -> Iterator[Batch]:
+        """Return an iterator over batches in the order of the source, transformed as those of epoch
+        0. `predict` and `evaluate` take these."""
+        return self._batches(0, np.arange(len(self.source.labels)))
+
+    def _batches(self, epoch: int, order: npt.NDArray[np.int64]) -> Iterator[Batch]:
+        """Return an iterator over the batches of the samples with these numbers."""
         starts = range(0, self.count, self.batch_size)
-        return [order[start : start + self.batch_size] for start in starts]
+        parts = [order[start : start + self.batch_size] for start in starts]
+        if not self.threads:
+            return (self._batch(epoch, i, part) for i, part in enumerate(parts))
+        return self._prefetched(epoch, parts)
 
     def _batch(self, epoch: int, number: int, indices: npt.NDArray[np.int64]) -> Batch:
         return self._read(indices, np.random.default_rng((self.seed, epoch, number)))

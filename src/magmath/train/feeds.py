@@ -215,15 +215,16 @@ class StreamFeed:
 
     def runs(self, epoch: int, seed: int) -> Iterator[FeedRun]:
         """Yield one run for each batch of the loader, which has its own order."""
-        return (FeedRun(data.leaves, data.count, 1) for data in self._batches(epoch))
+        batches = self._resident(self._loader.epoch(epoch))
+        return (FeedRun(data.leaves, data.count, 1) for data in batches)
 
     def whole(self) -> Iterator[ResidentData]:
-        """Yield the batches of epoch 0."""
-        return self._batches(0)
+        """Yield the batches in the order of the loader's source."""
+        return self._resident(self._loader.in_order())
 
-    def _batches(self, epoch: int) -> Iterator[ResidentData]:
-        for images, labels in self._loader.epoch(epoch):
-            yield ResidentData(self._operation, images, labels, self._dtype)
+    def _resident(self, batches: Iterator[tuple[Any, Any]]) -> Iterator[ResidentData]:
+        for samples, targets in batches:
+            yield ResidentData(self._operation, samples, targets, self._dtype)
 
     def check_classes(self, operation: str, outputs: Any) -> None:
         """Check the labels of all samples of the loader. Raises DataError."""
