@@ -9,9 +9,10 @@ from typing import Any, final
 from magmath.api import statistics
 from magmath.api.creation import asarray
 from magmath.api.data_types import astype
+from magmath.api.elementwise import logical_and
 from magmath.api.indexing import take
 from magmath.api.manipulation import reshape
-from magmath.api.searching import argmax
+from magmath.api.searching import argmax, where
 from magmath.arrays.array import Array
 from magmath.core.dtypes import int64
 from magmath.errors import DataError, OptionError, ShapeError
@@ -93,7 +94,7 @@ class WeightedLoss:
 
 
 def _weights_by_class(table: ClassWeights, outputs: Array, targets: Array) -> Array:
-    """Return the weight of each sample by its class."""
+    """Return the weight of each sample by its class, 1 for labels that are no class."""
     classes = max(outputs.shape[1] if outputs.ndim > 1 else 1, 2)
     if len(table) > classes:
         raise OptionError(
@@ -101,7 +102,10 @@ def _weights_by_class(table: ClassWeights, outputs: Array, targets: Array) -> Ar
             f"{classes} classes; leave it out, or give the last layer more units"
         )
     values = [*table, *[1.0] * (classes - len(table))]
-    return take(asarray(values, dtype=outputs.dtype), _labels(outputs, targets))
+    labels = _labels(outputs, targets)
+    has_class = logical_and(labels >= 0, labels < classes)  # the loss may ignore other labels
+    weights = take(asarray(values, dtype=outputs.dtype), where(has_class, labels, 0))
+    return where(has_class, weights, 1.0)
 
 
 def _labels(outputs: Array, targets: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,26 @@ def test_class_weight_of_binary_targets(loss: str, shape: tuple[int, ...]) -> No
     if loss != "mean_squared_error":
         each = np.logaddexp(0, outputs) - outputs * t
     assert weighted == pytest.approx(float((each * np.where(t == 1, 4, 1)).mean()), rel=1e-4)
+
+
+@pytest.mark.parametrize("ignored", [-100, -1, 255])
+def test_class_weight_of_labels_that_the_loss_ignores(ignored: int) -> None:
+    labels = LABELS.copy()
+    labels[:7] = ignored
+    table = torch.tensor([0.5, 1.0, 3.0])
+    kept = torch.from_numpy(LABELS[7:])
+
+    def loss_of(outputs: torch.Tensor) -> torch.Tensor:
+        losses = torch.nn.functional.cross_entropy(outputs[7:], kept, reduction="none")
+        return (losses * table[kept]).sum() / len(labels)
+
+    expected, loss = torch_step(table, loss_of)
+    net = mm.nn.NeuralNetwork(
+        [mm.nn.Dense(3, weight_init="zeros")], optimizer=mm.optim.GradientDescent(0.1),
+        loss=partial(mm.nn.cross_entropy, ignore_index=ignored),
+    )  # fmt: skip
+    assert net.fit(X, labels, batch_size=50, class_weight=WEIGHTS).loss[0] == pytest.approx(loss)
+    np.testing.assert_allclose(net.parameters["0.weight"], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_another_class_weight_is_another_step() -> None:
