@@ -586,6 +586,75 @@ def test_a_monitored_value_that_is_nan_is_never_the_best(
             np.testing.assert_array_equal(module.state_dict()[name].numpy(), value.numpy())
 
 
+@pytest.mark.parametrize("patience", [0, 1])
+def test_early_stopping_without_patience_waits_for_an_epoch_without_improvement(
+    patience: int,
+) -> None:
+    with current("inline", 1):
+        values = iter([5.0, 4.0, 3.0, 3.5, 1.0])
+
+        class Given(Callback):
+            def on_epoch_end(self, trainer: Any, record: Any) -> None:
+                record.metrics["given"] = next(values)
+
+        stopping = EarlyStopping(patience, "given", mode="min")
+        trainer = Trainer(nn.Sequential(nn.Dense(4)), optimizer="sgd")
+        history = trainer.fit(X, Y, epochs=5, callbacks=[Given(), stopping])
+        assert (len(history.loss), stopping.best_epoch) == (4, 3)
+
+
+def test_another_precision_may_be_assigned() -> None:
+    with current("inline", 1):
+        net = nn.Sequential(nn.Dense(4))
+        trainer = Trainer(net, optimizer="sgd")
+        trainer.fit(X, Y)
+        for name in ("mixed-bfloat16", "mixed-float16", None):
+            trainer.precision = name
+            expected = Trainer(net, precision=name)
+            np.testing.assert_array_equal(trainer.predict(X), expected.predict(X))
+            assert trainer.evaluate(X, Y) == expected.evaluate(X, Y)
+            records = trainer.fit(X, Y).records
+            assert (records[0].loss_scale is None) == (name == "mixed-bfloat16")
+        with pytest.raises(MagmathError, match="precision 'half' is not known"):
+            trainer.precision = "half"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_metrics_of_half_types_are_computed_in_float32(dtype: str) -> None:
+    """Those of training are those of evaluation."""
+
+    def size(outputs: mm.Array, targets: mm.Array) -> mm.Array:
+        return mm.mean(mm.square(outputs))
+
+    with current("inline", 1):
+        net = nn.Sequential(nn.Dense(4)).build((1, 6)).astype(dtype)
+        trainer = Trainer(net, optimizer=mm.optim.GradientDescent(0.0), metrics=[size])
+        found = trainer.fit(X, Y, batch_size=60, shuffle=False).metric("size")[0]
+        assert found == pytest.approx(trainer.evaluate(X, Y)["size"], rel=1e-6)
+
+
+def test_arrays_that_are_nested_otherwise_are_other_data() -> None:
+    """Of the same three arrays the second is an input or a target."""
+
+    class Net(nn.Module):
+        def __call__(self, *inputs: mm.Array) -> mm.Array:
+            return sum(inputs[1:], inputs[0] * self.weight)
+
+        def __init__(self) -> None:
+            self.weight = nn.Parameter(1.0)
+
+    def loss(outputs: mm.Array, targets: Any) -> mm.Array:
+        parts = targets if isinstance(targets, tuple) else (targets,)
+        return mm.mean(mm.square(outputs - sum(parts[1:], parts[0])))
+
+    with current("inline", 1):
+        a, b, c = [mm.asarray(DRAW.normal(size=(8, 2)).astype(np.float32)) for _ in range(3)]
+        trainer = Trainer(Net(), loss, mm.optim.GradientDescent(0.0))
+        for x, y, expected in (((a, b), c, a + b - c), (a, (b, c), a - b - c)):
+            found = trainer.fit(x, y, batch_size=8).loss[-1]
+            assert found == pytest.approx(float(mm.mean(mm.square(expected))), rel=1e-5)
+
+
 def test_labels_are_checked_for_the_loss_that_is_assigned() -> None:
     with current("inline", 1):
         module, labels = nn.Sequential(nn.Dense(3)), np.array([0, 1, 5, 2])

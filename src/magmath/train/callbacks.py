@@ -115,7 +115,8 @@ class BestWeights(Callback):
 @final
 class EarlyStopping(BestWeights):
     """Stops training after `patience` epochs without an improvement of the monitored value by more
-    than `minimum_change`; see `BestWeights` for the other arguments."""
+    than `minimum_change`, or with `patience=0` after the first one; see `BestWeights` for the other
+    arguments."""
 
     def __init__(
         self,
@@ -144,7 +145,7 @@ class EarlyStopping(BestWeights):
     def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
         """Count the epochs without improvement."""
         self.waited = 0 if self._note(trainer, record) else self.waited + 1
-        if self.waited >= self.patience:
+        if self.waited and self.waited >= self.patience:
             trainer.stop()
 
     def state_dict(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from magmath.api import elementwise, reductions
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.lazy_array import evaluate
-from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.core.dtypes import DType
 from magmath.core.identity import are_identical
 from magmath.engine import session
@@ -41,7 +41,7 @@ class ResidentData:
     def __init__(
         self, operation: str, inputs: Any, targets: Any, dtype: DType, weights: Any = None
     ) -> None:
-        self._given = _values_of(inputs, targets, weights)
+        self._given = _identity_of(inputs, targets, weights)
         self.checked: tuple[str, Callable[..., Any], Any] | None = None
         """The operation, the loss and the abstract outputs for which the data were checked."""
         self.dtype = dtype
@@ -74,7 +74,7 @@ class ResidentData:
                 f"{operation}: all inputs need the same number of samples, was given {shapes}; "
                 f"the first axis of each numbers the samples"
             )
-        for x in flatten(self.targets)[0] if self.targets is not None else ():
+        for x in flatten(self.targets)[0]:
             if x.ndim == 0 or x.shape[0] != count:
                 raise DataError(
                     f"{operation}: {count} samples need {count} targets, was given "
@@ -90,14 +90,15 @@ class ResidentData:
     def is_of(self, inputs: Any, targets: Any, weights: Any = None) -> bool:
         """Return True if the data set was made from these array objects and they have not been
         updated in place."""
-        leaves = _values_of(inputs, targets, weights)
-        own = self._given
-        return leaves is not None and own is not None and are_identical(leaves, own)
+        given, own = _identity_of(inputs, targets, weights), self._given
+        if given is None or own is None:
+            return False
+        return given[1] == own[1] and are_identical(given[0], own[0])
 
     @property
     def leaves(self) -> list[Node]:
         """The evaluated leaves of all arrays, inputs first."""
-        return [x.evaluated() for x in self._leaves if x is not None]
+        return [x.evaluated() for x in self._leaves]
 
     @property
     def signature(self) -> Hashable:
@@ -107,9 +108,7 @@ class ResidentData:
 
     def batch(self, arrays: list[Array]) -> Batch:
         """Return other arrays, given in the order of `leaves`, nested as those of the data set."""
-        remaining = iter(arrays)
-        leaves = [None if x is None else next(remaining) for x in self._leaves]
-        return unflatten(self._tree, leaves)  # type: ignore[no-any-return]
+        return unflatten(self._tree, arrays)  # type: ignore[no-any-return]
 
     def abstract(self, count: int) -> Any:
         """Return abstract inputs for a batch of `count` samples."""
@@ -142,15 +141,15 @@ def _on_workers(values: Any, dtype: DType) -> Array:
     return array.redistribute(whole(array.shape, shared=True))
 
 
-def _values_of(*trees: Any) -> list[Any] | None:
-    """Return the leaves of arrays, which differ after an in-place update.
+def _identity_of(*values: Any) -> tuple[list[Node], Tree] | None:
+    """Return the leaves of nested arrays, which differ after an in-place update, and the nesting.
 
     Returns None if a value is not an array on the workers.
     """
-    leaves, _ = flatten(trees)
-    if not all(x is None or isinstance(x, Array) for x in leaves):
+    arrays, tree = flatten(values)
+    if not all(isinstance(x, Array) for x in arrays):
         return None
-    return [None if x is None else x.evaluated() for x in leaves]
+    return [x.evaluated() for x in arrays], tree
 
 
 def check_classes(operation: str, outputs: Any, data: ResidentData) -> None:

@@ -102,8 +102,8 @@ class Trainer(metaclass=KeywordHints):
         self.metrics = metrics
         self.callbacks = list(callbacks)
         self.strategy = strategy
-        self.precision = check_precision("Trainer", precision)
-        self.loss_scale = loss_scale_for(self.precision, loss_scale)
+        self._precision = check_precision("Trainer", precision)
+        self.loss_scale = loss_scale_for(self._precision, loss_scale)
         self.seed = seed
         self.epochs_done = 0
         """The number of finished epochs, in all calls of `fit`."""
@@ -140,6 +140,17 @@ class Trainer(metaclass=KeywordHints):
         self._loss = loss_function(loss)
         self._inference = Inference(self.module, self._loss, self.precision)
         self._steps.clear()
+
+    @property
+    def precision(self) -> str | None:
+        """The precision in which the module computes; another one may be assigned."""
+        return self._precision
+
+    @precision.setter
+    def precision(self, precision: str | None) -> None:
+        self._precision = check_precision("Trainer", precision)
+        self.loss_scale = loss_scale_for(self._precision, self.loss_scale)
+        self._inference = Inference(self.module, self.loss, self._precision)
 
     def __repr__(self) -> str:
         return f"Trainer({self.module!r}, optimizer={self.optimizer!r})"
@@ -271,7 +282,7 @@ class Trainer(metaclass=KeywordHints):
         metrics = self._data.metrics_of(feed, feed.batch_size, training=True)
         strategy = as_strategy(self.strategy)
         settings = StepSettings(strategy, metrics, self.precision, self.loss_scale, weights)
-        key = feed.signature, settings.key, id(self.optimizer)
+        key = feed.signature, settings.key, id(self.optimizer), get_default_dtype()
         step = self._steps.pop(key, None)
         if step is None or not step.is_current:
             step = TrainingStep(
@@ -290,8 +301,8 @@ class Trainer(metaclass=KeywordHints):
     # using --------------------------------------------------------------------------------------
 
     def predict(self, x: Any, *, batch_size: int | None = None) -> Any:
-        """Return the outputs for samples x (N, …), in evaluation mode. Labels of a loader are not
-        used.
+        """Return the outputs for samples x (N, …), in evaluation mode; of a loader in the order of
+        its source, also if it shuffles. Its labels are not used.
 
         batch_size   the maximum number of samples in one call of the module, which bounds its
                      memory; by default as many as suit the size of a sample

@@ -310,6 +310,7 @@ class _Search:
                 old.optimizer,
                 precision=old.precision,
                 loss_scale=old.loss_scale,
+                callbacks=old.callbacks,
                 seed=self._rules.seed,
             )
         return network
