@@ -40,17 +40,14 @@ def clipped(gradients: Sequence[Node], value: float | None, norm: float | None) 
         return [_clamped(g, value) for g in gradients]
     if norm is None or not gradients:
         return gradients
-    factor = e.call("minimum", norm / (_norm(gradients) + MIN_NORM), _like(1, gradients))
+    common = _norm(gradients)
+    factor = e.call("minimum", norm / (common + MIN_NORM), constant(1, common.dtype))
     return [e.astype(factor, compute_dtype(g.dtype)) * in_compute_type(g) for g in gradients]
 
 
 def in_compute_type(x: Node) -> Node:
     """Return x in its compute type: float32 for half types."""
     return e.astype(x, compute_dtype(x.dtype))
-
-
-def _like(number: float, gradients: Sequence[Node]) -> Node:
-    return constant(number, promote(*[compute_dtype(g.dtype) for g in gradients]))
 
 
 def _norm(gradients: Sequence[Node]) -> Node:

@@ -157,6 +157,8 @@ class Cosine(Formula):
 
     def __call__(self, step: int) -> float:
         period = self.steps
+        if self.restarts and self.growth == 1:
+            step %= period
         while self.restarts and step >= period:
             step, period = step - period, period * self.growth
         share = (1 + math.cos(math.pi * step / period)) / 2

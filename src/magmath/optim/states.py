@@ -18,7 +18,6 @@ from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_update
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, Shape
-from magmath.layout import Layout
 
 MASTER = "master"
 """Name of the float32 copy of a variable of a half type, to which updates are applied."""
@@ -92,12 +91,6 @@ class VariableStates:
         yield from self.states.values()
         if self.count is not None:
             yield self.count
-
-    def move(self, layout: Layout) -> None:
-        """Move the variable and its states to a layout."""
-        for v in self.variables():
-            if v.shape == layout.shape:
-                v.move(layout)
 
 
 @final
