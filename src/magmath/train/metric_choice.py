@@ -13,6 +13,7 @@ from magmath.errors import DataError, OptionError
 from magmath.nn.abstract import AbstractArray
 from magmath.nn.metrics import METRICS, top_k
 from magmath.parallel.strategy import STALENESS
+from magmath.train.resident_data import mapped
 
 RESERVED = ("loss", "validation_loss", STALENESS)
 """The names of other figures of an epoch."""
@@ -74,9 +75,10 @@ def chosen_metrics(
     if asked is None:
         return metric_functions(["accuracy"] if classes and (labels or classifies) else [])
     if "accuracy" in asked and not (classes and (labels or targets.shape[1:] == outputs.shape[1:])):
+        described = mapped(targets, lambda x: AbstractArray(x.shape, x.dtype))
         raise DataError(
-            "fit: accuracy needs outputs (N, classes) of two classes or more, and integer labels "
-            f"or a number for each class as targets; the outputs are {outputs}, the targets "
-            f"{targets!r:.60}; leave `metrics` out"
+            "metrics: accuracy needs outputs (N, classes) of two classes or more, and integer "
+            f"labels or a number for each class as targets; the outputs are {outputs}, the targets "
+            f"{described}; leave `metrics` out"
         )
     return metric_functions(asked)
