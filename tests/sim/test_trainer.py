@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from magmath import nn
 from magmath.errors import DataError, MagmathError, ShapeError, WeightsError
 from magmath.passes import pipeline
 from magmath.train import BestWeights, Callback, EarlyStopping, LearningRateSchedule, Trainer
+from magmath.train.reporter import ConsoleReporter
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 4), ("processes", 2)]
 DRAW = np.random.default_rng(2)
@@ -235,6 +237,15 @@ def test_callbacks() -> None:
         assert [r.epoch for r in records] == [1, 2]
         with pytest.raises(MagmathError, match="a callback is an object such as"):
             trainer.fit(X, Y, callbacks=[EarlyStopping])
+
+
+def test_a_single_callback_needs_no_list() -> None:
+    with current("inline"):
+        records: list[Any] = []
+        Trainer(module(), optimizer="sgd", callbacks=records.append).fit(X, Y)
+        net = mm.nn.NeuralNetwork([mm.nn.Dense(4)])
+        net.fit(X, Y, reporter=ConsoleReporter(StringIO()), callbacks=records.append)
+        assert [r.epoch for r in records] == [1, 1]
 
 
 class Steps(Callback):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict, final
 
@@ -13,7 +13,7 @@ from magmath.core.integers import require_integer
 from magmath.data.loader import Loader
 from magmath.errors import DataError, MagmathError
 from magmath.train.checkpoint import Checkpoint, CheckpointOwner
-from magmath.train.listeners import Listener, Reporting, as_listener
+from magmath.train.listeners import Listener, Reporting, as_listener, callback_list
 from magmath.train.reporter import console_reporter
 from magmath.train.validation import training_and_validation
 from magmath.train.weighted_loss import ClassWeights, class_weights
@@ -96,8 +96,7 @@ class FitRequest:
             raise MagmathError("fit: resume=True needs checkpoint=, the folder to resume from")
         if restarts:
             _check_restarts(checkpoint, (*samples[:2], held_out))
-        given = callbacks if isinstance(callbacks, Iterable) else [callbacks]
-        listeners = [as_listener(callback) for callback in (*always, *given)]
+        listeners = [as_listener(c) for c in (*always, *callback_list(callbacks))]
         listeners += [Reporting(console_reporter())] if verbose else []
         return FitRequest(
             samples, weights, held_out, size, shuffles, epochs, checkpoint, resume, restarts,

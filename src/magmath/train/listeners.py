@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, final
 
 from magmath.core.unique_names import numbered
@@ -91,6 +91,11 @@ class _RecordFunction(Listener[object]):
     def on_epoch_end(self, trainer: object, record: EpochRecord) -> None:
         """Call the function."""
         self._function(record)
+
+
+def callback_list(callbacks: Any) -> list[Any]:
+    """Return a sequence of callbacks, or a single one, as a list."""
+    return list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
 
 
 def as_listener(given: Any) -> Listener[Any]:

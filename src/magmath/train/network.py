@@ -28,7 +28,7 @@ from magmath.parallel.strategy_table import StrategyLike
 from magmath.train.feeds import EXAMPLE_ROWS
 from magmath.train.fit_request import FitOptions, FitRequest
 from magmath.train.history import History
-from magmath.train.listeners import Reporting
+from magmath.train.listeners import Reporting, callback_list
 from magmath.train.metric_choice import Metrics
 from magmath.train.reporter import Reporter
 from magmath.train.resident_data import check_no_batches
@@ -207,7 +207,8 @@ class NeuralNetwork(metaclass=KeywordHints):
         """
         self.trainer.strategy, self.trainer.metrics = strategy, metrics
         if reporter is not None:
-            options["callbacks"] = [*options.get("callbacks", ()), Reporting(reporter)]
+            callbacks = callback_list(options.get("callbacks", ()))
+            options["callbacks"] = [*callbacks, Reporting(reporter)]
             options["verbose"] = False
         with self._noting_shape("fit", x) as samples:
             return self.trainer.fit(samples, y, **options)

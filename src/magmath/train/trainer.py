@@ -40,7 +40,7 @@ from magmath.train.feeds import EXAMPLE_ROWS, Feed
 from magmath.train.fit_request import FitOptions, FitRequest
 from magmath.train.history import History
 from magmath.train.inference import Inference
-from magmath.train.listeners import reports_each_step
+from magmath.train.listeners import callback_list, reports_each_step
 from magmath.train.metric_choice import Metrics, metric_functions
 from magmath.train.restarts import restarted_on_loss
 from magmath.train.step import StepSettings, TrainingStep
@@ -100,7 +100,7 @@ class Trainer(metaclass=KeywordHints):
         self._loss = loss_function(loss)
         self.optimizer = _as_optimizer(optimizer)
         self.metrics = metrics
-        self.callbacks = list(callbacks)
+        self.callbacks = callback_list(callbacks)
         self.strategy = strategy
         self._precision = check_precision("Trainer", precision)
         self.loss_scale = loss_scale_for(self._precision, loss_scale)
