@@ -239,6 +239,23 @@ def test_callbacks() -> None:
             trainer.fit(X, Y, callbacks=[EarlyStopping])
 
 
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_an_assigned_seed_is_that_of_orders_and_layers(kind: str, workers: int) -> None:
+    with current(kind, workers):
+        mm.random.seed(1)
+        net = nn.Sequential(nn.Dense(8), nn.Dropout(0.5), nn.Dense(4)).build((1, 6))
+        initial = net.state_dict()
+        ends = []
+        for seeds in ([5], [3, 5], [None, 5]):
+            trainer = Trainer(net, "cross_entropy", mm.optim.GradientDescent(0.05), seed=seeds[0])
+            for seed in seeds:
+                net.load_state_dict(initial)
+                trainer.seed, trainer.epochs_done = seed, 0
+                losses = trainer.fit(X, Y, batch_size=20, epochs=2).step_losses
+            ends.append(losses)
+        np.testing.assert_allclose(ends[1:], [ends[0]] * 2, rtol=1e-6)
+
+
 def test_a_single_callback_needs_no_list() -> None:
     with current("inline"):
         records: list[Any] = []

@@ -104,13 +104,12 @@ class Trainer(metaclass=KeywordHints):
         self.strategy = strategy
         self._precision = check_precision("Trainer", precision)
         self.loss_scale = loss_scale_for(self._precision, loss_scale)
-        self.seed = seed
         self.epochs_done = 0
         """The number of finished epochs, in all calls of `fit`."""
         self.history: History | None = None
         """The history of the last `fit`, even if it was interrupted."""
-        self._stream = None if seed is None else StreamState(seed, OWN_STREAM)
         self._forget_pool()
+        self.seed = seed
 
     def _forget_pool(self) -> None:
         """Discard programs and data, which belong to a module and a pool."""
@@ -151,6 +150,17 @@ class Trainer(metaclass=KeywordHints):
         self._precision = check_precision("Trainer", precision)
         self.loss_scale = loss_scale_for(self._precision, self.loss_scale)
         self._inference = Inference(self.module, self.loss, self._precision)
+
+    @property
+    def seed(self) -> int | None:
+        """The seed of orders and layers; another one, whose streams begin, may be assigned."""
+        return self._seed
+
+    @seed.setter
+    def seed(self, seed: int | None) -> None:
+        self._seed = seed
+        self._stream = None if seed is None else StreamState(seed, OWN_STREAM)
+        self._steps.clear()
 
     def __repr__(self) -> str:
         return f"Trainer({self.module!r}, optimizer={self.optimizer!r})"
