@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -146,3 +147,32 @@ def test_an_interrupted_call_updates_all_arguments_and_variables_or_none(
         new_total = values if assigns else np.zeros(shape)
         new = [values + 1.0, values * 0.5, new_total]
         _check_interrupted(prepare, [[values, values, np.zeros(shape)], new])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_steps_after_an_interrupted_one_draw_the_next_random_numbers(
+    kind: str, workers: int
+) -> None:
+    shape, calls = (200, 150), 0
+    with current(kind, workers):
+        mm.random.seed(3)
+        noise = [mm.random.normal(size=shape, dtype="float64").numpy() for _ in range(6)]
+
+        def new_step() -> tuple[Any, Callable[[], object]]:
+            mm.random.seed(3)
+            w, optimizer = mm.variable("w", np.zeros(shape)), mm.optim.GradientDescent(0.25)
+            normal = partial(mm.random.normal, size=shape, dtype="float64")
+            return w, lambda: optimizer.minimize(mm.sum(mm.square(w - normal())), [w])
+
+        for call in (sys.maxsize, *range(1, CALLS + 1)):
+            w, step = new_step()
+            step()
+            position = call if calls == 0 else call * calls // CALLS
+            with suppress(KeyboardInterrupt), _Interrupt(position) as interrupt:
+                step()
+            calls = calls or call - interrupt.calls_left
+            for _ in range(2):
+                former, following = _value(w), int(mm.random.get_state()["next"])
+                step()
+                np.testing.assert_allclose(_value(w), (former + noise[following]) / 2, rtol=1e-9)

@@ -311,14 +311,21 @@ class _Program:
                 operands.get(leaves[i]) or remote_array_of(leaves[i]) for i in compiled.inputs
             ]
             parameters = [operands[leaves[i]] for i in compiled.scalars]
-            return self.engine.runs.start(compiled, inputs, parameters, steps=steps, progress=note)
+            started = self.engine.runs.start(
+                compiled, inputs, parameters, steps=steps, progress=note
+            )
+            self._steps += steps
+            return started
 
         def note(done: int, values: list[float]) -> None:
             first.extend(values[: 1 - len(first)])
 
         _, run = overwrite(self.targets, start, is_fallible=compiled.is_fallible)
-        self._steps += steps
-        values = run.values()
+        try:
+            values = run.values()
+        except KeyboardInterrupt:
+            self._steps -= steps - run.steps
+            raise
         note(steps, values)
         return values
 
