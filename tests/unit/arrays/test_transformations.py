@@ -177,12 +177,12 @@ def test_training_with_running_statistics_and_noise(
 def test_variables_that_are_not_read_have_gradient_zero() -> None:
     v, w = mm.variable("v", X), mm.variable("w", W)
     value, slopes = mm.value_and_grad(lambda: mm.sum(v**2), [v, w])
-    assert list(slopes) == [v, w]
+    assert list(slopes.keys()) == [v, w]
     check(slopes[v], 2 * X)
     check(slopes[w], np.zeros_like(W))
     check(value, (X**2).sum())
     assert mm.value_and_grad(lambda: mm.sum(v), [])[1] == {}
-    assert list(mm.value_and_grad(lambda: mm.sum(v), v)[1]) == [v]
+    assert list(mm.value_and_grad(lambda: mm.sum(v), v)[1].keys()) == [v]
 
 
 @pytest.mark.parametrize("compiled", [False, True])
