@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -79,15 +80,31 @@ def is_update_shared(
     The program of the function computes with the values from before the call.
     """
     for i in updated:
-        if isinstance(originals[i], np.ndarray):
-            others = [x for x in originals if isinstance(x, np.ndarray) and x is not originals[i]]
-            if any(may_overlap(x, originals[i]) for x in others):
+        own = _memory_of(originals[i])
+        if own is not None:
+            others = [_memory_of(x) for x in originals if x is not originals[i]]
+            if any(may_overlap(own, other) for other in others if other is not None):
                 return True
         for x in sharing_arrays(arguments[i]):
             is_argument = x is not arguments[i] and any(x is argument for argument in arguments)
             if is_argument or captured.includes(x.node):
                 return True
     return False
+
+
+def _memory_of(x: Any) -> np.ndarray[Any, Any] | None:
+    """Return the memory of an array of NumPy, or of a tensor, whose elements are not read; None for
+    other objects."""
+    if isinstance(x, np.ndarray):
+        return x
+    if not hasattr(x, "data_ptr"):
+        return None
+    size = x.element_size()
+    interface = {
+        "version": 3, "typestr": f"|V{size}", "data": (x.data_ptr(), True),
+        "shape": tuple(x.shape), "strides": tuple([n * size for n in x.stride()]),
+    }  # fmt: skip
+    return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
 def argument_value(argument: Any) -> Any:

@@ -144,7 +144,7 @@ class _CompiledFunction:
     def _uncompiled(self, args: Any, kwargs: Any) -> Any:
         """Run the function as Python; return its result as a compiled function does."""
         results, tree = flatten(self._function(*args, **kwargs))
-        return unflatten(tree, [result_array(self._function, x) for x in results])
+        return unflatten(tree, [result_array(self._function, x) for x in with_arrays(results)])
 
     def _specialization_for(
         self, engine: Engine, tree: Tree, same: Sequence[int], values: Sequence[Any]

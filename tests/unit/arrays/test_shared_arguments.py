@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -89,6 +90,36 @@ def test_updates_of_shared_elements_equal_numpys(
                 np.testing.assert_allclose(np.asarray(x), twin, rtol=1e-9)
 
 
+PARTS: dict[str, tuple[Callable[[Any], Any], bool]] = {
+    "the same": (lambda a: a, True),
+    "rows": (lambda a: a[1:3], True),
+    "column": (lambda a: a[:, 1], True),
+    "transpose": (lambda a: a.T, True),
+    "one number": (lambda a: a[2, 2], True),
+    "copy": (lambda a: a.clone(), False),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])
+@pytest.mark.parametrize("part", PARTS)
+def test_updates_of_tensors_that_share_memory_equal_pytorchs(part: str, dtype: Any) -> None:
+    def update(x: Any, y: Any) -> Any:
+        x += 1
+        return y.sum()
+
+    view, is_shared = PARTS[part]
+    with current("inline"):
+        expected, tensor = (torch.arange(16).reshape(4, 4).to(dtype) for _ in range(2))
+        run = mm.compile(update)
+        twin, other = view(expected), view(tensor)
+        for _ in range(3):
+            total = update(expected, twin)
+            assert float(run(tensor, other)) == float(total)
+            assert torch.equal(tensor, expected)
+        assert torch.equal(twin, other)
+        assert torch.equal(twin, view(expected)) is is_shared
+
+
 def test_arguments_without_common_elements_are_compiled() -> None:
     calls = []
 
@@ -97,7 +128,7 @@ def test_arguments_without_common_elements_are_compiled() -> None:
         calls.append(1)
         x += y
 
-    for a in (mm.asarray(np.ones((2, 4))), np.ones((2, 4))):
+    for a in (mm.asarray(np.ones((2, 4))), np.ones((2, 4)), torch.ones(2, 4, dtype=torch.float64)):
         calls.clear()
         step(a[:, ::2], a[:, 1::2])
         step(a[:, ::2], a[:, 1::2])
