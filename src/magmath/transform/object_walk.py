@@ -35,7 +35,9 @@ from magmath.transform.observed_entries import (
     ObservedBuffer,
     ObservedEntries,
     attributes_of,
+    buffer_bytes,
     cells_of,
+    is_buffer,
     items_of,
     slots_of,
 )
@@ -134,7 +136,7 @@ class ObjectWalk:
             self._visit_python_module(value, label)
         elif isinstance(value, type):
             self._visit_class(value, label)
-        elif isinstance(value, np.ndarray) and value.dtype.kind != "O":
+        elif is_buffer(value):
             self._visit_buffer(value, label)
         else:
             if isinstance(value, CONTAINERS):
@@ -347,14 +349,15 @@ class ObjectWalk:
             self.uncompared = self.uncompared or label
             return
         for key, item in zip(entries.keys, entries.read(), strict=False):
-            is_large = isinstance(item, np.ndarray) and item.nbytes > MAX_BYTES
+            is_large = is_buffer(item) and buffer_bytes(item) > MAX_BYTES
             if not is_large:  # which of the items are read is not known, so none is warned of
                 self._reach(item, labelled(key))
 
-    def _visit_buffer(self, array: np.ndarray[Any, Any], label: str) -> None:
-        if array.nbytes <= MAX_BYTES:
-            self.buffers.append(ObservedBuffer(array, label))
-        elif array.flags.writeable:
+    def _visit_buffer(self, buffer: Any, label: str) -> None:
+        is_writable = not isinstance(buffer, np.ndarray) or buffer.flags.writeable
+        if buffer_bytes(buffer) <= MAX_BYTES:
+            self.buffers.append(ObservedBuffer(buffer, label))
+        elif is_writable:
             self.uncompared = self.uncompared or label
 
 

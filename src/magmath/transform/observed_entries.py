@@ -7,6 +7,7 @@ are not kept alive: the table of all entries hears of their deaths.
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
@@ -17,6 +18,7 @@ from typing import Any, final
 from weakref import ref
 
 import numpy as np
+import torch
 
 MISSING: Any = object()
 """The value of an entry that does not exist."""
@@ -130,18 +132,21 @@ class ObservedEntries:
 
 @final
 class ObservedBuffer:
-    """The shape, type and elements of an array of NumPy."""
+    """The elements of an array of NumPy, a tensor of PyTorch or a buffer of Python, with shape and
+    type."""
 
-    __slots__ = ("_array", "_content", "label", "owner")
+    __slots__ = ("_buffer", "_content", "label", "owner")
 
-    def __init__(self, array: np.ndarray[Any, Any], label: str) -> None:
-        self._array, self.owner, self.label = ref(array), id(array), label
-        self._content = _content_of(array)
+    def __init__(self, buffer: Any, label: str) -> None:
+        has_references = not isinstance(buffer, bytearray)
+        self._buffer: Callable[[], Any] = ref(buffer) if has_references else lambda: buffer
+        self.owner, self.label = id(buffer), label
+        self._content = _content_of(buffer)
 
     def is_unchanged(self) -> bool:
         """Return True if the content is the same."""
-        array = self._array()
-        return array is not None and _content_of(array) == self._content
+        buffer = self._buffer()
+        return buffer is not None and _content_of(buffer) == self._content
 
     def changed_name(self) -> str | None:
         """Return the array's label if its content has changed, otherwise None."""
@@ -225,8 +230,29 @@ CONTAINERS: tuple[Any, ...] = (dict, list, tuple, deque, set, frozenset)
 _CONTENTS = attrgetter("cell_contents")
 
 
-def _content_of(array: np.ndarray[Any, Any]) -> tuple[Any, ...]:
-    return array.shape, array.dtype, array.tobytes()
+def is_buffer(value: Any) -> bool:
+    """Return True for an object whose elements are compared: an array of NumPy without objects, a
+    tensor of PyTorch, or a buffer of Python."""
+    if isinstance(value, np.ndarray):
+        return bool(value.dtype.kind != "O")
+    if isinstance(value, torch.Tensor):
+        return value.layout is torch.strided and value.device.type != "meta"
+    return isinstance(value, (bytearray, memoryview, array))
+
+
+def buffer_bytes(buffer: Any) -> int:
+    """Return the bytes of the elements of a buffer."""
+    is_sized = isinstance(buffer, (np.ndarray, torch.Tensor))
+    return int(buffer.nbytes if is_sized else memoryview(buffer).nbytes)
+
+
+def _content_of(buffer: Any) -> tuple[Any, ...]:
+    if isinstance(buffer, torch.Tensor):
+        values = buffer.detach().cpu().resolve_conj().resolve_neg().flatten().contiguous()
+        return buffer.shape, buffer.dtype, values.view(torch.uint8).numpy().tobytes()
+    if isinstance(buffer, np.ndarray):
+        return buffer.shape, buffer.dtype, buffer.tobytes()
+    return (bytes(buffer),)
 
 
 def _slot(owner: Any, name: str) -> Any:

@@ -9,6 +9,7 @@ import random
 import sys
 import types
 import warnings
+from array import array
 from collections import UserDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import magmath as mm
 from magmath.transform import traced_call
@@ -617,3 +619,42 @@ def test_no_code_of_users_runs_while_names_are_found() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         mm.compile(lambda x: x * strict.z)(mm.ones(1))
+
+
+BUFFERS: dict[str, Any] = {
+    "array of NumPy": lambda: np.zeros(3),
+    "tensor": lambda: torch.zeros(3, dtype=torch.float64),
+    "tensor of bfloat16": lambda: torch.zeros(3, dtype=torch.bfloat16),
+    "tensor without dimensions": lambda: torch.zeros(1)[0],
+    "part of a tensor": lambda: torch.zeros(4, 3)[::2, 1],
+    "parameter": lambda: torch.nn.Parameter(torch.zeros(2, 2)).data,
+    "bytes": lambda: bytearray(3),
+    "array of Python": lambda: array("d", [0.0, 0.0]),
+    "view of memory": lambda: memoryview(bytearray(3)),
+}
+
+
+@pytest.mark.parametrize("name", BUFFERS)
+@pytest.mark.parametrize("is_in_list", [False, True])
+def test_elements_of_buffers_that_are_read_are_compared(name: str, is_in_list: bool) -> None:
+    buffer = BUFFERS[name]()
+    holder = [buffer] if is_in_list else buffer
+    flat = buffer.reshape(-1) if isinstance(buffer, torch.Tensor) else buffer
+
+    def total(x: mm.Array) -> mm.Array:
+        values = holder[0] if is_in_list else holder
+        return x + float(np.sum([float(v) for v in np.ravel(_as_numbers(values))]))
+
+    traced = mm.compile(total)
+    x = mm.asarray([1.0, 2.0])
+    for i in (0, 1, -1):
+        for number in (2, 2, 3):
+            if isinstance(buffer, torch.Tensor) and not buffer.dim():
+                buffer.fill_(number)
+            else:
+                flat[i] = number
+            assert traced(x).tolist() == total(x).tolist()
+
+
+def _as_numbers(values: Any) -> Any:
+    return values.to(torch.float64).numpy() if isinstance(values, torch.Tensor) else values
