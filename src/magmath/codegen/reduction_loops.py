@@ -73,7 +73,7 @@ def _joined_loops(
 ) -> Iterator[dict[int, str]]:
     """Write nested loops over dimensions, one for those that are one dimension in memory: the index
     of the last of these runs over the elements of all."""
-    extents = {d: x.shape[d] for d in dimensions if x.shape[d] > 1}
+    extents = {d: x.shape[d] for d in dimensions if x.shape[d] != 1}
     for outer, inner in pairwise(tuple(extents)):
         if x.strides and x.strides[outer] == x.strides[inner] * x.shape[inner]:
             extents[inner] *= extents.pop(outer)
