@@ -22,7 +22,7 @@ def use_workers(count: int, device: str = "cpu", deterministic: bool = False) ->
 
 
 @final
-class WarmUp(NamedTuple):
+class WarmUpTime(NamedTuple):
     """The seconds of the first run, and of the last one, before which all programs are compiled."""
 
     first: float
@@ -34,7 +34,7 @@ class WarmUp(NamedTuple):
         return max(0.0, self.first - self.steady)
 
 
-def warm_up(seconds: float, first: Callable[[], float], again: Callable[[], float]) -> WarmUp:
+def warm_up(seconds: float, first: Callable[[], float], again: Callable[[], float]) -> WarmUpTime:
     """Repeat a run for some seconds, in which programs are compiled to native code in the
     background; `first` and `again` return the seconds of a run."""
     first_seconds = first()
@@ -42,7 +42,7 @@ def warm_up(seconds: float, first: Callable[[], float], again: Callable[[], floa
     steady = again()
     while time.perf_counter() < end:
         steady = again()
-    return WarmUp(first_seconds, steady)
+    return WarmUpTime(first_seconds, steady)
 
 
 def evaluating_work(function: Callable[[], Any]) -> Work:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import magmath as mm
-from magmath.bench.contestants.common import VERSIONS, WarmUp, use_workers, warm_up
+from magmath.bench.contestants.common import VERSIONS, WarmUpTime, use_workers, warm_up
 from magmath.bench.peers.network_problem import NetworkProblem
 from magmath.bench.peers.networks import ZOO_SETTINGS
 from magmath.bench.peers.resident_memory import forget_peak, peak_resident_bytes, resident_bytes
@@ -85,7 +85,7 @@ class CompiledNetwork(Contestant):
         for parameter, value in zip(self._network.parameters(), weights, strict=True):
             parameter.assign(value)
 
-    def _warm_up(self) -> WarmUp:
+    def _warm_up(self) -> WarmUpTime:
         calls = self._problem.epochs
         seconds = WARM_UP_SECONDS if self._problem.device == "cpu" else GPU_SECONDS
         return warm_up(seconds, lambda: self._time(1), lambda: self._time(calls) / calls)

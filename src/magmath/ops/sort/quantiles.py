@@ -95,12 +95,12 @@ def _vjp(node: Node, g: Node) -> Gradients:
     axis = x.ndim - 1
     order = apply(ARGSORT, x, axis=axis, descending=False)
     g = reshape(where(call("isnan", node), constant(0, g.dtype), g), (*node.shape, 1))
-    parts, origins = [g], [slice_along(order, axis, below, below + 1)]
-    if weight:
-        parts = [g * (1 - weight), g * weight]
-        origins.append(slice_along(order, axis, above, above + 1))
+    shares = ((below, 1 - weight), (above, weight))
+    used = [(position, share) for position, share in shares if share]  # 0 times infinity is nan
+    parts = [g if share == 1 else g * share for _, share in used]
+    origins = [slice_along(order, axis, position, position + 1) for position, _ in used]
     values, places = (
-        apply(CONCAT, *some, axis=axis) if weight else some[0] for some in (parts, origins)
+        some[0] if len(some) == 1 else apply(CONCAT, *some, axis=axis) for some in (parts, origins)
     )
     return (apply(SCATTER_ALONG, values, places, axis=axis, extent=x.shape[-1]),)
 
