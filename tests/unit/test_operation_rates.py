@@ -101,6 +101,22 @@ def test_convolutions_have_rates_by_their_filters(filters, options, kind):
     assert all(is_counted_in_flops(rate) for rate in rates)
 
 
+def test_rates_of_convolutions_are_those_of_float32():
+    rate = OperationRate("correlation", 1, 100.0, ())
+    with mm.init():
+        x, w = mm.ones((2, 4, 8, 8)), mm.ones((4, 4, 1, 1))
+        for dtype, is_measured in (mm.float32, True), (mm.float64, False):
+            node = mm.nn.functional.conv(mm.astype(x, dtype), mm.astype(w, dtype)).node
+            leaves = tuple(
+                [
+                    input_leaf(a.shape, a.dtype, Layout.whole(a.shape, Mesh((1,))), None)
+                    for a in node.inputs
+                ]
+            )
+            seconds = _seconds(node.with_inputs(leaves), _environment(rate))
+            assert (seconds > 99.0) is is_measured
+
+
 def test_rates_follow_from_samples():
     samples = [
         {"add": [(3.0, 1.0, 1.0), (2.0, 1.0, 1.0)], "dynamic_slice": [(5.0, 1.0, 1.0)]},

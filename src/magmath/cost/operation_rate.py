@@ -15,19 +15,19 @@ from typing import Final, final
 
 from magmath.graph import Node
 
+CONVOLUTIONS: Final = ("correlation", "correlation_input", "correlation_kernel")
+"""The passes of convolutions, whose rates are those of float32."""
 COUNTED_IN_FLOPS: Final = frozenset(
     (
         "sort", "argsort", "searchsorted", "fft_c2c", "fft_r2c", "fft_c2r",
-        "lu", "cholesky", "eigh", "qr", "svd", "svdvals",
-        "correlation", "correlation_input", "correlation_kernel",
+        "lu", "cholesky", "eigh", "qr", "svd", "svdvals", *CONVOLUTIONS,
     )
 )  # fmt: skip
 """Operations whose unit of work is a floating point operation; for all others it is a byte."""
-CONVOLUTIONS: Final = ("correlation", "correlation_input", "correlation_kernel")
 SHORT_ROW: Final = 32
 """Elements of the rows below which a reduction of rows takes a time for each row."""
 OF_SHORT_ROWS: Final = " of short rows"
-IN_GROUPS: Final = " of groups"
+OF_GROUPS: Final = " of groups"
 OF_3X3: Final = " of 3×3 elements"
 
 
@@ -89,7 +89,7 @@ def rate_name(node: Node) -> str:
 def _kind_of_convolution(node: Node) -> str:
     attributes = node.attributes
     if attributes["groups"] > 1:
-        return IN_GROUPS
+        return OF_GROUPS
     kernel = node if node.name == "correlation_kernel" else node.inputs[1]
     is_dense = {*attributes["stride"], *attributes["dilation"]} == {1}
     return OF_3X3 if kernel.shape[2:] == (3, 3) and is_dense else ""

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from magmath.core.dtypes import float32
 from magmath.cost.link import Link
 from magmath.cost.machine import Machine
-from magmath.cost.operation_rate import OperationRate, is_counted_in_flops, rate_name
+from magmath.cost.operation_rate import (
+    CONVOLUTIONS,
+    OperationRate,
+    is_counted_in_flops,
+    rate_name,
+)
 from magmath.graph import Node
 from magmath.graph.collective_nodes import is_collective
 from magmath.layout import Layout
@@ -68,9 +74,9 @@ def compute_seconds(
 
 
 def _rate(node: Node, output: Layout, environment: WorkerProperties) -> OperationRate | None:
-    """Return the measured rate of a node's operation; None if there is none."""
+    """Return the measured rate of a node's operation; None if there is none for its type."""
     machine = environment.machine
-    if not machine.operations:
+    if not machine.operations or (node.name in CONVOLUTIONS and node.dtype is not float32):
         return None
     threads = environment.threads
     if _has_threads_of_all(node, output, environment):

@@ -39,7 +39,7 @@ def remedy_for(given: Any) -> str:
 
 
 def note_trainable_flags() -> None:
-    """Have a traced function traced again after a change of what is frozen."""
+    """Note that a traced function depends on which parameters are frozen."""
     trace = tracing.current()
     if trace is not None:
         trace.note_state(TRAINABLE_FLAGS)
