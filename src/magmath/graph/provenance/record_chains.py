@@ -3,7 +3,7 @@ records of that are kept."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeGuard
 
 from magmath.graph.operation import Node
@@ -16,10 +16,6 @@ from magmath.graph.provenance.recorded_operands import (
 MAX_LENGTH = 20_000
 """Maximum length of a chain of recorded operations; of earlier ones only the operands are
 recorded."""
-
-SHORT_LENGTH = 4
-"""Length of chains that are not shortened, such as the `2 * y` of each step of `x += 2 * y`. A long
-chain has one of them at each operation, and to shorten one, the arrays before it are searched."""
 
 
 def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int]:
@@ -82,27 +78,46 @@ def _is_long(record: ProvenanceRecord | None) -> TypeGuard[ProvenanceRecord]:
 
 def _shorten(records: Sequence[ProvenanceRecord]) -> None:
     """Drop the expressions of the older half of the chains that end with some records, except on
-    which existing arrays they depend. The chains of a network's parameters are mostly the same."""
+    which existing arrays they depend. The chains of a network's parameters are mostly the same.
+
+    Shorter chains join a long one at its operations, such as the mask of the labels in each step of
+    a training, or a running mean. Of these, what is as recent as the newer half is kept, and what
+    is short.
+    """
     start = min([x.length for x in records]) - MAX_LENGTH // 2
-    recent, old, stack = set(records), list[ProvenanceRecord](), [*records]
-    while stack:
-        for x in stack.pop().direct_operands():
-            earlier = x.provenance
-            if earlier is None or earlier in recent:
-                continue
-            if earlier.length <= start:
-                if earlier.length > SHORT_LENGTH:
-                    old.append(earlier)
-                continue
-            recent.add(earlier)
-            stack.append(earlier)
+    chain = _with_operands(records, lambda x: x.length > start)
+    first_number = min([x.sequence_number for x in chain])
+    recent = _with_operands(chain, lambda x: x.sequence_number >= first_number)
+    old = [
+        earlier
+        for record in recent
+        for x in record.direct_operands()
+        if (earlier := x.provenance) is not None
+        and earlier not in recent
+        and earlier.length - earlier.start > MAX_LENGTH // 4
+    ]
     dropped = [x for x in dict.fromkeys(old) if not x.is_dropped]
     every = _existing(dropped, through_gradients=True)
     direct = _existing(dropped, through_gradients=False)
     for old_record in dropped:
         old_record.drop_expression(every[old_record], direct[old_record])
-    for recent_record in recent:
-        recent_record.start = max(recent_record.start, start)
+    for record in chain:
+        record.start = max(record.start, start)
+
+
+def _with_operands(
+    records: Collection[ProvenanceRecord], includes: Callable[[ProvenanceRecord], bool]
+) -> set[ProvenanceRecord]:
+    """Return records and, of those from which they were computed, the ones that `includes` selects,
+    directly or through others of them."""
+    found, stack = set(records), [*records]
+    while stack:
+        for operand in stack.pop().direct_operands():
+            earlier = operand.provenance
+            if earlier is not None and earlier not in found and includes(earlier):
+                found.add(earlier)
+                stack.append(earlier)
+    return found
 
 
 def _existing(
