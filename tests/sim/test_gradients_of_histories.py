@@ -15,6 +15,7 @@ from magmath.autodiff import reverse_mode, source_expression
 from magmath.engine.evaluation import evaluator
 from magmath.errors import MagmathError
 from magmath.graph import Provenance, graph
+from magmath.graph.provenance import provenance, record_chains, repeated_calls
 
 POOLS = [("inline", 1), ("planned", 1), ("shared", 2)]
 LENGTH = 6
@@ -71,6 +72,83 @@ FIXED: dict[str, Any] = {
     ],
     "nothing else": lambda w, v, x, h: mm.grad(mm.sum(mm.tanh(x @ w) @ v), w),
 }
+
+
+# loops that are longer than the records ----------------------------------------------------------
+
+
+def _classification(w: list[Any], x: Any, y: Any, lib: Any) -> Any:
+    return lib.cross_entropy(lib.relu(x @ w[0]) @ w[1], y)
+
+
+def _normalized(w: list[Any], x: Any, y: Any, lib: Any) -> Any:
+    """A loss of a running mean of the samples, which does not depend on the weights."""
+    w[2] = 0.9 * w[2] + 0.1 * x.mean(0)
+    return lib.cross_entropy(lib.relu((x - w[2]) @ w[0]) @ w[1], y)
+
+
+class _Magmath:
+    relu, cross_entropy = staticmethod(mm.relu), staticmethod(mm.nn.cross_entropy)
+
+
+class _PyTorch:
+    relu = staticmethod(torch.relu)
+    cross_entropy = staticmethod(torch.nn.functional.cross_entropy)
+
+
+@pytest.mark.parametrize("reads", [False, True], ids=["unread", "read"])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("loss_of", [_classification, _normalized])
+@pytest.mark.parametrize("length", [150, 301, 1000])
+def test_loops_that_are_longer_than_the_records_equal_those_of_pytorch(
+    loss_of: Any, momentum: float, length: int, reads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the older half of what was recorded is forgotten, also of chains that join a longer
+    one: masks of labels, running means, moments."""
+    for module in (record_chains, provenance, repeated_calls):
+        monkeypatch.setattr(module, "MAX_LENGTH", length)
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(12, 5)), random.integers(0, 3, 12)
+    first = [random.normal(size=shape) * 0.3 for shape in ((5, 4), (4, 3))]
+    first.append(np.zeros(5))
+    ours, theirs = ([make(a) for a in first] for make in (mm.asarray, torch.tensor))
+    moments = [0.0, 0.0]
+    x_of_torch, y_of_torch = torch.tensor(x), torch.tensor(y)
+    x, y = mm.asarray(x), mm.asarray(y)
+    moments_of_torch = [0.0, 0.0]
+    for _ in range(140):
+        loss = loss_of(ours, x, y, _Magmath)
+        gradients = mm.grad(loss, ours[:2])
+        if reads:
+            float(loss)
+        sources = [a.detach().requires_grad_() for a in theirs[:2]]
+        theirs = [*sources, theirs[2].detach()]
+        expected = torch.autograd.grad(loss_of(theirs, x_of_torch, y_of_torch, _PyTorch), sources)
+        for i in range(2):
+            moments[i] = momentum * moments[i] + gradients[i]
+            ours[i] = ours[i] - 0.05 * moments[i]
+            moments_of_torch[i] = momentum * moments_of_torch[i] + expected[i]
+            theirs[i] = theirs[i] - 0.05 * moments_of_torch[i]
+    for own, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(own.numpy(), other.detach().numpy(), rtol=1e-7, atol=1e-9)
+
+
+def test_a_running_mean_of_the_weights_is_differentiated_however_long_its_history() -> None:
+    """It is computed again from all former weights, which is deeper than Python's stack."""
+    random = np.random.default_rng(0)
+    first = random.normal(size=(4, 1))
+    w, mean = mm.asarray(first), mm.asarray(first) * 1
+    expected, expected_mean = torch.tensor(first), torch.tensor(first)
+    for i in range(260):
+        gradient = mm.grad(((w - 1) ** 2).mean() + 0.1 * ((w - mean) ** 2).mean(), w)
+        w = w - 0.01 * gradient
+        expected = expected.detach().requires_grad_()
+        if i:
+            expected_mean = 0.9 * expected_mean.detach() + 0.1 * expected
+        loss = ((expected - 1) ** 2).mean() + 0.1 * ((expected - expected_mean) ** 2).mean()
+        expected = expected - 0.01 * torch.autograd.grad(loss, expected)[0]
+        mean = 0.9 * mean + 0.1 * w
+    np.testing.assert_allclose(w.numpy(), expected.detach().numpy(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("case", FIXED)

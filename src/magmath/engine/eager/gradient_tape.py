@@ -92,6 +92,7 @@ class GradientTape:
         self._leaf_values: list[np.ndarray[Any, Any]] = []
         self._result_values: list[np.ndarray[Any, Any]] = []
         self._positions: dict[Node | ProvenanceRecord, int] = {}
+        self._results = 0
         self._sources = frozenset(sources)
         self._dependence: dict[ProvenanceRecord, bool] = {}
         self._key: list[Hashable] = []
@@ -160,7 +161,8 @@ class GradientTape:
         if position is not None:
             return position
         recipe = record.recipe
-        if recipe is None or len(self._positions) > MAX_RESULTS:
+        self._results += 1  # before its operands: a deep expression ends here, too
+        if recipe is None or self._results > MAX_RESULTS:
             raise NotEagerError
         positions = []
         step = recipe.steps[record.output]
