@@ -78,11 +78,14 @@ class _Operations(TorchOperations):
         return super().norm(x, scale, shift, layer)
 
 
+# Weights that differ by a millionth train ResNet-18 to accuracies with the mean 0.709 and a standard
+# deviation of 0.018 in 10 runs, and PyTorch's to 0.710 and 0.011: a difference of 0.1 is five times
+# that of chance.
 @pytest.mark.parametrize(
     ("name", "layers", "size", "count", "epochs", "least", "margin"),
     [
         ("lenet5", LAYERS["lenet5"], 28, 3008, 2, 0.7, 0.02),
-        ("resnet18", NETWORKS["resnet18"], 12, 1024, 2, 0.65, 0.05),
+        ("resnet18", NETWORKS["resnet18"], 12, 1024, 2, 0.6, 0.1),
     ],
 )
 def test_accuracy_is_that_of_torch(
