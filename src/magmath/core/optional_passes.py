@@ -12,6 +12,7 @@ EQUAL_NODES: Final = "equal-nodes"
 POOLED_MASKS: Final = "pooled-masks"
 JOINT_SUMS: Final = "joint-sums"
 PERIODIC_MARGINS: Final = "periodic-margins"
+HALO_COPIES: Final = "halo-copies"
 EPILOGUES: Final = "epilogues"
 BLOCK_REDUCTION: Final = "block-reduction"
 IN_PLACE: Final = "in-place"
@@ -24,6 +25,7 @@ OPTIONAL_PASSES: Final = {
     POOLED_MASKS: "masks the gradient of a pooling after relu before it is scattered",
     JOINT_SUMS: "joins the sums of a batch normalization, and those of its gradient",
     PERIODIC_MARGINS: "makes rolls of one array views of one copy with margins",
+    HALO_COPIES: "makes slices across the borders of workers views of one copy with halos",
     EPILOGUES: "folds bias, residual, activation and update into products and convolutions",
     BLOCK_REDUCTION: "computes large operands of reductions block by block",
     IN_PLACE: "computes results in the storage of their operands",

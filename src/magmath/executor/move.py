@@ -107,16 +107,21 @@ def _pull(move: Redistribute, tensors: Tensors, stage: Stage) -> list[ReadyCall]
     ready = _fill_identity(stage, rank, own)
     for part in stage.moves_to(rank):
         sources = pieces(tensors.of(move.source, part.source), stage.source, part.source)
-        ready.append(
-            _transfer(
-                sources[part.source_tile],
-                part.source_select,
-                targets[part.target_tile],
-                part.target_select,
-                _combination(stage, part, own),
-            )
-        )
+        source, target = sources[part.source_tile], targets[part.target_tile]
+        if not is_in_place(part, source, target):
+            combine = _combination(stage, part, own)
+            ready.append(_transfer(source, part.source_select, target, part.target_select, combine))
     return ready
+
+
+def is_in_place(part: Move, source: torch.Tensor, target: torch.Tensor) -> bool:
+    """Return True for the part of a move that the target has in place: an array that is copied with
+    halos may be stored in the copy. `source` and `target` are the tiles of the part."""
+    selects = (*part.source_select, *part.target_select)
+    if part.source != part.target or part.combine or not all(isinstance(s, slice) for s in selects):
+        return False
+    x, y = source[part.source_select], target[part.target_select]
+    return x.data_ptr() == y.data_ptr() and x.stride() == y.stride()
 
 
 def _fill_identity(stage: Stage, rank: int, target: torch.Tensor) -> list[ReadyCall]:
@@ -202,8 +207,9 @@ def _exchanges(move: Redistribute, tensors: Tensors, comm: Communicator) -> Stag
         if is_collective(stage, comm):
             packs, calls = _collective(stage, source, target, comm)
         else:
-            sends, packs = _packed(stage, source, rank)
-            calls = [*_fill_identity(stage, rank, target), *_received(stage, target, sends, comm)]
+            sends, packs = _packed(stage, source, target, rank)
+            received = _received(stage, source, target, sends, comm)
+            calls = [*_fill_identity(stage, rank, target), *received]
         (rest if i else first).extend(packs)
         rest += calls
         source = target
@@ -225,13 +231,15 @@ def _collective(
 
 
 def _packed(
-    stage: Stage, source: torch.Tensor, rank: int
+    stage: Stage, source: torch.Tensor, target: torch.Tensor, rank: int
 ) -> tuple[list[tuple[int, torch.Tensor]], list[ReadyCall]]:
     """Return the buffers that this worker sends, with their targets, and the calls that fill
     them."""
-    sources = pieces(source, stage.source, rank)
+    sources, targets = pieces(source, stage.source, rank), pieces(target, stage.target, rank)
     sends, packs = [], []
     for part in stage.moves_from(rank):
+        if _stays(part, sources, targets):
+            continue
         buffer = source.new_empty(part.shape)
         packs.append(
             _transfer(sources[part.source_tile], part.source_select, buffer, _all(part), None)
@@ -242,14 +250,18 @@ def _packed(
 
 def _received(
     stage: Stage,
+    source: torch.Tensor,
     target: torch.Tensor,
     sends: list[tuple[int, torch.Tensor]],
     comm: Communicator,
 ) -> list[ReadyCall]:
     """Return the calls that exchange messages and unpack the received ones."""
-    targets = pieces(target, stage.target, comm.rank)
+    rank = comm.rank
+    sources, targets = pieces(source, stage.source, rank), pieces(target, stage.target, rank)
     receives, unpacks = [], []
-    for part in stage.moves_to(comm.rank):
+    for part in stage.moves_to(rank):
+        if _stays(part, sources, targets):
+            continue
         buffer = target.new_empty(part.shape)
         combine = _combination(stage, part, target)
         unpacks.append(
@@ -257,6 +269,13 @@ def _received(
         )
         receives.append((part.source, buffer))
     return [lambda: comm.exchange(sends, receives), *unpacks]
+
+
+def _stays(part: Move, sources: list[torch.Tensor], targets: list[torch.Tensor]) -> bool:
+    """Return True for a part that this worker has in place in its tiles of the target."""
+    if part.source != part.target:
+        return False
+    return is_in_place(part, sources[part.source_tile], targets[part.target_tile])
 
 
 def _all(part: Move) -> tuple[slice, ...]:

@@ -25,6 +25,7 @@ import torch
 from magmath.codegen import runtime_library
 from magmath.codegen.emit import IndexMap, Writer, Writing, combine
 from magmath.executor.fused_loops import FusedLoops
+from magmath.executor.move import is_in_place
 from magmath.executor.native_source import Arguments, NativeSource, NoNativeForm, Segment
 from magmath.executor.ready_calls import is_awaited
 from magmath.executor.tensors import Tensors
@@ -294,7 +295,10 @@ class _SourceWriter:
         rank, stage, comm = self.tensors.rank, stages[0], self.tensors.context.comm
         if stage.reads_peers and not (self.is_loop and comm.shares_memory):
             raise NoNativeForm("a synchronization of workers")
+        target = self.tensors.own(move.target)
         for part in stage.moves_to(rank):
+            if is_in_place(part, self.tensors.of(move.source, part.source), target):
+                continue
             selects = (*part.source_select, *part.target_select)
             if not all(isinstance(s, slice) for s in selects):
                 raise NoNativeForm("move by index")

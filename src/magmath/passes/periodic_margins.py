@@ -40,12 +40,7 @@ class _Roll(NamedTuple):
 
 
 def share_margins(graph: Graph, environment: Environment) -> Graph:
-    """Return the graph with slices of one array with margins in place of the rolls of an array.
-
-    Several workers exchange the edges of each roll anyway, so this is for one worker.
-    """
-    if environment.workers > 1:
-        return graph
+    """Return the graph with slices of one array with margins in place of the rolls of an array."""
     rolls: defaultdict[Node, dict[Node, Offsets]] = defaultdict(dict)
     results = set(graph.roots)
     for node, roll in _rolls(graph.nodes).items():

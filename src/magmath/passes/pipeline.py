@@ -6,6 +6,7 @@ simplify          rewrite    merges equal nodes and applies algebraic identities
 join_sums         rewrite    joins sums over the same elements
 periodic_margins  rewrite    makes rolls of one array views of one copy with margins
 place             rewrite    chooses the layout of every node and inserts redistributions
+halo_copies       rewrite    makes slices across the borders of workers views of one copy with halos
 epilogues         rewrite    folds element-wise nodes into the kernels that can apply them (`fuse`)
 fold_bias         rewrite    computes a product and its bias from one matrix
 block_reduction   rewrite    computes large operands of reductions block by block
@@ -27,6 +28,7 @@ from magmath.core.optional_passes import (
     BLOCK_REDUCTION,
     EPILOGUES,
     EQUAL_NODES,
+    HALO_COPIES,
     JOINT_SUMS,
     PERIODIC_MARGINS,
 )
@@ -37,6 +39,7 @@ from magmath.passes.block_reduction import reduce_in_blocks
 from magmath.passes.environment import Environment
 from magmath.passes.fold_bias import SEPARATE, fold_bias
 from magmath.passes.fuse import fold_epilogues
+from magmath.passes.halo_copies import share_halos
 from magmath.passes.join_sums import join_sums
 from magmath.passes.memory_order import assign_memory_orders
 from magmath.passes.periodic_margins import share_margins
@@ -76,7 +79,7 @@ REWRITES: Mapping[str, Sequence[tuple[str, Rewrite]]] = {
         (JOINT_SUMS, lambda graph, environment: join_sums(graph)),
         (PERIODIC_MARGINS, share_margins),
     ),
-    "place": (("place", place),),
+    "place": (("place", place), (HALO_COPIES, share_halos)),
     "fuse": (
         (EPILOGUES, _fold_epilogues),
         (EQUAL_NODES, lambda graph, environment: merge_equal(graph)),

@@ -3,9 +3,9 @@
 Workers that read one another's memory must synchronize by barriers. The level of a node is the
 number of barriers before it: reading data that another worker has just written takes one more.
 Nodes are ordered by level, so that all nodes that can run before a barrier do, and one barrier
-serves many transfers. Within a level, updates run as early as possible, and a leaf's storage is
-overwritten only after its last reader. Nodes that no step changes come first: a loop over steps
-computes them once.
+serves many transfers. Within a level, transfers come first, updates run as early as possible, and
+a leaf's storage is overwritten only after its last reader. Nodes that no step changes come first: a
+loop over steps computes them once.
 
 Workers that do not share memory need no barriers, but exchange messages. Messages are sent as soon
 as their data exist, and other work runs until they are needed.
@@ -60,11 +60,14 @@ def schedule(graph: Graph, workspace: int = 0, changing: Collection[Node] = ()) 
     position = {node: i for i, node in enumerate(nodes)}
     position.update({node: position[node] - len(nodes) for node in _scalars(nodes)})
     levels = _levels(nodes, dependences)
+    _sink_terms(nodes, dependences, levels)
     last = max(levels.values(), default=0)
     copies = [x for x, target in graph.outputs_and_targets if target and _copies_to_all(x)]
     levels.update(dict.fromkeys(copies, last))
     levels.update(dict.fromkeys(invariant, -1))
-    order = dependences.ordered(nodes, lambda node: (levels[node], position[node]))
+    first = set[Node]() if workspace else _first_of_level(nodes)
+    rank = {node: position[node] - 2 * len(nodes) * (node in first) for node in nodes}
+    order = dependences.ordered(nodes, lambda node: (levels[node], rank[node]))
     if last and _needs_more_memory(order, nodes):
         order = dependences.ordered(nodes, lambda node: (min(levels[node], 0), position[node]))
     if workspace:
@@ -148,6 +151,21 @@ def _scalars(nodes: Sequence[Node]) -> set[Node]:
         if not node.ndim and all(x in scalars or (x.is_leaf and not x.ndim) for x in node.inputs):
             scalars.add(node)
     return scalars
+
+
+def _first_of_level(nodes: Sequence[Node]) -> set[Node]:
+    """Return the transfers between workers, and the views of earlier values that they read.
+
+    Between operations on arrays they would divide the loops of these.
+    """
+    first: set[Node] = set()
+    for node in filter(_crosses, nodes):
+        first.add(node)
+        source = node.inputs[0]
+        while source.operation.is_view:
+            first.add(source)
+            source = source.inputs[0]
+    return first
 
 
 def _needs_more_memory(order: list[Node], usual: list[Node]) -> bool:
@@ -247,6 +265,17 @@ def _levels(nodes: Sequence[Node], dependences: _Dependences) -> dict[Node, int]
         before = dependences.predecessors[node]
         level[node] = max([level[x] + _barriers_between(x, node) for x in before], default=0)
     return level
+
+
+def _sink_terms(nodes: Sequence[Node], dependences: _Dependences, levels: dict[Node, int]) -> None:
+    """Give each element-wise node that only one other reads the level of this one: a loop computes
+    both, and the value is not stored."""
+    for node in reversed(nodes):
+        users = dependences.users[node]
+        if node.operation.elementwise and len(users) == 1:
+            user = users[0]
+            if user.operation.elementwise and user.shape == node.shape:
+                levels[node] = levels[user]
 
 
 def _barriers_between(before: Node, node: Node) -> int:

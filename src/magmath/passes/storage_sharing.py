@@ -4,9 +4,10 @@ A redistribution in which every worker keeps a part of its own tile is a view, a
 gathering among workers that share memory is computed directly in the shared copy. An output with a
 target is computed in the target's storage if that is safe. An operand that is accumulated onto, or
 transformed in place, is computed in the storage of the result, or at its beginning if the result is
-larger. The operands of a concatenation are computed in their parts of it. An element-wise result
-reuses the storage of an operand after its last use. Every other node gets its own part of the
-program's arena, from its first to its last use.
+larger. The operands of a concatenation are computed in their parts of it, and an array that is
+copied with halos in its tile of the copy. An element-wise result reuses the storage of an operand
+after its last use. Every other node gets its own part of the program's arena, from its first to its
+last use.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ def assign_storage(
             storage.alias[node] = node.inputs[0]
             storage.start[node] = tuple([first for first, _, _ in node.attributes["bounds"]])
     _assign_outputs(graph, schedule, storage)
+    _store_in_halo_copies(graph, schedule, storage)
     _assign_windows(schedule, storage, set(graph.outputs))
     _store_operands_in_results(graph, schedule, storage)
     _store_parts_in_results(graph, schedule, storage)
@@ -130,6 +132,21 @@ def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
     return bool(accumulates and reading == [len(writer.inputs) - 2])
 
 
+def _store_in_halo_copies(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
+    """Compute arrays in their tiles of copies with halos, so that only the halos are copied."""
+    roots = set(graph.roots)
+    for node in schedule.order:
+        if node.name != "redistribute" or node in storage.alias:
+            continue
+        if not layout_of(node).has_overlaps:
+            continue
+        x = node.inputs[0]
+        if not can_be_part(x) or x in roots or x in storage.alias or _outlives(x, node, schedule):
+            continue
+        if is_part(layout_of(node), layout_of(x), (0,) * x.ndim):
+            storage.alias[x] = node
+
+
 def _assign_windows(schedule: ExecutionOrder, storage: Storage, outputs: set[Node]) -> None:
     """Note the storage that other workers read; compute sources of gathering redistributions in the
     gathered copy."""
@@ -186,12 +203,13 @@ def _store_parts_in_results(graph: Graph, schedule: ExecutionOrder, storage: Sto
     for node in graph.nodes:
         if node.name != "concat" or storage.root(node).is_leaf:
             continue
-        overwritten = position.get(storage.alias.get(node, node), 0)
+        above = storage.alias.get(node, node)
+        overwritten = len(position) if above.operation.is_move else position.get(above, 0)
         axis, first = node.attributes["axis"], 0
         for x in node.inputs:
             start = tuple([first if d == axis else 0 for d in range(node.ndim)])
             first += x.shape[axis]
-            if not can_be_part(x) or x in excluded or x in storage.alias or x in storage.window:
+            if not can_be_part(x) or x in excluded or x in storage.alias:
                 continue
             is_read_later = node in storage.alias and last[x] >= overwritten
             if is_read_later or _outlives(x, node, schedule):
@@ -199,6 +217,8 @@ def _store_parts_in_results(graph: Graph, schedule: ExecutionOrder, storage: Sto
             if is_part(layout_of(node), layout_of(x), start):
                 storage.alias[x] = node
                 storage.start[x] = start
+                if x in storage.window:
+                    storage.window.add(storage.root(node))
                 last[node] = max(last.get(node, 0), last[x])
 
 

@@ -77,10 +77,13 @@ class Hazards:
                 yield self._access(slot, False)
 
     def _access(self, slot: int, writes: bool) -> _Access:
+        root = self.root(slot)
+        if not self.slots[root].layout.shared:  # each worker touches its own memory, in any layout
+            return _Access(root, self.slots[root].layout, writes)
         while self._is_part(slot):  # each worker touches its own part of a larger array
             slot = self.slots[slot].alias or 0
         layout = self.slots[slot].layout
-        return _Access(self.root(slot), None if layout.shared else layout, writes)
+        return _Access(root, None if layout.shared else layout, writes)
 
     def _is_part(self, slot: int) -> bool:
         return self.slots[slot].start is not None or self.slots[slot].leading

@@ -165,7 +165,8 @@ class _Lowering:
         alias = self.storage.alias
         is_view, is_inside = alias.get(node) is source, alias.get(source) is node
         source_slot, slot = self.slot_of(source), self.slot_of(node)
-        if not is_view and not is_inside:
+        is_complete = is_inside and not layout_of(node).has_overlaps  # without halos
+        if not is_view and not is_complete:
             self.instructions.append(Redistribute(source_slot, slot, node.line))
 
     def finish(self) -> None:
