@@ -396,6 +396,14 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "fft": lambda lib: lib.fft.fft(lib.ones(3), n=0),
     "max of nothing": lambda lib: lib.max(lib.ones(0)),
     "argmax of nothing": lambda lib: lib.argmax(lib.ones(0)),
+    "index, shapes": lambda lib: lib.ones((2, 3))[[0, 1], [0, 1, 2]],
+    "write, index shapes": lambda lib: written(lib, ([0, 1], [0, 1, 2]), 1.0),
+    "delete an item": lambda lib: lib.ones(3).__delitem__(0),
+    "transpose, one axis": lambda lib: lib.transpose(lib.ones((2, 3)), 1),
+    "norm of a vector": lambda lib: lib.linalg.norm(lib.ones(3), "fro"),
+    "norm of a matrix": lambda lib: lib.linalg.norm(lib.ones((2, 3)), 3),
+    "choose": lambda lib: lib.choose([0, 2], [lib.ones(2), lib.ones(2)]),
+    "at": lambda lib: lib.add.at(lib.ones(3), [3], 1.0),
 }
 
 
@@ -680,6 +688,11 @@ def test_random_numbers_are_stored() -> None:
     [
         (lambda x: mm.random.RandomState(0), r"write mm\.random\.default_rng\(seed\)"),
         (lambda x: setattr(x, "shape", (3, 2)), r"write x = x\.reshape\(\(3, 2\)\)"),
+        (lambda x: setattr(x, "dtype", int), r"write x = x\.astype\(dtype\)"),
+        (lambda x: x.__delitem__(0), r"write x = mm\.delete\(x, i, axis=0\)"),
+        (lambda x: mm.percentile(x, 101), r"percentile: q must be from 0 to 100, .* to 101;"),
+        (lambda x: mm.quantile(x, [0.5, -2]), r"quantile: q must be from 0 to 1, .* from -2 to"),
+        (lambda x: mm.choose([2], [x, x]), r"choose: a number is out of range for 2 choices"),
         (lambda x: f"{x:.2f}", r"format: '\.2f' is for one number"),
         (lambda x: mm.r_["0,2", x, x], r"r_: takes arrays.* mm\.stack"),
     ],

@@ -18,10 +18,10 @@ from magmath.arrays.indexing.masks import MaskIndex
 from magmath.arrays.inputs.conversion import leaf_of_values
 from magmath.arrays.lazy_array import LazyArray
 from magmath.core.dtypes import bool_, int64
-from magmath.core.shapes import broadcast
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
 from magmath.ops.creation import full
+from magmath.ops.indexing.gather_scatter import common_shape
 from magmath.ops.indexing.local_index import out_of_range
 from magmath.ops.leaves import constant, scalar
 
@@ -76,7 +76,7 @@ class Key:
         """Return the extents of the dimensions that index arrays or the mask produce."""
         if self.mask is not None:
             return (self.mask.counted.total,)
-        return broadcast("indexing", *(node.shape for node in self.indices.values()))
+        return common_shape(*[node.shape for node in self.indices.values()])
 
     def remaining(self) -> Shape:
         """Return the extents, after the cuts, of the dimensions that no array indexes."""
