@@ -138,6 +138,15 @@ def _alike(name: str, method: str, x: Any, given: Any, arguments: Any, options: 
 
 
 @pytest.mark.parametrize("name", BOTH + INTEGERS)
+@pytest.mark.parametrize("axis", [0, -1, None])
+def test_reductions_of_a_single_number(name: str, axis: int | None) -> None:
+    for options in {}, {"initial": 2}, {"keepdims": True}, {"initial": 1, "where": False}:
+        expected = getattr(numpy, name).reduce(numpy.asarray(5), axis=axis, **options)
+        x = mm.asarray(5)
+        check(getattr(mm, name).reduce(x, axis=axis, **options), expected)
+
+
+@pytest.mark.parametrize("name", BOTH + INTEGERS)
 @pytest.mark.parametrize(("kind", "workers"), KINDS)
 @few
 @given(data=st.data())
