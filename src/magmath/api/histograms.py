@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from magmath.api.creation import arange, asarray, ones, zeros
 from magmath.api.cumulative import diff
 from magmath.api.data_types import astype
 from magmath.api.elementwise import clip, isfinite
+from magmath.api.float_functions import require_real
 from magmath.api.indexing import take
 from magmath.api.manipulation import ravel, reshape
 from magmath.api.order_statistics import percentile
@@ -94,13 +95,13 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     """Return the index of the bin of each element: the number of edges that are less than or equal
     to it, or with `right` less than it. The edges ascend or descend; their values are computed to
     check that, unless they depend on arguments of a function that is traced."""
-    values, edges = as_arrays("digitize", x, bins)
+    values, edges = [require_real("digitize", one) for one in as_arrays("digitize", x, bins)]
     if edges.ndim != 1:
         raise ShapeError(
             f"digitize: bins must be 1-D, was given shape {edges.shape}"
             "; flatten them with mm.reshape(bins, (-1,))"
         )
-    side = "left" if right else "right"
+    side: Literal["left", "right"] = "left" if right else "right"
     if edges.size < 2:
         return searchsorted(edges, values, side)
     steps = diff(edges)
@@ -163,6 +164,7 @@ class _Bins(NamedTuple):
 
 
 def _bins(name: str, x: Array, bins: Any, range: Any, weights: Any) -> _Bins:
+    require_real(name, x)
     if isinstance(bins, str):
         if weights is not None:
             raise OptionError(

@@ -28,6 +28,7 @@ from magmath.api.elementwise import (
     minimum,
     round,
 )
+from magmath.api.float_functions import require_real
 from magmath.api.indexing import take, take_along_axis
 from magmath.api.manipulation import broadcast_to, concat, moveaxis, reshape
 from magmath.api.reductions import max, min, sum
@@ -193,8 +194,8 @@ def _quantile(
             f"{name}: q must be from 0 to {whole}, was given numbers from {whole * shares.min():g} "
             f"to {whole * shares.max():g}; percentiles are percentages, quantiles shares of 1"
         )
-    x = as_array(name, a)
-    if x.dtype.kind in ("float", "complex") or method not in SELECTING or not x.size:
+    x = require_real(name, as_array(name, a))
+    if x.dtype.kind == "float" or method not in SELECTING or not x.size:
         x = floating(name, x)
     result_dtype = x.dtype
     if x.dtype is bool_:
