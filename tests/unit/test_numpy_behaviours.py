@@ -749,6 +749,54 @@ def test_functions_of_real_numbers_take_no_complex_ones(name: str) -> None:
 # values that are defaults in NumPy ------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "name", ["median", "nanmedian", "histogram", "histogramdd", "histogram_bin_edges", "digitize"]
+)
+def test_statistics_of_real_numbers_take_no_complex_ones(name: str) -> None:
+    arguments = ([1.0, 2.0],) if name == "digitize" else ()
+    with pytest.raises(TypeError, match=f"{name}: takes real numbers, was given complex"):
+        getattr(mm, name)(mm.asarray([1j, 2.0]), *arguments)
+
+
+ROUNDED = [0.0, -0.0, 2.55, -3.45, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("decimals", [0, 1, -1])
+def test_parts_of_complex_numbers_are_rounded_by_themselves(decimals: int) -> None:
+    x = np.array([complex(a, b) for a in ROUNDED for b in ROUNDED])
+    found, expected = mm.round(mm.asarray(x), decimals).numpy(), np.round(x, decimals)
+    np.testing.assert_array_equal(found.view(float), expected.view(float))
+
+
+def test_zeros_are_positive_where_those_of_numpy_are() -> None:
+    steps = np.array([-1.0, 0.0, 2.0, np.inf, -np.inf])
+    flat = np.array([1.0, 2.0, 2.0, 2.0])
+    pairs = [
+        (mm.heaviside(mm.asarray(steps), -2.0), np.heaviside(steps, -2.0)),
+        (mm.gradient(mm.asarray(flat)), np.gradient(flat)),
+        (mm.gradient(mm.asarray(flat), edge_order=2), np.gradient(flat, edge_order=2)),
+    ]
+    for found, expected in pairs:
+        np.testing.assert_array_equal(found.numpy(), expected)
+        np.testing.assert_array_equal(np.signbit(found.numpy()), np.signbit(expected))
+
+
+def test_numbers_of_averaged_elements() -> None:
+    for shape, axis in ((0,), None), ((2, 0), 1), ((0, 2), 0), ((2, 3), 1):
+        x = np.ones(shape)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            found = mm.average(mm.asarray(x), axis=axis, returned=True)
+            expected = np.average(x, axis=axis, returned=True)
+        for mine, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(mine.numpy(), other)
+
+
+def test_numbers_and_truth_values_are_taken_and_choose() -> None:
+    assert mm.take(mm.asarray(3), [0, -1, 0], axis=0).tolist() == [3, 3, 3]
+    assert mm.choose(mm.asarray([True, False]), [[1, 2], [3, 4]]).tolist() == [3, 2]
+
+
 def test_norms_of_transforms_that_are_none() -> None:
     x = RANDOM.normal(size=(4, 6))
     for name in ["fft", "ifft", "rfft", "irfft", "fftn", "ifft2", "rfftn", "irfftn", "hfft"]:

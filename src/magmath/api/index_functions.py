@@ -160,6 +160,7 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
     """Return, for each element of an array of integers, the element of the choice with that
     number."""
     number = as_array("choose", a)
+    number = astype(number, int64) if number.dtype is bool_ else number
     options = broadcast_arrays(*_of_one_type("choose", choices))
     if mode == "raise":
         try:

@@ -32,7 +32,7 @@ def take(
     the extent, or "clip" to the first or last element; negative positions are then clipped too.
     """
     a, positions = as_array("take", a), as_array("take", indices)
-    if axis is None:
+    if axis is None or (not a.ndim and axis in (0, -1)):  # a number is one element along axis 0
         a, axis = Array(reshape(a.node, (a.size,))), 0
     dim = normalize_axis("take", axis, a.ndim)
     where = within("take", positions, a.shape[dim], mode).node
