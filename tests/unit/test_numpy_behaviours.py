@@ -781,6 +781,44 @@ def test_zeros_are_positive_where_those_of_numpy_are() -> None:
         np.testing.assert_array_equal(np.signbit(found.numpy()), np.signbit(expected))
 
 
+RANGES: list[Callable[[Any, Any], Any]] = [
+    lambda lib, x: x + range(3),
+    lambda lib, x: range(3) * x,
+    lambda lib, x: x == range(3),
+    lambda lib, x: x < range(1, 4),
+    lambda lib, x: x @ range(3),
+    lambda lib, x: lib.asarray([1, 2, 3], dtype="uint8") + range(3),
+    lambda lib, x: lib.asarray([[range(3), range(3)]]),
+    lambda lib, x: lib.mean(range(4)),
+    lambda lib, x: lib.polyfit(range(4), [1.0, 3, 5, 7], 1),
+    lambda lib, x: lib.interp([0.5, 2.5], range(4), range(0, 8, 2)),
+    lambda lib, x: lib.concatenate([x[0], range(3)]),
+    lambda lib, x: lib.stack([range(3), range(3)]),
+    lambda lib, x: lib.where(x > 1, range(3), 0),
+    lambda lib, x: lib.isin(x, range(1, 3)),
+    lambda lib, x: lib.take(x, range(2), axis=1),
+    lambda lib, x: lib.repeat(x, range(2), axis=0),
+    lambda lib, x: lib.bincount(range(3)),
+    lambda lib, x: lib.choose(range(2), [[1, 2], [3, 4]]),
+    lambda lib, x: lib.histogram(x, range(4))[0],
+    lambda lib, x: lib.meshgrid(range(2), range(3))[1],
+    lambda lib, x: lib.full((2, 3), range(3)),
+    lambda lib, x: lib.sum(range(0)),
+]
+
+
+@pytest.mark.parametrize("call", RANGES)
+def test_ranges_are_lists_of_integers(call: Callable[[Any, Any], Any]) -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    mm.set_default_dtype("float64")
+    try:
+        found, expected = np.asarray(call(mm, mm.asarray(x))), np.asarray(call(np, x))
+    finally:
+        mm.set_default_dtype("float32")
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert found.dtype == expected.dtype
+
+
 def test_numbers_of_averaged_elements() -> None:
     for shape, axis in ((0,), None), ((2, 0), 1), ((0, 2), 0), ((2, 3), 1):
         x = np.ones(shape)

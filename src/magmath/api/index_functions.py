@@ -29,7 +29,7 @@ from magmath.api.searching import where as choice
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.indexing.index_checks import check_indices
 from magmath.arrays.indexing.masks import count_mask
-from magmath.arrays.inputs.number_list import is_number
+from magmath.arrays.inputs.number_list import LISTS, is_number
 from magmath.arrays.inputs.operands import promoted_nodes, written_operand
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored, target
@@ -241,7 +241,7 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
     dst = target("copyto", dst)
     values = (
         Array(written_operand(dst.dtype, src))
-        if is_number(src) or isinstance(src, (list, tuple))
+        if is_number(src) or isinstance(src, LISTS)
         else as_arrays("copyto", dst, src)[1]
     )
     leading = max(values.ndim - dst.ndim, 0)
