@@ -540,6 +540,21 @@ def test_numbers_take_the_type_of_arrays(function: str, dtype: str) -> None:
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("kind", [("inline", 1), ("shared", 2)], ids=lambda kind: kind[0])
+@pytest.mark.parametrize("key", [slice(1, 3), [0, 3], [True, False, False, True]])
+@pytest.mark.parametrize("values", [1, 0.5, [0, 2], (0.0, np.nan), range(2), [True, False]])
+def test_numbers_written_as_truth_values(kind: tuple[str, int], key: Any, values: Any) -> None:
+    expected, added = np.array([True, False, False, True]), np.zeros(4, bool)
+    expected[key] = values
+    np.add.at(added, [1, 2], np.asarray(values, dtype=bool).ravel())
+    with current(*kind):
+        found, sums = mm.asarray([True, False, False, True]), mm.zeros(4, dtype=bool)
+        found[key] = values
+        mm.add.at(sums, [1, 2], np.ravel(values).tolist())
+        np.testing.assert_array_equal(found.numpy(), expected)
+        np.testing.assert_array_equal(sums.numpy(), added)
+
+
 def test_writes_of_numbers_and_products_of_truth_values() -> None:
     with current("inline"):
         small, truth = mm.asarray([3], dtype="uint8"), mm.asarray([True, False])
