@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -118,6 +120,44 @@ def test_reading_is_numpys(data: st.DataObject, shape: Any, kind: tuple[str, int
         x = placed(data, values)
         if numpy_takes(values, key):
             check(x[given_to(data, key)], values[key])
+
+
+class Foreign:
+    """An array of a library that magmath does not know, such as pandas."""
+
+    def __init__(self, values: list[int]) -> None:
+        self._values = np.asarray(values, dtype=np.int64)
+        self.ndim = 1
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return self._values
+
+
+SEQUENCES: dict[str, Callable[[list[int]], Any]] = {
+    "range": lambda values: range(values[0], values[0] + 1) if values else range(0),
+    "deque": deque,
+    "array": lambda values: array("q", values),
+    "torch": lambda values: torch.tensor(values, dtype=torch.int64),
+    "mask of torch": lambda values: torch.tensor([i in values for i in range(4)]),
+    "foreign": Foreign,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS[:2], ids=lambda kind: kind[0])
+@pytest.mark.parametrize("values", [[0], [2, 1], [3, 0, 1], []])
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_sequences_and_arrays_of_other_libraries_are_indices(
+    name: str, values: list[int], kind: tuple[str, int]
+) -> None:
+    x, one = np.arange(12.0).reshape(4, 3), SEQUENCES[name](values)
+    same = np.asarray(one, dtype=bool if "mask" in name else int)  # NumPy takes no empty deque
+    with current(*kind):
+        for key, like in ((one, same), ((one, 1), (same, 1)), ((slice(1, 3), range(0, 3, 2)),) * 2):
+            np.testing.assert_array_equal(mm.asarray(x)[key].numpy(), x[like])
+            found, expected = mm.asarray(x, copy=True), x.copy()
+            found[key] += 10
+            expected[like] += 10
+            np.testing.assert_array_equal(found.numpy(), expected)
 
 
 def test_read_only_arrays_serve_as_well() -> None:

@@ -396,6 +396,14 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "fft": lambda lib: lib.fft.fft(lib.ones(3), n=0),
     "max of nothing": lambda lib: lib.max(lib.ones(0)),
     "argmax of nothing": lambda lib: lib.argmax(lib.ones(0)),
+    "index, shapes": lambda lib: lib.ones((2, 3))[[0, 1], [0, 1, 2]],
+    "write, index shapes": lambda lib: written(lib, ([0, 1], [0, 1, 2]), 1.0),
+    "delete an item": lambda lib: lib.ones(3).__delitem__(0),
+    "transpose, one axis": lambda lib: lib.transpose(lib.ones((2, 3)), 1),
+    "norm of a vector": lambda lib: lib.linalg.norm(lib.ones(3), "fro"),
+    "norm of a matrix": lambda lib: lib.linalg.norm(lib.ones((2, 3)), 3),
+    "choose": lambda lib: lib.choose([0, 2], [lib.ones(2), lib.ones(2)]),
+    "at": lambda lib: lib.add.at(lib.ones(3), [3], 1.0),
 }
 
 
@@ -530,6 +538,21 @@ def test_numbers_take_the_type_of_arrays(function: str, dtype: str) -> None:
             found = of(getattr(mm, function), mm.asarray(values)).numpy()
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", [("inline", 1), ("shared", 2)], ids=lambda kind: kind[0])
+@pytest.mark.parametrize("key", [slice(1, 3), [0, 3], [True, False, False, True]])
+@pytest.mark.parametrize("values", [1, 0.5, [0, 2], (0.0, np.nan), range(2), [True, False]])
+def test_numbers_written_as_truth_values(kind: tuple[str, int], key: Any, values: Any) -> None:
+    expected, added = np.array([True, False, False, True]), np.zeros(4, bool)
+    expected[key] = values
+    np.add.at(added, [1, 2], np.asarray(values, dtype=bool).ravel())
+    with current(*kind):
+        found, sums = mm.asarray([True, False, False, True]), mm.zeros(4, dtype=bool)
+        found[key] = values
+        mm.add.at(sums, [1, 2], np.ravel(values).tolist())
+        np.testing.assert_array_equal(found.numpy(), expected)
+        np.testing.assert_array_equal(sums.numpy(), added)
 
 
 def test_writes_of_numbers_and_products_of_truth_values() -> None:
@@ -680,6 +703,11 @@ def test_random_numbers_are_stored() -> None:
     [
         (lambda x: mm.random.RandomState(0), r"write mm\.random\.default_rng\(seed\)"),
         (lambda x: setattr(x, "shape", (3, 2)), r"write x = x\.reshape\(\(3, 2\)\)"),
+        (lambda x: setattr(x, "dtype", int), r"write x = x\.astype\(dtype\)"),
+        (lambda x: x.__delitem__(0), r"write x = mm\.delete\(x, i, axis=0\)"),
+        (lambda x: mm.percentile(x, 101), r"percentile: q must be from 0 to 100, .* to 101;"),
+        (lambda x: mm.quantile(x, [0.5, -2]), r"quantile: q must be from 0 to 1, .* from -2 to"),
+        (lambda x: mm.choose([2], [x, x]), r"choose: a number is out of range for 2 choices"),
         (lambda x: f"{x:.2f}", r"format: '\.2f' is for one number"),
         (lambda x: mm.r_["0,2", x, x], r"r_: takes arrays.* mm\.stack"),
     ],
@@ -734,6 +762,92 @@ def test_functions_of_real_numbers_take_no_complex_ones(name: str) -> None:
 
 
 # values that are defaults in NumPy ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["median", "nanmedian", "histogram", "histogramdd", "histogram_bin_edges", "digitize"]
+)
+def test_statistics_of_real_numbers_take_no_complex_ones(name: str) -> None:
+    arguments = ([1.0, 2.0],) if name == "digitize" else ()
+    with pytest.raises(TypeError, match=f"{name}: takes real numbers, was given complex"):
+        getattr(mm, name)(mm.asarray([1j, 2.0]), *arguments)
+
+
+ROUNDED = [0.0, -0.0, 2.55, -3.45, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("decimals", [0, 1, -1])
+def test_parts_of_complex_numbers_are_rounded_by_themselves(decimals: int) -> None:
+    x = np.array([complex(a, b) for a in ROUNDED for b in ROUNDED])
+    found, expected = mm.round(mm.asarray(x), decimals).numpy(), np.round(x, decimals)
+    np.testing.assert_array_equal(found.view(float), expected.view(float))
+
+
+def test_zeros_are_positive_where_those_of_numpy_are() -> None:
+    steps = np.array([-1.0, 0.0, 2.0, np.inf, -np.inf])
+    flat = np.array([1.0, 2.0, 2.0, 2.0])
+    pairs = [
+        (mm.heaviside(mm.asarray(steps), -2.0), np.heaviside(steps, -2.0)),
+        (mm.gradient(mm.asarray(flat)), np.gradient(flat)),
+        (mm.gradient(mm.asarray(flat), edge_order=2), np.gradient(flat, edge_order=2)),
+    ]
+    for found, expected in pairs:
+        np.testing.assert_array_equal(found.numpy(), expected)
+        np.testing.assert_array_equal(np.signbit(found.numpy()), np.signbit(expected))
+
+
+RANGES: list[Callable[[Any, Any], Any]] = [
+    lambda lib, x: x + range(3),
+    lambda lib, x: range(3) * x,
+    lambda lib, x: x == range(3),
+    lambda lib, x: x < range(1, 4),
+    lambda lib, x: x @ range(3),
+    lambda lib, x: lib.asarray([1, 2, 3], dtype="uint8") + range(3),
+    lambda lib, x: lib.asarray([[range(3), range(3)]]),
+    lambda lib, x: lib.mean(range(4)),
+    lambda lib, x: lib.polyfit(range(4), [1.0, 3, 5, 7], 1),
+    lambda lib, x: lib.interp([0.5, 2.5], range(4), range(0, 8, 2)),
+    lambda lib, x: lib.concatenate([x[0], range(3)]),
+    lambda lib, x: lib.stack([range(3), range(3)]),
+    lambda lib, x: lib.where(x > 1, range(3), 0),
+    lambda lib, x: lib.isin(x, range(1, 3)),
+    lambda lib, x: lib.take(x, range(2), axis=1),
+    lambda lib, x: lib.repeat(x, range(2), axis=0),
+    lambda lib, x: lib.bincount(range(3)),
+    lambda lib, x: lib.choose(range(2), [[1, 2], [3, 4]]),
+    lambda lib, x: lib.histogram(x, range(4))[0],
+    lambda lib, x: lib.meshgrid(range(2), range(3))[1],
+    lambda lib, x: lib.full((2, 3), range(3)),
+    lambda lib, x: lib.sum(range(0)),
+]
+
+
+@pytest.mark.parametrize("call", RANGES)
+def test_ranges_are_lists_of_integers(call: Callable[[Any, Any], Any]) -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    mm.set_default_dtype("float64")
+    try:
+        found, expected = np.asarray(call(mm, mm.asarray(x))), np.asarray(call(np, x))
+    finally:
+        mm.set_default_dtype("float32")
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    assert found.dtype == expected.dtype
+
+
+def test_numbers_of_averaged_elements() -> None:
+    for shape, axis in ((0,), None), ((2, 0), 1), ((0, 2), 0), ((2, 3), 1):
+        x = np.ones(shape)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            found = mm.average(mm.asarray(x), axis=axis, returned=True)
+            expected = np.average(x, axis=axis, returned=True)
+        for mine, other in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(mine.numpy(), other)
+
+
+def test_numbers_and_truth_values_are_taken_and_choose() -> None:
+    assert mm.take(mm.asarray(3), [0, -1, 0], axis=0).tolist() == [3, 3, 3]
+    assert mm.choose(mm.asarray([True, False]), [[1, 2], [3, 4]]).tolist() == [3, 2]
 
 
 def test_norms_of_transforms_that_are_none() -> None:

@@ -62,7 +62,17 @@ def test_results_are_written_into_arrays_of_numpy(kind: tuple[str, int]) -> None
         product @= x[:4]
         np.multiply(x, 2, out=part, where=x > 0)
         np.add.reduce(x, axis=0, out=taken)
-        return [total, part, product, taken]
+        np.add.at(taken, [0, 0, 3], x[0, :3])
+        columns, rows, chosen = np.zeros(4), np.zeros((2, 4)), M.copy()
+        np.mean(x, axis=0, out=columns)
+        np.concatenate([x[:1], x[2:3]], out=rows)
+        np.copyto(chosen, x[0], where=x > 0)
+        np.put(chosen, [0, 5], x[0, :2])
+        np.place(chosen, x > 1, x[1])
+        np.putmask(chosen, x < -1, x[2])
+        np.put_along_axis(chosen, np.zeros((6, 1), dtype=int), x[:, 3:], axis=1)
+        np.fill_diagonal(chosen[:, 1:], x[0, :3])
+        return [total, part, product, taken, columns, rows, chosen]
 
     x = np.random.default_rng(1).normal(size=M.shape)
     with current(*kind):

@@ -138,6 +138,15 @@ def _alike(name: str, method: str, x: Any, given: Any, arguments: Any, options: 
 
 
 @pytest.mark.parametrize("name", BOTH + INTEGERS)
+@pytest.mark.parametrize("axis", [0, -1, None])
+def test_reductions_of_a_single_number(name: str, axis: int | None) -> None:
+    for options in {}, {"initial": 2}, {"keepdims": True}, {"initial": 1, "where": False}:
+        expected = getattr(numpy, name).reduce(numpy.asarray(5), axis=axis, **options)
+        x = mm.asarray(5)
+        check(getattr(mm, name).reduce(x, axis=axis, **options), expected)
+
+
+@pytest.mark.parametrize("name", BOTH + INTEGERS)
 @pytest.mark.parametrize(("kind", "workers"), KINDS)
 @few
 @given(data=st.data())
@@ -150,6 +159,32 @@ def test_updates_at_positions(name: str, kind: str, workers: int, data: st.DataO
     if x.ndim > 1 and data.draw(st.booleans()):
         index = index, slice(None, None, -1)
     values = numpy.random.default_rng(len(key)).integers(1, 3, x[index].shape).astype(x.dtype)
+    expected = x.copy()
+    getattr(numpy, name).at(expected, index, values)
+    with current(kind, workers):
+        found = mm.asarray(x, copy=True)
+        getattr(mm, name).at(found, index, values)
+        check(found, expected)
+
+
+OF_TRUTH_VALUES = [
+    "add", "multiply", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor",
+    "logical_and", "logical_or", "logical_xor",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_TRUTH_VALUES)
+@pytest.mark.parametrize(("kind", "workers"), KINDS)
+@few
+@given(data=st.data())
+def test_updates_of_truth_values_at_positions(
+    name: str, kind: str, workers: int, data: st.DataObject
+) -> None:
+    random = numpy.random.default_rng(data.draw(st.integers(0, 1000)))
+    x = random.random((4, 3)) < 0.5
+    row = data.draw(st.lists(st.integers(-4, 3), max_size=8))
+    index: Any = data.draw(st.sampled_from([row, (row,), (row, 1), (slice(1, None), [0, 0, 2])]))
+    values = random.random(x[index].shape) < 0.5
     expected = x.copy()
     getattr(numpy, name).at(expected, index, values)
     with current(kind, workers):
@@ -204,6 +239,33 @@ def test_positions_out_of_range_are_refused() -> None:
                 mm.add.reduceat(mm.ones(3), starts)
         with pytest.raises(ValueError, match=r"reduceat: indices are 1-D integers"):
             mm.add.reduceat(mm.ones(3), [0.5])
+
+
+@pytest.mark.parametrize("name", ["add", "subtract", "maximum", "multiply", "divide"])
+@pytest.mark.parametrize("dtype", ["float64", "bool"])
+@pytest.mark.parametrize("shape", [(5,), (200_000,), (1000, 200)])
+def test_updates_at_positions_out_of_range_raise_at_their_line(
+    name: str, dtype: str, shape: tuple[int, ...]
+) -> None:
+    with current("eager", 2):
+        x = mm.ones(shape, dtype=dtype)
+        for position in shape[0], -shape[0] - 1:
+            with pytest.raises(IndexError, match=f"index {position} is out of range"):
+                getattr(mm, name).at(x, [0, position], True)
+        assert bool(mm.all(x == 1))
+
+
+@pytest.mark.parametrize("name", ["add", "maximum", "multiply", "divide", "negative"])
+@pytest.mark.parametrize("index", [[], ([],), numpy.zeros(0, dtype=int)])
+def test_no_positions_change_nothing(name: str, index: Any) -> None:
+    x = mm.asarray([1.0, 2.0])
+    getattr(mm, name).at(x, index, *[2.0] * (name != "negative"))
+    assert x.tolist() == [1.0, 2.0]
+
+
+def test_at_needs_an_array_of_magmath() -> None:
+    with pytest.raises(TypeError, match=r"add\.at: writes to a magmath array, was given ndarray"):
+        mm.add.at(numpy.zeros(2), [0], 1.0)
 
 
 def test_sums_of_segments_have_gradients() -> None:

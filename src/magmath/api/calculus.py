@@ -123,7 +123,7 @@ def _slope(f: Array, d: int, steps: Any, edge_order: int) -> Array:
         inner = (at(2, extent) - at(0, extent - 2)) / (2.0 * steps)
     counts = range(edge_order + 1)
     first = _edge_slope([at(i, i + 1) for i in counts], step(0), step(1))
-    last = -_edge_slope([at(extent - 1 - i, extent - i) for i in counts], step(-1), step(-2))
+    last = 0.0 - _edge_slope([at(extent - 1 - i, extent - i) for i in counts], step(-1), step(-2))
     return concat([first, inner, last], d)
 
 

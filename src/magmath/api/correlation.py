@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
-from magmath.api.creation import zeros
+from magmath.api.creation import full, zeros
 from magmath.api.data_types import astype, result_type
 from magmath.api.elementwise import clip, conj, divide, imag, maximum, multiply, real, sqrt
 from magmath.api.linalg import diagonal
@@ -34,7 +34,7 @@ def average(
     if weights is None:
         value = mean(x, axis, keepdims=keepdims)
         count = x.size / max(value.size, 1)
-        return (value, 0 * value + count) if returned else value
+        return (value, full(value.shape, count, dtype=value.dtype)) if returned else value
     x, weights = as_arrays("average", x, weights)
     weights = _aligned_weights(x, weights, axis)
     element = floating_dtype(result_type(x, weights))

@@ -11,7 +11,7 @@ import numpy as np
 
 from magmath.arrays.array import Array, as_array, copy_of
 from magmath.arrays.inputs.conversion import LayoutLike, bind_layout, leaf_of_values
-from magmath.arrays.inputs.number_list import holds, is_number
+from magmath.arrays.inputs.number_list import LISTS, holds, is_number
 from magmath.arrays.inputs.operands import joined
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
@@ -211,7 +211,7 @@ def full(
 ) -> Array:
     """Return an array filled with one number, or with values that broadcast to its shape. Arrays
     have no order in memory: `order` has no effect, here and in the functions below."""
-    if isinstance(fill_value, (Array, np.ndarray, list, tuple)):
+    if isinstance(fill_value, (Array, np.ndarray, *LISTS)):
         values = as_array("full", fill_value)
         if values.ndim:
             stretched = sums.broadcast_to(values.node, normal_shape("full", shape))

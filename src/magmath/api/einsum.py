@@ -15,7 +15,9 @@ from typing import Any, final
 
 import numpy as np
 
+from magmath.api.creation import asarray
 from magmath.arrays.array import Array, rearranged
+from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes as common_operands
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
@@ -95,6 +97,8 @@ def _einsum(subscripts: str, *operands: Any) -> Array:
             "einsum: needs at least one operand"
             '; pass it after the subscripts, as in mm.einsum("ii->i", x)'
         )
+    if all(map(is_number, operands)):
+        operands = tuple(map(asarray, operands))
     nodes = common_operands("einsum", *operands)
     inputs, output = _parsed(subscripts, tuple([x.shape for x in nodes]))
     if len(inputs) == 1 and set(inputs[0]) == set(output):

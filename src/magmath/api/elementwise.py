@@ -237,6 +237,10 @@ def round(a: Array, decimals: int = 0, out: Any = None) -> Array:
     array = as_array("round", a)
     if array.dtype is bool_:
         return stored("round", floating("round", array), out)
+    if array.dtype.kind == "complex":
+        parts = [Array(e.call(part, array.node)) for part in ("real", "imag")]
+        rounded = [round(part, decimals).node for part in parts]
+        return stored("round", Array(e.call("complex", *rounded)), out)
     scale = 10.0 ** builtins.abs(decimals)
     if array.dtype.is_integer:
         if decimals > 0:

@@ -246,6 +246,10 @@ def _chosen(
             f"{name}: lengths must be integers, was given {tuple(s)}; round them to Python integers"
         )
     extents = tuple(x.shape[d] for d in positions) if s is None else tuple(s)
+    if name.endswith("n"):  # in transforms of several axes -1 stands for the whole axis
+        pairs = zip(positions, extents, strict=False)
+        whole = [x.shape[d] if n == -1 else n for d, n in pairs]
+        extents = (*whole, *extents[len(whole) :])
     if len(extents) != len(positions):
         raise ShapeError(
             f"{name}: needs a length for each axis, was given {extents} for {axes}"

@@ -63,7 +63,7 @@ _SINC_DIVISORS = tuple(k * (k + 1) for k in range(2, 16, 2))
 """Ratios of the coefficients of the series of sin(y) / y."""
 
 
-def _require_real(name: str, x: Array) -> Array:
+def require_real(name: str, x: Array) -> Array:
     """Return an array of real numbers; complex ones have no sign."""
     if x.dtype.kind == "complex":
         raise DTypeError(
@@ -75,7 +75,7 @@ def _require_real(name: str, x: Array) -> Array:
 
 def _real_floating(name: str, x: Any) -> Array:
     """Return an array of real floating point numbers."""
-    return floating(name, _require_real(name, as_array(name, x)))
+    return floating(name, require_real(name, as_array(name, x)))
 
 
 @as_ufunc(1)
@@ -180,17 +180,14 @@ def heaviside(x1: Any, x2: Any, /) -> Array:
         _real_floating("heaviside", Array(node))
         for node in promoted_nodes("heaviside", *as_arrays("heaviside", x1, x2))
     )
-    step = where(less(a, 0), 0.0 * b, where(equal(a, 0), b, 0.0 * b + 1.0))
-    return where(
-        isnan(a), a, where(isfinite(b), step, where(equal(a, 0), b, astype(a > 0, a.dtype)))
-    )
+    return where(isnan(a), a, where(equal(a, 0), b, astype(a > 0, a.dtype)))
 
 
 @takes_out
 @dispatch_cached
 def isneginf(x: Any) -> Array:
     """Return True for -inf."""
-    x = _require_real("isneginf", as_array("isneginf", x))
+    x = require_real("isneginf", as_array("isneginf", x))
     return logical_and(isinf(x), less(x, 0))
 
 
@@ -198,7 +195,7 @@ def isneginf(x: Any) -> Array:
 @dispatch_cached
 def isposinf(x: Any) -> Array:
     """Return True for inf."""
-    x = _require_real("isposinf", as_array("isposinf", x))
+    x = require_real("isposinf", as_array("isposinf", x))
     return logical_and(isinf(x), less(0, x))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from magmath.api.creation import arange, asarray, ones, zeros
 from magmath.api.cumulative import diff
 from magmath.api.data_types import astype
 from magmath.api.elementwise import clip, isfinite
+from magmath.api.float_functions import require_real
 from magmath.api.indexing import take
 from magmath.api.manipulation import ravel, reshape
 from magmath.api.order_statistics import percentile
@@ -26,7 +27,7 @@ from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import bool_, float64, int64
 from magmath.core.integers import is_integer, require_integer
 from magmath.engine.user_line import user_line
-from magmath.errors import DTypeError, OptionError, RangeError, ShapeError
+from magmath.errors import DTypeError, OptionError, RangeError, ShapeError, TracingError
 from magmath.graph import apply
 from magmath.ops.indexing.gather_scatter import SCATTER_ADD
 
@@ -93,20 +94,31 @@ def _counts(positions: Array, weights: Array, length: int) -> Array:
 def digitize(x: Any, bins: Any, right: bool = False) -> Array:
     """Return the index of the bin of each element: the number of edges that are less than or equal
     to it, or with `right` less than it. The edges ascend or descend; their values are computed to
-    find out."""
-    values, edges = as_arrays("digitize", x, bins)
+    check that, unless they depend on arguments of a function that is traced."""
+    values, edges = [require_real("digitize", one) for one in as_arrays("digitize", x, bins)]
     if edges.ndim != 1:
         raise ShapeError(
             f"digitize: bins must be 1-D, was given shape {edges.shape}"
             "; flatten them with mm.reshape(bins, (-1,))"
         )
+    side: Literal["left", "right"] = "left" if right else "right"
+    if edges.size < 2:
+        return searchsorted(edges, values, side)
     steps = diff(edges)
-    if edges.size > 1 and bool(any(steps < 0)):
-        if bool(any(steps > 0)):
-            raise OptionError("digitize: bins must rise or fall throughout; sort them first")
-        behind = searchsorted(edges[::-1], values, "left" if right else "right")
-        return edges.size - behind
-    return searchsorted(edges, values, "left" if right else "right")
+    if _is_found(any(steps < 0) & any(steps > 0)):
+        raise OptionError("digitize: bins must rise or fall throughout; sort them first")
+    falls = edges[0] > edges[-1]
+    number = searchsorted(where(falls, edges[::-1], edges), values, side)
+    return where(falls, edges.size - number, number)
+
+
+def _is_found(fault: Array) -> bool:
+    """Return the value of a condition for an error; False if a function is traced, whose arguments
+    have no values."""
+    try:
+        return bool(fault)
+    except TracingError:
+        return False
 
 
 @dispatch_cached
@@ -152,6 +164,7 @@ class _Bins(NamedTuple):
 
 
 def _bins(name: str, x: Array, bins: Any, range: Any, weights: Any) -> _Bins:
+    require_real(name, x)
     if isinstance(bins, str):
         if weights is not None:
             raise OptionError(
@@ -165,7 +178,7 @@ def _bins(name: str, x: Array, bins: Any, range: Any, weights: Any) -> _Bins:
                 f"{name}: edges are 1-D, was given shape {edges.shape}"
                 "; pass a flat list of edges, or the number of bins"
             )
-        if bool(any(diff(edges) < 0)):
+        if _is_found(any(diff(edges) < 0)):
             raise OptionError(f"{name}: edges must rise; sort them first")
         return _Bins(edges, False)
     number = require_integer(f"{name}: bins", bins, 1)

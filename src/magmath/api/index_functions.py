@@ -27,8 +27,9 @@ from magmath.api.reductions import any
 from magmath.api.searching import nonzero
 from magmath.api.searching import where as choice
 from magmath.arrays.array import Array, as_array, as_arrays
+from magmath.arrays.indexing.index_checks import check_indices
 from magmath.arrays.indexing.masks import count_mask
-from magmath.arrays.inputs.number_list import is_number
+from magmath.arrays.inputs.number_list import LISTS, is_number
 from magmath.arrays.inputs.operands import promoted_nodes, written_operand
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored, target
@@ -159,7 +160,16 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
     """Return, for each element of an array of integers, the element of the choice with that
     number."""
     number = as_array("choose", a)
+    number = astype(number, int64) if number.dtype is bool_ else number
     options = broadcast_arrays(*_of_one_type("choose", choices))
+    if mode == "raise":
+        try:
+            check_indices(number.node, 0, len(options))
+        except IndexError:
+            raise PositionError(
+                f"choose: a number is out of range for {len(options)} choices"
+                '; pass numbers below it, or mode="wrap" or "clip"'
+            ) from None
     shape = broadcast_shapes(number.shape, *(x.shape for x in options))
     position = broadcast_to(within("choose", number, len(options), mode), shape)
     stacked = stack([broadcast_to(x, shape) for x in options])
@@ -231,7 +241,7 @@ def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) 
     dst = target("copyto", dst)
     values = (
         Array(written_operand(dst.dtype, src))
-        if is_number(src) or isinstance(src, (list, tuple))
+        if is_number(src) or isinstance(src, LISTS)
         else as_arrays("copyto", dst, src)[1]
     )
     leading = max(values.ndim - dst.ndim, 0)
@@ -277,7 +287,7 @@ def cycled(operation: str, target: Array, values: Any, size: int) -> Array:
     x = ravel(Array(written_operand(target.dtype, values)))
     if x.size == 1:
         return x[0]
-    if not x.size:
+    if not x.size and size:
         raise ShapeError(
             f"{operation}: needs at least one value; pass one number, or as many as are written"
         )

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from magmath.api.data_types import astype
 from magmath.api.elementwise import clip, remainder
 from magmath.api.manipulation import broadcast_to
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.index_checks import check_indices
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
+from magmath.core.dtypes import int64
 from magmath.core.shapes import broadcast, normalize_axis, with_extent
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
@@ -30,7 +32,7 @@ def take(
     the extent, or "clip" to the first or last element; negative positions are then clipped too.
     """
     a, positions = as_array("take", a), as_array("take", indices)
-    if axis is None:
+    if axis is None or (not a.ndim and axis in (0, -1)):  # a number is one element along axis 0
         a, axis = Array(reshape(a.node, (a.size,))), 0
     dim = normalize_axis("take", axis, a.ndim)
     where = within("take", positions, a.shape[dim], mode).node
@@ -40,7 +42,10 @@ def take(
 
 
 def within(operation: str, positions: Array, extent: int, mode: str) -> Array:
-    """Return positions after NumPy's treatment `mode` of those out of range."""
+    """Return positions after NumPy's treatment `mode` of those out of range. No positions, such as
+    an empty list, are integers of any type."""
+    if not positions.size:
+        positions = astype(positions, int64)
     if mode == "raise":
         return positions
     if mode == "wrap":

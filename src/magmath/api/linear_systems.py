@@ -22,7 +22,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import MatrixShapeError, OptionError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import scalar
+from magmath.ops.leaves import constant, scalar
 from magmath.ops.linalg import determinants, least_squares, solvers
 from magmath.ops.linalg.lapack import check_matrix, check_type
 from magmath.ops.linalg.matrix_algebra import identity_matrix
@@ -30,6 +30,7 @@ from magmath.ops.linalg.svd import SVDVALS
 from magmath.ops.linalg.triangular import SOLVE_TRIANGULAR
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.product.contraction import matmul as product
+from magmath.ops.reductions import reduce
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to, sum_
 
@@ -203,9 +204,13 @@ def matrix_rank(
 ) -> Array:
     """Return the number of singular values above rtol times the largest; `rtol` as for `pinv`.
 
-    `tol`, of NumPy, is an absolute limit instead. `hermitian` is not needed.
+    `tol`, of NumPy, is an absolute limit instead. `hermitian` is not needed. As in NumPy, an array
+    of fewer than two dimensions has rank 1 if any element is not zero, otherwise 0.
     """
     a = floating("matrix_rank", A).node
+    if a.ndim < 2:
+        is_nonzero = e.call("not_equal", a, constant(0, a.dtype))
+        return Array(e.astype(reduce("any", is_nonzero, tuple(range(a.ndim))), int64))
     if tol is not None and rtol is not None:
         raise OptionError(
             "matrix_rank: tol and rtol are both given; give the absolute or the relative one"

@@ -152,11 +152,10 @@ def _positions(name: str, axes: int | Sequence[int], ndim: int) -> tuple[int, ..
 def permute_dims(a: Array, axes: Sequence[int] | None = None) -> Array:
     """Return `a` with its axes in another order, reversed for None."""
     a = as_array("permute_dims", a)
-    axes = range(a.ndim)[::-1] if axes is None else axes
-    order = _positions("permute_dims", axes, a.ndim)
+    order = _positions("permute_dims", range(a.ndim)[::-1] if axes is None else axes, a.ndim)
     if sorted(order) != list(range(a.ndim)):
         raise ShapeError(
-            f"permute_dims: {tuple(axes)} is not an ordering of {a.ndim} axes; name each axis once"
+            f"permute_dims: {axes} is not an ordering of {a.ndim} axes; name each axis once"
         )
     return rearranged(a, Permuted(order))
 
@@ -307,13 +306,15 @@ def roll(
 ) -> Array:
     """Return `a` with its elements moved by `shift` positions along an axis, cyclically.
 
-    `shift` may be one number for all axes or one for each. With None the flat array is shifted.
+    `shift` may be one number for all axes or one for each, `axis` one axis for all shifts. With
+    None the flat array is shifted.
     """
     a = Array(as_array("roll", a).node)
     if axis is None:
         return reshape(roll(reshape(a, (-1,)), shift, axis=0), a.shape)
-    axes = (axis,) if is_integer(axis) else axis
-    shifts = _integers("roll: shifts", (shift,) * len(axes) if is_integer(shift) else shift)
+    axes = _integers("roll: axes", (axis,) if is_integer(axis) else axis)
+    shifts = _integers("roll: shifts", (shift,) if is_integer(shift) else shift)
+    shifts, axes = _repeated(shifts, len(axes)), _repeated(axes, len(shifts))
     if len(shifts) != len(axes):
         raise ShapeError(
             f"roll: {len(shifts)} shifts {shift} for {len(axes)} axes {axis}"
@@ -340,6 +341,11 @@ def tile(A: Array, reps: int | Sequence[int]) -> Array:
     column = reshape(A, [n for extent in shape for n in (1, extent)])
     whole = stretched(column, [n for pair in pairs for n in pair])
     return reshape(whole, [count * extent for count, extent in pairs])
+
+
+def _repeated(values: tuple[int, ...], count: int) -> tuple[int, ...]:
+    """Return a single value `count` times; several values as they are."""
+    return values * count if len(values) == 1 else values
 
 
 def _integers(what: str, values: Sequence[Any]) -> tuple[int, ...]:

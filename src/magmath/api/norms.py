@@ -10,7 +10,7 @@ from magmath.core.dtypes import compute_dtype, real_dtype
 from magmath.core.integers import is_integer
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis, reduced_shape
 from magmath.engine.user_line import user_line
-from magmath.errors import ShapeError
+from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, scalar
@@ -32,7 +32,7 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
     a = floating("vector_norm", x).node
     axes = normalize_axes("vector_norm", axis, a.ndim)
     if not isinstance(ord, (int, float)):
-        raise TypeError(
+        raise OptionError(
             f"vector_norm: ord must be a number, inf or -inf, was given {ord!r}"
             "; choose one of these, or use mm.linalg.matrix_norm"
         )
@@ -119,7 +119,7 @@ def matrix_norm(
         sums = reduce("sum", e.astype(size, compute_dtype(size.dtype)), added)
         result = e.astype(_extreme("matrix_norm", float(ord), sums, compared), size.dtype)
     else:
-        raise ValueError(
+        raise OptionError(
             f'matrix_norm: ord must be "fro", "nuc", 1, -1, 2, -2, inf or -inf, was given {ord!r}'
         )
     shape = reduced_shape(a.shape, (row, column), True)

@@ -28,6 +28,7 @@ from magmath.api.elementwise import (
     minimum,
     round,
 )
+from magmath.api.float_functions import require_real
 from magmath.api.indexing import take, take_along_axis
 from magmath.api.manipulation import broadcast_to, concat, moveaxis, reshape
 from magmath.api.reductions import max, min, sum
@@ -188,12 +189,13 @@ def _quantile(
 ) -> Array:
     shares = _shares(name, q)
     if shares.size and not (shares.min() >= 0 and shares.max() <= 1):
+        whole = 100 if name.endswith("percentile") else 1
         raise RangeError(
-            f"{name}: quantiles are from 0 to 1 (percentiles to 100), was given {q!r}"
-            "; divide percentages by 100 for quantiles"
+            f"{name}: q must be from 0 to {whole}, was given numbers from {whole * shares.min():g} "
+            f"to {whole * shares.max():g}; percentiles are percentages, quantiles shares of 1"
         )
-    x = as_array(name, a)
-    if x.dtype.kind in ("float", "complex") or method not in SELECTING or not x.size:
+    x = require_real(name, as_array(name, a))
+    if x.dtype.kind == "float" or method not in SELECTING or not x.size:
         x = floating(name, x)
     result_dtype = x.dtype
     if x.dtype is bool_:

@@ -439,7 +439,7 @@ def redistributed(array: Array, layout: Layout | None) -> Array:
     return Array(redistribute(array.node, layout))
 
 
-_MATRICES = (LazyArray, np.ndarray, list, tuple)
+_MATRICES = (LazyArray, np.ndarray, list, tuple, range)
 
 
 def binary(operation: str, x: Any, y: Any) -> Array:

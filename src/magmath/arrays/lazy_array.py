@@ -35,6 +35,7 @@ from magmath.engine.lifetimes.retained_expressions import keep_expression
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_evaluation, note_update
+from magmath.errors import ShapeError
 from magmath.graph import (
     Node,
     Shape,
@@ -166,6 +167,20 @@ class LazyArray(ArrayHandle):
     def dtype(self) -> DType:
         """The element type."""
         return self._node.dtype
+
+    @dtype.setter
+    def dtype(self, dtype: Any) -> None:
+        """Raise AttributeError: an array keeps its element type."""
+        raise AttributeError(
+            f"x.dtype = {dtype!r}: an array keeps its element type; write x = x.astype(dtype)"
+        )
+
+    def __delitem__(self, key: Any) -> None:
+        """Raise ShapeError, NumPy's ValueError: an array keeps its shape."""
+        raise ShapeError(
+            "del x[i]: an array keeps its shape; write x = mm.delete(x, i, axis=0), or the part to "
+            "keep"
+        )
 
     @property
     def operand_kind(self) -> DType | type:

@@ -43,6 +43,39 @@ def test_counts_are_those_of_numpy(
         assert int(mm.sum(counts)) == ((values >= first) & (values <= last)).sum()
 
 
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("is_traced", [False, True])
+@given(
+    edges=st.lists(st.integers(-5, 5), min_size=1, max_size=6).map(sorted),
+    values=st.lists(st.integers(-7, 7), max_size=9),
+    falls=st.booleans(),
+)
+def test_bins_between_rising_and_falling_edges(
+    right: bool, is_traced: bool, edges: list[int], values: list[int], falls: bool
+) -> None:
+    x, bins = np.array(values, dtype=float), np.array(edges[::-1] if falls else edges) / 2
+    digitize = mm.compile(_digitize) if is_traced else _digitize
+    with current("inline"):
+        found = digitize(mm.asarray(x), mm.asarray(bins), right)
+        np.testing.assert_array_equal(found.numpy(), np.digitize(x, bins, right))
+
+
+def _digitize(x: mm.Array, bins: mm.Array, right: bool) -> mm.Array:
+    return mm.digitize(x, bins, right)
+
+
+def test_edges_of_traced_functions() -> None:
+    x = mm.asarray([0.5, 2.5, 1.5, 3.0])
+    counted = mm.compile(lambda x, edges: mm.histogram(x, edges)[0])
+    assert counted(x, mm.asarray([1.0, 2.0, 3.0])).tolist() == [1, 2]
+    rows = mm.vmap(lambda edges: mm.digitize(x, edges))(mm.asarray([[1.0, 2.0], [2.0, 1.0]]))
+    assert rows.tolist() == [[0, 2, 1, 2], [2, 0, 1, 0]]
+    with pytest.raises(ValueError, match="bins must rise or fall throughout"):
+        mm.compile(lambda x: mm.digitize(x, [1.0, 3.0, 2.0]))(x)
+    with pytest.raises(ValueError, match="edges must rise"):
+        mm.compile(lambda x: mm.histogram(x, [1.0, 3.0, 2.0]))(x)
+
+
 @given(
     seed=st.integers(0, 1000),
     size=st.sampled_from([1, 2, 5, 16, 200]),

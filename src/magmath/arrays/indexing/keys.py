@@ -7,6 +7,7 @@ shape replace those of the arrays, or come first if the arrays are not adjacent.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import index
 from typing import Any, final
@@ -18,10 +19,10 @@ from magmath.arrays.indexing.masks import MaskIndex
 from magmath.arrays.inputs.conversion import leaf_of_values
 from magmath.arrays.lazy_array import LazyArray
 from magmath.core.dtypes import bool_, int64
-from magmath.core.shapes import broadcast
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
 from magmath.ops.creation import full
+from magmath.ops.indexing.gather_scatter import common_shape
 from magmath.ops.indexing.local_index import out_of_range
 from magmath.ops.leaves import constant, scalar
 
@@ -76,7 +77,7 @@ class Key:
         """Return the extents of the dimensions that index arrays or the mask produce."""
         if self.mask is not None:
             return (self.mask.counted.total,)
-        return broadcast("indexing", *(node.shape for node in self.indices.values()))
+        return common_shape(*[node.shape for node in self.indices.values()])
 
     def remaining(self) -> Shape:
         """Return the extents, after the cuts, of the dimensions that no array indexes."""
@@ -128,18 +129,23 @@ def _item(item: Any) -> Any:
         return item
     if isinstance(item, (LazyArray, np.ndarray)):
         array = item
-    elif isinstance(item, (list, tuple)):
-        array = np.asarray(item, dtype=None if item else np.int64)
-    elif isinstance(item, (bool, np.bool_)):
+    elif isinstance(item, (bool, np.bool_)) or _is_foreign_array(item):
         array = np.asarray(item)
     elif hasattr(item, "__index__"):
         return index(item)
+    elif isinstance(item, Sequence) and not isinstance(item, (str, bytes)):
+        array = np.asarray(item, dtype=None if len(item) else np.int64)
     else:
         raise _unfit(type(item).__name__)
     kind = array.dtype.kind
     if kind not in ("bool", "int", "uint", "b", "i", "u"):
         raise _unfit(f"an array of {array.dtype}")
     return array
+
+
+def _is_foreign_array(item: Any) -> bool:
+    """Return True for an array with dimensions of another library, such as PyTorch or pandas."""
+    return hasattr(item, "__array__") and bool(getattr(item, "ndim", 0))
 
 
 def _unfit(given: str) -> IndexError:

@@ -209,7 +209,7 @@ class MaskedElements(Operators["MaskedElements"]):
             if other._axis == self._axis and _is_same(other._mask, self._mask):
                 return other._values
             raise _unknown(f"{operation} of elements that two masks select")
-        if getattr(other, "ndim", 0) > self._behind or isinstance(other, (list, tuple)):
+        if getattr(other, "ndim", 0) > self._behind or isinstance(other, (list, tuple, range)):
             raise _unknown(f"{operation} with an array along the selected dimension")
         return other
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from magmath.arrays.inputs.number_list import is_number, number_list
+from magmath.arrays.inputs.number_list import LISTS, is_number, number_list
 from magmath.arrays.lazy_array import LazyArray
 from magmath.core.dtypes import DType, bfloat16, convert_number, int64, uint64
 from magmath.core.promotion import default_complex_dtype, get_default_dtype
@@ -62,13 +62,13 @@ def leaf_of_tensor(tensor: torch.Tensor, layout: LayoutLike = None) -> Node:
 
 def as_node(operation: str, value: Any) -> Node:
     """Return the node of an array, or a leaf for NumPy arrays and scalars, Python numbers, nested
-    lists and tuples.
+    lists, tuples and ranges.
 
     Raises TypeError for other objects.
     """
     if isinstance(value, LazyArray):
         return value.node
-    if isinstance(value, (np.ndarray, np.generic, list, tuple)) or is_number(value):
+    if isinstance(value, (np.ndarray, np.generic, *LISTS)) or is_number(value):
         return leaf_of_values(value)
     if hasattr(type(value), "refuse"):  # elements that a mask selects, a variable not yet made
         raise value.refuse(operation)
@@ -164,7 +164,7 @@ def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
 
     Python floats and complex numbers have the default type unless `dtype` is given.
     """
-    listed = number_list(obj) if isinstance(obj, (list, tuple)) else None
+    listed = number_list(obj) if isinstance(obj, LISTS) else None
     plain = is_number(obj) or listed is not None
     try:
         values = np.asarray(obj)

@@ -1,4 +1,4 @@
-"""Nested lists and tuples of Python numbers as operands.
+"""Nested lists, tuples and ranges of Python numbers as operands.
 
 Like a single number, they take the type of the arrays that they are combined with: their values are
 converted once, from Python numbers to the type of the result. Lists with other elements (NumPy
@@ -15,6 +15,8 @@ from typing import Any, final
 import numpy as np
 
 from magmath.core.dtypes import PYTHON_NUMBERS, DType, side_of_range
+
+LISTS = (list, tuple, range)
 
 
 @final
@@ -51,24 +53,24 @@ def number_list(value: Sequence[Any]) -> NumberList | None:
 
 
 def is_number_table(value: Sequence[Any]) -> bool:
-    """Return True for nested lists and tuples of numbers, of Python or NumPy, that are not
+    """Return True for nested lists of numbers, of Python or NumPy, that are not
     empty."""
     numbers = (*PYTHON_NUMBERS, np.generic)
     return bool(value) and all(issubclass(c, numbers) for c in _classes_in(value))
 
 
 def holds(value: Any, kind: type) -> bool:
-    """Return True for a list or tuple with elements, perhaps in lists inside, of a class."""
-    return isinstance(value, (list, tuple)) and any(issubclass(c, kind) for c in _classes_in(value))
+    """Return True for a list with elements, perhaps in lists inside, of a class."""
+    return isinstance(value, LISTS) and any(issubclass(c, kind) for c in _classes_in(value))
 
 
 def _classes_in(values: Sequence[Any]) -> set[type]:
-    """Return the classes of the elements of nested lists and tuples."""
+    """Return the classes of the elements of nested lists."""
     classes = set(map(type, values))
-    nested = {c for c in classes if issubclass(c, (list, tuple))}
+    nested = {c for c in classes if issubclass(c, LISTS)}
     if nested:
         classes = (classes - nested).union(
-            *[_classes_in(value) for value in values if isinstance(value, (list, tuple))]
+            *[_classes_in(value) for value in values if isinstance(value, LISTS)]
         )
     return classes
 

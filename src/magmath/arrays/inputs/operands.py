@@ -12,7 +12,7 @@ import numpy as np
 from magmath.arrays.inputs import complex_compare
 from magmath.arrays.inputs.conversion import as_node, leaf_of_values
 from magmath.arrays.inputs.integer_compare import ALIGNED, comparable_operands
-from magmath.arrays.inputs.number_list import NumberList, holds, is_number, number_list
+from magmath.arrays.inputs.number_list import LISTS, NumberList, holds, is_number, number_list
 from magmath.arrays.lazy_array import LazyArray
 from magmath.core.dtypes import (
     PYTHON_NUMBERS,
@@ -37,7 +37,7 @@ from magmath.ops.creation import full
 from magmath.ops.elementwise.torch_gaps import negative_power
 from magmath.ops.manipulation import reshape
 
-OPERANDS = (LazyArray, bool, int, float, complex, np.ndarray, np.generic, list, tuple)
+OPERANDS = (LazyArray, bool, int, float, complex, np.ndarray, np.generic, *LISTS)
 _NUMBER_CLASSES = frozenset(PYTHON_NUMBERS)
 FLOAT_SCALARS: dict[type, DType] = {np.float32: float32, np.float64: float64}
 """NumPy's floating-point scalars, which take part like Python numbers in operations with arrays of
@@ -165,7 +165,7 @@ def operand_and_kind(operation: str, value: Any) -> tuple[Any, DType | type]:
     """
     if is_number(value):
         return value, type(value)
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, LISTS):
         numbers = number_list(value)
         if numbers is not None:
             return numbers, numbers.kind
@@ -238,6 +238,8 @@ def written_operand(dtype: DType, value: Any) -> Node:
     elif dtype is bool_ and is_number(value):
         value = bool(value)  # as in NumPy: visited[i] = 1
     value, kind = operand_and_kind("indexing", value)
+    if dtype is bool_ and isinstance(value, NumberList):
+        return leaf_of_values(np.asarray(value.values, dtype=bool))
     offered = kind if isinstance(kind, DType) else common_dtype(dtype, kind)
     if not is_same_kind(offered, dtype):
         loses_part = offered.kind == "complex"

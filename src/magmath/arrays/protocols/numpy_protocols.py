@@ -1,8 +1,9 @@
 """NumPy's functions called with arrays of magmath: `np.sqrt(x)`, `np.concatenate([x, y])`.
 
 They call the function of the same name here, so results are arrays of magmath and values stay with
-the workers. A function without a counterpart raises TypeError: to compute it, NumPy would need a
-copy of the whole array, which only `np.asarray(x)` makes.
+the workers. If an array of NumPy takes the result, as in `np.copyto(a, x)`, NumPy computes it from
+copies in this process. A function without a counterpart raises TypeError: to compute it, NumPy
+would need a copy of the whole array, which only `np.asarray(x)` makes.
 """
 
 from __future__ import annotations
@@ -25,20 +26,19 @@ _MODULES = {
 }
 _DEFAULTS = {"casting": "same_kind", "order": "K", "subok": True, "where": True, "dtype": None}
 """Options of universal functions that have no effect with these values."""
+_WRITING = ("copyto", "fill_diagonal", "place", "put", "put_along_axis", "putmask")
+"""Functions that write into their first argument."""
 
 
 def call_ufunc(
     ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]
 ) -> Any:
-    """Return the result of a universal function of NumPy, or of its method, on arrays of magmath.
-
-    If an array of NumPy takes the result, as in `a += x`, NumPy computes it from copies in this
-    process.
-    """
+    """Return the result of a universal function of NumPy, or of its method, on our arrays."""
     if not options and method == "__call__":
         return _ufunc_counterpart(ufunc)(*inputs)
-    if any(isinstance(one, np.ndarray) for one in options.get("out", ())):
-        return getattr(ufunc, method)(*map(_copied, inputs), **_copied_options(options))
+    written = inputs[:1] if method == "at" else options.get("out", ())
+    if any(isinstance(one, np.ndarray) for one in written):
+        return getattr(ufunc, method)(*_copied(inputs), **_copied_options(options))
     function = _ufunc_counterpart(ufunc)
     if method != "__call__":
         if not hasattr(function, method):
@@ -54,7 +54,10 @@ def call_ufunc(
 
 
 def _copied(x: Any) -> Any:
-    """Return a copy of an array of magmath as an array of NumPy; other operands as they are."""
+    """Return copies of arrays of magmath as arrays of NumPy, also in lists and tuples; other
+    operands as they are."""
+    if type(x) in (list, tuple):
+        return type(x)(map(_copied, x))
     return x.numpy() if isinstance(x, LazyArray) else x
 
 
@@ -66,6 +69,9 @@ def call_function(
     function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
 ) -> Any:
     """Return the result of a function of NumPy on arrays of magmath."""
+    written = args[0] if args and function.__name__ in _WRITING else options.get("out")
+    if isinstance(written, np.ndarray):
+        return function(*_copied(tuple(args)), **_copied_options(options))
     return _function_counterpart(function)(*args, **options)
 
 

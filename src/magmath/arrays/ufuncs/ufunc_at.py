@@ -1,9 +1,10 @@
 """`at` of NumPy's universal functions: functions of elements at positions, as often as a position
 occurs.
 
-Sums, differences and extrema scatter their values. Other associative functions combine the values
-of each position first. The remaining ones take one pass for each occurrence of a position, so that
-they combine in NumPy's order; these two compute the positions.
+Sums, differences and extrema of numbers scatter their values. Other associative functions, and the
+sum of truth values, which is `logical_or`, combine the values of each position first. The remaining
+ones take one pass for each occurrence of a position, so that they combine in NumPy's order; these
+two compute the positions.
 """
 
 from __future__ import annotations
@@ -11,9 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.indexing.index_checks import check_indices
 from magmath.arrays.inputs.operands import written_operand
 from magmath.arrays.protocols.namespace import array_namespace
+from magmath.arrays.ufuncs.output import target
 from magmath.arrays.ufuncs.ufunc_segments import Combine, combined_segments
 from magmath.core.dtypes import bool_
 from magmath.core.shapes import broadcast
@@ -25,6 +30,7 @@ from magmath.ops.indexing.gather_scatter import SCATTER_ADD
 from magmath.ops.manipulation import reshape
 from magmath.ops.sums import broadcast_to
 
+_NO_POSITIONS = np.empty(0, np.int64)
 SCATTERED = ("add", "subtract", "maximum", "minimum")
 
 
@@ -36,12 +42,17 @@ def update_at(
 
     combine  the function of nodes, if it is associative
     """
+    x = target(f"{name}.at", x)
     items = indices if isinstance(indices, tuple) else (indices,)
+    items = tuple(
+        [_NO_POSITIONS if isinstance(item, list) and not item else item for item in items]
+    )
     listed = [_is_positions(item) for item in items]
     if not any(listed):  # no element occurs twice
         x[indices] = function(x[indices], *values)
         return
-    if all(listed) and len(items) <= x.ndim and name in SCATTERED:
+    is_scattered = name in SCATTERED and not (name == "add" and x.dtype is bool_)
+    if all(listed) and len(items) <= x.ndim and is_scattered:
         x.replace_value(_added(name, x.node, items, *values))
         return
     flat = Array(reshape(x.node, (x.size,)))
@@ -49,7 +60,7 @@ def update_at(
     positions = reshape(numbers.node, (numbers.size,))
     operands = [broadcast_to(written_operand(x.dtype, one), numbers.shape) for one in values]
     whole = [reshape(one, (numbers.size,)) for one in operands]
-    if name in SCATTERED:
+    if is_scattered:
         flat = Array(_added(name, flat.node, (Array(positions),), *whole))
     elif numbers.size:
         _apply_at(function, flat, Array(positions), [Array(one) for one in whole], combine)
@@ -92,6 +103,8 @@ def _is_positions(item: Any) -> bool:
 def _added(name: str, x: Node, positions: Sequence[Any], values: Any) -> Node:
     """Return x with values combined with its elements at positions, as often as these occur."""
     indices = [as_array(f"{name}.at", index).node for index in positions]
+    for d, index in enumerate(indices):
+        check_indices(index, d, x.shape[d])
     shape = broadcast(f"{name}.at", *[index.shape for index in indices])
     behind = x.shape[len(indices) :]
     added = values if isinstance(values, Node) else written_operand(x.dtype, values)

@@ -129,6 +129,8 @@ def attach_ufunc_methods(
         where: Any = True,
     ) -> Array:
         x = methods.operand(array, dtype)
+        if not x.ndim and axis in (0, -1, None):  # one element along its axis 0
+            x, keepdims = reshape(x, (1,)), False
         if initial is not None or where is not True:
             return stored(name, methods.reduce_some(x, axis, keepdims, initial, where), out)
         return stored(name, methods.reduce(x, axis, keepdims), out)

@@ -271,7 +271,7 @@ def _shape_of(name: str, value: Any) -> tuple[int, ...]:
     """Return the shape of a value to be assigned to the variable of this name."""
     if hasattr(value, "shape"):
         return tuple(value.shape)
-    if not (is_number(value) or isinstance(value, (list, tuple))):
+    if not (is_number(value) or isinstance(value, (list, tuple, range))):
         raise TypeError(
             f"assign: variable {name} needs an array, a number or nested lists of numbers, was "
             f"given {value!r}"

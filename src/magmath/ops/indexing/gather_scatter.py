@@ -19,7 +19,7 @@ from magmath.codegen.emit import NativeCall, Writer, emit_fault
 from magmath.core.dtypes import DType, int64
 from magmath.core.shapes import AxisNumbers, broadcast, size_of
 from magmath.core.type_aliases import ReadyCall
-from magmath.errors import DTypeError
+from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.creation import full, iota
@@ -71,14 +71,18 @@ def unindexed(whole: Sequence[Any], axes: AxisNumbers) -> tuple[Any, ...]:
     return tuple(item for d, item in enumerate(whole) if d not in axes)
 
 
-def _common(*indices: Shape) -> Shape:
-    """Return the common shape of indices of these shapes."""
-    return broadcast("indexing", *indices)
+def common_shape(*indices: Shape) -> Shape:
+    """Return the common shape of indices of these shapes. Raises IndexError, as NumPy, if they do
+    not broadcast."""
+    try:
+        return broadcast("indexing", *indices)
+    except ShapeError as error:
+        raise IndexError(str(error)) from None
 
 
 def _index_letters(ndim: int, indices: Sequence[Node]) -> tuple[str, list[str]]:
     """Return the letters of the indices' common shape, and of each index array."""
-    common = _common(*[index.shape for index in indices])
+    common = common_shape(*[index.shape for index in indices])
     letters = LETTERS[ndim : ndim + len(common)]
     return letters, [aligned_letters(letters, common, index.shape) for index in indices]
 
@@ -143,7 +147,7 @@ def masked_fill(
 
 def _take_infer(x: Node, *indices: Node, axes: AxisNumbers, at: int) -> tuple[Shape, DType]:
     check_indices("take", *indices)
-    common = _common(*[index.shape for index in indices])
+    common = common_shape(*[index.shape for index in indices])
     return _picked_shape(unindexed(x.shape, axes), common, at), x.dtype
 
 
@@ -249,7 +253,9 @@ TAKE = Operation(
     same_bits=same_bits_always,
     reads_subset=True,
     collective=collective_access(
-        lambda shapes, shape, a: IndexedAccess(shapes[0], a["axes"], _common(*shapes[1:]), a["at"]),
+        lambda shapes, shape, a: IndexedAccess(
+            shapes[0], a["axes"], common_shape(*shapes[1:]), a["at"]
+        ),
         ("array",),
         "picked",
         lambda call, access: bind_read(call, access, call.inputs[1:]),
@@ -278,7 +284,7 @@ def _scatter_infer(
     x: Node, *indices: Node, axes: AxisNumbers, at: int, extents: Shape
 ) -> tuple[Shape, DType]:
     check_indices("scatter_add", *indices)
-    dims = len(_common(*[index.shape for index in indices]))
+    dims = len(common_shape(*[index.shape for index in indices]))
     return _unpicked_shape(x.shape, dims, axes, at, extents), x.dtype
 
 
@@ -357,7 +363,9 @@ SCATTER_ADD = Operation(  # split indices give a pending sum
     flops=no_flops,
     checks_indices=True,
     collective=collective_access(
-        lambda shapes, shape, a: IndexedAccess(shape, a["axes"], _common(*shapes[1:]), a["at"]),
+        lambda shapes, shape, a: IndexedAccess(
+            shape, a["axes"], common_shape(*shapes[1:]), a["at"]
+        ),
         ("picked",),
         "array",
         lambda call, access: bind_add(call, access, call.inputs[1:]),
@@ -380,7 +388,7 @@ def _put_infer(
 def _put_axes(node: Node) -> str:
     x, values, *indices = node.inputs
     axes, at = node.attributes["axes"], node.attributes["at"]
-    common = _common(*[index.shape for index in indices])
+    common = common_shape(*[index.shape for index in indices])
     shape = _picked_shape(unindexed(x.shape, axes), common, at)
     picked = aligned_letters(
         _picked_letters(x.ndim, "." * len(common), axes, at), shape, values.shape
@@ -438,7 +446,7 @@ def _put_vjp(node: Node, g: Node) -> Gradients:
     """
     x, _, *indices = node.inputs
     axes, at = node.attributes["axes"], node.attributes["at"]
-    zero, common = constant(0, g.dtype), _common(*[index.shape for index in indices])
+    zero, common = constant(0, g.dtype), common_shape(*[index.shape for index in indices])
     kept = apply(PUT, g, zero, *indices, axes=axes, at=at)
     number = reshape(iota((size_of(common),), 0), common)
     marks = full(tuple(x.shape[axis] for axis in axes), constant(-1, int64))
@@ -463,7 +471,9 @@ PUT = Operation(
     checks_indices=True,
     overwrites_first=True,
     collective=collective_access(
-        lambda shapes, shape, a: IndexedAccess(shape, a["axes"], _common(*shapes[2:]), a["at"]),
+        lambda shapes, shape, a: IndexedAccess(
+            shape, a["axes"], common_shape(*shapes[2:]), a["at"]
+        ),
         ("array", "picked"),
         "array",
         lambda call, access: bind_replace(call, access, call.inputs[2:]),
