@@ -25,6 +25,8 @@ class StepCount:
     def __init__(self) -> None:
         self.started = 0
         self._taken: Variable | None = None
+        self._last_read = 0
+        """The value of `_taken` when it was last read, from which another pool continues."""
         self._known: WeakKeyDictionary[Node, int] = WeakKeyDictionary()
         """Nodes of values of `_taken` in traced functions, and by how much they exceed its value at
         the start of the run."""
@@ -32,14 +34,14 @@ class StepCount:
     @property
     def value(self) -> int:
         """All steps so far; waits for runs if the workers count some."""
-        if self._taken is None or not is_of_current_pool(self._taken):
-            return self.started
-        with tracing.suspended():
-            return self.started + int(self._taken)
+        if self._taken is not None and is_of_current_pool(self._taken):
+            with tracing.suspended():
+                self._last_read = int(self._taken)
+        return self.started + self._last_read
 
     def restore(self, count: int) -> None:
         """Continue after this number of steps."""
-        self.started = count
+        self.started, self._last_read = count, 0
         if self._taken is not None:
             with tracing.suspended():
                 self._taken.assign(0)
@@ -59,7 +61,7 @@ class StepCount:
         before = self.taken_in_run()
         if self._taken is None or not is_of_current_pool(self._taken):
             with tracing.suspended():
-                self._taken = variable("steps", 0, dtype=int64)
+                self._taken = variable("steps", self._last_read, dtype=int64)
         assign([(self._taken, self._taken.node + 1)])
         if before is not None:
             self._known[self._taken.node] = before + 1

@@ -144,3 +144,19 @@ def test_a_step_whose_number_depends_on_values_needs_a_number_as_rate() -> None:
     with pytest.raises(MagmathError, match=r"depends on values \(mm\.cond, mm\.while_loop\)"):
         _compare(block, [[True] * CHOICES], _rate, compiled=True)
     _compare(block, [[True] * CHOICES, [False] * CHOICES], 0.1, compiled=True)
+
+
+def test_another_pool_continues_the_count() -> None:
+    optimizer = mm.optim.GradientDescent(_rate)
+
+    @mm.compile
+    def step(w: mm.Array, taken: mm.Array) -> None:
+        mm.cond(taken, lambda: optimizer.update({w: mm.ones(2)}), lambda: None)
+
+    for steps, kind in ((2, "planned"), (4, "messages")):
+        with current(kind, 1):
+            w = mm.variable("w", mm.zeros(2))
+            for taken in (True, False, True):
+                step(w, mm.asarray(taken))
+            assert optimizer.steps == steps
+            np.testing.assert_allclose(w.numpy(), -_rate(steps - 2) - _rate(steps - 1))
