@@ -31,7 +31,7 @@ from magmath.core.real_numbers import require_number
 from magmath.engine.lifetimes.retained_expressions import keeps_expressions
 from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.traces import tracing
-from magmath.engine.traces.tracing import NumberSource
+from magmath.engine.traces.tracing import NumberSource, Scope, Trace
 from magmath.engine.user_line import warn_user
 from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError, TracingError
 from magmath.graph import Node
@@ -51,6 +51,7 @@ from magmath.optim.rates import (
 )
 from magmath.optim.saved_state import decoded_state, encoded_state
 from magmath.optim.states import MASTER, ParameterNodes, RequiredStates, States
+from magmath.optim.step_count import StepCount
 from magmath.transform.compiled import compile
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Optimizer(metaclass=KeywordHints):
 
     def _start(self) -> None:
         """Begin without states, groups of variables, and compiled updates."""
-        self._steps = 0
+        self._step_count = StepCount()
         self._has_warned = False
         self._groups: Groups[Optimizer] = Groups(self)
         self.variable_states = States(self._required_states)
@@ -263,12 +264,15 @@ class Optimizer(metaclass=KeywordHints):
 
     def advance(self, steps: int) -> None:
         """Count steps that used `next_values`."""
-        self._steps += steps
+        self._step_count.started += steps
 
     @property
     def steps(self) -> int:
-        """The number of steps that the optimizer has taken."""
-        return self._steps
+        """The number of steps that the optimizer has taken.
+
+        Those in branches of `cond` and in loops that were taken count, so it may wait for runs.
+        """
+        return self._step_count.value
 
     # steps ------------------------------------------------------------------------------------
 
@@ -311,7 +315,7 @@ class Optimizer(metaclass=KeywordHints):
 
     def restore_steps(self, count: int) -> None:
         """Continue after this number of steps."""
-        self._steps = count
+        self._step_count.restore(count)
 
     def _compiled_update(
         self, variables: tuple[Variable, ...], loss_scale: LossScale | None
@@ -372,18 +376,37 @@ class Optimizer(metaclass=KeywordHints):
     def rates_of_update(self, variables: Sequence[Variable]) -> list[Node]:
         """Return the learning rates of the next update as nodes, in the order of `rates`."""
         dtype, trace = rate_dtype(variables), tracing.current()
-        learning_rates = self.learning_rates
-        if trace is not None and trace.is_loop and any(map(callable, learning_rates)):
-            raise MagmathError(
-                "fori_loop: a loop on the workers cannot call a learning rate that is a function "
-                "of the step; loop in Python over a compiled step, or give a number"
-            )
-        sources = [self._rate_source(i) for i in range(len(learning_rates))]
-        if trace is not None:
-            return [trace.number(source, dtype) for source in sources]
-        return [scalar(source(1), dtype) for source in sources]
+        indices = range(len(self.learning_rates))
+        if trace is None:
+            return [scalar(self._counting_source(i)(1), dtype) for i in indices]
+        before = self._check_countable(trace)
+        if not trace.is_conditional:
+            return [trace.number(self._counting_source(i), dtype) for i in indices]
+        self._step_count.count_on_workers()
+        return [trace.number(self._rate_source(i, before), dtype) for i in indices]
 
-    def _rate_source(self, index: int) -> NumberSource:
+    def _check_countable(self, trace: Trace | Scope) -> int:
+        """Return how many steps the workers count in a run before this line of a traced function.
+
+        Raises MagmathError if a learning rate is a function of the step, and the number of the step
+        is not known when the run starts.
+        """
+        before = self._step_count.taken_in_run()
+        if any(map(callable, self.learning_rates)):
+            if trace.is_loop:
+                raise MagmathError(
+                    "update: a loop on the workers cannot call a learning rate that is a function "
+                    "of the step; loop in Python over a compiled step, or give a number"
+                )
+            if before is None:
+                raise MagmathError(
+                    "update: the learning rate is a function of the step, and how many steps the "
+                    "compiled function has taken before this line depends on values (mm.cond, "
+                    "mm.while_loop); take this step in another compiled function, or give a number"
+                )
+        return before or 0
+
+    def _counting_source(self, index: int) -> NumberSource:
         """Return a function that returns a learning rate for the first of the next run's steps.
 
         The function of the first rate, which is called first, also counts the steps, unless the run
@@ -396,10 +419,26 @@ class Optimizer(metaclass=KeywordHints):
             optimizer = owner()
             assert optimizer is not None
             if index == 0:
-                reserve_for_run(optimizer, "_steps", steps)
-            return rate_at(optimizer._groups.learning_rates[index], optimizer._steps - steps)
+                reserve_for_run(optimizer._step_count, "started", steps)
+            return optimizer._rate_ahead(index, -steps)
 
         return source
+
+    def _rate_source(self, index: int, ahead: int) -> NumberSource:
+        """Return a function that returns the learning rate of the step that is so many after the
+        steps so far."""
+        owner = ref(self)
+
+        def source(steps: int) -> float:
+            optimizer = owner()
+            assert optimizer is not None
+            return optimizer._rate_ahead(index, ahead)
+
+        return source
+
+    def _rate_ahead(self, index: int, ahead: int) -> float:
+        rate = self._groups.learning_rates[index]
+        return rate_at(rate, self.steps + ahead) if callable(rate) else float(rate)
 
     def minimize(
         self,
@@ -433,11 +472,12 @@ class Optimizer(metaclass=KeywordHints):
                 "traced; take the step with optimizer.update({v: mm.grad(loss, v), …}) in it"
             )
         if any(map(callable, self.learning_rates)):
-            rates, each = [self.rates(self._steps + i) for i in range(steps)], 1
+            first = self.steps
+            rates, each = [self.rates(first + i) for i in range(steps)], 1
         else:
             rates, each = [self.rates(0)], steps
         values = self._minimizer.run(expression, variables, rates, each)
-        self._steps += steps
+        self.advance(steps)
         if check_finite:
             check_finite_losses(values)
         return values[-1]
@@ -461,7 +501,7 @@ class Optimizer(metaclass=KeywordHints):
         parameters of two networks, the second one to be updated has "w#2.velocity", and so on.
         """
         return encoded_state(
-            self.variable_states.state_dict(), schedule_states(self.learning_rates), self._steps
+            self.variable_states.state_dict(), schedule_states(self.learning_rates), self.steps
         )
 
     def load_state_dict(self, state: Any) -> None:
@@ -471,7 +511,8 @@ class Optimizer(metaclass=KeywordHints):
         which raises ShapeError if the shapes differ; of several variables with one name, in the
         order of their first updates. Variables without a loaded state start from zero states.
         """
-        values, schedules, self._steps = decoded_state(state)
+        values, schedules, steps = decoded_state(state)
+        self.restore_steps(steps)
         load_schedule_states(self.learning_rates, schedules)
         self.variable_states.load_state_dict(values)
 

@@ -19,13 +19,13 @@ from magmath.arrays.variables.gradient_map import GradientMap
 from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import DType, compute_dtype, float32, int64
 from magmath.core.integers import require_integer
-from magmath.engine import session
 from magmath.engine.traces import tracing
 from magmath.errors import OptionError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 from magmath.ops.sums import sum_
+from magmath.optim.states import is_of_current_pool
 from magmath.transform.grad import value_and_grad
 
 Pairs = Sequence[tuple[Node, Node]]
@@ -82,7 +82,7 @@ class LossScale:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the settings and the state as numbers, for pickle and copy."""
-        numbers = {name: v.item() for name, v in self._variables.items() if _is_usable(v)}
+        numbers = {name: v.item() for name, v in self._variables.items() if is_of_current_pool(v)}
         return {**self.__dict__, "_variables": {}, "_numbers": numbers}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ class LossScale:
     def state(self) -> dict[str, Variable]:
         """Return the variables by name: "scale", the consecutive "finite" steps since the scale
         has changed, and the "skipped" steps."""
-        if not all(map(_is_usable, self._variables.values())) or not self._variables:
+        if not all(map(is_of_current_pool, self._variables.values())) or not self._variables:
             with tracing.suspended():
                 self._variables = _state_variables(
                     {"scale": self.initial, "finite": 0, "skipped": 0}
@@ -189,11 +189,6 @@ def _non_finite(x: Node) -> Node:
 
 def _times(x: Node, factor: float) -> Node:
     return e.multiply(x, constant(factor, x.dtype))
-
-
-def _is_usable(v: Variable) -> bool:
-    """False for a variable of an earlier pool."""
-    return v.stored.pool is session.engine().pool
 
 
 def _state_variables(numbers: Mapping[str, float]) -> dict[str, Variable]:

@@ -14,6 +14,7 @@ from weakref import WeakMethod, ref
 from magmath.api.creation import asarray, variable, zeros
 from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import DType, compute_dtype, int64
+from magmath.engine import session
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_update
 from magmath.errors import OptionError, ShapeError
@@ -250,3 +251,8 @@ class States:
 def _is_on_its_pool(entry: VariableStates, v: Variable) -> bool:
     """Return False for states of an earlier pool, whose arrays no longer exist."""
     return all(state.stored.pool is v.stored.pool for state in entry.variables())
+
+
+def is_of_current_pool(v: Variable) -> bool:
+    """False for a variable of an earlier pool."""
+    return v.stored.pool is session.engine().pool

@@ -27,7 +27,7 @@ def trace_branch(
     """Trace a branch that is taken if the predicate is true; its results and the new values of
     variables are marked as results of the branch."""
     with recording_nodes() as made:
-        traced = trace_function("cond", function, tree, leaves)
+        traced = trace_function("cond", function, tree, leaves, is_branch=True)
         outputs = [*traced.results, *traced.assigned.values()]
         outputs = _protected(outputs, predicate, made)
     marked = _marked(outputs, predicate, made)

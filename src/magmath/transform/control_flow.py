@@ -108,7 +108,7 @@ def _shapes_only(
     leaves, tree = flatten(operands)
     nodes = [leaf.node if type(leaf) is Array else leaf for leaf in leaves]
     try:
-        traced = trace_function("cond", function, tree, nodes)
+        traced = trace_function("cond", function, tree, nodes, is_branch=True)
     except TracingError:
         return None
     return list(traced.results), traced.tree

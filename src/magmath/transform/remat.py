@@ -27,6 +27,9 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
     variables and arrays have gradients too, and stay in memory; in a function without array
     arguments, the values computed from them are recomputed. The semantics are those of
     `jax.checkpoint`.
+
+    Raises MagmathError if the function reads a variable after it has assigned it, unless it is
+    called in a compiled function.
     """
     require_function("remat: needs a function of arrays", function)
 
@@ -38,6 +41,7 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
         remaining = iter(arguments)
         inputs = [next(remaining) if _is_array(leaf) else leaf for leaf in leaves]
         traced = trace_function("remat", with_keywords_last(function), tree, inputs)
+        traced.check_reads("remat")
         sources = [*arguments, *_draws(traced.results, traced.drawn)]
         if arguments:
             captured = _captured(traced.results, sources)

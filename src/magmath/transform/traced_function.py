@@ -19,9 +19,11 @@ from magmath.arrays.variables.variable import Variable, assign
 from magmath.batching import BatchOperand, batched
 from magmath.core.dtypes import DType
 from magmath.engine import session
+from magmath.engine.traces import tracing
 from magmath.engine.traces.drawn_streams import StreamPosition
-from magmath.engine.traces.tracing import Scope, tracing
-from magmath.graph import Node, Shape
+from magmath.engine.traces.tracing import Scope
+from magmath.errors import MagmathError
+from magmath.graph import Node, Shape, topological
 from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.leaves import input_leaf
 from magmath.passes.subgraphs import frontier, with_shared_loops
@@ -98,6 +100,20 @@ class TracedFunction:
         outputs = batched(roots[:count], given, roots[count:], size)
         return self._divided(outputs, [x.node for x in outputs])
 
+    def check_reads(self, name: str) -> None:
+        """Raise MagmathError if the function reads a variable after it has assigned it: outside of
+        compiled functions an assignment computes the new value, which depends on placeholders."""
+        if tracing.current() is not None:
+            return
+        for node in topological(self._outputs, cut=True):
+            if node.operation.is_version and node.value is None:
+                read = next(v.name for v in self.assigned if v.leaf is node.inputs[0])
+                raise MagmathError(
+                    f"{name}: the function reads variable {read} after it has assigned it, as a "
+                    f"BatchNorm that is called twice does; {name} can do this only in a function "
+                    f"that mm.compile compiles"
+                )
+
     @property
     def _outputs(self) -> list[Node]:
         numbers = [position.number for position in self.moved]
@@ -121,15 +137,17 @@ def trace_function(
     leaves: Sequence[Any],
     *,
     can_loop: bool = False,
+    is_branch: bool = False,
 ) -> TracedFunction:
     """Trace a function of positional arguments, given as a tree of leaves.
 
     Leaves that are nodes reach the function as arrays, other leaves unchanged. `name` is the public
-    name of the transformation, for errors. With `can_loop` the function may contain a `while_loop`.
+    name of the transformation, for errors. With `can_loop` the function may contain a `while_loop`;
+    with `is_branch` it is a branch of `cond`.
     Raises TypeError if the function returns anything but arrays and numbers, MagmathError if it
     updates in place an array that exists outside of it.
     """
-    with tracing(Scope(can_loop=can_loop)) as scope:
+    with tracing.tracing(Scope(can_loop=can_loop, is_branch=is_branch)) as scope:
         arguments = [Array(leaf) if isinstance(leaf, Node) else leaf for leaf in leaves]
         nodes, returned = result_nodes(name, function, function(*unflatten(tree, arguments)))
     del arguments

@@ -136,6 +136,10 @@ class _LoopScope(Scope):
     def is_loop(self) -> bool:
         return True
 
+    @property
+    def is_conditional(self) -> bool:
+        return True
+
     def draw(self, generator: Streams) -> Stream:
         stream = self.draws_of(generator).next()
         self.drawn.append(stream.number)

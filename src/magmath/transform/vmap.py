@@ -60,6 +60,7 @@ def vmap(
                     f"examples, and a variable has one; return the value, and assign its mean or "
                     f"sum after the call"
                 )
+        traced.check_reads("vmap")
         assign_all({v: value.node for v, value in assigned.items()})
         result_axes = _axes_of("vmap: out_axes", out_axes, traced.unflattened(found))
         arrays = [_result(x, axis) for x, axis in zip(found, result_axes, strict=True)]

@@ -347,6 +347,42 @@ def test_remat_of_functions_that_assign_and_of_closures() -> None:
     check(value, (np.tanh(X) ** 2).sum())
 
 
+TRANSFORMED: dict[str, Callable[[Any], Callable[[mm.Array], mm.Array]]] = {
+    "remat": mm.remat,
+    "vmap": lambda f: lambda x: mm.vmap(f)(x[None])[0],
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+@pytest.mark.parametrize("reads_after", [True, False])
+def test_reads_of_variables_that_the_function_assigns(name: str, reads_after: bool) -> None:
+    """In a compiled function the results are those of the function itself; outside of one, an error
+    says so if a variable is read after its assignment."""
+
+    def results(wrap: Callable[[Any], Any], trace: Callable[[Any], Any]) -> list[float]:
+        v, w = mm.variable("v", 1.5, dtype="float64"), mm.variable("w", 2.0, dtype="float64")
+
+        def f(x: mm.Array) -> mm.Array:
+            y = v * mm.sum(x * w)
+            v.assign(0.9 * v + 0.1)
+            return y * v if reads_after else y
+
+        def step() -> tuple[mm.Array, list[mm.Array]]:
+            value, slopes = mm.value_and_grad(lambda: wrap(f)(mm.asarray(X[0])), [v, w])
+            return value, [*slopes.values()]
+
+        value, slopes = trace(step)()
+        return [float(x) for x in (value, *slopes, v)]
+
+    expected = results(plain, plain)
+    np.testing.assert_allclose(results(TRANSFORMED[name], mm.compile), expected)
+    if reads_after:
+        with pytest.raises(MagmathError, match=f"^{name}: the function reads variable v after"):
+            results(TRANSFORMED[name], plain)
+    else:
+        np.testing.assert_allclose(results(TRANSFORMED[name], plain), expected)
+
+
 MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: mm.grad(lambda x: x)(mm.ones(3)), ShapeError, r"0-d array, it returned shape \(3,\)"),
     (lambda: mm.grad(lambda x: 3.0)(mm.ones(3)), TypeError, "must return a 0-d array"),

@@ -118,6 +118,11 @@ class Trace(_Effects):
         """True if the function is the body of a loop, which runs without the controller."""
         return self._step is not None
 
+    @property
+    def is_conditional(self) -> bool:
+        """False: each run executes the function once, or in each of its steps."""
+        return False
+
     def draw(self, generator: Streams) -> Stream:
         """Return the next stream of a generator."""
         return self.draws_of(generator).next()
@@ -172,12 +177,13 @@ class Scope(_Effects):
     `while_loop`. Such a function reads variables and draws random numbers as the surrounding code
     does; the caller applies the assignments. `drawn` lists the numbers of the streams that the
     function draws from generators that exist outside of it. `can_loop`: the function may contain a
-    `while_loop`, if the surrounding code may.
+    `while_loop`, if the surrounding code may. `is_branch`: the function is a branch of `cond`.
     """
 
-    def __init__(self, *, can_loop: bool = False) -> None:
+    def __init__(self, *, can_loop: bool = False, is_branch: bool = False) -> None:
         super().__init__()
         self.outer = current()
+        self._is_branch = is_branch
         self.can_loop: bool = can_loop and self.outer is not None and self.outer.can_loop
         self.drawn: list[Node] = []
         self.moved: dict[StreamPosition, None] = {}
@@ -200,6 +206,11 @@ class Scope(_Effects):
     def is_loop(self) -> bool:
         """True if the surrounding code is the body of a loop, which runs without the controller."""
         return self.outer is not None and self.outer.is_loop
+
+    @property
+    def is_conditional(self) -> bool:
+        """True if values decide how often a run executes the function: in branches and loops."""
+        return self._is_branch or (self.outer is not None and self.outer.is_conditional)
 
     def draw(self, generator: Streams) -> Stream:
         """Return the next stream of a generator."""
