@@ -11,11 +11,18 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, ShapeError
 from magmath.kernels.allreduce import _tree_neighbours
 from magmath.layout import even_cuts
 from magmath.ops.summands import sum_parts, summands
-from magmath.parallel import CompiledStep, DataParallel, Hybrid, ModelParallel, server_times
+from magmath.parallel import (
+    Averaging,
+    CompiledStep,
+    DataParallel,
+    Hybrid,
+    ModelParallel,
+    server_times,
+)
 
 DRAW = np.random.default_rng(5)
 X = DRAW.normal(size=(70, 12))
@@ -295,6 +302,8 @@ def test_mistakes() -> None:
             trained({"1": "rows"}, make=lambda: [nn.Dense(3), nn.Dense(5)])
         with pytest.raises(MagmathError, match=r"mm.parallel.ModelParallel\(…\), with parentheses"):
             trained(ModelParallel)
+    with pytest.raises(MagmathError, match="a dictionary from layers to options"):
+        Hybrid("model")  # type: ignore[arg-type]
     with pytest.raises(
         MagmathError, match="exchange='butterfly' is not known; there are allreduce"
     ):
@@ -305,3 +314,51 @@ def test_mistakes() -> None:
         DataParallel("ring", messages="1-bit")
     with pytest.raises(MagmathError, match="accumulate"):
         DataParallel(accumulate=0)
+
+
+class Returns(Averaging):
+    """Exchanges gradients by a given function, with the parameters on every worker."""
+
+    label = "returns"
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def prepare(self, training: Any, environment: Any) -> None:
+        pass
+
+    def state(self, training: Any) -> dict[str, Any]:
+        return {}
+
+    def options(self, training: Any, environment: Any, trace: Any) -> Any:
+        return dict.fromkeys(training.layers, "data"), {}
+
+    def copies(self, training: Any) -> dict[Any, Any]:
+        return {}
+
+    def own_layouts(self, training: Any, environment: Any) -> dict[Any, Any]:
+        return {}
+
+    def share(self, x: mm.Array) -> mm.Array:
+        return x
+
+    def exchange(self, training: Any, gradients: Sequence[mm.Array]) -> Any:
+        return self.function(gradients)
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (lambda found: found[1:], MagmathError, r"each of 2 parameters, has returned 1"),
+        (lambda found: [x[0] for x in found], ShapeError, r"shape \(12, 5\) here, has .* \(5,\)"),
+        (lambda found: [None for _ in found], TypeError, "Returns.exchange"),
+    ],
+)
+def test_an_exchange_returns_a_gradient_for_each_parameter(
+    function: Any, error: Any, message: str
+) -> None:
+    with current("shared", 2):
+        with pytest.raises(error, match=message):
+            trained(Returns(function), make=lambda: [nn.Dense(5)])
+        trained(Returns(list), make=lambda: [nn.Dense(5)])

@@ -201,6 +201,36 @@ def test_mistakes() -> None:
             WeightAveraging(2).weights(net.weight)  # type: ignore[attr-defined]
 
 
+class Returns(Replicas):
+    """Exchanges weights by a given function."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(2)
+        self.function = function
+
+    def exchange(self, weights: mm.Array) -> Any:
+        return self.function(weights)
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (lambda weights: weights[0], ShapeError, r"Returns.exchange: .* shape \(2, 5, 3\)"),
+        (lambda weights: mm.mean(weights), ShapeError, r"has returned one of shape \(\)"),
+        (lambda weights: None, TypeError, "Returns.exchange"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["inline", "shared"])
+def test_an_exchange_returns_weights_of_all_replicas(
+    kind: Any, function: Any, error: Any, message: str
+) -> None:
+    with current(kind, 1 if kind == "inline" else 2):
+        net = nn.NeuralNetwork([nn.Dense(3)], seed=1)
+        with pytest.raises(error, match=message):
+            net.fit(X, Y, batch_size=32, epochs=1, strategy=Returns(function))
+        net.fit(X, Y, batch_size=32, epochs=1, strategy=Returns(lambda weights: weights))
+
+
 @pytest.mark.parametrize(
     ("name", "replicas", "every"),
     [("weight-averaging", 2, 1), ("weight-averaging:4", 4, 1), ("weight-averaging:4:3", 4, 3)],

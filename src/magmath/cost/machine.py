@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
-from math import ceil
+from math import ceil, inf, prod
 from typing import Final, final
 
 import msgspec
@@ -100,6 +100,11 @@ class Machine:
     processors: int = 1
     tile: tuple[int, int] = (1, 1)
     source: str = "default"
+
+    @property
+    def max_workers(self) -> float:
+        """The number of workers that all levels connect; inf if one connects any number."""
+        return prod(level.fan_out or inf for level in self.levels)
 
     def gemm_flops(self, dtype: DType, threads: int) -> float:
         """Return the operations per second of large products of a type on this many threads.

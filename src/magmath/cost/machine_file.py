@@ -75,11 +75,8 @@ class _TableReader:
             transcendental=self._number(device, "transcendental"),
             call_seconds=self._number(device, "call_seconds"),
             memory=self._number(device, "memory"),
-            processors=int(self._number(device, "processors")),
-            tile=(
-                int(self._number(device, "tile_rows")),
-                int(self._number(device, "tile_columns")),
-            ),
+            processors=self._integer(device, "processors"),
+            tile=(self._integer(device, "tile_rows"), self._integer(device, "tile_columns")),
             shared=Link(inner.latency, inner.bandwidth, False, inner.latency),
             messages=Link(outer.latency, outer.bandwidth, False, outer.latency),
             levels=levels,
@@ -90,13 +87,13 @@ class _TableReader:
         tables = content.get("level")
         if not isinstance(tables, list) or not tables:
             raise self._error("level", "at least one table [[level]], the innermost first")
-        return tables
+        return [self._table({"level": one}, "level") for one in tables]
 
     def _level(self, number: int, table: Mapping[str, Any]) -> Level:
         where = f"level[{number}]."
         return Level(
             name=self._text(table, "name", where),
-            fan_out=int(self._number(table, "fan_out", where, zero=True)),
+            fan_out=self._integer(table, "fan_out", where, zero=True),
             bandwidth=self._number(table, "bandwidth", where),
             latency=self._number(table, "latency", where),
         )
@@ -126,6 +123,14 @@ class _TableReader:
         if not (0 <= number < math.inf) or (number == 0 and not zero):
             raise self._error(f"{where}{name}.value", "a positive number")
         return number
+
+    def _integer(
+        self, table: Mapping[str, Any], name: str, where: str = "device.", *, zero: bool = False
+    ) -> int:
+        number = self._number(table, name, where, zero=zero)
+        if not number.is_integer():
+            raise self._error(f"{where}{name}.value", "an integer")
+        return int(number)
 
     def _error(self, field: str, needs: str) -> DataError:
         return DataError(

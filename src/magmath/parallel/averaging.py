@@ -21,13 +21,14 @@ from magmath.arrays.variables.variable import Variable
 from magmath.autodiff import is_independent
 from magmath.core.integers import require_integer
 from magmath.engine import session
+from magmath.errors import MagmathError
 from magmath.graph import Graph, Node, applied
 from magmath.layout import Layout, even_cuts
 from magmath.ops.recomputation import recompute
 from magmath.ops.redistribute import redistribute
 from magmath.ops.slicing import slice_along
 from magmath.parallel.layer_layouts import WHOLE, parameter_layout, state_layout
-from magmath.parallel.strategy import Forward, LayoutChoice, Strategy, Training
+from magmath.parallel.strategy import Forward, LayoutChoice, Strategy, Training, exchanged
 from magmath.parallel.unit_axes import DIVIDING_OPTIONS, LayerAxes
 from magmath.passes.environment import Environment
 from magmath.transform.traced_function import assign_all, trace_function
@@ -147,9 +148,21 @@ class Averaging(Strategy):
         loss, outputs, gradients = traced.unflattened([Array(node) for node in results])
         former = {v: v.node for v in self.state(training).values()}
         if used:
-            updated.update(self.exchange(updated, [gradients[i] for i in used]), former)
+            updated.update(self._checked_exchange(updated, [gradients[i] for i in used]), former)
         self.note_update(training)
         return loss, outputs
+
+    def _checked_exchange(self, training: Training, gradients: Sequence[Array]) -> list[Array]:
+        """Return the gradients by which the parameters are updated. Raises MagmathError unless
+        `exchange` returns one of the parameter's shape for each."""
+        found = list(self.exchange(training, gradients))
+        if len(found) != len(gradients):
+            raise MagmathError(
+                f"{type(self).__name__}.exchange: must return a gradient for each of "
+                f"{len(gradients)} parameters, has returned {len(found)}"
+            )
+        pairs = zip(found, training.parameters, strict=True)
+        return [exchanged(self, x, v.shape) for x, v in pairs]
 
     def _accumulated(
         self, training: Training, forward: Forward, batch: Any

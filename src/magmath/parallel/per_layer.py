@@ -166,6 +166,11 @@ class Hybrid(PerLayer):
 
     def __init__(self, layers: Mapping[str, str], *, accumulate: int = 1) -> None:
         super().__init__(accumulate)
+        if not isinstance(layers, Mapping):
+            raise OptionError(
+                f"Hybrid: layers must be a dictionary from layers to options, such as "
+                f"{{'0': 'model'}}, was given {layers!r}"
+            )
         for pattern, option in layers.items():
             if option not in COMPARED_OPTIONS:
                 raise OptionError(

@@ -29,7 +29,7 @@ from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh
 from magmath.optim.loss_scale import is_finite
-from magmath.parallel.strategy import Forward, LayoutChoice, Strategy, Training
+from magmath.parallel.strategy import Forward, LayoutChoice, Strategy, Training, exchanged
 from magmath.passes.environment import Environment
 from magmath.transform.traced_function import placeholder, trace_function
 
@@ -236,9 +236,12 @@ class Replicas(Strategy):
             read |= training.loss_scale.variables_by_node()
         weights = {id(v) for v in self.updated(training)} if exchanges else set()
         assign([
-            (read[node], self.exchange(Array(value)).node if id(read[node]) in weights else value)
+            (read[node], self._exchanged(value) if id(read[node]) in weights else value)
             for node, value in pairs
         ])  # fmt: skip
+
+    def _exchanged(self, weights: Node) -> Node:
+        return exchanged(self, self.exchange(Array(weights)), weights.shape).node
 
     def _assign_buffers(self, assigned: Mapping[Variable, BatchOperand]) -> None:
         """Assign the variables that the module assigns: running statistics of each replica, and

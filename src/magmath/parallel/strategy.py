@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, final
 
-from magmath.arrays.array import Array
+from magmath.arrays.array import Array, as_array
 from magmath.arrays.variables.variable import Variable
 from magmath.engine.programs.step_split import AsynchronousDivision
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.nn.module import Module
@@ -207,6 +207,21 @@ class Strategy(ABC):
     @abstractmethod
     def accept(self, training: Training) -> None:
         """Use the current values of the strategy's variables, which a checkpoint has restored."""
+
+
+def exchanged(strategy: Strategy, value: Any, shape: tuple[int, ...]) -> Array:
+    """Return what `exchange` of a strategy has returned for a parameter, as an array.
+
+    Raises ShapeError unless it has the given shape, TypeError if it is no array.
+    """
+    operation = f"{type(strategy).__name__}.exchange"
+    array = as_array(operation, value)
+    if array.shape != shape:
+        raise ShapeError(
+            f"{operation}: must return an array of shape {shape} here, has returned one of shape "
+            f"{array.shape}"
+        )
+    return array
 
 
 def loss_scale_for(precision: str | None, given: LossScale | None) -> LossScale | None:

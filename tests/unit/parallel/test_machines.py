@@ -1,11 +1,15 @@
 """Machine files, and the costs of collectives on them."""
 
+import math
+
 import pytest
 
+from magmath import nn
 from magmath.cost import Group, Level, load_machine
 from magmath.cost.collectives import algorithm_costs, fastest, group_levels
 from magmath.cost.machine_file import known_machines
-from magmath.errors import DataError
+from magmath.errors import DataError, OptionError
+from magmath.parallel import plan
 
 NAMES = [name for name in known_machines() if name != "here"]
 
@@ -42,6 +46,9 @@ def test_missing_field_is_named(tmp_path, field):
         ("value = 141e9", "value = true", r"device.memory.value"),
         ("value = 141e9", "value = nan", r"device.memory.value"),
         ("value = 141e9", "value = inf", r"device.memory.value"),
+        ("fan_out = { value = 8", "fan_out = { value = 7.5", r"level\[0\].fan_out.value"),
+        ("tile_rows = { value = 128", "tile_rows = { value = 0.5", r"device.tile_rows.value"),
+        ("processors = { value = 132", "processors = { value = 0.5", r"device.processors.value"),
         ("[[level]]", "[[rung]]", "level"),
         ("[device.gemm]", "[device.products]", "device.gemm"),
     ],
@@ -53,6 +60,25 @@ def test_wrong_field_is_named(tmp_path, old, new, field):
     path.write_text(text.replace(old, new))
     with pytest.raises(DataError, match=field):
         load_machine(path)
+
+
+def test_levels_are_tables(tmp_path):
+    text = _packaged("k80-fdr")
+    path = tmp_path / "mine.toml"
+    path.write_text("level = [1]\n" + text[: text.index("[[level]]")])
+    with pytest.raises(DataError, match="no valid field 'level': it needs a table"):
+        load_machine(path)
+
+
+def test_a_machine_has_no_more_workers_than_its_levels_connect(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(_packaged("k80-fdr").replace("fan_out = { value = 0", "fan_out = { value = 2"))
+    machine = load_machine(path)
+    assert machine.max_workers == 2 * 4 * 2 * 2
+    assert load_machine("k80-fdr").max_workers == math.inf
+    assert plan(nn.Dense(64), (64, 64), machine=path, workers=32).mesh.workers == 32
+    with pytest.raises(OptionError, match=r"has 32 workers, was asked for 33; set fan_out"):
+        plan(nn.Dense(64), (64, 64), machine=path, workers=33)
 
 
 def test_unknown_machine_lists_the_known_ones(tmp_path):

@@ -221,12 +221,20 @@ def test_a_training_step_is_simulated_from_its_program(network, tmp_path):
         step.save_timeline(tmp_path / "step.txt")
 
 
+@pytest.mark.parametrize("exchange", ["ring", "tree"])
+def test_collective_kernels_are_simulated(network, exchange):
+    """Measured by one worker that has the shared memory of all."""
+    assert network.simulate(exchange).seconds > 0
+
+
 def test_measured_times_and_other_strategies(network):
     measured = network.simulate("model")
     assert measured.seconds > 0
     assert measured.form in ("replay", "segments")
     with pytest.raises(MagmathError, match="'measured' or 'predicted'"):
         network.simulate(times="guessed")
+    with pytest.raises(MagmathError, match="give the strategy a schedule"):
+        network.simulate("asynchronous")
     with pytest.raises(MagmathError, match="call fit first"):
         mm.nn.NeuralNetwork([mm.nn.Dense(1)]).simulate()
 

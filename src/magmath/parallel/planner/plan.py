@@ -256,9 +256,9 @@ def plan(
     memory    bytes that a worker may use; by default those of the machine
     model     further fields of `CostModel`, such as slots=2 for an optimizer with two states
 
-    Raises DataError for an unknown or incomplete machine, OptionError for an unknown strategy or a
-    fixed one that divides no layer over so many workers, and MemoryLimitError if no division of the
-    network fits the memory.
+    Raises DataError for an unknown or incomplete machine, OptionError for more workers than the
+    machine has, an unknown strategy or a fixed one that divides no layer over so many workers, and
+    MemoryLimitError if no division of the network fits the memory.
     """
     if not isinstance(module, Module):
         raise OptionError(f"plan: needs a module such as mm.nn.Dense(10), was given {module!r}")
@@ -281,6 +281,11 @@ def plan_graph(
     """Return the plan of a layer graph; the arguments are those of `plan`."""
     workers = require_integer("plan: workers", workers, 1)
     described = machine if isinstance(machine, Machine) else load_machine(machine)
+    if workers > (capacity := described.max_workers):
+        raise OptionError(
+            f"plan: {described.source} has {capacity} workers, was asked for {workers}; set "
+            f"fan_out of the outermost level to 0 if it connects any number of units"
+        )
     costs = CostModel(described, **model)
     if strategy == "auto":
         limit = described.memory if memory is None else float(memory)
