@@ -528,6 +528,32 @@ def test_complex_numbers_to_the_power_zero_are_one(extent: int, dtype: str) -> N
             np.testing.assert_array_equal(power.numpy(), np.ones(extent, dtype))
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("exponent", [2, 2.0, 0.5, -1, -1.0, np.float64(0.5), np.float32(2)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "bool"])
+@pytest.mark.parametrize("extent", [8, 20_000])
+def test_powers_that_are_other_operations_have_numpys_bits(
+    exponent: Any, dtype: str, extent: int
+) -> None:
+    values = np.array([-0.0, -np.inf, np.inf, np.nan, 2, -2, 0, 7.3])
+    values = np.resize(values if dtype.startswith("float") else [3, 1, 5, 0], extent).astype(dtype)
+    with current("inline"):
+        x = mm.asarray(values)
+        for of in (lambda lib, x: x**exponent, lambda lib, x: lib.power(x, exponent)):
+            if type(exponent) is int and exponent < 0 and not dtype.startswith("float"):
+                for lib, operand in ((np, values), (mm, x)):
+                    with pytest.raises(ValueError, match="[Ii]ntegers to"):
+                        of(lib, operand)
+                continue
+            for _ in range(2):  # the second time it is a repeated call
+                found, expected = of(mm, x).numpy(), of(np, values)
+                assert found.dtype == expected.dtype
+                np.testing.assert_array_equal(found, expected)
+                is_number = ~np.isnan(expected)
+                same_signs = np.signbit(found[is_number]) == np.signbit(expected[is_number])
+                assert same_signs.all()
+
+
 @pytest.mark.parametrize("function", ["fmod", "fmax", "fmin"])
 @pytest.mark.parametrize("dtype", ["int8", "int32", "uint8", "float32"])
 def test_numbers_take_the_type_of_arrays(function: str, dtype: str) -> None:

@@ -32,6 +32,7 @@ from magmath.arrays.inputs.conversion import bind_layout
 from magmath.arrays.inputs.operands import (
     OPERANDS,
     OPERATOR_FRAMES,
+    binary_node,
     combined,
     node_of_value,
     operator_node,
@@ -450,7 +451,7 @@ def binary(operation: str, x: Any, y: Any) -> Array:
     leaf = repeated_operator(operation, x, y, FUNCTION_FRAMES)
     if leaf is not None:
         return Array(leaf)
-    result = Array(combined(operation, promoted_nodes(operation, x, y), user_line()))
+    result = Array(binary_node(operation, x, y, user_line()))
     note_operator(operation, x, y, result._leaf)
     return result
 

@@ -24,7 +24,6 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 _TYPES = frozenset(DTYPES.values()) - {float16, bfloat16, complex64, complex128}
-_INTEGERS = frozenset([dtype for dtype in _TYPES if dtype.is_integer])
 _SILENT = Context()
 _SILENT.run(np.seterr, all="ignore")
 
@@ -50,8 +49,8 @@ def is_faster_by_numpy(ufunc: NumpyUfunc, size: int, dtypes: Iterable[DType]) ->
     these types of result and operands."""
     alone = size <= SINGLE_THREAD_ELEMENTS or torch.get_num_threads() == 1
     wide = ufunc.avx512 and has_avx512() and alone
-    types = _INTEGERS if ufunc.of_integers else _TYPES
-    return size > 0 and (wide or size <= ufunc.max_elements) and types.issuperset(dtypes)
+    has_meaning = all(dtype in _TYPES and dtype.kind in ufunc.kinds for dtype in dtypes)
+    return has_meaning and size > 0 and (wide or size <= ufunc.max_elements)
 
 
 def numpy_call(ufunc: NumpyUfunc, out: torch.Tensor, inputs: Sequence[torch.Tensor]) -> ReadyCall:

@@ -12,11 +12,11 @@ class NumpyUfunc(NamedTuple):
 
     It is faster than torch's on results of up to `max_elements`, where the call takes longer than
     the arithmetic. With `avx512`, it is faster on any number of elements that one thread computes,
-    on a processor with these instructions. With `of_integers`, it has the meaning of the operation
-    for integers alone.
+    on a processor with these instructions. It has the meaning of the operation for types of these
+    `kinds`.
     """
 
     function: Callable[..., Any]
     max_elements: int
     avx512: bool = False
-    of_integers: bool = False
+    kinds: tuple[str, ...] = ("bool", "int", "uint", "float", "complex")

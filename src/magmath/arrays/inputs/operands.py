@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import NotImplementedType
 from typing import Any
@@ -46,6 +46,9 @@ _COMPARING = ALIGNED | {"isin", "searchsorted"}  # the operations that only comp
 
 
 _COMPARES_ANY_OBJECT = ("equal", "not_equal")
+_POWERS: Mapping[float, str] = {2: "square", 0.5: "sqrt", -1: "reciprocal"}
+"""The operations of powers by these numbers."""
+_EXPONENTS = frozenset({int, float, *FLOAT_SCALARS})
 OPERATOR_FRAMES = 4
 """Frames from `user_line` to the user's: `operator_node`, `Array._binary` or `_update`, and the
 operator."""
@@ -63,9 +66,22 @@ def operator_node(operation: str, x: LazyArray, other: Any) -> Node | NotImpleme
             return full(x.shape, leaves.constant(operation == "not_equal", bool_))
         return NotImplemented  # type: ignore[no-any-return]
     line = user_line(OPERATOR_FRAMES)
-    if operation == "power" and type(other) is int and other == 2:  # square is rounded exactly
+    if operation == "power" and type(other) is int and other == 2:  # also of integers
         return unary_node("square", x._node, line)
-    return combined(operation, promoted_nodes(operation, x, other), line)
+    return binary_node(operation, x, other, line)
+
+
+def binary_node(operation: str, x: Any, y: Any, line: Line) -> Node:
+    """Return the node of an element-wise operation on two operands, promoted and broadcast.
+
+    Powers by some numbers are other operations, which are faster and rounded exactly, as in NumPy.
+    """
+    if operation != "power" or type(y) not in _EXPONENTS or y not in _POWERS:
+        return combined(operation, promoted_nodes(operation, x, y), line)
+    nodes = promoted_nodes(operation, x, y)
+    if nodes[0].dtype.kind in ("float", "complex"):
+        return applied(e.OPERATIONS[_POWERS[y]], nodes[:1], line)
+    return combined(operation, nodes, line)
 
 
 def unary_node(operation: str, x: Node, line: Line) -> Node:

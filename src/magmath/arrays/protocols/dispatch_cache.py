@@ -22,7 +22,7 @@ from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.number_leaves import number_leaf
 from magmath.arrays.protocols.namespace import array_namespace
 from magmath.core.call_effects import CALL_EFFECTS
-from magmath.core.dtypes import DType
+from magmath.core.dtypes import DType, bool_
 from magmath.core.promotion import DEFAULT
 from magmath.engine import session
 from magmath.engine.eager.created_numbers import CreationCall, creation_call_of
@@ -318,5 +318,9 @@ def _keyed_operands(eager: EagerArrays, operation: str, x: Any, y: Any) -> _Keye
     else:
         return None
     if operation == "power":  # which is another operation for some numbers
+        if (
+            leaves[0].dtype is bool_
+        ):  # whose squares are int8 by the operator, int64 by the function
+            return None
         key, numbers = (*key, *map(_part_of_key, numbers)), ()
     return key, leaves, numbers

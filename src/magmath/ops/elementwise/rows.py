@@ -20,6 +20,7 @@ from magmath.ops.elementwise.torch_gaps import (
     flag_kernel,
     host_kernel,
     parts_kernel,
+    power_kernel,
     quotient_kernel,
     remainder_kernel,
     root_kernel,
@@ -34,13 +35,14 @@ SINGLE_THREAD_ELEMENTS = 1 << 15
 """Number of elements up to which torch computes an element-wise function with one thread."""
 NUMPY_LOOP_FLOPS = 8192
 """Flops that take no longer than the overhead of one torch call."""
-UFUNC_KERNELS = (
-    torch_kernel, arithmetic_kernel, parts_kernel, root_kernel, flag_kernel, absolute_kernel,
-    square_kernel, host_kernel,
-)  # fmt: skip
-"""Kernels that compute what NumPy's function of the name computes, for the types that have one."""
-INTEGER_UFUNC_KERNELS = (quotient_kernel, remainder_kernel)
-"""Kernels that do so for integers alone."""
+_ALL = ("bool", "int", "uint", "float", "complex")
+UFUNC_KINDS: Mapping[Callable[..., Kernel], tuple[str, ...]] = {
+    torch_kernel: _ALL, arithmetic_kernel: _ALL, parts_kernel: _ALL, root_kernel: _ALL,
+    flag_kernel: _ALL, absolute_kernel: _ALL, square_kernel: _ALL, host_kernel: _ALL,
+    quotient_kernel: ("int", "uint"), remainder_kernel: ("int", "uint"), power_kernel: ("float",),
+}  # fmt: skip
+"""Kernels that compute what NumPy's function of the name computes, and the kinds of types for which
+they do."""
 
 
 def row(
@@ -72,11 +74,10 @@ def row(
     vjp, fields    fields of `Operation`
     """
     reference, ufunc = numpy or getattr(np, torch or name), None
-    of_integers = kernel in INTEGER_UFUNC_KERNELS
-    is_same = of_integers or kernel in UFUNC_KERNELS
-    if numpy_loop and is_same and isinstance(reference, np.ufunc):
+    kinds = UFUNC_KINDS.get(kernel)
+    if numpy_loop and kinds and isinstance(reference, np.ufunc):
         out_last = _with_positional_out(reference)
-        ufunc = NumpyUfunc(out_last, _max_numpy_elements(flops), avx512, of_integers)
+        ufunc = NumpyUfunc(out_last, _max_numpy_elements(flops), avx512, kinds)
     return Operation(
         name=name,
         infer=pointwise_infer(name, domain, result),

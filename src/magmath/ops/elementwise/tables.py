@@ -257,7 +257,7 @@ BINARY = (
         kernel=remainder_kernel, flops=4, of_bools="int8",
         summary="The remainder of x1 / x2 with the sign of x1."),
     row("power", "numeric", dict.fromkeys(("uint", "float", "complex"), "({0} ** {1})"), power_vjp,
-        torch="pow", numpy=np.power, kernel=power_kernel, flops=20, numpy_loop=False,
+        torch="pow", numpy=np.power, kernel=power_kernel, flops=20, avx512=True,
         of_bools="int8",
         summary="x1 raised to the power x2, element by element."),
     row("maximum", "ordered", "np.maximum({0}, {1})", extremum_vjp("greater"),
