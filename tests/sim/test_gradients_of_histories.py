@@ -3,6 +3,7 @@ results of compiled functions or of loops, and were differentiated before."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -133,20 +134,34 @@ def test_loops_that_are_longer_than_the_records_equal_those_of_pytorch(
         np.testing.assert_allclose(own.numpy(), other.detach().numpy(), rtol=1e-7, atol=1e-9)
 
 
-def test_a_running_mean_of_the_weights_is_differentiated_however_long_its_history() -> None:
-    """It is computed again from all former weights, which is deeper than Python's stack."""
+@pytest.mark.parametrize(
+    ("steps", "is_read"),
+    [
+        (1500, lambda i: True),  # more operations than records of a chain
+        (260, lambda i: i >= 250),  # a history that is deeper than Python's stack
+        (260, lambda i: i % 10 == 9),
+    ],
+    ids=["always", "late", "sometimes"],
+)
+def test_a_running_mean_of_the_weights_is_differentiated_however_long_its_history(
+    steps: int, is_read: Callable[[int], bool]
+) -> None:
+    """The former mean is no array of user code any more; it is kept, or computed again from all
+    former weights."""
     random = np.random.default_rng(0)
     first = random.normal(size=(4, 1))
     w, mean = mm.asarray(first), mm.asarray(first) * 1
     expected, expected_mean = torch.tensor(first), torch.tensor(first)
-    for i in range(260):
-        gradient = mm.grad(((w - 1) ** 2).mean() + 0.1 * ((w - mean) ** 2).mean(), w)
-        w = w - 0.01 * gradient
+    for i in range(steps):
         expected = expected.detach().requires_grad_()
         if i:
             expected_mean = 0.9 * expected_mean.detach() + 0.1 * expected
-        loss = ((expected - 1) ** 2).mean() + 0.1 * ((expected - expected_mean) ** 2).mean()
-        expected = expected - 0.01 * torch.autograd.grad(loss, expected)[0]
+        loss, expected_loss = ((w - 1) ** 2).mean(), ((expected - 1) ** 2).mean()
+        if is_read(i):
+            loss += 0.1 * ((w - mean) ** 2).mean()
+            expected_loss = expected_loss + 0.1 * ((expected - expected_mean) ** 2).mean()
+        w = w - 0.01 * mm.grad(loss, w)
+        expected = expected - 0.01 * torch.autograd.grad(expected_loss, expected)[0]
         mean = 0.9 * mean + 0.1 * w
     np.testing.assert_allclose(w.numpy(), expected.detach().numpy(), rtol=1e-9)
 

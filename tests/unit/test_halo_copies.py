@@ -151,3 +151,13 @@ def test_small_replicated_results_need_no_barriers() -> None:
         window = mm.cos(mm.arange(7) * 0.5) * 2 + 1
         program = _program((window[1:6].reshape(5, 1) * window[1:6]).sum())
         assert not any(not isinstance(i, Call) for i in program.instructions)
+
+
+@pytest.mark.parametrize("terms", [5, 300])
+def test_long_sums_of_slices(terms: int) -> None:
+    values = np.arange(4000)
+    with current("shared", 2):
+        x = mm.asarray(values, layout=mm.Layout.split(0)) * 1
+        found = sum(x[1 + i % 7 : 3990 + i % 7] for i in range(terms)) - x[9:3998]
+        known = sum(values[1 + i % 7 : 3990 + i % 7] for i in range(terms)) - values[9:3998]
+        np.testing.assert_array_equal(found.numpy(), known)

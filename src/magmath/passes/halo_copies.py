@@ -27,14 +27,17 @@ from magmath.passes.environment import Environment
 
 HALO_SHARE: Final = 8
 """The halos of all workers are at most one part in this many of the extent."""
+MAX_DEPTH: Final = 100
+"""Maximum depth of an expression that is computed after its move."""
 
 
 def share_halos(graph: Graph, environment: Environment) -> Graph:
     """Return the placed graph with parts of one copy with halos in place of the moved slices of an
     array."""
-    if environment.workers == 1:
+    if environment.workers == 1 or all(node.operation is not SLICE for node in graph.nodes):
         return graph
-    graph = graph.replaced(_computed_after_move(graph))
+    moved_before = _computed_after_move(graph)
+    graph = graph.replaced(moved_before) if moved_before else graph
     moves: defaultdict[Node, list[Node]] = defaultdict(list)
     for node in graph.nodes:
         if _is_moved_slice(node):
@@ -56,7 +59,7 @@ def _computed_after_move(graph: Graph) -> dict[Node, Node]:
     new: dict[Node, Node] = {}
     for node in graph.nodes:
         if node.name == "redistribute" and _is_little_moved(node):
-            expression = _moved(node.inputs[0], layout_of(node), users)
+            expression = _moved(node.inputs[0], layout_of(node), users, MAX_DEPTH)
             if expression is not None:
                 new[node] = expression
     return new
@@ -72,20 +75,22 @@ def _is_little_moved(node: Node) -> bool:
     return plan(have, want).total_bytes(1) * HALO_SHARE <= node.size
 
 
-def _moved(node: Node, layout: Layout, users: Mapping[Node, Sequence[Node]]) -> Node | None:
+def _moved(
+    node: Node, layout: Layout, users: Mapping[Node, Sequence[Node]], depth: int
+) -> Node | None:
     """Return an expression that is computed in another layout, of moved slices; None if it reads
-    other arrays, or others read it."""
+    other arrays, others read it, or it is deeper than `depth`."""
     if node.name == "redistribute":
-        return _moved(node.inputs[0], layout, users)
+        return _moved(node.inputs[0], layout, users, depth)
     if node.operation is SLICE:
         return redistribute(node, layout)
-    if not node.operation.elementwise or len(users[node]) > 1:
+    if not node.operation.elementwise or len(users[node]) > 1 or not depth:
         return None
     inputs: list[Node] = []
     for x in node.inputs:
         if x.shape not in ((), node.shape):
             return None
-        moved = _moved(x, layout, users) if x.shape else x
+        moved = _moved(x, layout, users, depth - 1) if x.shape else x
         if moved is None:
             return None
         inputs.append(moved)

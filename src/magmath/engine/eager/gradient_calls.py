@@ -14,7 +14,17 @@ from magmath.autodiff import gradients
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.engine.eager.gradient_tape import GradientTape, NotEagerError
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, Operation, Provenance, Recipe, apply, recipe_of, topological
+from magmath.graph import (
+    Graph,
+    Node,
+    Operation,
+    Provenance,
+    Recipe,
+    apply,
+    provenance_of,
+    recipe_of,
+    topological,
+)
 from magmath.graph.operation import Line
 from magmath.graph.provenance.rebuild import rebuilt
 from magmath.graph.provenance.recorded_operands import operand_of_array
@@ -66,6 +76,23 @@ class EagerGradients:
             )
         except NotEagerError:
             return None
+        computed = self._computed_of(tape, output, sources, mark, line, check_independence)
+        record = provenance_of(computed.gradients[0]) if computed and computed.gradients else None
+        if record is not None:
+            # A running mean of the parameters, which the loss reads, is computed from the former
+            # mean, whose own expression is the whole history of the training.
+            record.keep_recent([leaf for leaf in tape.stored if leaf is not output])
+        return computed
+
+    def _computed_of(
+        self,
+        tape: GradientTape,
+        output: Node,
+        sources: Sequence[Node],
+        mark: Operation | None,
+        line: Line,
+        check_independence: bool,
+    ) -> ComputedGradients | None:
         key = (mark, check_independence, tape.key)
         call = self._calls.find(key)
         if call is None and key not in self._calls:

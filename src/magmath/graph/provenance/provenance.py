@@ -10,11 +10,12 @@ knows that the array depended on it, and raises an error instead of returning ze
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol, cast, final
 
 from magmath.core.type_aliases import Number
 from magmath.graph.operation import Line, Node, next_sequence_number
+from magmath.graph.provenance.recent_operands import KeptArray, keep_recent
 from magmath.graph.provenance.recipe import NumberStep, Recipe, built_step, number_node
 from magmath.graph.provenance.record_chains import MAX_LENGTH, chain_before, operands_before
 from magmath.graph.provenance.recorded_operands import (
@@ -61,6 +62,7 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
     _numbers: Sequence[Number] = ()
     _loop: Loop | None = None
     _kept: Sequence[Node] = ()
+    _recent: Sequence[KeptArray | None] = ()
     _direct: Sequence[RecordedOperand] | None = None
     """Of a dropped expression, the operands from which it was not computed through gradients."""
 
@@ -111,7 +113,7 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         self, operands: Sequence[RecordedOperand], direct: Sequence[RecordedOperand]
     ) -> None:
         self.operands, self._direct = operands, direct
-        self.recipe, self._loop, self._kept = None, None, ()
+        self.recipe, self._loop, self._kept, self._recent = None, None, (), ()
 
     def direct_operands(
         self, *, through_gradients: bool = True, through_stops: bool = True
@@ -144,6 +146,10 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
             elif not node.reads_version:
                 plain.append(node.leaf_or_self)
         return plain, values
+
+    def keep_recent(self, leaves: Iterable[Node]) -> None:
+        """Keep arrays alive as those that were read last (`recent_operands.py`)."""
+        self._recent = [keep_recent(leaf, leaf.nbytes) for leaf in leaves]
 
     def keep_arrays(self) -> None:
         """Keep the arrays alive from which the value was computed directly, if they are small."""
