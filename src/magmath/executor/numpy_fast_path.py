@@ -6,7 +6,7 @@ record has a NumPy function (`Operation.numpy_ufunc`), it is called on the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context
 from functools import partial
 from typing import ParamSpec, TypeVar
@@ -44,13 +44,16 @@ def without_fp_warnings(
     return silent_context().run(function, *args, **kwargs)
 
 
-def is_faster_by_numpy(ufunc: NumpyUfunc, size: int, dtypes: Iterable[DType]) -> bool:
+def is_faster_by_numpy(ufunc: NumpyUfunc, size: int, dtypes: Sequence[DType]) -> bool:
     """Return True if NumPy's function is faster for a result of this size on the CPU, and supports
     these types of result and operands."""
-    alone = size <= SINGLE_THREAD_ELEMENTS or torch.get_num_threads() == 1
-    wide = ufunc.avx512 and has_avx512() and alone
-    has_meaning = all(dtype in _TYPES and dtype.kind in ufunc.kinds for dtype in dtypes)
-    return has_meaning and size > 0 and (wide or size <= ufunc.max_elements)
+    if not all(dtype in _TYPES and dtype.kind in ufunc.kinds for dtype in dtypes):
+        return False
+    if size <= ufunc.max_elements:
+        return size > 0
+    threads = 1 if size <= SINGLE_THREAD_ELEMENTS else torch.get_num_threads()
+    is_narrow = any(dtype.itemsize == 1 for dtype in dtypes[1:])  # on which torch is as fast
+    return ufunc.avx512 > threads and not is_narrow and has_avx512()
 
 
 def numpy_call(ufunc: NumpyUfunc, out: torch.Tensor, inputs: Sequence[torch.Tensor]) -> ReadyCall:

@@ -11,12 +11,12 @@ class NumpyUfunc(NamedTuple):
     """NumPy's function for an operation, called with the operands and the result.
 
     It is faster than torch's on results of up to `max_elements`, where the call takes longer than
-    the arithmetic. With `avx512`, it is faster on any number of elements that one thread computes,
-    on a processor with these instructions. It has the meaning of the operation for types of these
-    `kinds`.
+    the arithmetic. On a processor with AVX-512, torch's function takes `avx512` times as long on
+    one thread, so NumPy's is faster than torch's on fewer threads than that. It has the meaning of
+    the operation for types of these `kinds`.
     """
 
     function: Callable[..., Any]
     max_elements: int
-    avx512: bool = False
+    avx512: float = 0.0
     kinds: tuple[str, ...] = ("bool", "int", "uint", "float", "complex")

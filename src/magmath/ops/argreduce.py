@@ -74,14 +74,15 @@ def _decompositions(node: Node, layouts: Sequence[Layout]) -> Sequence[Node]:
 
 
 def _find(name: str, x: torch.Tensor, axis: int, keepdims: bool, out: torch.Tensor) -> None:
-    """Write the positions to `out`, by NumPy for float32 and float64 on the CPU.
+    """Write the positions to `out`, by NumPy on the CPU for the types that it has.
 
-    NumPy compares whole vectors of floating-point numbers, torch one number at a time.
+    NumPy compares whole vectors of numbers, torch one number at a time. Of 16-bit floats NumPy
+    converts each one.
     """
     import torch
 
-    on_host = out.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    if on_host or is_numpy_only(x):
+    is_half = x.dtype in (torch.float16, torch.bfloat16)
+    if (out.device.type == "cpu" and not is_half) or is_numpy_only(x):
         REFERENCES[name](x.numpy(), axis, out=out.numpy(), keepdims=keepdims)
     else:
         getattr(torch, name)(x, axis, keepdim=keepdims, out=out)

@@ -220,9 +220,12 @@ def _grid_of(bounds: Bounds) -> Any:
 
 
 def numpy_slice_of(bound: Bound) -> slice:
-    """Return the slice of NumPy's arrays for bounds, whose end may be before the first element."""
+    """Return the slice of NumPy's arrays for bounds, whose end, or start if there are no elements,
+    may be before the first element: a negative number would count from the end."""
     start, stop, step = bound
-    return slice(start, None if stop < 0 and start != stop else stop, step)
+    if not range(*bound):
+        return slice(0, 0, step)
+    return slice(start, None if stop < 0 else stop, step)
 
 
 def _numpy_slice(node: Node) -> Callable[..., object]:

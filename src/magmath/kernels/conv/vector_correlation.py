@@ -1,4 +1,5 @@
-"""The correlation of two long vectors: a BLAS dot product for each element of the result.
+"""The correlation of a vector and a filter, by NumPy: a compiled loop for filters of up to 11
+elements, otherwise a BLAS dot product for each element of the result.
 
 torch computes convolutions of one channel by loops that take up to a hundred times longer.
 """
@@ -14,8 +15,6 @@ import torch
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.padded_input import needed_elements
 
-MIN_TERMS: Final = 16
-"""Elements of w from which a dot product is faster than torch."""
 _TYPES: Final = (torch.float32, torch.float64)
 
 
@@ -27,7 +26,7 @@ def can_bind(problem: ConvolutionProblem) -> bool:
     is_single = x.shape[:2] == w.shape[:2] == (1, 1)
     is_adjacent = problem.stride == problem.dilation == (1,)
     has_contiguous_rows = w.stride(2) == y.stride(2) == 1
-    return is_single and is_adjacent and has_contiguous_rows and w.shape[2] >= MIN_TERMS
+    return is_single and is_adjacent and has_contiguous_rows
 
 
 def workspace(problem: ConvolutionProblem) -> int:

@@ -99,7 +99,7 @@ ROWS: tuple[Row, ...] = (
     Row("gemm", "torch", CPU, FLOATING | COMPLEX | INTEGER, _PRODUCTS),
     Row("gemm", "torch", CUDA, FLOATING | COMPLEX, _PRODUCTS),
     Row("gemm", "fused", ANYWHERE, FLOATING, _PRODUCTS),
-    Row("gemm", "numpy", CPU, SINGLE_AND_DOUBLE | COMPLEX, _PRODUCTS),
+    Row("gemm", "numpy", CPU, SINGLE_AND_DOUBLE | COMPLEX | INTEGER, _PRODUCTS),
     Row("gemm", "blas", CPU, SINGLE_AND_DOUBLE, _PRODUCTS),
     Row("gemm", "divided", CPU, SINGLE_AND_DOUBLE, _PRODUCTS),
     Row("gemm", "tiled", CPU, SINGLE_AND_DOUBLE, _PRODUCTS),

@@ -97,7 +97,12 @@ def _bind_fused(product: GemmProblem, bind_product: object) -> ReadyCall:
 
 
 def _can_bind_numpy(product: GemmProblem) -> bool:
+    """Return True for products that NumPy computes; of integers, those with a vector, since it has
+    no fast ones of matrices."""
     if not product.is_plain:
+        return False
+    is_inexact = product.dtype.is_floating_point or product.dtype.is_complex
+    if not is_inexact and min(product.extents[:2]) > 1:
         return False
     operands = (product.out, product.a, product.b)
     return not any(x.is_conj() or x.is_neg() for x in operands)

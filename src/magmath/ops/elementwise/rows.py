@@ -57,7 +57,7 @@ def row(
     kernel: Callable[[str, Callable[..., Any]], Kernel] = torch_kernel,
     flops: float = 1.0,
     numpy_loop: bool = True,
-    avx512: bool = False,
+    avx512: float = 0.0,
     **fields: Any,
 ) -> Operation:
     """Return the record of an element-wise operation.
@@ -70,7 +70,8 @@ def row(
     kernel         makes the kernel of torch's name and NumPy's function
     flops          the cost of one element, in additions
     numpy_loop     NumPy's function, if it is a universal one, may compute short arrays
-    avx512         NumPy's function takes two thirds of torch's time or less with AVX-512
+    avx512         the time of torch's function by that of NumPy's on one thread with AVX-512, for
+                   the type for which it is the least; 0 if it is less than 1.4
     vjp, fields    fields of `Operation`
     """
     reference, ufunc = numpy or getattr(np, torch or name), None
