@@ -1007,3 +1007,14 @@ def test_text_files_are_compressed_by_their_names(suffix: str, tmp_path: Path) -
     np.testing.assert_array_equal(np.loadtxt(path), x)
     np.testing.assert_array_equal(mm.loadtxt(path), x)
     assert (b"a b c" in path.read_bytes()) is (suffix in ("", ".txt"))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint8", "uint32"])
+@pytest.mark.parametrize("shapes", [((1000,), (1000,)), ((30, 30), (30, 30)), ((70, 9), (9,))])
+def test_products_of_small_integers_wrap_as_those_of_numpy(dtype: str, shapes: Any) -> None:
+    info = np.iinfo(dtype)
+    a, b = (RANDOM.integers(info.min, info.max, shape, dtype, endpoint=True) for shape in shapes)
+    with current("inline"):
+        found = mm.asarray(a) @ mm.asarray(b)
+        assert found.dtype == mm.asarray(a @ b).dtype
+        np.testing.assert_array_equal(found.numpy(), a @ b)

@@ -28,6 +28,8 @@ MAX_NUMPY_ELEMENTS = 1 << 18
 MAX_NUMPY_FLOPS = 1 << 24
 """Elements of an operand, and arithmetic operations, up to which NumPy's product is faster than to
 bind a kernel."""
+MAX_NUMPY_INTEGER_FLOPS = 1 << 20
+"""The same for integers, of which NumPy has no fast products of matrices."""
 # Multiplications up to which `kernels/gemm/packed_gemm.py` is faster (docs/benchmarks.md).
 MAX_TILED_MULTIPLICATIONS = 6e8
 # Operands: a, b, then the bias row if `bias`, then c and alpha if `accumulate`.
@@ -145,9 +147,12 @@ def _gemm_reference(
 def numpy_product(node: Node, transpose_a: bool, transpose_b: bool) -> Callable[..., object] | None:
     """Return NumPy's product of two small matrices, or with a vector, of a type that it sums in."""
     is_small = all(x.size <= MAX_NUMPY_ELEMENTS for x in (node, *node.inputs))
-    is_small = is_small and node.operation.flops(node) <= MAX_NUMPY_FLOPS
+    is_integer = node.dtype.is_integer
+    max_flops = MAX_NUMPY_INTEGER_FLOPS if is_integer else MAX_NUMPY_FLOPS
+    is_small = is_small and node.operation.flops(node) <= max_flops
     is_small |= len(node.shape) < 2  # a product with a vector takes as long as to read the matrix
-    is_same = node.dtype is node.inputs[0].dtype and node.dtype.kind in ("float", "complex")
+    is_number = is_integer or node.dtype.kind in ("float", "complex")
+    is_same = node.dtype is node.inputs[0].dtype and is_number
     if not (is_small and is_same):
         return None
     if not (transpose_a or transpose_b):
