@@ -228,7 +228,7 @@ def test_other_libraries_compute_with_distributed_arrays() -> None:
 @pytest.mark.parametrize(
     ("function", "error", "message"),
     [
-        (lambda x: mm.roll(x, (1, 2), axis=0), ShapeError, r"roll: 2 shifts \(1, 2\) for 1 axes"),
+        (lambda x: mm.roll(x, (1, 2), axis=(0, 1, 0)), ShapeError, r"roll: 2 shifts \(1, 2\) for 3 "),
         (lambda x: mm.moveaxis(x, (0, 1), 0), ShapeError, "moveaxis: needs as many"),
         (lambda x: mm.moveaxis(x, (0, 0), (0, 1)), ShapeError, "moveaxis: needs as many"),
         (lambda x: mm.repeat(x, mm.asarray([1, 2]), axis=1), ShapeError, "repeat: needs 3 integers"),

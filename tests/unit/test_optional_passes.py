@@ -33,6 +33,11 @@ def periodic_margins(x: Any) -> Any:
     return mm.roll(x, 1, axis=0) + mm.roll(x, -1, axis=0)
 
 
+def halo_copies(x: Any) -> Any:
+    rows = mm.tile(x, (8, 8)).redistribute(mm.Layout.split(0)) + 1
+    return rows[2:] - 2 * rows[1:-1] + rows[:-2]
+
+
 def epilogues(x: Any) -> Any:
     return mm.relu(x @ x.T + mm.tanh(x[0, :1]))
 
@@ -69,19 +74,22 @@ def rematerialization(x: Any) -> Any:
 
 
 WEIGHTS: dict[str, Any] = {}
+WORKERS = {"halo-copies": 2}
 LIMITS = {"block-reduction": 16 * MEGABYTE, "rematerialization": 5 * MEGABYTE // 2}
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     f.__name__.replace("_", "-"): f
     for f in (
-        equal_nodes, pooled_masks, joint_sums, periodic_margins, epilogues, block_reduction, in_place,
-        memory_order, hoisting, rematerialization,
+        equal_nodes, pooled_masks, joint_sums, periodic_margins, halo_copies, epilogues,
+        block_reduction, in_place, memory_order, hoisting, rematerialization,
     )
 }  # fmt: skip
 
 
 def described(name: str) -> tuple[Any, Any]:
     """The program that is made for a pass, and its results."""
-    with mm.init(0, device="cpu", seed=1, memory_limit=LIMITS.get(name)):
+    pool: Any = {"launcher": "threads"} if name in WORKERS else {}
+    workers, limit = WORKERS.get(name, 0), LIMITS.get(name)
+    with mm.init(workers, device="cpu", seed=1, memory_limit=limit, **pool):
         x = mm.asarray(np.random.default_rng(0).uniform(0.1, 1, (128, 128)).astype(np.float32))
         WEIGHTS["w"] = mm.variable("w", np.ones((128, 128), np.float32))
         function = mm.compile(PROGRAMS[name])

@@ -25,6 +25,7 @@ from magmath.engine.engine import Engine
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import ProtocolError
 from magmath.graph import Graph, Node, apply
+from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout, Mesh
 from magmath.nn import Dense, NeuralNetwork
 from magmath.ops import OPERATIONS
@@ -36,6 +37,7 @@ from magmath.ops.redistribute import redistribute
 from magmath.ops.slicing import SET_SLICE
 from magmath.ops.sums import broadcast_to
 from magmath.passes import pipeline
+from magmath.passes.aliasing import is_slice_view
 from magmath.passes.candidate_cost import CostCache, cost_cache_of
 from magmath.passes.candidates import layout_candidates
 from magmath.passes.fuse import fuse
@@ -129,6 +131,9 @@ def check_placed(graph: Graph) -> None:
         assert node.layout is not None
         assert node.layout.shape == node.shape
         if node.is_leaf or node.name in ("redistribute", "constant"):
+            continue
+        if node.name == "slice" and layout_of(node.inputs[0]).has_overlaps:
+            assert is_slice_view(node), "a part of a copy with halos"
             continue
         structure = node.index_notation
         splits: dict[str, Any] = {}

@@ -193,10 +193,8 @@ class CandidateCosts:
     def ranked(self) -> list[tuple[int, CandidateArithmetic]]:
         """Return the costs and candidates, the cheapest first.
 
-        Of equal costs, those with fewer moved bytes come first; then results in the hinted layout:
-        a stored operand moves without a barrier, and a move of the result would come between it and
-        its reader, which may be one loop; then results that all workers have: they are small, and
-        whatever reads them needs no moves.
+        Of equal costs, those with fewer moved bytes come first, then results that all workers have:
+        they are small, and whatever reads them needs no moves.
 
         Candidates that do not fit the memory are dropped, unless no candidate fits.
         """
@@ -220,9 +218,8 @@ class CandidateCosts:
             self._traffic(c.candidate)[0] if tied and cost == cheapest else 0
             for cost, c in zip(costs, candidates, strict=True)
         ]
-        outputs = [c.candidate.output for c in candidates]
-        later = [(x != self.hint, not x.is_replicated) for x in outputs]
-        order = sorted(range(len(candidates)), key=lambda i: (costs[i], moved[i], later[i]))
+        divided = [not c.candidate.output.is_replicated for c in candidates]
+        order = sorted(range(len(candidates)), key=lambda i: (costs[i], moved[i], divided[i]))
         return [(costs[i], candidates[i]) for i in order]
 
     # bytes ------------------------------------------------------------------------------------
@@ -300,10 +297,9 @@ class CandidateCosts:
             for operand, layout in zip(self.operands, candidate.inputs, strict=True)
             if not self._is_readable(operand, layout)
         ]
-        output = candidate.output
-        if output != self.hint and (output.is_partial or self.hint is not None):
-            after = self.hint or default_reduction(output)
-            steps.append((plan(output, after), self.node.dtype.itemsize))
+        if candidate.output.is_partial and candidate.output != self.hint:
+            summed = plan(candidate.output, default_reduction(candidate.output))
+            steps.append((summed, self.node.dtype.itemsize))
         moved, messages = traffic(self.node, candidate.inputs, candidate.output)
         return (
             moved + sum(step.total_bytes(itemsize) for step, itemsize in steps),

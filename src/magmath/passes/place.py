@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final
 
-from magmath.graph import Graph, Node, users_of
+from magmath.graph import Graph, Node
 from magmath.graph.operation import Line
 from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout
@@ -42,8 +42,7 @@ def place(graph: Graph, environment: Environment) -> Graph:
 def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node, Node]]:
     """Return the placed graph, and for each node of the given graph its placed node."""
     hints = layout_hints(graph, environment.mesh)
-    lines, users = _lines_of_users(graph), users_of(graph.nodes)
-    placing = _Placing(cost_cache_of(environment), hints, lines=lines, users=users)
+    placing = _Placing(cost_cache_of(environment), hints, lines=_lines_of_users(graph))
     for node in graph.nodes:
         placing.place(node)
     outputs = tuple(
@@ -85,8 +84,7 @@ class NodeCandidates:
 
 def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidates]:
     """Return the candidates of `place` at each contraction and each factorization of a graph."""
-    hints, users = layout_hints(graph, environment.mesh), users_of(graph.nodes)
-    placing = _Placing(cost_cache_of(environment), hints, users=users)
+    placing = _Placing(cost_cache_of(environment), layout_hints(graph, environment.mesh))
     candidates = []
     for node in graph.nodes:
         shown = node.operation.uses_lapack or is_contraction(node.index_notation)
@@ -114,7 +112,6 @@ class _Placing:
     copies: ChainMap[Node, Copies] = field(default_factory=ChainMap)
     cost: int = 0  # of all placed nodes, in units of RESOLUTION
     decomposed: dict[Node, Node] = field(default_factory=dict)  # nodes → chosen decompositions
-    users: Mapping[Node, Sequence[Node]] = field(default_factory=dict)  # the readers of nodes
     lines: Mapping[Node, Line] = field(default_factory=dict)  # of nodes that have none
     line: Line = None  # line of other nodes without one, of the node that they decompose
     workspace: int = 0  # maximum bytes that an operation needs for moved operands
@@ -196,22 +193,7 @@ class _Placing:
         """Return the evaluated candidates of a node with placed operands, in the order of
         preference."""
         operands = self._operands([self.new[source] for source in node.inputs])
-        return CandidateCosts(self.costs, node, operands, self._hint(node)).evaluated()
-
-    def _hint(self, node: Node) -> Layout | None:
-        """Return the layout hint of a node; for an element-wise result that one element-wise node
-        reads, the layout of the other operand of this, if that is placed."""
-        hint = self.hints.get(node)
-        users = self.users.get(node, ())
-        if hint is not None or len(users) != 1 or not node.operation.elementwise:
-            return hint
-        for x in users[0].inputs if users[0].operation.elementwise else ():
-            other = self.new.get(x)
-            if other is not None and x.shape == node.shape:
-                layout = layout_of(other)
-                if not (layout.is_replicated or layout.is_partial):
-                    return layout
-        return None
+        return CandidateCosts(self.costs, node, operands, self.hints.get(node)).evaluated()
 
     def _operands(self, nodes: Sequence[Node]) -> tuple[OperandState, ...]:
         """Return the states of placed nodes as operands."""
@@ -229,7 +211,7 @@ class _Placing:
 
     def _placed(self, node: Node) -> Node:
         operands = [self.new[source] for source in node.inputs]
-        best = self.costs.best(node, self._operands(operands), self._hint(node))
+        best = self.costs.best(node, self._operands(operands), self.hints.get(node))
         self.cost += best.cost
         self.workspace = max(self.workspace, best.workspace)
         line = self._line_of(node)
