@@ -14,8 +14,7 @@ from functools import cached_property
 from typing import NamedTuple, final
 
 from magmath.core.dtypes import DType, bool_
-from magmath.graph import Graph, Node, Shape, apply
-from magmath.graph.provenance.rebuild import rebuilt
+from magmath.graph import Graph, Node, Shape, apply, topological
 from magmath.ops.marks import mark
 
 
@@ -49,10 +48,19 @@ class GradientRule:
         return GradientRule(given, read, outputs)
 
     def applied(self, cotangents: Sequence[Node], read: Sequence[Node]) -> list[Node | None]:
-        """Return the cotangents of the arguments for these cotangents of the values."""
+        """Return the cotangents of the arguments for these cotangents of the values.
+
+        All nodes are new: an equal rule outlives a pool, and a node of it that is computed would
+        have a value of this pool.
+        """
         leaves = (*self.given, *self.read)
         new = dict(zip(leaves, (*cotangents, *read), strict=True))
-        return list(self.with_computed(rebuilt(self.computed, new), (), ()).outputs)
+        for node in topological(self.computed):
+            if node not in new:
+                inputs = tuple([new[x] for x in node.inputs])
+                new[node] = node.replace(inputs) if inputs else node
+        computed = [new[x] for x in self.computed]
+        return list(self.with_computed(computed, (), ()).outputs)
 
     @cached_property
     def _structure(self) -> Hashable:
