@@ -8,6 +8,7 @@ from magmath.core.dtypes import float32, int64
 from magmath.cost import Level, Machine
 from magmath.cost.link import Link
 from magmath.errors import MagmathError
+from magmath.executor import isolated_run
 from magmath.executor.call_times import CallTime
 from magmath.executor.isolated_run import isolated_times
 from magmath.layout import Layout, Mesh
@@ -258,9 +259,12 @@ def test_a_worker_of_several_threads_is_simulated_as_it_runs():
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("epochs", [0, 1])
-def test_steps_with_long_loops_are_simulated_and_explained(workers: int, epochs: int) -> None:
+def test_steps_with_long_loops_are_simulated_and_explained(
+    workers: int, epochs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before the first run as one program, later as the programs that run, whose counters of steps
     stay within the loop while they are timed."""
+    monkeypatch.setattr(isolated_run, "COMPILE_SECONDS", 0.5)
     options = {"launcher": "threads"} if workers else {}
     with mm.init(workers=workers, **options):
         net = mm.nn.NeuralNetwork(

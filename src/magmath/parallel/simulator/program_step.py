@@ -29,6 +29,7 @@ from magmath.program.instructions import Call, Program, Redistribute
 from magmath.transform.subgraph_programs import RepeatedProgram
 
 THREADS: Final = "threads"
+SEGMENTS: Final = "segments"
 STEPS: Final = 3
 """Simulated steps, so that the last one shows the steady state."""
 Times = Literal["measured", "predicted"]
@@ -113,7 +114,11 @@ def simulate_program(
     slower = checked_slowdown(slowdown, program.workers)
     candidates = _forms(program, environment, times, slower, count)
     if program.team is not None:
-        candidates += _team_forms(program.team, environment, times, slower, count)
+        # If the compiler takes too long for the program, so it does for its threads.
+        is_compiled = any(step.form == SEGMENTS for step in candidates)
+        candidates += _team_forms(
+            program.team, environment, times, slower, count, compiled=is_compiled
+        )
     return min(candidates, key=lambda step: step.seconds)
 
 
@@ -123,11 +128,13 @@ def _team_forms(
     times: Times,
     slowdown: Mapping[int, float],
     count: int,
+    *,
+    compiled: bool,
 ) -> list[SimulatedStep]:
     """Return the simulated steps of the program of the threads of the only worker."""
     threads = replace(environment, threads=1, link=environment.machine.team, shares_memory=True)
     slower = dict.fromkeys(range(team.workers), slowdown.get(0, 1.0))
-    forms = _forms(team, threads, times, slower, count)
+    forms = _forms(team, threads, times, slower, count, compiled=compiled)
     return [replace(step, form=f"{THREADS}, {step.form}") for step in forms]
 
 
@@ -137,8 +144,11 @@ def _forms(
     times: Times,
     slowdown: Mapping[int, float],
     count: int,
+    *,
+    compiled: bool = True,
 ) -> list[SimulatedStep]:
-    """Return the simulated steps of each form of a program."""
+    """Return the simulated steps of each form of a program; of that with compiled functions only if
+    `compiled`."""
     machine = environment.machine
     priced = [step.seconds for step in explain_program(program, environment).instructions]
     network = WorkerNetwork.of(
@@ -151,7 +161,7 @@ def _forms(
     free = max(1, count // environment.threads)
     host = Host(free, machine.host_bandwidth, machine.crowding)
     forms = (
-        _measured(program, environment)
+        _measured(program, environment, compiled)
         if times == "measured"
         else {"predicted": [_predicted(program, priced, environment)] * program.workers}
     )
@@ -169,7 +179,9 @@ def _end(timeline: Timeline, tasks: int) -> float:
     return max([span.end for span in timeline.spans[:tasks]], default=0.0)
 
 
-def _measured(program: Program, environment: Environment) -> dict[str, list[CallTimes]]:
+def _measured(
+    program: Program, environment: Environment, compiled: bool
+) -> dict[str, list[CallTimes]]:
     """Return the times of all workers for each form; workers with equal parts are measured once."""
     from magmath.executor.isolated_run import isolated_times  # loads the kernels: on first use
 
@@ -183,7 +195,9 @@ def _measured(program: Program, environment: Environment) -> dict[str, list[Call
                 worker,
                 shares_memory=environment.shares_memory,
                 threads=environment.threads,
+                compiled=compiled,
             )
+            compiled = compiled and SEGMENTS in known[shapes]
         by_worker.append(known[shapes])
     forms = [form for form in by_worker[0] if all(form in times for times in by_worker)]
     return {form: [times[form] for times in by_worker] for form in forms}
