@@ -114,6 +114,8 @@ class LazyArray(ArrayHandle):
             pending_arrays.limit_held_bytes(session.engine())
         if depth < FIRST_CHECK or (depth & (depth - 1) and depth <= MAX_PENDING):
             return
+        if tracing.current() is not None:  # nothing is computed, however long the function is
+            return
         if depth > MAX_PENDING:
             depth = update_depth(node)
         if depth > MAX_PENDING or self._should_evaluate_early(depth):
@@ -141,10 +143,9 @@ class LazyArray(ArrayHandle):
         reads no values. The operands stay alive if they are small, so that gradients pass through
         the value as if it were pending.
         """
-        if tracing.current() is None:
-            provenance = provenance_of(self.evaluated())
-            if provenance is not None:
-                provenance.keep_arrays()
+        provenance = provenance_of(self.evaluated())
+        if provenance is not None:
+            provenance.keep_arrays()
 
     @property
     def node(self) -> Node:
@@ -332,7 +333,7 @@ class LazyArray(ArrayHandle):
             self.replaced = source or record_of(old, node, self.replaced, write)
         del old  # an evaluation counts references
         self._refer_to(node, leaf)
-        if leaf is None and self.replaced is not None and self.replaced.is_long:
+        if trace is None and leaf is None and self.replaced is not None and self.replaced.is_long:
             self._evaluate_early()
 
     def replace_node(self, node: Node) -> None:

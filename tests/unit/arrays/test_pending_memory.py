@@ -14,6 +14,7 @@ import torch
 
 import magmath as mm
 from engines import current
+from magmath.arrays import lazy_array
 from magmath.engine.lifetimes import pending_arrays
 from magmath.graph.provenance import recent_operands
 from magmath.memory import Heap, PrivateSource
@@ -312,3 +313,30 @@ def test_loops_of_updates_through_views_need_no_more_memory() -> None:
             if i == 100:
                 before = pool.stats()[0]["arrays"]
         assert int(pool.stats()[0]["arrays"]) <= int(before) + 2
+
+
+def test_long_functions_are_traced_without_walks_along_all_operations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each would take as long as the function, so that the time of a trace would grow with its
+    square. Nothing is computed in a trace anyway."""
+
+    def walk(*nodes: object, **options: object) -> None:
+        raise AssertionError("a walk along the expression")
+
+    def grown(x: mm.Array) -> mm.Array:
+        with monkeypatch.context() as patch:
+            patch.setattr(lazy_array, "topological", walk)
+            patch.setattr(lazy_array, "update_depth", walk)
+            for _ in range(2 * lazy_array.MAX_PENDING):
+                x = x * 0.999
+                x += 1e-3
+        return x
+
+    values = np.linspace(0, 2, 1 << 18)
+    with current("planned", 1):
+        found = mm.compile(grown)(mm.asarray(values)).numpy()
+    known = values
+    for _ in range(2 * lazy_array.MAX_PENDING):
+        known = known * 0.999 + 1e-3
+    np.testing.assert_allclose(found, known, rtol=1e-9)
