@@ -21,7 +21,7 @@ from magmath.program.instructions import (
     Instruction,
     Redistribute,
     Slot,
-    root_of,
+    roots_of,
 )
 
 
@@ -42,7 +42,7 @@ class Hazards:
     def __init__(
         self, slots: Sequence[Slot], instructions: list[Instruction], prologue: int
     ) -> None:
-        self.slots = slots
+        self.slots, self._roots = slots, roots_of(slots)
         self.instructions = instructions
         self.prologue = prologue
         self.remote = self._remote_roots()
@@ -50,7 +50,7 @@ class Hazards:
 
     def root(self, slot: int) -> int:
         """Return the slot that owns the memory of `slot`."""
-        return root_of(self.slots, slot)
+        return self._roots[slot]
 
     def _remote_roots(self) -> set[int]:
         roots = {self.root(i) for i, slot in enumerate(self.slots) if slot.layout.shared}

@@ -147,11 +147,25 @@ LONG_ELEMENTS = 1 << 22
 """Number of elements that a worker processes in a few milliseconds."""
 
 
-def root_of(slots: Sequence[Slot], slot: int) -> int:
-    """Return the slot in whose memory a slot is stored: itself, unless it is a view."""
-    while (alias := slots[slot].alias) is not None:
-        slot = alias
-    return slot
+def roots_of(slots: Sequence[Slot]) -> list[int]:
+    """Return for each slot the slot in whose memory it is stored: itself, unless it is a view.
+
+    A chain of views, such as results that are each computed in the storage of the one before, may
+    be as long as the program: each slot is passed once.
+    """
+    roots = [-1] * len(slots)
+    for slot in range(len(slots)):
+        chain: list[int] = []
+        while roots[slot] < 0:
+            chain.append(slot)
+            alias = slots[slot].alias
+            if alias is None:
+                roots[slot] = slot
+            else:
+                slot = alias
+        for view in chain:
+            roots[view] = roots[slot]
+    return roots
 
 
 @final
@@ -266,7 +280,11 @@ class Program(msgspec.Struct, frozen=True, dict=True):
 
     def root(self, slot: int) -> int:
         """Return the slot in whose memory a slot is stored: itself, unless it is a view."""
-        return root_of(self.slots, slot)
+        return self._roots[slot]
+
+    @cached_property
+    def _roots(self) -> list[int]:
+        return roots_of(self.slots)
 
     def __str__(self) -> str:
         return "\n".join(self._describe(i) for i in self.instructions)

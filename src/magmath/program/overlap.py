@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from magmath.passes.aliasing import is_cross_worker
-from magmath.program.instructions import Call, Instruction, Redistribute, Slot, root_of
+from magmath.program.instructions import Call, Instruction, Redistribute, Slot, roots_of
 
 
 def with_overlap(
@@ -21,13 +21,13 @@ def with_overlap(
     """
     result: list[Instruction] = []
     next_use: dict[int, int] = {}  # storage → position of the next instruction that touches it
-    next_call = len(instructions)
+    next_call, roots = len(instructions), roots_of(slots)
     for position in reversed(range(len(instructions))):
         instruction = instructions[position]
-        touched = [root_of(slots, slot) for slot in instruction.touches]
+        touched = [roots[slot] for slot in instruction.touches]
         if isinstance(instruction, Redistribute) and _is_long(instruction, slots, min_bytes):
             end = prologue if position < prologue else len(instructions)
-            end = min(end, next_use.get(root_of(slots, instruction.target), end))
+            end = min(end, next_use.get(roots[instruction.target], end))
             if next_call < end:
                 following = end - position - 1
                 instruction = msgspec.structs.replace(instruction, overlapped=following)

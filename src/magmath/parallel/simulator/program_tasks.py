@@ -32,7 +32,6 @@ from magmath.program.instructions import (
     Program,
     Redistribute,
     Slot,
-    root_of,
 )
 
 KERNEL: Final = "kernel"
@@ -166,9 +165,8 @@ class _TaskWriter:
     def _bytes_of_call(self, worker: int, call: Call) -> float:
         """Return the bytes that a kernel reads and writes on a worker; none for a view."""
         slots, operation = self.program.slots, OPERATIONS[call.operation]
-        if operation.is_view and root_of(slots, call.out) in {
-            root_of(slots, i) for i in call.inputs
-        }:
+        root = self.program.root
+        if operation.is_view and root(call.out) in set(map(root, call.inputs)):
             return 0.0
         written = _local_bytes(slots[call.out], worker)
         read = {i: _local_bytes(slots[i], worker) for i in call.inputs}
