@@ -159,6 +159,11 @@ def test_updates_at_positions(name: str, kind: str, workers: int, data: st.DataO
     if x.ndim > 1 and data.draw(st.booleans()):
         index = index, slice(None, None, -1)
     values = numpy.random.default_rng(len(key)).integers(1, 3, x[index].shape).astype(x.dtype)
+    check_update(name, x, index, values, kind, workers)
+
+
+def check_update(name: str, x: Any, index: Any, values: Any, kind: str, workers: int) -> None:
+    """Assert that the update of x at positions is NumPy's."""
     expected = x.copy()
     getattr(numpy, name).at(expected, index, values)
     with current(kind, workers):
@@ -185,12 +190,7 @@ def test_updates_of_truth_values_at_positions(
     row = data.draw(st.lists(st.integers(-4, 3), max_size=8))
     index: Any = data.draw(st.sampled_from([row, (row,), (row, 1), (slice(1, None), [0, 0, 2])]))
     values = random.random(x[index].shape) < 0.5
-    expected = x.copy()
-    getattr(numpy, name).at(expected, index, values)
-    with current(kind, workers):
-        found = mm.asarray(x, copy=True)
-        getattr(mm, name).at(found, index, values)
-        check(found, expected)
+    check_update(name, x, index, values, kind, workers)
 
 
 @pytest.mark.parametrize("name", UNARY)

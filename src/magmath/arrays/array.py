@@ -29,6 +29,7 @@ from magmath.arrays.indexing.stored_parts import (
 )
 from magmath.arrays.indexing.subscripts import getitem
 from magmath.arrays.inputs.conversion import bind_layout
+from magmath.arrays.inputs.number_list import LISTS
 from magmath.arrays.inputs.operands import (
     OPERANDS,
     OPERATOR_FRAMES,
@@ -440,7 +441,7 @@ def redistributed(array: Array, layout: Layout | None) -> Array:
     return Array(redistribute(array.node, layout))
 
 
-_MATRICES = (LazyArray, np.ndarray, list, tuple, range)
+_MATRICES = (LazyArray, np.ndarray, *LISTS)
 
 
 def binary(operation: str, x: Any, y: Any) -> Array:

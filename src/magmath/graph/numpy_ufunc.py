@@ -18,5 +18,5 @@ class NumpyUfunc(NamedTuple):
 
     function: Callable[..., Any]
     max_elements: int
-    avx512: float = 0.0
-    kinds: tuple[str, ...] = ("bool", "int", "uint", "float", "complex")
+    avx512: float
+    kinds: tuple[str, ...]

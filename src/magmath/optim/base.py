@@ -29,14 +29,11 @@ from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints
 from magmath.core.real_numbers import require_number
 from magmath.engine.lifetimes.retained_expressions import keeps_expressions
-from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.traces import tracing
-from magmath.engine.traces.tracing import NumberSource, Scope, Trace
 from magmath.engine.user_line import warn_user
 from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError, TracingError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import scalar
 from magmath.optim.checked_gradients import checked_gradients
 from magmath.optim.clip import check_limits, clipped
 from magmath.optim.groups import Groups
@@ -52,6 +49,7 @@ from magmath.optim.rates import (
 from magmath.optim.saved_state import decoded_state, encoded_state
 from magmath.optim.states import MASTER, ParameterNodes, RequiredStates, States
 from magmath.optim.step_count import StepCount
+from magmath.optim.update_rates import rates_of_update
 from magmath.transform.compiled import compile
 
 if TYPE_CHECKING:
@@ -113,7 +111,7 @@ class Optimizer(metaclass=KeywordHints):
 
     def _start(self) -> None:
         """Begin without states, groups of variables, and compiled updates."""
-        self._step_count = StepCount()
+        self.step_count = StepCount()
         self._has_warned = False
         self._groups: Groups[Optimizer] = Groups(self)
         self.variable_states = States(self._required_states)
@@ -264,7 +262,7 @@ class Optimizer(metaclass=KeywordHints):
 
     def advance(self, steps: int) -> None:
         """Count steps that used `next_values`."""
-        self._step_count.started += steps
+        self.step_count.started += steps
 
     @property
     def steps(self) -> int:
@@ -272,7 +270,7 @@ class Optimizer(metaclass=KeywordHints):
 
         Those in branches of `cond` and in loops that were taken count, so it may wait for runs.
         """
-        return self._step_count.value
+        return self.step_count.value
 
     # steps ------------------------------------------------------------------------------------
 
@@ -315,7 +313,7 @@ class Optimizer(metaclass=KeywordHints):
 
     def restore_steps(self, count: int) -> None:
         """Continue after this number of steps."""
-        self._step_count.restore(count)
+        self.step_count.restore(count)
 
     def _compiled_update(
         self, variables: tuple[Variable, ...], loss_scale: LossScale | None
@@ -375,70 +373,7 @@ class Optimizer(metaclass=KeywordHints):
 
     def rates_of_update(self, variables: Sequence[Variable]) -> list[Node]:
         """Return the learning rates of the next update as nodes, in the order of `rates`."""
-        dtype, trace = rate_dtype(variables), tracing.current()
-        indices = range(len(self.learning_rates))
-        if trace is None:
-            return [scalar(self._counting_source(i)(1), dtype) for i in indices]
-        before = self._check_countable(trace)
-        if not trace.is_conditional:
-            return [trace.number(self._counting_source(i), dtype) for i in indices]
-        self._step_count.count_on_workers()
-        return [trace.number(self._rate_source(i, before), dtype) for i in indices]
-
-    def _check_countable(self, trace: Trace | Scope) -> int:
-        """Return how many steps the workers count in a run before this line of a traced function.
-
-        Raises MagmathError if a learning rate is a function of the step, and the number of the step
-        is not known when the run starts.
-        """
-        before = self._step_count.taken_in_run()
-        if any(map(callable, self.learning_rates)):
-            if trace.is_loop:
-                raise MagmathError(
-                    "update: a loop on the workers cannot call a learning rate that is a function "
-                    "of the step; loop in Python over a compiled step, or give a number"
-                )
-            if before is None:
-                raise MagmathError(
-                    "update: the learning rate is a function of the step, and how many steps the "
-                    "compiled function has taken before this line depends on values (mm.cond, "
-                    "mm.while_loop); take this step in another compiled function, or give a number"
-                )
-        return before or 0
-
-    def _counting_source(self, index: int) -> NumberSource:
-        """Return a function that returns a learning rate for the first of the next run's steps.
-
-        The function of the first rate, which is called first, also counts the steps, unless the run
-        fails.
-        """
-
-        owner = ref(self)  # programs of its updates refer to this function
-
-        def source(steps: int) -> float:
-            optimizer = owner()
-            assert optimizer is not None
-            if index == 0:
-                reserve_for_run(optimizer._step_count, "started", steps)
-            return optimizer._rate_ahead(index, -steps)
-
-        return source
-
-    def _rate_source(self, index: int, ahead: int) -> NumberSource:
-        """Return a function that returns the learning rate of the step that is so many after the
-        steps so far."""
-        owner = ref(self)
-
-        def source(steps: int) -> float:
-            optimizer = owner()
-            assert optimizer is not None
-            return optimizer._rate_ahead(index, ahead)
-
-        return source
-
-    def _rate_ahead(self, index: int, ahead: int) -> float:
-        rate = self._groups.learning_rates[index]
-        return rate_at(rate, self.steps + ahead) if callable(rate) else float(rate)
+        return rates_of_update(self, rate_dtype(variables))
 
     def minimize(
         self,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 from magmath.arrays.indexing.mask_position import MaskPosition, mask_position
 from magmath.arrays.indexing.masks import UnknownCount
 from magmath.arrays.indexing.subscripts import setitem
+from magmath.arrays.inputs.number_list import LISTS
 from magmath.arrays.inputs.operands import written_operand
 from magmath.arrays.protocols.namespace import array_namespace
 from magmath.arrays.protocols.numpy_protocols import call_ufunc
@@ -209,7 +210,7 @@ class MaskedElements(Operators["MaskedElements"]):
             if other._axis == self._axis and _is_same(other._mask, self._mask):
                 return other._values
             raise _unknown(f"{operation} of elements that two masks select")
-        if getattr(other, "ndim", 0) > self._behind or isinstance(other, (list, tuple, range)):
+        if getattr(other, "ndim", 0) > self._behind or isinstance(other, LISTS):
             raise _unknown(f"{operation} with an array along the selected dimension")
         return other
 

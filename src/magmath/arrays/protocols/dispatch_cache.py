@@ -318,9 +318,7 @@ def _keyed_operands(eager: EagerArrays, operation: str, x: Any, y: Any) -> _Keye
     else:
         return None
     if operation == "power":  # which is another operation for some numbers
-        if (
-            leaves[0].dtype is bool_
-        ):  # whose squares are int8 by the operator, int64 by the function
+        if leaves[0].dtype is bool_:  # the operator's squares are int8, the function's int64
             return None
         key, numbers = (*key, *map(_part_of_key, numbers)), ()
     return key, leaves, numbers

@@ -19,7 +19,7 @@ from magmath.arrays.array import Array, as_array, copy_of, redistributed
 from magmath.arrays.exports.pickling import restored_leaf, values_of
 from magmath.arrays.indexing.masked_elements import with_item
 from magmath.arrays.inputs.conversion import default_layout, leaf_of_values
-from magmath.arrays.inputs.number_list import holds, is_number
+from magmath.arrays.inputs.number_list import LISTS, holds, is_number
 from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.storage.failed_updates import undo_failed_updates
 from magmath.core.dtypes import DType, is_same_kind
@@ -271,7 +271,7 @@ def _shape_of(name: str, value: Any) -> tuple[int, ...]:
     """Return the shape of a value to be assigned to the variable of this name."""
     if hasattr(value, "shape"):
         return tuple(value.shape)
-    if not (is_number(value) or isinstance(value, (list, tuple, range))):
+    if not (is_number(value) or isinstance(value, LISTS)):
         raise TypeError(
             f"assign: variable {name} needs an array, a number or nested lists of numbers, was "
             f"given {value!r}"

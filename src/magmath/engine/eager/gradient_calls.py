@@ -76,38 +76,25 @@ class EagerGradients:
             )
         except NotEagerError:
             return None
-        computed = self._computed_of(tape, output, sources, mark, line, check_independence)
-        record = provenance_of(computed.gradients[0]) if computed and computed.gradients else None
-        if record is not None:
-            # A running mean of the parameters, which the loss reads, is computed from the former
-            # mean, whose own expression is the whole history of the training.
-            record.keep_recent([leaf for leaf in tape.stored if leaf is not output])
-        return computed
-
-    def _computed_of(
-        self,
-        tape: GradientTape,
-        output: Node,
-        sources: Sequence[Node],
-        mark: Operation | None,
-        line: Line,
-        check_independence: bool,
-    ) -> ComputedGradients | None:
         key = (mark, check_independence, tape.key)
         call = self._calls.find(key)
         if call is None and key not in self._calls:
             self._calls.store(key, None)
             nodes = _marked(gradients(output, sources, check_independence=check_independence), mark)
-            return self._computed(nodes, tape.leaves)
+            return self._computed(nodes, tape)
         if call is None:
             call = _prepared(self._eager, tape, mark, check_independence)
             self._calls.store(key, call)
         return call.run(self._eager, tape, line) if call else None
 
-    def _computed(self, nodes: Sequence[Node], operands: list[Node]) -> ComputedGradients | None:
+    def _computed(self, nodes: Sequence[Node], tape: GradientTape) -> ComputedGradients | None:
         """Return gradients that are computed one operation after the other."""
         leaves = [leaf for x in nodes if (leaf := self._eager.leaf_of_needed_node(x)) is not None]
-        return ComputedGradients(leaves, operands) if len(leaves) == len(nodes) else None
+        if len(leaves) < len(nodes):
+            return None
+        if (record := provenance_of(leaves[0])) is not None:
+            record.keep_recent(tape.between)
+        return ComputedGradients(leaves, tape.leaves)
 
 
 def _marked(gradients: list[Node], mark: Operation | None) -> list[Node]:
@@ -152,6 +139,7 @@ class _GradientCall:
         for value, node, output in zip(values, self._like, self._outputs, strict=True):
             if record is None:
                 record = Provenance.of(self._recipe, output, operands, line, numbers)
+                record.keep_recent(tape.between)
             else:
                 record = record.of_output(output, line)
             results.append(eager.stored_leaf(node.shape, node.dtype, value, record))

@@ -85,6 +85,7 @@ class GradientTape:
         through_gradients: bool,
     ) -> None:
         self._eager, self._through_gradients = eager, through_gradients
+        self._output = output
         self.entries: list[_Entry] = []
         self.leaves: list[Node] = []
         self.stored: list[Node] = []
@@ -110,6 +111,16 @@ class GradientTape:
     def values(self) -> list[np.ndarray[Any, Any]]:
         """The values of the leaves, followed by those of the results that are stored."""
         return self._leaf_values + self._result_values
+
+    @property
+    def between(self) -> list[Node]:
+        """The stored results between the sources and the output.
+
+        Later gradients may need them, although user code does not refer to them any more: the next
+        mean of the parameters, which a loss reads, is computed from the former one, and that from
+        the whole history of the training.
+        """
+        return [leaf for leaf in self.stored if leaf is not self._output]
 
     def _has_dependent_source(self) -> bool:
         """Return True if a source was computed from another one."""

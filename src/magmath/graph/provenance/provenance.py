@@ -61,8 +61,7 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
     output: int = 0
     _numbers: Sequence[Number] = ()
     _loop: Loop | None = None
-    _kept: Sequence[Node] = ()
-    _recent: Sequence[KeptArray | None] = ()
+    _kept: Sequence[Node | KeptArray | None] = ()
     _direct: Sequence[RecordedOperand] | None = None
     """Of a dropped expression, the operands from which it was not computed through gradients."""
 
@@ -113,7 +112,7 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         self, operands: Sequence[RecordedOperand], direct: Sequence[RecordedOperand]
     ) -> None:
         self.operands, self._direct = operands, direct
-        self.recipe, self._loop, self._kept, self._recent = None, None, (), ()
+        self.recipe, self._loop, self._kept = None, None, ()
 
     def direct_operands(
         self, *, through_gradients: bool = True, through_stops: bool = True
@@ -149,7 +148,7 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
 
     def keep_recent(self, leaves: Iterable[Node]) -> None:
         """Keep arrays alive as those that were read last (`recent_operands.py`)."""
-        self._recent = [keep_recent(leaf, leaf.nbytes) for leaf in leaves]
+        self._kept = [keep_recent(leaf, leaf.nbytes) for leaf in leaves]
 
     def keep_arrays(self) -> None:
         """Keep the arrays alive from which the value was computed directly, if they are small."""

@@ -35,7 +35,7 @@ SINGLE_THREAD_ELEMENTS = 1 << 15
 """Number of elements up to which torch computes an element-wise function with one thread."""
 NUMPY_LOOP_FLOPS = 8192
 """Flops that take no longer than the overhead of one torch call."""
-_ALL = ("bool", "int", "uint", "float", "complex")
+_ALL = ("bool", "int", "uint", "float")
 UFUNC_KINDS: Mapping[Callable[..., Kernel], tuple[str, ...]] = {
     torch_kernel: _ALL, arithmetic_kernel: _ALL, parts_kernel: _ALL, root_kernel: _ALL,
     flag_kernel: _ALL, absolute_kernel: _ALL, square_kernel: _ALL, host_kernel: _ALL,
@@ -56,7 +56,6 @@ def row(
     result: ResultType = None,
     kernel: Callable[[str, Callable[..., Any]], Kernel] = torch_kernel,
     flops: float = 1.0,
-    numpy_loop: bool = True,
     avx512: float = 0.0,
     **fields: Any,
 ) -> Operation:
@@ -69,14 +68,13 @@ def row(
     result         the result's type, if it is not that of the operands
     kernel         makes the kernel of torch's name and NumPy's function
     flops          the cost of one element, in additions
-    numpy_loop     NumPy's function, if it is a universal one, may compute short arrays
     avx512         the time of torch's function by that of NumPy's on one thread with AVX-512, for
                    the type for which it is the least; 0 if it is less than 1.4
     vjp, fields    fields of `Operation`
     """
     reference, ufunc = numpy or getattr(np, torch or name), None
     kinds = UFUNC_KINDS.get(kernel)
-    if numpy_loop and kinds and isinstance(reference, np.ufunc):
+    if kinds and isinstance(reference, np.ufunc):
         out_last = _with_positional_out(reference)
         ufunc = NumpyUfunc(out_last, _max_numpy_elements(flops), avx512, kinds)
     return Operation(
