@@ -140,16 +140,15 @@ def _in_float64() -> Any:
     mm.set_default_dtype(mm.float32)
 
 
-@pytest.mark.parametrize("kind", ["shared", "messages"])
 @pytest.mark.parametrize("option", ["model", "rows"])
 @pytest.mark.parametrize("name", KINDS)
-def test_layers_are_divided_along_their_units_or_inputs(name: str, option: str, kind: str) -> None:
+def test_layers_are_divided_along_their_units_or_inputs(name: str, option: str) -> None:
     make, shape, model, rows = KINDS[name]
     with current("inline"):
         one = trained(make, shape, option)
         expected = {path: v.numpy() for path, v in one.parameters.items()}
         losses = one.history.step_losses
-    for workers in (2, 3, 4):
+    for kind, workers in (("shared", 2), ("messages", 3), ("shared", 4), ("messages", 4)):
         with current(kind, workers):
             net = trained(make, shape, option)
             np.testing.assert_allclose(net.history.step_losses, losses, rtol=1e-9)

@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, final
 
+from magmath.core.dtypes import DTYPES
 from magmath.cost.collectives import Level
 from magmath.cost.link import Link
 from magmath.cost.machine import GemmRate, Machine, current_machine
@@ -22,6 +23,13 @@ from magmath.errors import DataError
 HERE: Final = "here"
 """The name of this machine, as `magmath calibrate` has measured it."""
 _FOLDER: Final = files("magmath.cost") / "machines"
+_FILE: Final = ("name", "device", "level")
+_DEVICE: Final = (
+    "bandwidth", "arithmetic", "division", "transcendental", "call_seconds", "memory",
+    "processors", "tile_rows", "tile_columns", "gemm",
+)  # fmt: skip
+_LEVEL: Final = ("name", "fan_out", "bandwidth", "latency")
+_NUMBER: Final = ("value", "source")
 
 
 def known_machines() -> list[str]:
@@ -34,7 +42,8 @@ def load_machine(name: str | os.PathLike[str]) -> Machine:
     """Return a machine by the name of a packaged description, by the path of a TOML file, or
     "here".
 
-    Raises DataError for an unknown name, a file that is not TOML, and a missing or wrong field.
+    Raises DataError for an unknown name, a file that is not TOML, and a missing, wrong or unknown
+    field.
     """
     if name == HERE:
         return current_machine()
@@ -61,8 +70,11 @@ class _TableReader:
 
     def machine(self, content: Mapping[str, Any]) -> Machine:
         """Return the machine of a parsed file."""
+        self._check_names(content, _FILE)
         device = self._table(content, "device")
+        self._check_names(device, _DEVICE, "device.")
         rates = self._table(device, "gemm", "device.")
+        self._check_names(rates, tuple(DTYPES), "device.gemm.")
         levels = tuple(self._level(i, one) for i, one in enumerate(self._levels(content)))
         bandwidth = self._number(device, "bandwidth")
         inner, outer = levels[0], levels[-1]
@@ -91,6 +103,7 @@ class _TableReader:
 
     def _level(self, number: int, table: Mapping[str, Any]) -> Level:
         where = f"level[{number}]."
+        self._check_names(table, _LEVEL, where)
         return Level(
             name=self._text(table, "name", where),
             fan_out=self._integer(table, "fan_out", where, zero=True),
@@ -118,6 +131,7 @@ class _TableReader:
         if not isinstance(field, dict):
             raise self._error(f"{where}{name}", 'a table { value = 1.0, source = "…" }')
         self._text(field, "source", f"{where}{name}.")
+        self._check_names(field, _NUMBER, f"{where}{name}.")
         value = field.get("value")
         number = float(value) if type(value) in (int, float) else -1.0  # type: ignore[arg-type]
         if not (0 <= number < math.inf) or (number == 0 and not zero):
@@ -131,6 +145,15 @@ class _TableReader:
         if not number.is_integer():
             raise self._error(f"{where}{name}.value", "an integer")
         return int(number)
+
+    def _check_names(self, table: Mapping[str, Any], known: Sequence[str], where: str = "") -> None:
+        """Raise DataError for a field that nothing reads: a wrong name would have no effect."""
+        for name in table:
+            if name not in known:
+                raise DataError(
+                    f"load_machine: {self._path} has an unknown field {where + name!r}; known "
+                    f"are {', '.join(known)}"
+                )
 
     def _error(self, field: str, needs: str) -> DataError:
         return DataError(

@@ -50,7 +50,7 @@ def test_missing_field_is_named(tmp_path, field):
         ("tile_rows = { value = 128", "tile_rows = { value = 0.5", r"device.tile_rows.value"),
         ("processors = { value = 132", "processors = { value = 0.5", r"device.processors.value"),
         ("[[level]]", "[[rung]]", "level"),
-        ("[device.gemm]", "[device.products]", "device.gemm"),
+        ("[device.gemm]", "[device.products]", "device.products"),
     ],
 )
 def test_wrong_field_is_named(tmp_path, old, new, field):
@@ -59,6 +59,25 @@ def test_wrong_field_is_named(tmp_path, old, new, field):
     path = tmp_path / "mine.toml"
     path.write_text(text.replace(old, new))
     with pytest.raises(DataError, match=field):
+        load_machine(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ("[device]", "speed = 2\n[device]", "speed"),
+        ("[device]", "[device]\nclock = { value = 1.0, source = 'own' }", r"device\.clock"),
+        ("bfloat16 = {", "bflaot16 = {", r"device\.gemm\.bflaot16"),
+        ("value = 141e9,", 'value = 141, unit = "GB",', r"device\.memory\.unit"),
+        ("latency = {", "ltency = {", r"level\[0\]\.ltency"),
+    ],
+)
+def test_unknown_field_is_named(tmp_path, old, new, field):
+    text = _packaged("dgx-h200")
+    assert old in text
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(DataError, match=f"unknown field '{field}'; known are"):
         load_machine(path)
 
 
