@@ -72,7 +72,7 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
     if len(spacing) == 1 and (is_number(spacing[0]) or not getattr(spacing[0], "shape", (1,))):
         spacing = spacing * len(dims)
     if len(spacing) != len(dims):
-        raise ShapeError(
+        raise TypeError(
             f"gradient: needs one distance, or one for each of {len(dims)} axes"
             "; pass one number, or one for each axis"
         )
