@@ -44,7 +44,7 @@ def samples() -> dict[str, Any]:
 ELEMENTWISE = """
 np.absolute(m); np.fabs(i); np.cbrt(v); np.cbrt(x); np.exp2(v); np.exp2(i); np.deg2rad(v); np.rad2deg(v)
 np.degrees(v); np.radians(v); np.fix(v); np.rint(v); np.around(v, 2); np.round(i, -1); np.round(m, 1)
-np.sinc(v); np.spacing(v); np.spacing(f); np.arcsin(v / 9); np.arccos(v / 9); np.arctan(v); np.arctan2(v, w)
+np.sinc(v); np.spacing(v); np.spacing(x); np.logaddexp2(f, b); np.logaddexp2(u, f[:3, :1].astype("float16")); np.logaddexp2(k, j[0, 0]); np.spacing(f); np.arcsin(v / 9); np.arccos(v / 9); np.arctan(v); np.arctan2(v, w)
 np.arcsinh(v); np.arccosh(p + 1); np.arctanh(v / 9); np.conjugate(c); np.invert(i); np.bitwise_not(i)
 np.left_shift(k, 2); np.right_shift(k, 1); np.mod(i, 4); np.power(p, 2); np.true_divide(i, 3); np.float_power(k, 2)
 np.fmax(n, m); np.fmin(n, m); np.fmod(v, w); np.fmod(i, k); np.heaviside(x, 0.5); np.isneginf(x); np.isposinf(x)

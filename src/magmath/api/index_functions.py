@@ -135,16 +135,16 @@ def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") ->
     rest = indices if isinstance(indices, int) else as_array("unravel_index", indices)
     if not isinstance(rest, int):
         _require_integers("unravel_index", rest)
+        if not extents and rest.ndim:
+            raise ShapeError(
+                f"unravel_index: an array of no dimensions has one position, was given shape "
+                f"{rest.shape}; pass an integer"
+            )
     size = math.prod(extents)
     if size > MAX_SIZE:
         raise RangeError(
             f"unravel_index: shape {extents} has more elements than int64 can count"
             "; pass a smaller shape"
-        )
-    if not extents and getattr(rest, "shape", ()):
-        raise ShapeError(
-            f"unravel_index: an array of no dimensions has one position, was given shape "
-            f"{rest.shape}; pass an integer"
         )
     outside = not 0 <= rest < size if isinstance(rest, int) else any((rest < 0) | (rest >= size))
     if outside:
