@@ -114,8 +114,8 @@ def geomspace(
     exact = _exact(element if element.kind == "complex" else natural)
     first, last = astype(asarray(first), exact), astype(asarray(last), exact)
     direction = first / abs(first)
-    ends = [log10(x / direction) for x in (first, last)]  # powers of 10 have NumPy's digits
-    values = direction * pow(10.0, linspace(*ends, num, endpoint))
+    low, high = (log10(x / direction) for x in (first, last))  # powers of 10 have NumPy's digits
+    values = direction * pow(10.0, linspace(low, high, num, endpoint))
     position = reshape(arange(values.shape[0]), (-1,) + (1,) * (values.ndim - 1))
     values = where(position == 0, first, values)
     if endpoint:
