@@ -432,6 +432,8 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "histogram, float": lambda lib: lib.histogram(lib.ones(3), bins=2.5),
     "histogram, weights": lambda lib: lib.histogram(lib.ones(3), "auto", weights=lib.ones(3)),
     "isin": lambda lib: lib.isin(lib.ones(3), lib.ones(3), kind="foo"),
+    "pad, length": lambda lib: lib.pad(lib.ones(3), 1, mode="mean", stat_length=-2),
+    "pad, no maximum": lambda lib: lib.pad(lib.ones(3), 1, mode="maximum", stat_length=0),
     "window": lambda lib: lib.hanning("3"),
     "condition of nothing": lambda lib: lib.linalg.cond(lib.ones((2, 0, 0))),
     "condition, shape": lambda lib: lib.linalg.cond(lib.ones((2, 3)), 1),

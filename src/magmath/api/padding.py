@@ -145,8 +145,10 @@ def _as_type(values: Array, x: Array) -> Array:
 def _statistics(x: Array, d: int, widths: Pair, lengths: Pair, mode: str) -> list[Array]:
     parts = []
     for side, (width, length) in enumerate(zip(widths, lengths, strict=True)):
-        extent = x.shape[d] if length is None else length
-        edge = _at(x, d, None, extent) if side == 0 else _at(x, d, -extent, None)
+        extent = x.shape[d] if length is None or length > x.shape[d] else length
+        if extent < 0:
+            raise OptionError(f"pad: stat_length must be at least 0, was given {length}")
+        edge = _at(x, d, None, extent) if side == 0 else _at(x, d, x.shape[d] - extent, None)
         value = STATISTICS[mode](edge, d, keepdims=True)
         if mode in ("mean", "median") and x.dtype.is_integer:
             value = round(value)
