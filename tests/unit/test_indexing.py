@@ -37,10 +37,13 @@ def keys(draw: st.DrawFn, shape: tuple[int, ...], arrays: bool = True) -> Any:
     while axis < len(shape):
         extent = shape[axis]
         roles = ["slice", "slice", "full", "new"]
-        roles += ["integer", "scalar"] * (extent > 0) + ["array", "mask"] * arrays
+        roles += ["integer", "scalar"] * (extent > 0) + ["array", "mask", "truth"] * arrays
         role = draw(st.sampled_from(roles))
         if role == "new":
             items.append(None)
+            continue
+        if role == "truth":
+            items.append(np.bool_(draw(st.booleans())))
             continue
         if role == "mask":
             dims = draw(st.integers(1, len(shape) - axis))
@@ -316,7 +319,6 @@ def test_values_are_not_known_while_a_function_is_traced(function: Any) -> None:
         (1.5, "takes an integer, a slice.*was given float"),
         ([0.5], "was given an array of float64"),
         (np.ones((4, 4), bool), r"mask of shape \(4, 4\) does not fit axes 0 to 1"),
-        ((True, 0), "True or False must be the only array in a key"),
     ],
 )  # fmt: skip
 def test_indices_that_do_not_fit_are_refused(key: Any, words: str) -> None:

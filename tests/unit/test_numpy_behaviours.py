@@ -404,6 +404,40 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "norm of a matrix": lambda lib: lib.linalg.norm(lib.ones((2, 3)), 3),
     "choose": lambda lib: lib.choose([0, 2], [lib.ones(2), lib.ones(2)]),
     "at": lambda lib: lib.add.at(lib.ones(3), [3], 1.0),
+    "choose, negative": lambda lib: lib.choose([0, -1], [lib.ones(2), lib.ones(2)]),
+    "choose, float": lambda lib: lib.choose(lib.ones(2), [lib.ones(2), lib.ones(2)]),
+    "vsplit of a vector": lambda lib: lib.vsplit(lib.ones(4), 2),
+    "outer of matrices": lambda lib: lib.linalg.outer(lib.ones((2, 2)), lib.ones(2)),
+    "put_along_axis": lambda lib: lib.put_along_axis(
+        lib.ones((2, 2)), lib.asarray([[1]]), lib.ones((1, 1)), None
+    ),
+    "take_along_axis, mask": lambda lib: lib.take_along_axis(lib.ones(2), lib.ones(2) > 0, 0),
+    "delete, truth value": lambda lib: lib.delete(lib.ones(3), True),
+    "delete, mask": lambda lib: lib.delete(lib.ones(3), [True, False]),
+    "delete, float": lambda lib: lib.delete(lib.ones(3), [1.0]),
+    "insert, floats": lambda lib: lib.insert(lib.ones(3), lib.asarray([1.0, 2.0]), [5.0, 6.0]),
+    "unravel_index, float": lambda lib: lib.unravel_index(0.5, (2, 2)),
+    "unravel_index, list": lambda lib: lib.unravel_index([], (2, 2)),
+    "unravel_index, 0-d": lambda lib: lib.unravel_index([0], ()),
+    "unravel_index, large": lambda lib: lib.unravel_index(1, (2**32, 2**32)),
+    "ravel_multi_index, float": lambda lib: lib.ravel_multi_index(([0.5], [1]), (2, 2)),
+    "two corrections": lambda lib: lib.var(lib.ones(3), ddof=1, correction=1),
+    "two corrections of nanstd": lambda lib: lib.nanstd(lib.ones(3), ddof=1, correction=1),
+    "nanmean as integers": lambda lib: lib.nanmean(lib.ones(3), dtype=int),
+    "lexsort, shapes": lambda lib: lib.lexsort((lib.ones(2), lib.ones(3))),
+    "gradient, distances": lambda lib: lib.gradient(lib.ones((2, 2)), 1.0, 2.0, 3.0),
+    "weights without axis": lambda lib: lib.average(lib.ones((2, 2)), weights=lib.ones(2)),
+    "weights of cov": lambda lib: lib.cov(lib.ones(2), fweights=[0.5, 1.0]),
+    "select, integers": lambda lib: lib.select([lib.asarray([1, 0])], [lib.ones(2)]),
+    "histogram, float": lambda lib: lib.histogram(lib.ones(3), bins=2.5),
+    "histogram, weights": lambda lib: lib.histogram(lib.ones(3), "auto", weights=lib.ones(3)),
+    "isin": lambda lib: lib.isin(lib.ones(3), lib.ones(3), kind="foo"),
+    "pad, length": lambda lib: lib.pad(lib.ones(3), 1, mode="mean", stat_length=-2),
+    "pad, no maximum": lambda lib: lib.pad(lib.ones(3), 1, mode="maximum", stat_length=0),
+    "window": lambda lib: lib.hanning("3"),
+    "condition of nothing": lambda lib: lib.linalg.cond(lib.ones((2, 0, 0))),
+    "condition, shape": lambda lib: lib.linalg.cond(lib.ones((2, 3)), 1),
+    "two tolerances": lambda lib: lib.linalg.pinv(lib.ones((2, 3)), rcond=0.1, rtol=0.1),
 }
 
 
@@ -421,6 +455,27 @@ def test_exceptions_are_of_numpys_classes(name: str) -> None:
         MISTAKES[name](mm)
     assert bases(known.type), known
     assert bases(known.type) <= bases(found.type), (known, found)
+
+
+# linear algebra -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("p", [None, 1, -1, 2, -2, np.inf, -np.inf, "fro"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@given(data=st.data())
+def test_condition_numbers_of_singular_matrices_are_infinite(
+    p: Any, dtype: str, data: st.DataObject
+) -> None:
+    kinds = data.draw(st.lists(st.sampled_from(["zero", "column", "regular"]), min_size=1))
+    stack = np.array([[[4.0, 1.0], [1.0, 2.0]]] * len(kinds)).astype(dtype)
+    for matrix, kind in zip(stack, kinds, strict=True):
+        if kind != "regular":
+            matrix[:, 0 if kind == "column" else slice(None)] = 0
+    with current(*data.draw(st.sampled_from([("inline", 1), ("shared", 2)]))):
+        found = mm.linalg.cond(mm.asarray(stack), p).numpy()
+    expected = np.linalg.cond(stack, p)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 # types --------------------------------------------------------------------------------------------

@@ -263,6 +263,32 @@ def test_no_positions_change_nothing(name: str, index: Any) -> None:
     assert x.tolist() == [1.0, 2.0]
 
 
+UFUNCS = sorted(
+    {
+        name
+        for name in dir(numpy)
+        if isinstance(f := getattr(numpy, name), numpy.ufunc) and hasattr(mm, name)
+        if f.nout == 1 and f.signature is None
+    }
+)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*UFUNCS, "isposinf", "isneginf"])
+def test_functions_take_an_array_for_the_result_and_a_mask(name: str) -> None:
+    theirs, ours = getattr(numpy, name), getattr(mm, name)
+    operands = [numpy.array([1, 2, 1])] * getattr(theirs, "nin", 1)
+    expected = numpy.full_like(theirs(*operands), 1)
+    arrays = [mm.asarray(x) for x in operands]
+    for options in ({}, {"where": [True, False, True]}):
+        if options and not hasattr(theirs, "nin"):
+            continue
+        known, found = expected.copy(), mm.asarray(expected)
+        theirs(*operands, known, **options)
+        assert ours(*arrays, found, **options) is found
+        numpy.testing.assert_allclose(found.numpy(), known)
+
+
 def test_at_needs_an_array_of_magmath() -> None:
     with pytest.raises(TypeError, match=r"add\.at: writes to a magmath array, was given ndarray"):
         mm.add.at(numpy.zeros(2), [0], 1.0)

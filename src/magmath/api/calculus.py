@@ -10,7 +10,7 @@ import numpy as np
 from magmath.api.creation import asarray
 from magmath.api.cumulative import diff
 from magmath.api.data_types import astype
-from magmath.api.elementwise import conj, divide, remainder
+from magmath.api.elementwise import conj, divide, isnan, remainder
 from magmath.api.indexing import take
 from magmath.api.manipulation import concat, flip, ravel, reshape
 from magmath.api.reductions import sum
@@ -72,7 +72,7 @@ def gradient(f: Any, *varargs: Any, axis: Axis = None, edge_order: int = 1) -> A
     if len(spacing) == 1 and (is_number(spacing[0]) or not getattr(spacing[0], "shape", (1,))):
         spacing = spacing * len(dims)
     if len(spacing) != len(dims):
-        raise ShapeError(
+        raise TypeError(
             f"gradient: needs one distance, or one for each of {len(dims)} axes"
             "; pass one number, or one for each axis"
         )
@@ -181,9 +181,19 @@ def _interpolated(at: Array, points: Array, values: Array, left: Any, right: Any
         below = where(below < 0, 0, where(below > n - 2, n - 2, below))
         x0, x1 = take(points, below, 0), take(points, below + 1, 0)
         y0, y1 = take(values, below, 0), take(values, below + 1, 0)
-        inside = where(at == x1, y1, y0 + (y1 - y0) / (x1 - x0) * (at - x0))
+        inside = where(at == x0, y0, where(at == x1, y1, _between(at, x0, x1, y0, y1)))
     ends = where(at < points[0], left, where(at > points[-1], right, inside))
     return where(at != at, at, ends)
+
+
+def _between(at: Array, x0: Array, x1: Array, y0: Array, y1: Array) -> Array:
+    """Return the values on lines; where infinities make one nan, that from the other end, or the
+    value of both ends."""
+    slope = (y1 - y0) / (x1 - x0)
+    from_right = y1 + slope * (at - x1)
+    from_right = where(isnan(from_right) & (y0 == y1), y0, from_right)
+    from_left = y0 + slope * (at - x0)
+    return where(isnan(from_left), from_right, from_left)
 
 
 @dispatch_cached

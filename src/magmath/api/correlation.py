@@ -48,8 +48,13 @@ def _aligned_weights(x: Array, weights: Array, axis: Axis) -> Array:
     """Return weights in a shape that broadcasts to the array."""
     if weights.shape == x.shape:
         return weights
+    if axis is None:
+        raise TypeError(
+            f"average: weights of shape {weights.shape} for an array of shape {x.shape} need an "
+            "axis; pass the axes that they weight"
+        )
     axes = normalize_axes("average", axis, x.ndim)
-    if axis is None or weights.shape != tuple(x.shape[d] for d in axes):
+    if weights.shape != tuple(x.shape[d] for d in axes):
         raise ShapeError(
             f"average: needs weights of shape {x.shape}, or of that of the axes to reduce, was "
             f"given {weights.shape} for axis {axis}"
@@ -87,6 +92,8 @@ def cov(
         deviation = x - mean(x, 1, keepdims=True)
         degrees = float(max(x.shape[1] - correction, 0))
         return squeeze(divide(deviation @ conj(deviation).T, degrees))
+    if fweights is not None and not as_array("cov", fweights).dtype.is_integer:
+        raise TypeError("cov: fweights are integers; pass other weights as aweights")
     counts, factors = (_observation_weights(x, weights) for weights in (fweights, aweights))
     return _weighted_covariance(x, counts, factors, correction)
 

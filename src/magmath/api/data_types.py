@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Number
 from typing import Any, final
 
 import numpy as np
@@ -165,4 +166,4 @@ def size(a: Any, axis: int | tuple[int, ...] | None = None) -> int:
 
 def isscalar(element: Any) -> bool:
     """Return True for Python's and NumPy's numbers and strings; a 0-d array is not a scalar."""
-    return is_number(element) or isinstance(element, (np.generic, str, bytes))
+    return is_number(element) or isinstance(element, (np.generic, str, bytes, Number))

@@ -22,7 +22,7 @@ from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import OPERANDS
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.traced_scalar import TracedScalar, of_numbers
-from magmath.arrays.ufuncs.output import masked, stored
+from magmath.arrays.ufuncs.output import masked, stored, takes_out
 from magmath.arrays.ufuncs.ufunc_methods import (
     BinaryFunction,
     UnaryFunction,
@@ -253,10 +253,10 @@ def round(a: Array, decimals: int = 0, out: Any = None) -> Array:
 
 
 @as_ufunc(1)
-@takes_selected
-def positive(x: Array, /, out: Any = None) -> Array:
+@takes_out
+def positive(x: Array, /) -> Array:
     """Return the elements of x as they are."""
-    return stored("positive", +as_array("positive", x), out)
+    return +as_array("positive", x)
 
 
 @dispatch_cached

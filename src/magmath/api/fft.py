@@ -103,9 +103,25 @@ def _transform(
 ) -> Array:
     x = floating(name, x)
     positions, extents = _chosen(name, x, s, axes)
-    node = _resized(_as_complex(name, x), positions, extents)
-    node = fourier.fft(node, tuple(sorted(positions)), inverse=inverse, norm=norm or "backward")
-    return _result(node)
+    return _result(_over(_as_complex(name, x), positions, extents, norm, inverse=inverse))
+
+
+def _over(
+    node: Node,
+    axes: tuple[int, ...],
+    extents: tuple[int, ...],
+    norm: str | None,
+    *,
+    inverse: bool,
+) -> Node:
+    """Return the transform over axes, the last one first. An axis that is named again is
+    transformed again, and cut or padded before each time, as in NumPy."""
+    first = len(axes)
+    while first and axes[first - 1] not in axes[first:]:
+        first -= 1
+    node = _resized(node, axes[first:], extents[first:])
+    node = fourier.fft(node, tuple(sorted(axes[first:])), inverse=inverse, norm=norm or "backward")
+    return _over(node, axes[:first], extents[:first], norm, inverse=inverse) if first else node
 
 
 # real signals -----------------------------------------------------------------------------------
@@ -162,12 +178,9 @@ def _of_real(
     positions, extents = _chosen(name, x, s, axes)
     if not positions:
         raise ShapeError(f"{name}: needs at least one axis; name one, or leave `axes` out")
-    node = _resized(x.node, positions, extents)
+    node = _resized(x.node, positions[-1:], extents[-1:])
     node = fourier.fft_of_real(node, positions[-1], inverse=inverse, norm=norm or "backward")
-    node = fourier.fft(
-        node, tuple(sorted(positions[:-1])), inverse=inverse, norm=norm or "backward"
-    )
-    return _result(node)
+    return _result(_over(node, positions[:-1], extents[:-1], norm, inverse=inverse))
 
 
 def _to_real(
@@ -180,10 +193,9 @@ def _to_real(
     n = extents[-1] if s is not None else 2 * (extents[-1] - 1)
     if n < 1:
         raise ShapeError(f"{name}: the result would have {n} elements; give the length, 1 or more")
-    node = _resized(_as_complex(name, x), positions, (*extents[:-1], n // 2 + 1))
-    node = fourier.fft(
-        node, tuple(sorted(positions[:-1])), inverse=inverse, norm=norm or "backward"
-    )
+    others, lengths = positions[-2::-1], extents[-2::-1]  # NumPy begins with the first axis
+    node = _over(_as_complex(name, x), others, lengths, norm, inverse=inverse)
+    node = _resized(node, positions[-1:], (n // 2 + 1,))
     node = fourier.fft_to_real(node, positions[-1], n, inverse=inverse, norm=norm or "backward")
     return _result(node)
 
@@ -240,7 +252,6 @@ def _chosen(
     if axes is None:
         axes = range(x.ndim) if s is None else range(x.ndim - len(s), x.ndim)
     positions = tuple(normalize_axis(name, axis, x.ndim) for axis in axes)
-    normalize_axes(name, positions, x.ndim)  # raises for repeats
     if s is not None and not all(hasattr(n, "__index__") for n in s):
         raise TypeError(
             f"{name}: lengths must be integers, was given {tuple(s)}; round them to Python integers"

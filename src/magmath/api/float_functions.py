@@ -31,6 +31,7 @@ from magmath.api.elementwise import (
     maximum,
     minimum,
     multiply,
+    negative,
     nextafter,
     pow,
     real,
@@ -50,7 +51,7 @@ from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import takes_out, takes_two_outs
 from magmath.arrays.ufuncs.ufunc_methods import as_ufunc
-from magmath.core.dtypes import complex128, float64, int32, int64
+from magmath.core.dtypes import complex128, compute_dtype, float64, int32, int64
 from magmath.core.shapes import normalize_axis, with_extent
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError
@@ -204,7 +205,15 @@ def isposinf(x: Any) -> Array:
 @dispatch_cached
 def logaddexp2(x1: Any, x2: Any, /) -> Array:
     """Return log2(2**x1 + 2**x2)."""
-    return divide(logaddexp(multiply(x1, LOG_2), multiply(x2, LOG_2)), LOG_2)
+    if is_number(x1) and is_number(x2):
+        return divide(logaddexp(multiply(x1, LOG_2), multiply(x2, LOG_2)), LOG_2)
+    a, b = (
+        _real_floating("logaddexp2", Array(node))
+        for node in promoted_nodes("logaddexp2", *as_arrays("logaddexp2", x1, x2))
+    )
+    element, wide = a.dtype, compute_dtype(a.dtype)
+    a, b = (multiply(astype(x, wide, copy=False), LOG_2) for x in (a, b))
+    return astype(divide(logaddexp(a, b), LOG_2), element, copy=False)
 
 
 @takes_out
@@ -226,10 +235,10 @@ def sinc(x: Any) -> Array:
 @dispatch_cached
 def spacing(x: Any, /) -> Array:
     """Return the distance from each number to the next one of larger size."""
-    x = floating("spacing", x)
+    x = _real_floating("spacing", x)
     size = abs(x)
     distance = subtract(nextafter(size, math.inf), size)
-    return where(isfinite(x), copysign(distance, x), math.nan)
+    return where(isfinite(x), where(less(x, 0), negative(distance), distance), math.nan)
 
 
 @as_ufunc(2)

@@ -11,7 +11,7 @@ import numpy as np
 
 from magmath.api.creation import arange, asarray, ones, zeros
 from magmath.api.cumulative import diff
-from magmath.api.data_types import astype
+from magmath.api.data_types import astype, result_type
 from magmath.api.elementwise import clip, isfinite
 from magmath.api.float_functions import require_real
 from magmath.api.indexing import take
@@ -167,10 +167,10 @@ def _bins(name: str, x: Array, bins: Any, range: Any, weights: Any) -> _Bins:
     require_real(name, x)
     if isinstance(bins, str):
         if weights is not None:
-            raise OptionError(
-                f"{name}: rules for the number of bins take no weights; give a number"
-            )
+            raise TypeError(f"{name}: rules for the number of bins take no weights; give a number")
         bins = _estimated(name, x, bins, range)
+    if is_number(bins) and not is_integer(bins):
+        raise TypeError(f"{name}: the number of bins is an integer, was given {bins!r}")
     if not is_integer(bins):
         _, edges = as_arrays(name, x, bins)
         if edges.ndim != 1:
@@ -198,6 +198,7 @@ def _range(name: str, x: Array, range: Any) -> tuple[Array, Array]:
                 f"{name}: range must be two finite numbers that rise, was {range}"
                 "; give (low, high) with low ≤ high"
             )
+        element = result_type(element, first, last)
         low, high = asarray(float(first), dtype=element), asarray(float(last), dtype=element)
     elif not x.size:
         low, high = asarray(0.0, dtype=element), asarray(1.0, dtype=element)

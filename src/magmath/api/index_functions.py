@@ -36,7 +36,10 @@ from magmath.arrays.ufuncs.output import stored, target
 from magmath.core.dtypes import bool_, int64
 from magmath.core.integers import is_integer
 from magmath.core.shapes import normalize_axis
-from magmath.errors import OptionError, PositionError, ShapeError
+from magmath.errors import DTypeError, OptionError, PositionError, RangeError, ShapeError
+
+MAX_SIZE = (1 << 63) - 1
+"""The largest number of elements that positions can count."""
 
 
 def argwhere(a: Any) -> Array:
@@ -92,6 +95,8 @@ def ravel_multi_index(
     computed for that."""
     shape = normal_shape("ravel_multi_index", dims)
     indices = [as_array("ravel_multi_index", x) for x in multi_index]
+    for x in indices:
+        _require_integers("ravel_multi_index", x)
     if len(indices) != len(shape):
         raise ShapeError(
             f"ravel_multi_index: needs an array for each of {len(shape)} dimensions, was given "
@@ -112,6 +117,15 @@ def ravel_multi_index(
     return asarray(positions)
 
 
+def _require_integers(name: str, positions: Array) -> None:
+    """Raise TypeError unless positions are integers; the numbers of an empty list are floats."""
+    if not positions.dtype.is_integer:
+        raise DTypeError(
+            f"{name}: positions are integers, was given {positions.dtype}"
+            "; convert them with mm.astype(x, mm.int64)"
+        )
+
+
 @dispatch_cached
 def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") -> tuple[Any, ...]:
     """Return the indices in each dimension of elements at positions in the flattened array.
@@ -119,7 +133,19 @@ def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") ->
     computed."""
     extents = normal_shape("unravel_index", shape)
     rest = indices if isinstance(indices, int) else as_array("unravel_index", indices)
+    if not isinstance(rest, int):
+        _require_integers("unravel_index", rest)
+        if not extents and rest.ndim:
+            raise ShapeError(
+                f"unravel_index: an array of no dimensions has one position, was given shape "
+                f"{rest.shape}; pass an integer"
+            )
     size = math.prod(extents)
+    if size > MAX_SIZE:
+        raise RangeError(
+            f"unravel_index: shape {extents} has more elements than int64 can count"
+            "; pass a smaller shape"
+        )
     outside = not 0 <= rest < size if isinstance(rest, int) else any((rest < 0) | (rest >= size))
     if outside:
         raise PositionError(
@@ -161,8 +187,11 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Array:
     number."""
     number = as_array("choose", a)
     number = astype(number, int64) if number.dtype is bool_ else number
+    _require_integers("choose", number)
     options = broadcast_arrays(*_of_one_type("choose", choices))
     if mode == "raise":
+        if number.dtype.kind == "int":  # negative numbers do not count from the last choice
+            number = choice(number < 0, len(options), astype(number, int64))
         try:
             check_indices(number.node, 0, len(options))
         except IndexError:
@@ -202,7 +231,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
     for condition, chosen in zip(reversed(condlist), reversed(choicelist), strict=True):
         mask = as_array("select", condition)
         if mask.dtype is not bool_:
-            raise ShapeError(
+            raise DTypeError(
                 f"select: conditions are of type bool, was given {mask.dtype}"
                 "; compare, as in x > 0, or convert with mm.astype(x, mm.bool)"
             )
@@ -215,10 +244,16 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **opti
     x; a further function is for elements where none does. Every function is called with all of
     x."""
     values = as_array("piecewise", x)
-    conditions = condlist if isinstance(condlist, (list, tuple)) else [condlist]
-    if conditions and (isinstance(conditions[0], bool) or getattr(conditions[0], "ndim", 0) == 0):
-        conditions = [asarray(conditions)] if values.ndim else list(conditions)
-    masks = [astype(as_array("piecewise", one), bool_) for one in conditions]
+    conditions = (
+        condlist if isinstance(condlist, (list, tuple)) else as_array("piecewise", condlist)
+    )
+    is_single = not getattr(conditions, "ndim", 1) or (
+        len(conditions) > 0 and values.ndim > 0 and not as_array("piecewise", conditions[0]).ndim
+    )
+    masks = [
+        astype(as_array("piecewise", one), bool_)
+        for one in ([conditions] if is_single else conditions)
+    ]
     if len(funclist) not in (len(masks), len(masks) + 1):
         raise ShapeError(
             f"piecewise: needs a function for each of {len(masks)} conditions, and at most one "
@@ -298,6 +333,11 @@ def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> N
     """Write values along an axis, each to the position that an array of indices gives for it."""
     arr, positions = target("put_along_axis", arr), as_array("put_along_axis", indices)
     if axis is None:
+        if positions.ndim != 1:
+            raise ShapeError(
+                "put_along_axis: without an axis, indices have 1 dimension, was given shape "
+                f"{positions.shape}; flatten them with mm.ravel(indices)"
+            )
         flat = arr.flat
         flat[positions] = values
         return

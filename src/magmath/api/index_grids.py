@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any, Final, final
 
 from magmath.api.creation import arange, created_array
+from magmath.api.data_types import result_type
 from magmath.api.index_functions import ix_
 from magmath.api.manipulation import broadcast_to, concat, reshape, stack
 from magmath.api.spaced_numbers import linspace
 from magmath.arrays.array import Array, as_array, as_arrays, rearranged
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.views import Reshaped, Stretched
+from magmath.core.dtypes import complex64, complex128, real_dtype
 from magmath.errors import OptionError
 from magmath.ops import sums
 
@@ -51,8 +53,11 @@ def _line(part: slice) -> Array:
     included."""
     start = 0 if part.start is None else part.start
     step = 1 if part.step is None else part.step
-    if isinstance(step, complex):
-        line: Array = linspace(start, part.stop, int(abs(step)))
+    if isinstance(step, complex) or getattr(step, "dtype", None) in (complex64, complex128):
+        dtype = None
+        if type(step) is not complex:  # a number of NumPy has a type of its own
+            dtype = real_dtype(result_type(start, part.stop, step))
+        line: Array = linspace(start, part.stop, int(abs(step)), dtype=dtype)
         return line
     return arange(start, part.stop, step)
 

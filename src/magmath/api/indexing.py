@@ -70,6 +70,11 @@ def take_along_axis(arr: Array, indices: Any, axis: int | None = -1) -> Array:
             f"and {positions.shape}"
             "; add dimensions with mm.expand_dims"
         )
+    if not positions.dtype.is_integer:
+        raise IndexError(
+            f"take_along_axis: indices are integers, was given {positions.dtype}"
+            "; convert them with mm.astype(x, mm.int64)"
+        )
     dim = normalize_axis("take_along_axis", axis, arr.ndim)
     check_indices(positions.node, dim, arr.shape[dim])
     operands = arr, positions

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from magmath.api.chain_products import multi_dot
+from magmath.api.condition_numbers import cond
 from magmath.api.factorizations import (
     cholesky,
     eig,
@@ -24,7 +25,6 @@ from magmath.api.factorizations import (
     svdvals,
 )
 from magmath.api.linear_systems import (
-    cond,
     det,
     inv,
     lstsq,
@@ -38,8 +38,9 @@ from magmath.api.linear_systems import (
     tensorsolve,
 )
 from magmath.api.norms import matrix_norm, norm, vector_norm
-from magmath.api.products import matmul, matrix_transpose, outer, tensordot, vecdot
-from magmath.arrays.array import Array, as_array
+from magmath.api.products import matmul, matrix_transpose, tensordot, vecdot
+from magmath.api.products import outer as flat_outer
+from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.views import Diagonal, link
@@ -105,6 +106,17 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def outer(x1: Any, x2: Any, /) -> Array:
+    """Return all products of an element of one vector and one of another: (m, n)."""
+    x, y = as_arrays("linalg.outer", x1, x2)
+    if x.ndim != 1 or y.ndim != 1:
+        raise ShapeError(
+            f"linalg.outer: needs two 1-D arrays, was given {x.shape} and {y.shape}"
+            "; mm.outer flattens them"
+        )
+    return flat_outer(x, y)
 
 
 def diagonal(x: Array, /, *, offset: int = 0) -> Array:

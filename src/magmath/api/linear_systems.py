@@ -10,8 +10,6 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from magmath.api.factorizations import svdvals
-from magmath.api.norms import matrix_norm
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
@@ -142,6 +140,8 @@ def pinv(
     `hermitian` is not needed.
     """
     x = floating("pinv", a).node
+    if rcond is not None and rtol is not None:
+        raise OptionError("pinv: rtol and rcond are two names of one number; pass one of them")
     tolerance = _tolerance("pinv", x, rcond if rtol is None else rtol)
     return Array(apply(least_squares.PINV, x, tolerance, line=user_line()))
 
@@ -242,17 +242,6 @@ def matrix_power(a: Array, n: int) -> Array:
     n_rows = x.shape[-1]
     one = identity_matrix(n_rows, n_rows, x)
     return Array(broadcast_to(one, x.shape) if result is None else result)
-
-
-@dispatch_cached
-def cond(x: Array, p: Any = None) -> Array:
-    """Return the condition number: the norm of a matrix times that of its inverse; for None and 2
-    the ratio of the largest to the least singular value, for -2 its inverse."""
-    a = floating("cond", x)
-    if p in (None, 2, -2):
-        s = svdvals(a)
-        return s[..., -1] / s[..., 0] if p == -2 else s[..., 0] / s[..., -1]
-    return matrix_norm(a, ord=p) * matrix_norm(inv(a), ord=p)
 
 
 def tensorsolve(a: Array, b: Array, axes: Sequence[int] | None = None) -> Array:

@@ -26,7 +26,7 @@ from magmath.arrays.views import (
 from magmath.core.dtypes import as_dtype, int64
 from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import keyword_hints
-from magmath.core.shapes import broadcast, normalize_axes, normalize_axis
+from magmath.core.shapes import broadcast, normalize_axes, normalize_axis, reduced_axes
 from magmath.core.shown_value import shown
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
@@ -191,7 +191,7 @@ def squeeze(a: Array, axis: int | tuple[int, ...] | None = None) -> Array:
     a = as_array("squeeze", a)
     if axis is None:
         axis = tuple(d for d, extent in enumerate(a.shape) if extent == 1)
-    axes = normalize_axes("squeeze", axis, a.ndim)
+    axes = reduced_axes("squeeze", axis, a.ndim)
     if [d for d in axes if a.shape[d] != 1]:
         raise ShapeError(
             f"squeeze: axes {axes} of shape {a.shape} are not all of extent 1; name such, or "
@@ -382,7 +382,10 @@ def repeat(a: Array, repeats: Any, axis: int | None = None) -> Array:
         repeats = int(repeats)
     if not isinstance(repeats, int):
         repeats = as_array("repeat", repeats)
-    if axis is None:
+        if not repeats.dtype.is_integer:  # truth values, numbers of lists such as [], as in NumPy
+            repeats = Array(e.astype(repeats.node, int64))
+    if axis is None or not a.ndim:
+        normalize_axis("repeat", axis or 0, 1)
         a, axis = reshape(a, (-1,)), 0
     d = normalize_axis("repeat", axis, a.ndim)
     front, extent, back = a.shape[:d], a.shape[d], a.shape[d + 1 :]
@@ -391,10 +394,10 @@ def repeat(a: Array, repeats: Any, axis: int | None = None) -> Array:
         (count,) = _counts("repeat", [int(times)])
         wide = stretched(reshape(a, (*front, extent, 1, *back)), (*front, extent, count, *back))
         return reshape(wide, (*front, extent * count, *back))
-    if repeats.shape != (extent,) or not repeats.dtype.is_integer:
+    if repeats.shape != (extent,):
         raise ShapeError(
             f"repeat: needs {extent} integers, one for each position of axis {d}, was given shape "
-            f"{repeats.shape} of {repeats.dtype}"
+            f"{repeats.shape}"
             f"; pass one integer for all, or a list of {extent}"
         )
     return Array(take(a.node, _repeated_positions(repeats), d))

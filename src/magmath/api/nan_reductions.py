@@ -7,15 +7,17 @@ from typing import Any
 
 from magmath.api.cumulative import cumprod, cumsum
 from magmath.api.elementwise import isnan, logical_and, logical_not
-from magmath.api.reductions import all, any, max, min, prod, sum
+from magmath.api.manipulation import broadcast_to
+from magmath.api.reductions import all, any, count_nonzero, max, min, prod, sum
 from magmath.api.searching import argmax, argmin
 from magmath.api.searching import where as choice
 from magmath.api.statistics import mean, std, var
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
+from magmath.core.dtypes import as_dtype
 from magmath.core.shapes import Axis
-from magmath.errors import ShapeError
+from magmath.errors import DTypeError, ShapeError
 
 
 def _can_hold_nan(x: Array) -> bool:
@@ -136,6 +138,15 @@ def _check_has_number(name: str, a: Any, axis: int | None) -> None:
         raise ShapeError(f"{name}: all elements along axis {axis} are nan; omit such rows first")
 
 
+def _check_type(name: str, x: Array, dtype: Any) -> None:
+    """Raise TypeError if the result of numbers that may be nan is to have a type that has none."""
+    if dtype is not None and _can_hold_nan(x) and as_dtype(dtype).kind not in ("float", "complex"):
+        raise DTypeError(
+            f"{name}: the result for {x.dtype} is floating point, was given dtype {dtype}"
+            "; convert it with mm.astype(result, dtype)"
+        )
+
+
 @dispatch_cached
 def nanmean(
     a: Any,
@@ -148,6 +159,7 @@ def nanmean(
 ) -> Array:
     """Return the mean of the elements that are not nan."""
     x = as_array("nanmean", a)
+    _check_type("nanmean", x, dtype)
     return mean(x, axis, dtype, out, keepdims, where=_mask(x, where))
 
 
@@ -165,11 +177,8 @@ def nanvar(
     correction: float | None = None,
 ) -> Array:
     """Return the variance of the elements that are not nan."""
-    x = as_array("nanvar", a)
-    return var(
-        x, axis, dtype, out, ddof, keepdims,
-        where=_mask(x, where), mean=mean, correction=correction,
-    )  # fmt: skip
+    result = _spread("nanvar", var, a, axis, dtype, ddof, keepdims, where, mean, correction)
+    return stored("nanvar", result, out)
 
 
 @dispatch_cached
@@ -186,8 +195,32 @@ def nanstd(
     correction: float | None = None,
 ) -> Array:
     """Return the standard deviation of the elements that are not nan."""
-    x = as_array("nanstd", a)
-    return std(
-        x, axis, dtype, out, ddof, keepdims,
-        where=_mask(x, where), mean=mean, correction=correction,
-    )  # fmt: skip
+    result = _spread("nanstd", std, a, axis, dtype, ddof, keepdims, where, mean, correction)
+    return stored("nanstd", result, out)
+
+
+def _spread(
+    name: str,
+    function: Any,
+    a: Any,
+    axis: Axis,
+    dtype: Any,
+    ddof: float,
+    keepdims: bool,
+    where: Any,
+    mean: Any,
+    correction: float | None,
+) -> Array:
+    """Return the variance or standard deviation of the elements that are not nan; nan where their
+    number is not larger than the correction."""
+    x = as_array(name, a)
+    _check_type(name, x, dtype)
+    mask = _mask(x, where)
+    result: Array = function(
+        x, axis, dtype, None, ddof, keepdims, where=mask, mean=mean, correction=correction
+    )
+    less = ddof if correction is None else correction
+    if not _can_hold_nan(x) or less <= 0:
+        return result
+    counts = count_nonzero(broadcast_to(mask, x.shape), axis=axis, keepdims=keepdims)
+    return choice(counts <= less, math.nan, result)

@@ -400,6 +400,7 @@ def argpartition(
 ) -> Array:
     """Return the positions that partition an array; see `partition`."""
     x = as_array("argpartition", a)
+    axis = axis if x.ndim else None
     _check_positions("argpartition", kth, x, axis)
     return argsort(x, axis)
 
@@ -429,6 +430,11 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     arrays = [as_array("lexsort", key) for key in listed]
     if not any(x.ndim for x in arrays):
         return zeros((), dtype=int64)
+    if len({x.shape for x in arrays}) > 1:
+        raise ShapeError(
+            f"lexsort: needs keys of one shape, was given {', '.join(str(x.shape) for x in arrays)}"
+            "; broadcast them with mm.broadcast_arrays"
+        )
     order = argsort(arrays[0], axis)
     for key in arrays[1:]:
         next_order = argsort(take_along_axis(key, order, axis), axis)

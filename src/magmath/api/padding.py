@@ -17,6 +17,7 @@ from magmath.api.reductions import max, min
 from magmath.api.statistics import mean
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.core.dtypes import float64
 from magmath.core.integers import is_integer
 from magmath.core.shapes import with_extent
 from magmath.errors import OptionError, ShapeError
@@ -128,6 +129,8 @@ def _ramps(x: Array, d: int, widths: Pair, ends: Pair) -> list[Array]:
     parts = []
     for side, (width, end) in enumerate(zip(widths, ends, strict=True)):
         edge = _at(x, d, None, 1) if side == 0 else _at(x, d, -1, None)
+        if x.dtype.kind in ("int", "uint"):  # differences would wrap
+            edge = astype(edge, float64)
         index = reshape(arange(width), column) if width else reshape(arange(0), column)
         index = index if side == 0 else width - 1 - index
         ramp = end + (edge - end) * (index / float(width or 1))
@@ -142,8 +145,10 @@ def _as_type(values: Array, x: Array) -> Array:
 def _statistics(x: Array, d: int, widths: Pair, lengths: Pair, mode: str) -> list[Array]:
     parts = []
     for side, (width, length) in enumerate(zip(widths, lengths, strict=True)):
-        extent = x.shape[d] if length is None else length
-        edge = _at(x, d, None, extent) if side == 0 else _at(x, d, -extent, None)
+        extent = x.shape[d] if length is None or length > x.shape[d] else length
+        if extent < 0:
+            raise OptionError(f"pad: stat_length must be at least 0, was given {length}")
+        edge = _at(x, d, None, extent) if side == 0 else _at(x, d, x.shape[d] - extent, None)
         value = STATISTICS[mode](edge, d, keepdims=True)
         if mode in ("mean", "median") and x.dtype.is_integer:
             value = round(value)

@@ -33,8 +33,9 @@ def unique(
     """Return the different elements in order, or the different parts along an axis; on request with
     their first positions, with the number of the group of each element, and with their counts."""
     x = as_array("unique", ar)
-    if axis is not None:
-        return _unique_parts(x, axis, return_index, return_inverse, return_counts)
+    dim = None if axis is None else normalize_axis("unique", axis, x.ndim)
+    if dim is not None and x.ndim > 1:
+        return _unique_parts(x, dim, return_index, return_inverse, return_counts)
     groups = EqualGroups("unique", x, equal_nan)
     results = [groups.values()]
     if return_index:
@@ -46,9 +47,8 @@ def unique(
     return tuple(results) if len(results) > 1 else results[0]
 
 
-def _unique_parts(x: Array, axis: int, index: bool, inverse: bool, counts: bool) -> Any:
+def _unique_parts(x: Array, dim: int, index: bool, inverse: bool, counts: bool) -> Any:
     """Return the different parts of an array along an axis, compared element by element."""
-    dim = normalize_axis("unique", axis, x.ndim)
     front = moveaxis(x, dim, 0)
     n = front.shape[0]
     rows = reshape(front, (n, -1)) if front.size else zeros((n, 1))  # parts of nothing are equal

@@ -14,7 +14,9 @@ from magmath.ops.sort.sorting import ARGSORT, SORT
 
 def _sorted_along(record: Operation, x: Array, axis: int | None, descending: bool) -> Array:
     x = as_array(record.name, x)
-    node, axis = (reshape(x.node, (x.size,)), 0) if axis is None else (x.node, axis)
+    is_flat = axis is None or (record is ARGSORT and not x.ndim)  # a number has one position
+    node = reshape(x.node, (x.size,)) if is_flat else x.node
+    axis = 0 if axis is None else axis
     dim = normalize_axis(record.name, axis, node.ndim)
     if x.dtype.kind == "complex":
         order = complex_argsort(node, dim, descending)

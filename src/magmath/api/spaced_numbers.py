@@ -18,7 +18,7 @@ from magmath.api.creation import (
     require_known,
 )
 from magmath.api.data_types import astype
-from magmath.api.elementwise import exp, floor, log, pow
+from magmath.api.elementwise import abs, floor, log10, pow
 from magmath.api.manipulation import moveaxis, reshape
 from magmath.api.reductions import any
 from magmath.api.searching import where
@@ -110,12 +110,17 @@ def geomspace(
             "geomspace: start and stop must not be 0"
             "; start at a small positive number, or use mm.linspace"
         )
-    ratio = astype(asarray(last / first), _exact(natural))
-    position = reshape(linspace(0, 1, num, endpoint, dtype=float64), (-1,) + (1,) * ratio.ndim)
-    values = where(position == 0, first, first * exp(position * log(ratio)))
+    element = natural if dtype is None else as_dtype(dtype)
+    exact = _exact(element if element.kind == "complex" else natural)
+    first, last = astype(asarray(first), exact), astype(asarray(last), exact)
+    direction = first / abs(first)
+    low, high = (log10(x / direction) for x in (first, last))  # powers of 10 have NumPy's digits
+    values = direction * pow(10.0, linspace(low, high, num, endpoint))
+    position = reshape(arange(values.shape[0]), (-1,) + (1,) * (values.ndim - 1))
+    values = where(position == 0, first, values)
     if endpoint:
-        values = where(position == 1, last, values)
-    return moveaxis(astype(values, natural if dtype is None else dtype), 0, axis)
+        values = where((position == values.shape[0] - 1) & (position > 0), last, values)
+    return moveaxis(astype(values, element), 0, axis)
 
 
 def _ends(name: str, start: Any, stop: Any) -> tuple[Any, Any, DType]:

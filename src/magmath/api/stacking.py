@@ -22,6 +22,7 @@ from magmath.api.manipulation import (
 from magmath.api.searching import nonzero
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.core.dtypes import bool_, int64
 from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import normalize_axis, size_of, with_extent
@@ -183,8 +184,13 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
-    """Return `split` along the first axis."""
-    return split(ary, indices_or_sections, 0)
+    """Return `split` along the first axis of an array of two dimensions or more."""
+    x = as_array("vsplit", ary)
+    if x.ndim < 2:
+        raise ShapeError(
+            f"vsplit: needs 2 or more dimensions, was given shape {x.shape}; see mm.split"
+        )
+    return split(x, indices_or_sections, 0)
 
 
 def hsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
@@ -262,8 +268,12 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
         is_kept[obj] = False
     else:
         positions = as_array("delete", obj)
-        if positions.size or positions.dtype.kind == "bool":
-            is_kept[positions] = False
+        if positions.dtype is bool_ and positions.shape != (extent,):
+            raise ShapeError(
+                f"delete: needs a truth value for each of {extent} positions, was given shape "
+                f"{positions.shape}; pass a mask of the axis, or integers"
+            )
+        is_kept[_as_positions("delete", obj, positions)] = False
     return x[(*before, is_kept)]
 
 
@@ -314,13 +324,26 @@ def _positions(obj: Any, extent: int) -> list[int]:
         chosen = as_array("insert", obj)
         if chosen.dtype.kind == "bool":
             (chosen,) = nonzero(chosen)
-        positions = [int(i) for i in chosen.tolist()]
+        positions = [int(i) for i in _as_positions("insert", obj, chosen).tolist()]
     if wrong := [i for i in positions if not -extent <= i <= extent]:
         raise IndexError(
             f"insert: position {wrong[0]} is out of range for an extent of {extent}"
             f"; pass positions from {-extent} to {extent}"
         )
     return [i + extent if i < 0 else i for i in positions]
+
+
+def _as_positions(name: str, given: Any, positions: Array) -> Array:
+    """Return positions that are integers, or truth values. Raises IndexError for other numbers; an
+    empty list has no numbers."""
+    if not positions.size and not hasattr(given, "dtype"):
+        return astype(positions, int64)
+    if not (positions.dtype.is_integer or positions.dtype is bool_):
+        raise IndexError(
+            f"{name}: positions are integers, was given {positions.dtype}"
+            "; convert them with mm.astype(x, mm.int64)"
+        )
+    return positions
 
 
 def _along(name: str, arr: Any, axis: int | None) -> tuple[Array, int]:

@@ -19,6 +19,7 @@ from magmath.core.keyword_hints import keyword_hints
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import Axis, broadcast, normalize_axes, size_of
 from magmath.engine.user_line import user_line
+from magmath.errors import OptionError
 from magmath.ops import elementwise as e
 from magmath.ops.sums import broadcast_to
 
@@ -117,7 +118,7 @@ def var(
     infinite where count - correction is not positive. `ddof` is NumPy's name of the correction.
     `mean` is the mean with the reduced axes kept, if it is known. Integers as for `mean`.
     """
-    less = ddof if correction is None else correction
+    less = _correction("var", ddof, correction)
     return stored("var", _variance("var", a, axis, dtype, less, keepdims, where, mean), out)
 
 
@@ -137,8 +138,20 @@ def std(
     correction: float | None = None,
 ) -> Array:
     """Return the standard deviation over `axis`: the root of `var`."""
-    less = ddof if correction is None else correction
+    less = _correction("std", ddof, correction)
     return stored("std", _variance("std", a, axis, dtype, less, keepdims, where, mean), out)
+
+
+def _correction(name: str, ddof: float, correction: float | None) -> float:
+    """Return the correction by either of its names. Raises ValueError for two values."""
+    if correction is None:
+        return ddof
+    if ddof != 0:
+        raise OptionError(
+            f"{name}: ddof and correction are two names of one number, was given {ddof} and "
+            f"{correction}; pass one of them"
+        )
+    return correction
 
 
 def _variance(

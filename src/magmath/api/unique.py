@@ -17,6 +17,7 @@ from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import bool_, int64
 from magmath.core.type_aliases import Number
 from magmath.engine.user_line import user_line
+from magmath.errors import OptionError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.concatenation import CONCAT
@@ -178,11 +179,15 @@ def isin(
     test_elements: Array | Number,
     assume_unique: bool = False,
     invert: bool = False,
+    *,
+    kind: str | None = None,
 ) -> Array:
     """Return whether each element is in the others, or with `invert` is not, in the first shape.
 
-    One of the operands may be a number. NaN is never a member.
+    One of the operands may be a number. NaN is never a member. NumPy's `kind` has no effect.
     """
+    if kind not in (None, "sort", "table"):
+        raise OptionError(f'isin: kind is "sort", "table" or None, was given {kind!r}')
     x, others = promoted_nodes("isin", element, test_elements)
     if not others.size:
         return Array(full(x.shape, constant(invert, bool_)))

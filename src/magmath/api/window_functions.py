@@ -5,26 +5,33 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from magmath.api.creation import arange, normal_shape, ones
+from magmath.api.creation import arange, ones
 from magmath.api.data_types import astype
 from magmath.api.elementwise import cos, sqrt, square
 from magmath.api.float_functions import i0
 from magmath.api.searching import where
 from magmath.arrays.array import Array
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
-from magmath.core.integers import is_integer
 from magmath.core.promotion import get_default_dtype
+from magmath.core.shown_value import shown
 
 
 def _window(name: str, M: int, shape: Any) -> Array:
     """Return the window of M weights by a function of the position, from -1 to 1."""
-    if not is_integer(M):
-        raise TypeError(f"{name}: needs the number of points, an integer, was given {M!r}")
-    (size,) = normal_shape(name, M)
-    if size < 2:
-        return ones((size,))
+    M = _number_of_points(name, M)
+    if M < 2:
+        return ones((max(M, 0),))
     weights: Array = shape((2.0 * arange(0, M) - (M - 1)) / (M - 1))
     return astype(weights, get_default_dtype())
+
+
+def _number_of_points(name: str, M: Any) -> int:
+    """Return M as an int. Raises TypeError unless it is a whole number."""
+    if getattr(M, "ndim", 0) == 0 and not isinstance(M, (str, complex)):
+        size = int(M)
+        if size == M:
+            return size
+    raise TypeError(f"{name}: needs the number of points, an integer, was given {shown(M)}")
 
 
 @dispatch_cached

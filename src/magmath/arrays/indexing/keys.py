@@ -165,7 +165,7 @@ def is_mask(item: Any) -> bool:
     return isinstance(item, (LazyArray, np.ndarray)) and item.dtype.kind in ("bool", "b")
 
 
-def _dimensions(item: Any) -> int:
+def indexed_dimensions(item: Any) -> int:
     """Return the number of dimensions of the array that an item indexes."""
     if item is None or item is Ellipsis:
         return 0
@@ -180,7 +180,7 @@ def _expanded(items: list[Any], ndim: int) -> list[Any]:
     ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(ellipses) > 1:
         raise IndexError("indexing: `...` may occur only once; write : for the other dimensions")
-    used = sum(map(_dimensions, items))
+    used = sum(map(indexed_dimensions, items))
     if used > ndim:
         raise IndexError(
             f"indexing: {used} indices for an array of {ndim} dimensions"
@@ -252,10 +252,6 @@ class _Parser:
         own = self.key.shape[self.axis : self.axis + mask.ndim]
         if mask.size == 0 and _fits_or_empty(mask.shape, own):
             mask = full(own, constant(False, bool_))  # it selects nothing
-        if not mask.ndim:
-            raise IndexError(
-                "indexing: True or False must be the only array in a key; index in two steps"
-            )
         if mask.shape != own:
             raise IndexError(
                 f"indexing: a mask of shape {mask.shape} does not fit axes {self.axis} to "

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from magmath.arrays.indexing.keys import NEW, Cut, Key, parse
+from magmath.arrays.indexing.keys import NEW, Cut, Key, indexed_dimensions, key_items, parse
 from magmath.arrays.inputs.conversion import leaf_of_values
 from magmath.arrays.lazy_array import LazyArray
 from magmath.core.bounded_memo import store_bounded
@@ -46,8 +46,9 @@ def getitem(x: Node, key: Any) -> tuple[Node, Part | None]:
     part = known_part(x, key)
     if part is not None:
         return part.read(x), part
-    if _is_truth(key):
-        return getitem(reshape(x, (1, *x.shape)), _as_mask(key))
+    if _has_truth(key):
+        wide, key = _with_masks(x, key)
+        return getitem(wide, key)[0], None
     parsed = parse(x, key)
     if parsed.mask is None and not parsed.indices:
         part = _part(x, parsed, key)
@@ -69,8 +70,9 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
     known = known_part(x, key)
     if known is not None:
         return known.write(x, values)
-    if _is_truth(key):
-        return reshape(setitem(reshape(x, (1, *x.shape)), _as_mask(key), values), x.shape)
+    if _has_truth(key):
+        wide, key = _with_masks(x, key)
+        return reshape(setitem(wide, key, values), x.shape)
     parsed = parse(x, key)
     region = _region(x, parsed.cuts)
     if values.ndim:
@@ -87,11 +89,33 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
     return part
 
 
-def _is_truth(key: Any) -> bool:
-    """Return True for a single truth value, which selects all or nothing, in a new dimension."""
-    if isinstance(key, (LazyArray, np.ndarray)):
-        return key.ndim == 0 and key.dtype.kind in ("bool", "b")
-    return isinstance(key, (bool, np.bool_))
+def _has_truth(key: Any) -> bool:
+    """Return True for a key with a single truth value, which selects all or nothing of a new
+    dimension."""
+    return any(map(_is_truth, key)) if type(key) is tuple else _is_truth(key)
+
+
+def _is_truth(item: Any) -> bool:
+    if isinstance(item, (LazyArray, np.ndarray)):
+        return item.ndim == 0 and item.dtype.kind in ("bool", "b")
+    return isinstance(item, (bool, np.bool_))
+
+
+def _with_masks(x: Node, key: Any) -> tuple[Node, tuple[Any, ...]]:
+    """Return the array with a dimension of extent 1 for each truth value of the key, and the key
+    with a mask of one element in place of it."""
+    shape: list[int] = []
+    items, axis = [], 0
+    for item in key_items(key, x.ndim):
+        if _is_truth(item):
+            shape.append(1)
+            items.append(_as_mask(item))
+        else:
+            indexed = indexed_dimensions(item)
+            shape += x.shape[axis : axis + indexed]
+            items.append(item)
+            axis += indexed
+    return reshape(x, tuple(shape)), tuple(items)
 
 
 def _as_mask(truth: Any) -> LazyArray:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any
 
 from magmath.arrays.array import Array, as_array
@@ -78,14 +79,18 @@ def masked(operation: str, result: Array, where: Any, out: Array | None = None) 
 
 
 def takes_out(function: Callable[..., Array]) -> Callable[..., Array]:
-    """Return an element-wise function, composed of others, that accepts `out`, `where` and
-    `dtype`, and the elements that a mask selects."""
+    """Return an element-wise function, composed of others, that accepts `out`, also after the
+    operands, `where` and `dtype`, and the elements that a mask selects."""
+    operands = len(signature(function).parameters)
     function = takes_selected(function)
 
     @wraps(function)
     def with_options(
         *given: Any, out: Any = None, where: Any = True, dtype: Any = None, **options: Any
     ) -> Array:
+        if len(given) == operands + 1 and out is None:
+            *first, out = given
+            given = tuple(first)
         if dtype is not None:
             element = as_dtype(dtype)
             given = tuple(
