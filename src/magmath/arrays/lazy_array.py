@@ -28,10 +28,11 @@ from magmath.engine import session
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.array_sizes import MAX_EAGER_BYTES
 from magmath.engine.lifetimes import pending_arrays
-from magmath.engine.lifetimes.live_references import bytes_held_alone
+from magmath.engine.lifetimes.live_references import held_alone
+from magmath.engine.lifetimes.loop_parts import MIN_DEPTH
 from magmath.engine.lifetimes.pending_arrays import MAX_HELD
 from magmath.engine.lifetimes.pending_readers import note_reader
-from magmath.engine.lifetimes.retained_expressions import keep_expression
+from magmath.engine.lifetimes.retained_expressions import keep_expression, keeps_expressions
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_evaluation, note_update
@@ -96,8 +97,9 @@ class LazyArray(ArrayHandle):
     def _refer_to(self, node: Node, leaf: Node | None) -> None:
         """Refer to a node, and to the leaf with its value if it was computed at once.
 
-        A long pending expression is computed, and one that references much more memory than its
-        value needs, which is checked at depths that are powers of two.
+        A long pending expression is computed, that of a loop in parts (`loop_parts.py`). So is one
+        that references much more memory than its value needs, which is checked at depths that are
+        powers of two.
         """
         self._node = node
         depth = node.depth
@@ -112,14 +114,28 @@ class LazyArray(ArrayHandle):
         self.thread = get_ident()
         if pending_arrays.room < 0:
             pending_arrays.limit_held_bytes(session.engine())
-        if depth < FIRST_CHECK or (depth & (depth - 1) and depth <= MAX_PENDING):
+        is_checked = depth > MAX_PENDING or (depth >= FIRST_CHECK and not depth & (depth - 1))
+        if not is_checked and depth < MIN_DEPTH:
             return
         if tracing.current() is not None:  # nothing is computed, however long the function is
             return
         if depth > MAX_PENDING:
             depth = update_depth(node)
-        if depth > MAX_PENDING or self._should_evaluate_early(depth):
+        is_long = depth > MAX_PENDING or (is_checked and self._should_evaluate_early(depth))
+        if is_long:
             self._evaluate_early()
+        elif depth >= MIN_DEPTH and not keeps_expressions():
+            self._divide_loop()
+
+    def _divide_loop(self) -> None:
+        """Compute the expression if it is one part of those of a loop. What it holds alone and
+        could not be computed again stays alive, as if it were pending."""
+        held = session.engine().loop_parts.ends_at(self._node)
+        if held is None:
+            return
+        provenance = provenance_of(self.evaluated())
+        if provenance is not None and held:
+            provenance.keep(held)
 
     def _should_evaluate_early(self, depth: int) -> bool:
         """Return True if the pending expression references much more memory than its value needs,
@@ -135,8 +151,8 @@ class LazyArray(ArrayHandle):
                 return False
             interprets = session.engine().interpreter.computes
             return all(map(interprets, topological((node,), cut=True)))
-        held_bytes = bytes_held_alone(topological((node,), cut=True))
-        return held_bytes > MAX_HELD * node.nbytes
+        held = held_alone(topological((node,), cut=True))
+        return sum([x.nbytes for x in held]) > MAX_HELD * node.nbytes
 
     def _evaluate_early(self) -> None:
         """Compute the value of a long pending expression. This bounds the memory of a loop that

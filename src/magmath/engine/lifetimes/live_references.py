@@ -73,14 +73,13 @@ def is_value_owned(node: Node) -> bool:
     return is_sole_owner(node) and (not isinstance(node.value, Node) or is_value_owned(node.value))
 
 
-def bytes_held_alone(order: Sequence[Node]) -> int:
-    """Return the bytes of the evaluated arrays that only a pending expression references."""
+def held_alone(order: Sequence[Node]) -> list[Node]:
+    """Return the evaluated arrays that only a pending expression references."""
     referenced = referenced_elsewhere(order)
     evaluated = [
         x for x in order if x not in referenced and (x.value is not None or x.name == "input")
     ]
-    alone = [x for x in evaluated if x.operation.name != "scalar" and is_value_owned(x)]
-    return sum([x.nbytes for x in alone])
+    return [x for x in evaluated if x.operation.name != "scalar" and is_value_owned(x)]
 
 
 def is_sole_owner(node: Node) -> bool:

@@ -156,18 +156,20 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
 
     def _keep_up_to(self, nbytes: int) -> None:
         plain, _ = self.arrays()
-        kept_bytes = sum([node.nbytes for node in plain])
-        if kept_bytes > nbytes:
-            return
-        self._kept = plain
+        if sum([node.nbytes for node in plain]) <= nbytes:
+            self.keep(plain)
+
+    def keep(self, arrays: Sequence[Node]) -> None:
+        """Keep some of the arrays alive from which the value was computed directly."""
+        self._kept = arrays
         # The kept arrays keep others: all of them are one chain, also where the operands are nodes
         # whose provenance was not known when they were read.
         own = 1 if self.recipe is None else self.recipe.length
-        for record in map(record_of, plain):
+        for record in map(record_of, arrays):
             if record is not None and record is not self:
                 self.length = max(self.length, record.length + own)
                 self.start = max(self.start, record.start)
-        self.length += kept_bytes // KEPT_BYTES
+        self.length += sum([node.nbytes for node in arrays]) // KEPT_BYTES
 
     def expression(self, value: Node, replace: Replace) -> Node | None:
         """Return the expression, built again; `value` is the leaf that holds its value.
