@@ -31,15 +31,15 @@ from magmath.runtime.failing_commands import FailingCommands, Outcome
 from magmath.runtime.failures import exception_from
 from magmath.runtime.interrupts import DeferredInterrupts, Interrupts
 from magmath.runtime.messages import Command, Failure, Reply
+from magmath.runtime.queue_limit import QueueLimit
 from magmath.runtime.run_handle import PendingCommand, RunHandle
 from magmath.runtime.tiles import TileData
 from magmath.runtime.transport_interface import Expression, Payload, Transport
 
 logger = logging.getLogger(__name__)
 
-MAX_PENDING: Final = 256
-"""Maximum number of unanswered commands; `submit` waits at this limit."""
 MAX_PENDING_BYTES: Final = 256 << 20
+"""Maximum bytes of the data of unanswered commands."""
 INTERRUPT_SECONDS: Final = 5.0
 """Seconds that a running program has to stop after Ctrl-C."""
 REPEATED_INTERRUPT_SECONDS: Final = 1.0
@@ -105,6 +105,7 @@ class CommandQueue:
         self._released: deque[int] = deque()
         self._pending: dict[int, PendingCommand] = {}
         self._pending_bytes = 0
+        self._limit = QueueLimit()
         self._failing = FailingCommands()
         self.end_reason: str | None = None
         transport.is_interrupted = lambda: self.interrupts.is_due
@@ -146,6 +147,8 @@ class CommandQueue:
             run.pending = pending
         with self.lock:
             with self.interrupts:
+                if not self._pending:
+                    self._limit.restart()
                 self._pending[pending.ticket] = pending
                 self._pending_bytes += nbytes
                 try:
@@ -156,7 +159,7 @@ class CommandQueue:
             if not self.is_inline:
                 if run is None:  # after a run, its caller does so, when it can repeat the run
                     self._deliver_interrupt()
-                while len(self._pending) > MAX_PENDING or self._pending_bytes > MAX_PENDING_BYTES:
+                while self._is_full():
                     self.wait(next(iter(self._pending.values())))
         return pending
 
@@ -371,12 +374,18 @@ class CommandQueue:
     def _remove(self, pending: PendingCommand) -> None:
         """Remove a completed command."""
         if self._pending.pop(pending.ticket, None) is not None:
+            self._limit.note_answer()
             self._pending_bytes -= pending.nbytes
         if pending.run is not None:
             pending.run.progress = None  # it may refer to the owner of the run's results
             if not pending.failures:
                 pending.run.recovery = None
             pending.run = None
+
+    def _is_full(self) -> bool:
+        """Return True if too many commands are pending, or too many bytes."""
+        too_many = len(self._pending) > self._limit.commands
+        return too_many or self._pending_bytes > MAX_PENDING_BYTES
 
     def _is_outstanding(self, pending: PendingCommand) -> bool:
         """Return True if this command or an earlier one is unanswered."""

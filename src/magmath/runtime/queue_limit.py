@@ -1,0 +1,46 @@
+"""The limit of unanswered commands: about those that the workers execute in a second.
+
+The controller runs ahead of the workers, which hides the time of its own work. But what it has sent
+is executed before an interrupt takes effect, since later commands read the results. So it does not
+run ahead for long.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, final
+
+SECONDS: Final = 1.0
+"""Seconds of work that may be pending."""
+MAX_COMMANDS: Final = 256
+MIN_COMMANDS: Final = 4
+_FIRST_COMMANDS: Final = 32
+"""Before the speed of the workers is known."""
+_WINDOW_SECONDS: Final = 0.1
+
+
+@final
+class QueueLimit:
+    """Counts the answers in windows of time, in which commands were always pending.
+
+    commands   the maximum number of unanswered commands
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.commands = _FIRST_COMMANDS
+        self._clock = clock
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin a new window."""
+        self._start, self._answered = self._clock(), 0
+
+    def note_answer(self) -> None:
+        """Count an answered command."""
+        self._answered += 1
+        seconds = self._clock() - self._start
+        if seconds >= _WINDOW_SECONDS:
+            commands = int(self._answered * SECONDS / seconds)
+            self.commands = min(max(commands, MIN_COMMANDS), MAX_COMMANDS)
+            self.restart()
