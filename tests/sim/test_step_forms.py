@@ -40,7 +40,7 @@ def counting(rank: int, size: int, shares_memory: bool) -> CountingCommunicator:
 
 
 def synchronizations(binding: Binding, position: int) -> int:
-    """How often the ready calls of an instruction synchronize this worker with others."""
+    """How often the bound calls of an instruction synchronize this worker with others."""
     comm = binding.tensors.context.comm
     assert isinstance(comm, CountingCommunicator)
     comm.reset()

@@ -774,7 +774,7 @@ def _images(seed: int) -> Any:
 
 @pytest.mark.timeout(300)
 def test_team_agrees_with_replay_for_convolutions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lanes of a program without a native loop execute native segments and ready calls."""
+    """The lanes of a program without a native loop execute native segments and bound calls."""
     pool = start_pool(PoolOptions(0, device="cpu", threads=2))
     session.set_current_pool(pool)
     try:

@@ -156,8 +156,8 @@ def test_what_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
         ("fill", Debugging(fill=True)),
         ("delays=7,fill", Debugging(fill=True, delays=7)),
         (
-            "without=epilogues,without=hoisting",
-            Debugging(without=frozenset({"epilogues", "hoisting"})),
+            "without=fold-epilogues,without=hoisting",
+            Debugging(without=frozenset({"fold-epilogues", "hoisting"})),
         ),
     ]:
         monkeypatch.setenv(DEBUG.name, text)

@@ -148,6 +148,7 @@ def test_errors_are_the_exit_code() -> None:
     "arguments",
     [
         ("frobnicate",),
+        ("train",),
         ("train", "mlp", "--epochs", "0"),
         ("train", "mlp", "--optimizer", "magic"),
         ("train", "mlp", "--data", "imagenet"),

@@ -15,7 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv import depthwise, direct, winograd
 from magmath.kernels.conv.convolution import bind_convolution, candidates_for
 from magmath.kernels.conv.convolution_candidates import CANDIDATES
@@ -388,7 +388,7 @@ def test_depthwise_with_several_outputs_a_channel(direction: str) -> None:
         assert _error(problem, expected) < 5e-6
 
 
-def _product(*operands: torch.Tensor, **factors: Any) -> ReadyCall:
+def _product(*operands: torch.Tensor, **factors: Any) -> BoundCall:
     return bind_gemm(*operands, tuner=OFF, **factors)
 
 
@@ -488,12 +488,12 @@ def test_the_program_decides_while_it_runs() -> None:
     assert tuner.known_choice(key(problem), names) in names
 
 
-def _timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], ReadyCall]:
+def _timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], BoundCall]:
     """Return a function that returns calls of given durations on a simulated clock."""
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
-    def make(name: str, seconds: float) -> ReadyCall:
+    def make(name: str, seconds: float) -> BoundCall:
         def call() -> None:
             now[0] += seconds
             made.append(name)
@@ -506,7 +506,7 @@ def _timed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, float], ReadyCall]
 
 
 def _options(
-    make: Callable[[str, float], ReadyCall], **seconds: float
+    make: Callable[[str, float], BoundCall], **seconds: float
 ) -> dict[str, OnlineCandidate]:
     return {
         name: OnlineCandidate(lambda name=name, s=s: make(name, s), is_always_ready)  # type: ignore[misc]
@@ -537,7 +537,7 @@ def test_the_choice_holds_for_one_number_of_threads(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("torch.get_num_threads", lambda: count[0])
 
     def option(name: str, seconds: dict[int, float]) -> OnlineCandidate:
-        def bind() -> ReadyCall:
+        def bind() -> BoundCall:
             bound_for = count[0]
 
             def call() -> None:
@@ -564,7 +564,7 @@ def test_the_first_call_of_each_of_several_layers_is_not_timed(
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
 
-    def reordering() -> ReadyCall:
+    def reordering() -> BoundCall:
         calls: list[None] = []
 
         def call() -> None:
@@ -573,7 +573,7 @@ def test_the_first_call_of_each_of_several_layers_is_not_timed(
 
         return call
 
-    def plain() -> ReadyCall:
+    def plain() -> BoundCall:
         def call() -> None:
             now[0] += 1.0
 

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from magmath.codegen import runtime_library
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.kernels.dispatch.registry import ROWS, Candidate
 from magmath.kernels.dispatch.tuner import Tuner
@@ -253,7 +253,7 @@ def test_rows_of_a_divided_product_are_independent() -> None:
     assert torch.equal(out.nan_to_num(nan=-1), known.nan_to_num(nan=-1))
 
 
-def default(product: GemmProblem) -> ReadyCall:
+def default(product: GemmProblem) -> BoundCall:
     return candidates_for(product, 2**30)[0].bind(product, default)
 
 
@@ -448,7 +448,7 @@ def test_integers_are_exact_over_more_summands_than_a_float_holds(
 def test_memory_of_a_bound_call_lives_with_it() -> None:
     pointer = CANDIDATES["blas"]
 
-    def bound() -> tuple[ReadyCall, torch.Tensor]:
+    def bound() -> tuple[BoundCall, torch.Tensor]:
         out = torch.empty(50, 50)
         return pointer.bind(GemmProblem(out, torch.ones(50, 50), torch.ones(50, 50), 1.0, 0.0,
                                     None, False), default), out  # fmt: skip

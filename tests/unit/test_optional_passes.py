@@ -16,7 +16,7 @@ from magmath.errors import MemoryLimitError
 MEGABYTE = 1 << 20
 
 
-def equal_nodes(x: Any) -> Any:
+def merge_equal(x: Any) -> Any:
     return mm.sqrt(x) * mm.sqrt(x)
 
 
@@ -25,24 +25,24 @@ def pooled_masks(x: Any) -> Any:
     return mm.grad(mm.sum(mm.nn.MaxPool2d(2)(mm.relu(images)) ** 2), images)
 
 
-def joint_sums(x: Any) -> Any:
+def join_sums(x: Any) -> Any:
     return mm.nn.BatchNorm()(mm.tanh(x))
 
 
-def periodic_margins(x: Any) -> Any:
+def share_margins(x: Any) -> Any:
     return mm.roll(x, 1, axis=0) + mm.roll(x, -1, axis=0)
 
 
-def halo_copies(x: Any) -> Any:
+def share_halos(x: Any) -> Any:
     rows = mm.tile(x, (8, 8)).redistribute(mm.Layout.split(0)) + 1
     return rows[2:] - 2 * rows[1:-1] + rows[:-2]
 
 
-def epilogues(x: Any) -> Any:
+def fold_epilogues(x: Any) -> Any:
     return mm.relu(x @ x.T + mm.tanh(x[0, :1]))
 
 
-def block_reduction(x: Any) -> Any:
+def reduce_in_blocks(x: Any) -> Any:
     return mm.sum(mm.sqrt(mm.arange(2 * MEGABYTE, dtype="float32") + x[0, 0]))
 
 
@@ -54,7 +54,7 @@ def _images(x: Any) -> Any:
     return mm.reshape(x, (2, 32, 16, 16))
 
 
-def memory_order(x: Any) -> Any:
+def assign_memory_orders(x: Any) -> Any:
     convolution = mm.nn.Conv2d(32, 3, padding=1)
     return mm.sum(convolution(mm.tanh(convolution(mm.tanh(_images(x))))), axis=(2, 3))
 
@@ -63,7 +63,7 @@ def hoisting(x: Any) -> Any:
     return x @ mm.tanh(WEIGHTS["w"])
 
 
-def rematerialization(x: Any) -> Any:
+def rematerialize(x: Any) -> Any:
     def loss() -> Any:
         y = x
         for _ in range(24):
@@ -74,13 +74,13 @@ def rematerialization(x: Any) -> Any:
 
 
 WEIGHTS: dict[str, Any] = {}
-WORKERS = {"halo-copies": 2}
-LIMITS = {"block-reduction": 16 * MEGABYTE, "rematerialization": 5 * MEGABYTE // 2}
+WORKERS = {"share-halos": 2}
+LIMITS = {"reduce-in-blocks": 16 * MEGABYTE, "rematerialize": 5 * MEGABYTE // 2}
 PROGRAMS: dict[str, Callable[[Any], Any]] = {
     f.__name__.replace("_", "-"): f
     for f in (
-        equal_nodes, pooled_masks, joint_sums, periodic_margins, halo_copies, epilogues,
-        block_reduction, in_place, memory_order, hoisting, rematerialization,
+        merge_equal, pooled_masks, join_sums, share_margins, share_halos, fold_epilogues,
+        reduce_in_blocks, in_place, assign_memory_orders, hoisting, rematerialize,
     )
 }  # fmt: skip
 

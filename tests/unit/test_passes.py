@@ -40,9 +40,9 @@ from magmath.passes import pipeline
 from magmath.passes.aliasing import is_slice_view
 from magmath.passes.candidate_cost import CostCache, cost_cache_of
 from magmath.passes.candidates import layout_candidates
-from magmath.passes.fuse import fuse
+from magmath.passes.fold_epilogues import fold_epilogues
 from magmath.passes.place import place
-from magmath.passes.simplify import simplify
+from magmath.passes.simplify import merge_equal, simplify
 from magmath.program.arena import arrange
 from magmath.program.encoding import decode, encode
 from magmath.program.instructions import Barrier, Call, Program, Redistribute
@@ -445,13 +445,13 @@ def test_two_operands_are_not_both_made_smaller_than_the_result() -> None:
     assert op("add", *result.inputs).shape == (3,)
 
 
-# fuse
+# fold_epilogues
 # -----------------------------------------------------------------------------------------------------
 
 
 def fused(*outputs: Node, targets: tuple[Node | None, ...] = (), engine: Engine) -> Graph:
     graph = engine.cut(Graph(outputs, targets))
-    return fuse(place(simplify(graph), engine.environment))
+    return merge_equal(fold_epilogues(place(simplify(graph), engine.environment)))
 
 
 def products(graph: Graph) -> list[tuple[bool, str, bool]]:

@@ -26,13 +26,13 @@ from magmath.optim import Adam, GradientDescent, Momentum
 from magmath.parallel import per_layer
 from magmath.passes import parameter_layouts
 from magmath.passes.environment import Environment
-from magmath.passes.fuse import fuse
+from magmath.passes.fold_epilogues import fold_epilogues
 from magmath.passes.layer_blocks import LayerOptions
 from magmath.passes.node_cost import node_seconds
 from magmath.passes.parameter_layouts import ChosenOptions
 from magmath.passes.place import placed
 from magmath.passes.plan_seconds import PlanSeconds
-from magmath.passes.simplify import simplify
+from magmath.passes.simplify import merge_equal, simplify
 
 KINDS = [("shared", 2), ("shared", 4), ("messages", 2), ("messages", 3), ("exact", 3)]
 found = [Phase.explicit, Phase.reuse, Phase.generate]
@@ -42,9 +42,9 @@ random_graphs = settings(max_examples=60, suppress_health_check=list(HealthCheck
 def seconds_of_passes(
     graph: Graph, layouts: Mapping[Node, Layout], environment: Environment
 ) -> float:
-    """The predicted seconds of the graph that `place` and `fuse` build."""
+    """The predicted seconds of the graph that `place` and `fold_epilogues` build."""
     moved = graph.substituted({leaf: leaf.replace((), to) for leaf, to in layouts.items()})
-    built = fuse(placed(moved, environment)[0])
+    built = merge_equal(fold_epilogues(placed(moved, environment)[0]))
     return sum(node_seconds(node, environment) for node in built.nodes)
 
 
@@ -160,6 +160,6 @@ def test_updates_share_the_negative_of_a_rate() -> None:
             outputs.append(apply(OPERATIONS["subtract"], w, step))
             targets.append(w)
         graph = simplify(Graph(tuple(outputs), tuple(targets)))
-        built = fuse(placed(graph, environment)[0])
+        built = merge_equal(fold_epilogues(placed(graph, environment)[0]))
         assert [node.name for node in built.nodes].count("negative") == 1
         check(graph, {}, environment)

@@ -1,4 +1,4 @@
-"""Programs that run on other arrays than before share the ready calls of the first run."""
+"""Programs that run on other arrays than before share the bound calls of the first run."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_new_array_for_a_loss_rebinds_only_what_writes_it(
 
     def counted(self: Calls, positions: Any, *others: Any) -> Any:
         found = rebound(self, positions, *others)
-        bound.append((len(set(positions)), len(self._ready), found is not None))
+        bound.append((len(set(positions)), len(self._bound), found is not None))
         return found
 
     monkeypatch.setattr(Calls, "rebound", counted)

@@ -1,4 +1,4 @@
-"""Functions for neural networks, composed of other operations, which the fuse pass merges."""
+"""Functions for neural networks: compositions of operations, which passes and native code fuse."""
 
 from __future__ import annotations
 

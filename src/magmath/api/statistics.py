@@ -1,4 +1,4 @@
-"""Mean, variance and standard deviation: compositions of operations that the fuse pass merges."""
+"""Mean, variance and standard deviation: compositions of operations, which native code fuses."""
 
 from __future__ import annotations
 

@@ -97,9 +97,9 @@ class LazyArray(ArrayHandle):
     def _refer_to(self, node: Node, leaf: Node | None) -> None:
         """Refer to a node, and to the leaf with its value if it was computed at once.
 
-        A long pending expression is computed, that of a loop in parts (`loop_parts.py`). So is one
-        that references much more memory than its value needs, which is checked at depths that are
-        powers of two.
+        A long pending expression is computed, that of a loop in parts
+        (`engine/lifetimes/loop_parts.py`). So is one that references much more memory than its
+        value needs, which is checked at depths that are powers of two.
         """
         self._node = node
         depth = node.depth

@@ -1,7 +1,13 @@
-"""Reference counts of objects without names: values that only the expression in progress uses."""
+"""Reference counts of objects without names: values that only the expression in progress uses.
+
+The counts are measured when the module is imported, since they differ between versions of Python.
+Where an object with a name has the same count, none counts as without a name: then `x[i] += v`
+writes the elements twice, and results are the same.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from sys import getrefcount
 from typing import Any, ClassVar, Final, final
 
@@ -42,14 +48,6 @@ class _Probe:
         _Probe.counts["item"] = getrefcount(self)
 
 
-_Probe()[0] = object()
-float(_Probe()), int(_Probe()), bool(_Probe()), range(_Probe()), complex(_Probe())
-_Probe().item()
-TEMPORARY, TEMPORARY_TARGET = _Probe.counts["value"], _Probe.counts["target"]
-TEMPORARY_NUMBER: Final = _Probe.counts
-"""The counts for an array that is converted by `float`, `int`, … or `item`."""
-
-
 @final
 class _UpdatedItem(Operators[Any]):
     """Counts the references to the x[i] of `x[i] += v`."""
@@ -71,5 +69,32 @@ class _Container:
         _Container.references = value
 
 
-_Container()[0] += 0
-TEMPORARY_UPDATE = _Container.references
+def _counts_without_names() -> dict[str, int]:
+    _Probe()[0] = object()
+    float(_Probe()), int(_Probe()), bool(_Probe()), range(_Probe()), complex(_Probe())
+    _Probe().item()
+    _Container()[0] += 0
+    return _Probe.counts | {"update": _Container.references}
+
+
+def _counts_with_names() -> dict[str, int]:
+    probe, value = _Probe(), object()
+    item: Any = _UpdatedItem()
+    probe[0] = value
+    float(probe), int(probe), bool(probe), range(probe), complex(probe)
+    probe.item()
+    item += 0
+    return _Probe.counts | {"update": item}
+
+
+def distinct_counts(without: Mapping[str, int], named: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts of objects without names; 0, which no object has, where they do not differ
+    from those of objects with names."""
+    return {use: count if count < named[use] else 0 for use, count in without.items()}
+
+
+_TEMPORARY = distinct_counts(_counts_without_names(), _counts_with_names())
+TEMPORARY, TEMPORARY_TARGET = _TEMPORARY["value"], _TEMPORARY["target"]
+TEMPORARY_UPDATE = _TEMPORARY["update"]
+TEMPORARY_NUMBER: Final = _TEMPORARY
+"""The counts for an array that is converted by `float`, `int`, … or `item`."""

@@ -12,12 +12,12 @@ from typing import NamedTuple, final
 
 from magmath.bench.case import Bench, Case, Comparison, RunOptions, System, constant_mark
 from magmath.core.optional_passes import (
-    EPILOGUES,
-    EQUAL_NODES,
+    ASSIGN_MEMORY_ORDERS,
+    FOLD_EPILOGUES,
     HOISTING,
     IN_PLACE,
-    JOINT_SUMS,
-    MEMORY_ORDER,
+    JOIN_SUMS,
+    MERGE_EQUAL,
     POOLED_MASKS,
 )
 from magmath.core.options import COMPILE_AFTER, DEBUG
@@ -27,7 +27,7 @@ LIMITED = "under a memory limit"
 MEMORY_SHARE = 0.75
 FACTORY = "magmath.bench.contestants.passes:network_or_part"
 OMITTED = (
-    EQUAL_NODES, JOINT_SUMS, POOLED_MASKS, EPILOGUES, IN_PLACE, MEMORY_ORDER, HOISTING,
+    MERGE_EQUAL, JOIN_SUMS, POOLED_MASKS, FOLD_EPILOGUES, IN_PLACE, ASSIGN_MEMORY_ORDERS, HOISTING,
 )  # fmt: skip
 NO_SEGMENTS = {COMPILE_AFTER.name: "inf"}
 

@@ -1,7 +1,7 @@
 """The entry point of the command `magmath`: dispatches to sub-commands, and reports errors.
 
-Exit codes: 0 only on success, 1 for an error, 2 for an invalid command line, 130
-after Ctrl-C.
+Exit codes: 0 only on success, 1 for an error, 2 for an invalid command line, 130 after Ctrl-C. Help
+that was requested, and that of `magmath` alone, is a success.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from magmath.cli.reproduce import reproduce
 from magmath.cli.search import search
 from magmath.cli.train import train_app
 
+INVALID = 2
 INTERRUPTED = 130
 TERMINATED = 143
 
@@ -80,6 +81,9 @@ def launch(
     traceback
         Show the traceback of an error in addition to its message.
     """
+    if tokens == ("train",):
+        app(tokens)  # prints the help, with the list of networks, as a network is missing
+        return INVALID
     if traceback:
         app(tokens)
         return 0

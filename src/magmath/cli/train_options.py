@@ -80,7 +80,8 @@ class TrainOptions:
         readable image replaces it.
     output
         Folder for history.json, history.png, weights.safetensors, options.json and the checkpoint;
-        default runs/DATA for mlp, runs/NETWORK-DATA for others.
+        default runs/DATA for mlp, runs/NETWORK-DATA for others. Files of an earlier run in the
+        folder are replaced.
     checkpoint
         Write the complete state of training after each epoch; by default for all networks but mlp.
     resume

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.codegen.object_cache import OBJECTS, cache_key, sources_with_imports
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 
 if TYPE_CHECKING:
     from magmath.codegen.compiler import ExternalSignatures, IrFunctions
@@ -47,7 +47,7 @@ class AotModule:
         external: ExternalSignatures = MappingProxyType({}),
         ir_modules: Sequence[str] = (),
         arithmetic: str = "exact",
-        prepare: ReadyCall = lambda: None,
+        prepare: BoundCall = lambda: None,
     ) -> None:
         self._source, self._exports, self._arithmetic = source, tuple(exports), arithmetic
         self._constants, self._external = constants, external

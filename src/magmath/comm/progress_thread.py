@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import final
 
 from magmath.comm.communicator import Communicator
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import WorkerLost
 
 
@@ -23,7 +23,7 @@ class Task:
 
     __slots__ = ("_action", "_done", "_error")
 
-    def __init__(self, action: ReadyCall) -> None:
+    def __init__(self, action: BoundCall) -> None:
         self._action = action
         self._done = threading.Event()
         self._error: BaseException | None = None
@@ -69,7 +69,7 @@ class ProgressThread:
         )
         self._thread.start()
 
-    def submit(self, action: ReadyCall) -> Task:
+    def submit(self, action: BoundCall) -> Task:
         """Queue an action; return its task."""
         task = Task(action)
         self.submitted += 1

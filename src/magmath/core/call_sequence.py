@@ -1,11 +1,11 @@
-"""The composition of ready calls."""
+"""The composition of bound calls."""
 
 from __future__ import annotations
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 
 
-def sequence(*calls: ReadyCall) -> ReadyCall:
+def sequence(*calls: BoundCall) -> BoundCall:
     """Return one call that executes these calls in order."""
     if len(calls) == 1:
         return calls[0]

@@ -8,28 +8,28 @@ from __future__ import annotations
 
 from typing import Final
 
-EQUAL_NODES: Final = "equal-nodes"
+MERGE_EQUAL: Final = "merge-equal"
 POOLED_MASKS: Final = "pooled-masks"
-JOINT_SUMS: Final = "joint-sums"
-PERIODIC_MARGINS: Final = "periodic-margins"
-HALO_COPIES: Final = "halo-copies"
-EPILOGUES: Final = "epilogues"
-BLOCK_REDUCTION: Final = "block-reduction"
+JOIN_SUMS: Final = "join-sums"
+SHARE_MARGINS: Final = "share-margins"
+SHARE_HALOS: Final = "share-halos"
+FOLD_EPILOGUES: Final = "fold-epilogues"
+REDUCE_IN_BLOCKS: Final = "reduce-in-blocks"
 IN_PLACE: Final = "in-place"
-MEMORY_ORDER: Final = "memory-order"
+ASSIGN_MEMORY_ORDERS: Final = "assign-memory-orders"
 HOISTING: Final = "hoisting"
-REMATERIALIZATION: Final = "rematerialization"
+REMATERIALIZE: Final = "rematerialize"
 
 OPTIONAL_PASSES: Final = {
-    EQUAL_NODES: "merges equal nodes",
+    MERGE_EQUAL: "merges equal nodes",
     POOLED_MASKS: "masks the gradient of a pooling after relu before it is scattered",
-    JOINT_SUMS: "joins the sums of a batch normalization, and those of its gradient",
-    PERIODIC_MARGINS: "makes rolls of one array views of one copy with margins",
-    HALO_COPIES: "makes slices across the borders of workers views of one copy with halos",
-    EPILOGUES: "folds bias, residual, activation and update into products and convolutions",
-    BLOCK_REDUCTION: "computes large operands of reductions block by block",
+    JOIN_SUMS: "joins the sums of a batch normalization, and those of its gradient",
+    SHARE_MARGINS: "makes rolls of one array views of one copy with margins",
+    SHARE_HALOS: "makes slices across the borders of workers views of one copy with halos",
+    FOLD_EPILOGUES: "folds bias, residual, activation and update into products and convolutions",
+    REDUCE_IN_BLOCKS: "computes large operands of reductions block by block",
     IN_PLACE: "computes results in the storage of their operands",
-    MEMORY_ORDER: "stores temporary images channels last where convolutions prefer that",
+    ASSIGN_MEMORY_ORDERS: "stores temporary images channels last where convolutions prefer that",
     HOISTING: "computes once what depends on variables alone, such as folded normalizations",
-    REMATERIALIZATION: "computes values a second time if the memory does not suffice",
+    REMATERIALIZE: "computes values a second time if the memory does not suffice",
 }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 Number = bool | int | float | complex
 
-ReadyCall = Callable[[], object]
+BoundCall = Callable[[], object]
 """A function whose arguments are bound: what a step of a program calls."""
 
 Poll = Callable[[int, list[float]], bool]

@@ -1,1 +1,1 @@
-"""The execution of programs on a worker: ready calls, native code, and teams of threads."""
+"""The execution of programs on a worker: bound calls, native code, and teams of threads."""

@@ -15,7 +15,7 @@ from typing import final
 import torch
 
 from magmath.core.call_sequence import sequence
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.dispatch.tuner import wake_thread_pool
 from magmath.kernels.gemm.gemm import bind_gemm, tuner_for
 from magmath.kernels.realignment import bind_shift_right
@@ -50,7 +50,7 @@ def fastest_gradients(
 
 @final
 class _Gradients:
-    """The operands of a measurement, and the ready calls on them."""
+    """The operands of a measurement, and the bound calls on them."""
 
     def __init__(
         self, rows: int, inputs: int, units: int, dtype: torch.dtype, transposed: bool
@@ -61,23 +61,23 @@ class _Gradients:
         self._transposed = transposed
         self._tuner = tuner_for(deterministic=False)
 
-    def _product(self, x: torch.Tensor) -> ReadyCall:
+    def _product(self, x: torch.Tensor) -> BoundCall:
         a, b = (self._g, x) if self._transposed else (x, self._g)
         out = x.new_empty(a.shape[1], b.shape[1])
         return bind_gemm(out, a.T, b, tuner=self._tuner)
 
-    def separate(self) -> ReadyCall:
+    def separate(self) -> BoundCall:
         """Return the product for the weights and the sum for the bias."""
         product, total = self._product(self._x), self._g.new_empty(self._g.shape[1])
         return sequence(wake_thread_pool(), product, lambda: torch.sum(self._g, 0, out=total))
 
-    def widened(self) -> ReadyCall:
+    def widened(self) -> BoundCall:
         """Return the column of ones and the product for both."""
         return sequence(
             wake_thread_pool(), lambda: self._wide[:, 0].fill_(1.0), self._product(self._wide)
         )
 
-    def realigned(self) -> ReadyCall:
+    def realigned(self) -> BoundCall:
         """Return the realignment of the inputs and the product for both."""
         realign = bind_shift_right(self._wide.view(-1), *self._x.shape)
         return sequence(wake_thread_pool(), realign, self._product(self._wide))

@@ -1,4 +1,4 @@
-"""Binding: converts every slot of a program to this worker's tensor, and every instruction to ready
+"""Binding: converts every slot of a program to this worker's tensor, and every instruction to bound
 calls.
 
 A bound program runs without further look-ups (`executor/executable.py`): a step is a list of calls
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, final
 
 import torch
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.executor.calls import NO_SEGMENTS, Calls
 from magmath.executor.context import Context
 from magmath.executor.numpy_fast_path import without_fp_warnings
@@ -65,7 +65,7 @@ class Binding:
         """The calls of every step."""
         return self._calls(self._steps, None if self.former is None else self.former.binding.step)
 
-    def with_segments(self, segments: Mapping[range, ReadyCall]) -> Calls:
+    def with_segments(self, segments: Mapping[range, BoundCall]) -> Calls:
         """Return the calls of every step, with compiled segments."""
         former = None if self.former is None else self.former.binding
         same = former is not None and former.signature == self.signature
@@ -80,7 +80,7 @@ class Binding:
         self,
         positions: range,
         former: Calls | None,
-        segments: Mapping[range, ReadyCall] = NO_SEGMENTS,
+        segments: Mapping[range, BoundCall] = NO_SEGMENTS,
     ) -> Calls:
         """Return the calls of the instructions at these positions; `former` are those of the former
         binding, if it has some with the same segments."""

@@ -1,6 +1,6 @@
-"""The calls of a bound program: the ready calls of its instructions, in order.
+"""The calls of a bound program: the bound calls of its instructions, in order.
 
-`executor/ready_calls.py` makes the call of each instruction. Errors of a call carry the user's line
+`executor/bound_calls.py` makes the call of each instruction. Errors of a call carry the user's line
 of its instruction.
 """
 
@@ -17,34 +17,34 @@ import torch
 
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import LinAlgError, WorkerLost
+from magmath.executor.bound_calls import bound_calls, overlapped_move, with_user_line
 from magmath.executor.context import Context
 from magmath.executor.error_context import attach_user_line, set_in_step
 from magmath.executor.memory_fill import fills_of
 from magmath.executor.move import AsyncMove
 from magmath.executor.numpy_fast_path import without_fp_warnings
-from magmath.executor.ready_calls import overlapped_move, ready_calls, with_user_line
 from magmath.executor.tensors import Tensors
 from magmath.program.instructions import Call, Instruction, Program, Redistribute
 
-NO_SEGMENTS: Mapping[range, ReadyCall] = {}
+NO_SEGMENTS: Mapping[range, BoundCall] = {}
 
 
 @final
 class Calls:
-    """Ready calls in order, with the instruction of each for the user's line.
+    """Bound calls in order, with the instruction of each for the user's line.
 
     `segments` are ranges of instructions that one call, a compiled function, replaces.
     """
 
     __slots__ = (
         "_alone",
+        "_bound",
         "_failures",
         "_finish",
         "_instructions",
         "_positions",
-        "_ready",
         "_spans",
         "_transfers",
     )
@@ -55,9 +55,9 @@ class Calls:
         self,
         positions: range,
         tensors: Tensors,
-        segments: Mapping[range, ReadyCall] = NO_SEGMENTS,
+        segments: Mapping[range, BoundCall] = NO_SEGMENTS,
     ) -> None:
-        self._ready: list[ReadyCall] = []
+        self._bound: list[BoundCall] = []
         self._instructions: list[Instruction] = []
         self._positions: list[int] = []
         self._spans: dict[int, range] | None = None
@@ -90,11 +90,11 @@ class Calls:
     def _bind(
         self, instruction: Instruction, position: int, tensors: Tensors
     ) -> list[_PendingTransfer]:
-        """Add the ready calls of an instruction; return the transfer that they begin, if any."""
+        """Add the bound calls of an instruction; return the transfer that they begin, if any."""
         with with_user_line(instruction):
             transfer = overlapped_move(instruction, tensors)
-            ready = ready_calls(instruction, tensors) if transfer is None else (transfer.begin,)
-        self._add(ready, instruction, position)
+            bound = bound_calls(instruction, tensors) if transfer is None else (transfer.begin,)
+        self._add(bound, instruction, position)
         if transfer is None:
             return []
         assert isinstance(instruction, Redistribute)
@@ -105,7 +105,7 @@ class Calls:
         self,
         positions: Collection[int],
         tensors: Tensors,
-        segments: Mapping[range, ReadyCall] = NO_SEGMENTS,
+        segments: Mapping[range, BoundCall] = NO_SEGMENTS,
     ) -> Calls | None:
         """Return these calls, with those of the instructions at some positions on other tensors.
 
@@ -117,24 +117,24 @@ class Calls:
         program = tensors.program
         segment_at = {position: segment for segment in segments for position in segment}
         rebound = copy(self)
-        rebound._ready = [*self._ready]
+        rebound._bound = [*self._bound]
         for position in {segment_at[p][-1] if p in segment_at else p for p in positions}:
             instruction = program.instructions[position]
             segment = segment_at.get(position)
             if segment is not None:
-                calls: Sequence[ReadyCall] = (segments[segment],)
+                calls: Sequence[BoundCall] = (segments[segment],)
             else:
                 with with_user_line(instruction):
-                    calls = ready_calls(instruction, tensors)
+                    calls = bound_calls(instruction, tensors)
             span = self._span(position)
             checks = int(_is_interruptible(program, instruction))  # calls in front of its own
             if len(span) != len(calls) + checks:
                 return None
-            rebound._ready[span.start + checks : span.stop] = calls
+            rebound._bound[span.start + checks : span.stop] = calls
         return rebound
 
     def _span(self, position: int) -> range:
-        """Return the range of the ready calls of an instruction."""
+        """Return the range of the bound calls of an instruction."""
         if self._spans is None:
             self._spans = {}
             for i, own in enumerate(self._positions):
@@ -142,15 +142,15 @@ class Calls:
                 self._spans[own] = range(start, i + 1)
         return self._spans.get(position, range(0))
 
-    def _add(self, ready: Sequence[ReadyCall], instruction: Instruction, position: int) -> None:
-        self._ready += ready
-        self._instructions += [instruction] * len(ready)
-        self._positions += [position] * len(ready)
+    def _add(self, bound: Sequence[BoundCall], instruction: Instruction, position: int) -> None:
+        self._bound += bound
+        self._instructions += [instruction] * len(bound)
+        self._positions += [position] * len(bound)
 
     def run(self) -> None:
         """Make all calls; call it in `without_fp_warnings`. An error of a call carries the user's
         line."""
-        for i, call in enumerate(self._ready):
+        for i, call in enumerate(self._bound):
             try:
                 call()
             except Exception as error:
@@ -184,7 +184,7 @@ class Calls:
 
     def time(self, seconds: list[float]) -> None:
         """Make all calls, and add the seconds of each to the entry of its instruction."""
-        for i, call in enumerate(self._ready):
+        for i, call in enumerate(self._bound):
             start = time.perf_counter()
             try:
                 without_fp_warnings(call)
@@ -209,7 +209,7 @@ class Calls:
 
     def run_each(self, around: Callable[[int], AbstractContextManager[object]]) -> None:
         """Make all calls, each in the context that `around` returns for its instruction."""
-        for i, call in enumerate(self._ready):
+        for i, call in enumerate(self._bound):
             try:
                 with around(self._positions[i]):
                     call()
@@ -224,11 +224,11 @@ class Calls:
             call()
             seconds[self._positions[i]] += time.perf_counter() - start
 
-    def _at(self, positions: Collection[int]) -> Iterator[tuple[int, ReadyCall]]:
+    def _at(self, positions: Collection[int]) -> Iterator[tuple[int, BoundCall]]:
         """Yield the calls of the instructions at these positions, with their indices."""
         for i, position in enumerate(self._positions):
             if position in positions:
-                yield i, self._ready[i]
+                yield i, self._bound[i]
 
 
 @final

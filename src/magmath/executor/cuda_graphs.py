@@ -1,9 +1,9 @@
 """CUDA graphs: the kernels of a step on a GPU, recorded once and then started by one call.
 
 A kernel of a GPU takes a few microseconds to start from Python, often longer than it computes. The
-first steps are ready calls, watched one by one for whether they let the host wait for the device
+first steps are bound calls, watched one by one for whether they let the host wait for the device
 or measure candidates. Once none measures, the runs of instructions that only start work on the
-device are recorded; those that wait, compute in host memory, or communicate remain ready calls
+device are recorded; those that wait, compute in host memory, or communicate remain bound calls
 between the graphs. When fused kernels are compiled for them, one step checks these, and the graphs
 are recorded again with those that give equal results.
 """
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import torch
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.executor.bind import Binding
 from magmath.executor.calls import Calls
 from magmath.executor.numpy_fast_path import without_fp_warnings
@@ -37,7 +37,7 @@ MIN_RUNS: Final = 3
 MIN_CALLS: Final = 2
 """Minimum instructions of a graph: one that replaces one call saves little."""
 MAX_WATCHED: Final = 64
-"""Maximum number of steps that are watched for measurements; then they remain ready calls."""
+"""Maximum number of steps that are watched for measurements; then they remain bound calls."""
 
 
 @final
@@ -113,7 +113,7 @@ class Recording:
         return self._fused is None or not all(kernel.is_ready() for kernel in self._fused)
 
     def step(self) -> None:
-        """Run one step by ready calls; record it, or check the fused kernels."""
+        """Run one step by bound calls; record it, or check the fused kernels."""
         if self._fused is not None:
             kernels, self._fused = self._fused, None
             self._check(kernels)
@@ -136,7 +136,7 @@ class Recording:
 
     def _check(self, kernels: Sequence[FusedKernel]) -> None:
         step, position = self._binding.step, self._binding.tensors.program.prologue
-        equal: dict[range, ReadyCall] = {}
+        equal: dict[range, BoundCall] = {}
         for kernel in kernels:
             without_fp_warnings(step.run_range, range(position, kernel.positions.start))
             if kernel.checked(partial(without_fp_warnings, step.run_range, kernel.positions)):
@@ -212,12 +212,12 @@ def _runs(binding: Binding, waiting: set[int]) -> list[range]:
 
 
 def _with_graphs(
-    binding: Binding, runs: Sequence[range], fused: Mapping[range, ReadyCall]
+    binding: Binding, runs: Sequence[range], fused: Mapping[range, BoundCall]
 ) -> Calls | None:
     """Return the calls of a step with a graph for each run, which has fused kernels for some of its
     instructions; None if there is no run, or if one cannot be recorded."""
     calls = binding.with_segments(fused) if fused else binding.step
-    graphs: dict[range, ReadyCall] = {}
+    graphs: dict[range, BoundCall] = {}
     for run in runs:
         graph = _recorded(calls, run, binding.tensors.context.device)
         if graph is None:
@@ -226,7 +226,7 @@ def _with_graphs(
     return binding.with_segments(graphs) if graphs else None
 
 
-def _recorded(calls: Calls, positions: range, device: torch.device) -> ReadyCall | None:
+def _recorded(calls: Calls, positions: range, device: torch.device) -> BoundCall | None:
     """Return the call that starts the recorded kernels of some instructions, or None."""
     graph = torch.cuda.CUDAGraph()
     recorder = _recorder(device)
@@ -238,7 +238,7 @@ def _recorded(calls: Calls, positions: range, device: torch.device) -> ReadyCall
             ),
         ):
             without_fp_warnings(calls.run_some, positions)
-    except RuntimeError as error:  # a kernel that waits only now: the step keeps its ready calls
+    except RuntimeError as error:  # a kernel that waits only now: the step keeps its bound calls
         logger.info("a step is not recorded: %s", error)
         return None
     ready = partial(graph.replay)

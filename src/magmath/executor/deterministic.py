@@ -13,7 +13,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from magmath.core.index_set import IndexSet
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph import KernelCall, Node, make_node
 from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.graph.operation import NO_ATTRIBUTES
@@ -24,21 +24,21 @@ from magmath.program.instructions import Call, Slot
 
 def logical_calls(
     call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall
-) -> list[ReadyCall]:
-    """Return ready calls that compute the local result part by part.
+) -> list[BoundCall]:
+    """Return bound calls that compute the local result part by part.
 
     Kernels add strided numbers in another order than contiguous ones, and the strides of a part
     depend on the other parts that its worker stores: strided operands are copied first.
     """
     kernel = OPERATIONS[call.operation].kernel
-    ready: list[ReadyCall] = []
+    bound: list[BoundCall] = []
     for part in _cut(call, out, inputs, local):
         for i, x in enumerate(part.inputs):
             if not x.is_contiguous():
                 part.inputs[i] = x.new_empty(x.shape)
-                ready.append(partial(part.inputs[i].copy_, x))
-        ready.append(kernel(part))
-    return ready
+                bound.append(partial(part.inputs[i].copy_, x))
+        bound.append(kernel(part))
+    return bound
 
 
 def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall) -> list[KernelCall]:

@@ -1,6 +1,6 @@
 """Execution of a program on one worker: it is bound once to this worker's tensors, then replayed.
 
-Binding converts each instruction to a ready call, a function without arguments on tensors at fixed
+Binding converts each instruction to a bound call, a function without arguments on tensors at fixed
 addresses. The bindings of the last few sets of inputs and outputs are cached, so that a training
 step, or a compiled function called in a loop, is bound once and then replayed.
 """

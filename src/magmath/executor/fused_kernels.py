@@ -18,7 +18,7 @@ import torch
 from magmath.codegen import triton_kernels
 from magmath.codegen.triton_kernels import TritonKernel
 from magmath.core.bounded_memo import RecentlyUsed
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.executor.tensors import Tensors
 from magmath.memory.torch_dtypes import from_torch
 from magmath.ops import OPERATIONS
@@ -63,7 +63,7 @@ class FusedKernel:
         """Compute all results."""
         self._kernel.launch([*self._read, *self._written], self._count)
 
-    def checked(self, compute: ReadyCall) -> bool:
+    def checked(self, compute: BoundCall) -> bool:
         """Compute the results by `compute`; return True if the kernel gives the same bits for the
         same operands."""
         results: list[torch.Tensor] = []

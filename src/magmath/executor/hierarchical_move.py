@@ -13,24 +13,24 @@ from typing import NamedTuple, final
 import torch
 
 from magmath.comm import Communicator
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Stage
 
-Copy = Callable[[Move, torch.Tensor], ReadyCall]
-"""Returns a ready call that copies a part to, or from, a buffer of its shape."""
+Copy = Callable[[Move, torch.Tensor], BoundCall]
+"""Returns a bound call that copies a part to, or from, a buffer of its shape."""
 
 
 @final
 class StageCalls(NamedTuple):
-    """The ready calls of stages on one worker.
+    """The bound calls of stages on one worker.
 
     packs  pack the source, whose memory may be reused after them
     rest   communicate and unpack
     """
 
-    packs: list[ReadyCall]
-    rest: list[ReadyCall]
+    packs: list[BoundCall]
+    rest: list[BoundCall]
 
 
 def is_collective(stage: Stage, comm: Communicator) -> bool:

@@ -16,7 +16,7 @@ from typing import Final
 import torch
 
 from magmath.comm.isolated_communicator import IsolatedCommunicator
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.executor.bind import Binding, bind
 from magmath.executor.call_times import CallTime, CallTimes
 from magmath.executor.calls import Calls
@@ -155,7 +155,7 @@ def _segments(binding: Binding) -> NativeSegments | None:
 def _timed(
     binding: Binding,
     calls: Calls,
-    segments: Mapping[range, ReadyCall],
+    segments: Mapping[range, BoundCall],
     requested: Collection[int],
     rounds: int,
     counters: Sequence[torch.Tensor],

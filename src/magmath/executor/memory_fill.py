@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from magmath.core.debugging import FILL_BYTE
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.executor.tensors import Tensors
 from magmath.program.instructions import Instruction, Program
 
 
 def fills_of(
     tensors: Tensors, positions: range, segments: Mapping[int, range]
-) -> tuple[list[ReadyCall], dict[int, list[ReadyCall]]]:
+) -> tuple[list[BoundCall], dict[int, list[BoundCall]]]:
     """Return the calls before the instructions at these positions: at the beginning, the same on
     all workers, and by the position of the instruction.
 
@@ -27,8 +27,8 @@ def fills_of(
         return [], {}
     program, comm = tensors.program, tensors.context.comm
     in_prologue = _touched(program, program.instructions[: program.prologue])
-    first: list[ReadyCall] = []
-    later: dict[int, list[ReadyCall]] = {}
+    first: list[BoundCall] = []
+    later: dict[int, list[BoundCall]] = {}
     for index, slot in enumerate(program.slots):
         if not slot.owns_arena_memory:
             continue
@@ -44,7 +44,7 @@ def fills_of(
     return first, later
 
 
-def _fill(tensors: Tensors, slot: int) -> ReadyCall:
+def _fill(tensors: Tensors, slot: int) -> BoundCall:
     memory = tensors.memory_of(slot)
     return lambda: memory.fill_(FILL_BYTE)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 import torch
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import LayoutError
 from magmath.executor.hierarchical_move import StageCalls, bind_collective, is_collective
 from magmath.executor.tensors import Tensors
@@ -72,8 +72,8 @@ class AsyncMove:
             call()
 
 
-def bind_move(move: Redistribute, tensors: Tensors) -> list[ReadyCall]:
-    """Return ready calls that redistribute slot `source` into slot `target`."""
+def bind_move(move: Redistribute, tensors: Tensors) -> list[BoundCall]:
+    """Return bound calls that redistribute slot `source` into slot `target`."""
     comm = tensors.context.comm
     if not (comm.shares_memory or comm.size == 1):
         packs, rest = _exchanges(move, tensors, comm)
@@ -99,19 +99,19 @@ def pieces(tensor: torch.Tensor, layout: Layout, rank: int) -> list[torch.Tensor
     ]
 
 
-def _pull(move: Redistribute, tensors: Tensors, stage: Stage) -> list[ReadyCall]:
-    """Return ready calls that copy, or reduce, from the peers' memory."""
+def _pull(move: Redistribute, tensors: Tensors, stage: Stage) -> list[BoundCall]:
+    """Return bound calls that copy, or reduce, from the peers' memory."""
     rank = tensors.rank
     own = tensors.own(move.target)
     targets = pieces(own, stage.target, rank)
-    ready = _fill_identity(stage, rank, own)
+    bound = _fill_identity(stage, rank, own)
     for part in stage.moves_to(rank):
         sources = pieces(tensors.of(move.source, part.source), stage.source, part.source)
         source, target = sources[part.source_tile], targets[part.target_tile]
         if not is_in_place(part, source, target):
             combine = _combination(stage, part, own)
-            ready.append(_transfer(source, part.source_select, target, part.target_select, combine))
-    return ready
+            bound.append(_transfer(source, part.source_select, target, part.target_select, combine))
+    return bound
 
 
 def is_in_place(part: Move, source: torch.Tensor, target: torch.Tensor) -> bool:
@@ -124,7 +124,7 @@ def is_in_place(part: Move, source: torch.Tensor, target: torch.Tensor) -> bool:
     return x.data_ptr() == y.data_ptr() and x.stride() == y.stride()
 
 
-def _fill_identity(stage: Stage, rank: int, target: torch.Tensor) -> list[ReadyCall]:
+def _fill_identity(stage: Stage, rank: int, target: torch.Tensor) -> list[BoundCall]:
     """Return a call that writes the identity, on a worker that does not keep the value of an array
     that becomes pending."""
     if rank not in stage.identity:
@@ -157,8 +157,8 @@ def _transfer(
     target: torch.Tensor,
     target_select: Sequence[Any],
     combine: Callable[..., Any] | None,
-) -> ReadyCall:
-    """Return a ready call that copies, or reduces, a part of one tensor into a part of another."""
+) -> BoundCall:
+    """Return a bound call that copies, or reduces, a part of one tensor into a part of another."""
     source, source_index = _selected(source, source_select)
     target, target_index = _selected(target, target_select)
     if source_index is None and target_index is None:
@@ -196,8 +196,8 @@ def _exchanges(move: Redistribute, tensors: Tensors, comm: Communicator) -> Stag
     Between two stages the data are stored in a tensor of the intermediate layout.
     """
     rank, stages = tensors.rank, _stages(move, tensors)
-    first: list[ReadyCall] = []
-    rest: list[ReadyCall] = []
+    first: list[BoundCall] = []
+    rest: list[BoundCall] = []
     source = tensors.own(move.source)
     for i, stage in enumerate(stages):
         last = i + 1 == len(stages)
@@ -221,10 +221,10 @@ def _collective(
 ) -> StageCalls:
     """Return the calls of a stage that a collective executes."""
 
-    def pack(part: Move, buffer: torch.Tensor) -> ReadyCall:
+    def pack(part: Move, buffer: torch.Tensor) -> BoundCall:
         return _transfer(source, part.source_select, buffer, _all(part), None)
 
-    def unpack(part: Move, buffer: torch.Tensor) -> ReadyCall:
+    def unpack(part: Move, buffer: torch.Tensor) -> BoundCall:
         return _transfer(buffer, _all(part), target, part.target_select, None)
 
     return bind_collective(stage, source, comm, pack, unpack)
@@ -232,7 +232,7 @@ def _collective(
 
 def _packed(
     stage: Stage, source: torch.Tensor, target: torch.Tensor, rank: int
-) -> tuple[list[tuple[int, torch.Tensor]], list[ReadyCall]]:
+) -> tuple[list[tuple[int, torch.Tensor]], list[BoundCall]]:
     """Return the buffers that this worker sends, with their targets, and the calls that fill
     them."""
     sources, targets = pieces(source, stage.source, rank), pieces(target, stage.target, rank)
@@ -254,7 +254,7 @@ def _received(
     target: torch.Tensor,
     sends: list[tuple[int, torch.Tensor]],
     comm: Communicator,
-) -> list[ReadyCall]:
+) -> list[BoundCall]:
     """Return the calls that exchange messages and unpack the received ones."""
     rank = comm.rank
     sources, targets = pieces(source, stage.source, rank), pieces(target, stage.target, rank)

@@ -9,7 +9,7 @@ depends only on shapes and strides, so workers with equal tiles share one compil
 
 `write_loop` writes all steps of a program as one function, in which barriers and reads of peers'
 memory are plain loads and stores. `write_segments` writes each maximal run of instructions that
-have a native form and do not synchronize workers; the others remain ready calls between the
+have a native form and do not synchronize workers; the others remain bound calls between the
 segments (`executor/native_segments.py`).
 """
 
@@ -24,10 +24,10 @@ import torch
 
 from magmath.codegen import runtime_library
 from magmath.codegen.emit import IndexMap, Writer, Writing, combine
+from magmath.executor.bound_calls import is_awaited
 from magmath.executor.fused_loops import FusedLoops
 from magmath.executor.move import is_in_place
 from magmath.executor.native_source import Arguments, NativeSource, NoNativeForm, Segment
-from magmath.executor.ready_calls import is_awaited
 from magmath.executor.tensors import Tensors
 from magmath.layout import plan
 from magmath.layout.moves import Move

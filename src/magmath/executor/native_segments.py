@@ -1,4 +1,4 @@
-"""Native segments: compiled functions that replace several ready calls of a program.
+"""Native segments: compiled functions that replace several bound calls of a program.
 
 The source from `executor/native.py` is compiled in the background; a binding then gets a call for
 each segment, with the addresses of its own tensors. A segment has groups of lines. The threads of
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast, final
 import numpy as np
 import torch
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.executor.fault import Fault
 from magmath.executor.native_source import NativeSource
 from magmath.executor.tensors import Tensors
@@ -47,17 +47,17 @@ class NativeSegments:
         """Return the compiler's error if it has failed, otherwise an empty string."""
         return self._build.error()
 
-    def bind(self, tensors: Tensors) -> Mapping[range, ReadyCall]:
-        """Return a ready call for each segment, by its range of instructions, on these tensors."""
+    def bind(self, tensors: Tensors) -> Mapping[range, BoundCall]:
+        """Return a bound call for each segment, by its range of instructions, on these tensors."""
         places = [self._offsets.ctypes.data, *self._source.addresses(tensors)]
         function = self._build.function()
         assert function is not None
-        calls: dict[range, ReadyCall] = {}
+        calls: dict[range, BoundCall] = {}
         count = 0
         for segment in self._source.segments:
             numbers = enumerate(segment.divided, start=count)
             groups = [
-                _GroupCall(function, n, places, divided).ready_call() for n, divided in numbers
+                _GroupCall(function, n, places, divided).bound_call() for n, divided in numbers
             ]
             calls[segment.positions] = _call(groups, segment.faults)
             count += len(groups)
@@ -70,7 +70,7 @@ class NativeSegments:
 
 @final
 class _GroupCall:
-    """A ready call of one group of a segment, which several threads divide if it `is_divided`."""
+    """A bound call of one group of a segment, which several threads divide if it `is_divided`."""
 
     def __init__(
         self, function: Function, number: int, places: Sequence[int], is_divided: bool
@@ -82,7 +82,7 @@ class _GroupCall:
         self._function, self._is_divided = function, is_divided
         self._address = ctypes.cast(cast(Any, function), ctypes.c_void_p).value or 0
 
-    def ready_call(self) -> ReadyCall:
+    def bound_call(self) -> BoundCall:
         """Return this call: if one thread executes it, without a frame of Python of its own."""
         if self._is_divided:
             return self
@@ -99,7 +99,7 @@ class _GroupCall:
             run_on_threads(self._address, self._record, threads)
 
 
-def _call(groups: Sequence[ReadyCall], faults: Sequence[Fault]) -> ReadyCall:
+def _call(groups: Sequence[BoundCall], faults: Sequence[Fault]) -> BoundCall:
     """Return a call of all groups of a segment; it raises the first fault."""
     if len(groups) == 1 and not faults:
         return groups[0]

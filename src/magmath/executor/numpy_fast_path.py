@@ -16,7 +16,7 @@ import torch
 
 from magmath.core.cpu import has_avx512
 from magmath.core.dtypes import DTYPES, DType, bfloat16, complex64, complex128, float16
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph.numpy_ufunc import NumpyUfunc
 from magmath.ops.elementwise.rows import SINGLE_THREAD_ELEMENTS
 
@@ -56,6 +56,6 @@ def is_faster_by_numpy(ufunc: NumpyUfunc, size: int, dtypes: Sequence[DType]) ->
     return ufunc.avx512 > threads and not is_narrow and has_avx512()
 
 
-def numpy_call(ufunc: NumpyUfunc, out: torch.Tensor, inputs: Sequence[torch.Tensor]) -> ReadyCall:
-    """Return a ready call of NumPy's function, which must run `without_fp_warnings`."""
+def numpy_call(ufunc: NumpyUfunc, out: torch.Tensor, inputs: Sequence[torch.Tensor]) -> BoundCall:
+    """Return a bound call of NumPy's function, which must run `without_fp_warnings`."""
     return partial(ufunc.function, *[tensor.numpy() for tensor in inputs], out.numpy())

@@ -1,4 +1,4 @@
-"""Bindings that share the ready calls of a former one.
+"""Bindings that share the bound calls of a former one.
 
 A loop in Python often runs a program on the arrays of its last run and a few others: the next
 batch, or a new array for a loss that the program of the user keeps. Only the instructions that

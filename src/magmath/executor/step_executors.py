@@ -1,6 +1,6 @@
 """Executors of a program's steps, and the selection of the fastest.
 
-The executors are ready calls, one native function, segments, and, if one worker has several
+The executors are bound calls, one native function, segments, and, if one worker has several
 threads, a team of them (`executor/thread_team.py`). All work on the same memory and leave it in the
 same state, so the steps of one run can change between them. Native code is compiled in the
 background.
@@ -41,7 +41,7 @@ class Executor(Alternative):
 
 @final
 class Replay(Executor):
-    """Ready calls, one after the other."""
+    """Bound calls, one after the other."""
 
     name = "replay"
 
@@ -109,7 +109,7 @@ class NativeLoop(Executor):
 
 @final
 class Segmented(Executor):
-    """Compiled functions for the runs of instructions that have a native form, and ready calls for
+    """Compiled functions for the runs of instructions that have a native form, and bound calls for
     the others; a worker without native forms replays."""
 
     name = "segments"

@@ -5,7 +5,7 @@ The program is planned a second time, for as many lanes as the worker has thread
 memory. The lanes share inputs and targets, each lane has a private part of the arena, and they
 synchronize at barriers of a few hundred nanoseconds. One thread computes a small product faster
 than two threads compute half of it each, so a team is faster than a BLAS that divides every
-product. A lane executes native code as far as its program has some, and ready calls with one thread
+product. A lane executes native code as far as its program has some, and bound calls with one thread
 otherwise.
 """
 

@@ -7,7 +7,7 @@ compiled segments are then timed on the current runs, and the faster tier contin
 
 A result must not depend on how often a program has run before. Native segments therefore contain
 only instructions whose native form gives the bits of their kernel (`Operation.same_bits`); the
-others remain ready calls. For the same reason each worker can decide alone: its messages and
+others remain bound calls. For the same reason each worker can decide alone: its messages and
 barriers are the same in both tiers.
 """
 

@@ -1,4 +1,4 @@
-"""The arguments of kernels: what the executor gives to a kernel that binds a ready call.
+"""The arguments of kernels: what the executor gives to a kernel that makes a bound call.
 
 A kernel of one worker receives a `KernelCall`, and a collective kernel a `CollectiveCall`. Neither
 contains nodes: a kernel computes on local tensors.
@@ -42,7 +42,7 @@ class KernelContext(Protocol):
 @final
 @dataclass(slots=True)
 class KernelCall:
-    """One operation on one worker's tensors, from which a kernel binds a ready call.
+    """One operation on one worker's tensors, from which a kernel makes a bound call.
 
     `out` and `inputs` are local tensors (0-d tensors for Python numbers, on a GPU at most one of
     them in host memory). For operations that count elements, `tile` and `tiles` are the tiles of
@@ -83,7 +83,7 @@ class Workspace:
 @final
 @dataclass(slots=True)
 class CollectiveCall:
-    """The arguments of a collective kernel on one worker; each worker binds them to a ready call,
+    """The arguments of a collective kernel on one worker; each worker makes a bound call of them,
     and all make the calls collectively.
 
     `out` and `inputs` are local tensors, empty if this worker stores nothing; `layout` and

@@ -23,7 +23,7 @@ from msgspec import Struct, field
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import Shape
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph.arithmetic import Arithmetic
 from magmath.graph.index_notation import IndexNotation
 from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
@@ -288,7 +288,7 @@ Infer = Callable[..., ShapeAndType]
 Axes = Callable[[Node], str]
 Gradients = tuple[Node | None, ...]
 Vjp = Callable[[Node, Node], Gradients]
-Kernel = Callable[[KernelCall], ReadyCall]
+Kernel = Callable[[KernelCall], BoundCall]
 NumpyFunction = Callable[[Node], Callable[..., object] | None]
 MemoryOrder = tuple[int, ...]
 """The dimensions of an array from the outermost in memory to the innermost."""
@@ -340,7 +340,7 @@ class CollectiveKernel:
     layouts                (node, mesh of one dimension) → the layouts of its operands and of its
                            result, which divide dimensions that the index notation keeps whole; None
                            if they cannot
-    kernel                 CollectiveCall → ready call. Every worker makes it, also one that stores
+    kernel                 CollectiveCall → bound call. Every worker makes it, also one that stores
                            nothing. Errors that data can cause (LinAlgError) must occur on all
                            workers, or after the last exchange
     workspace              (node, number of workers) → the workspace on each worker
@@ -355,7 +355,7 @@ class CollectiveKernel:
     """
 
     layouts: Callable[[Node, Mesh], NodeLayouts | None]
-    kernel: Callable[[CollectiveCall], ReadyCall]
+    kernel: Callable[[CollectiveCall], BoundCall]
     workspace: Callable[[Node, int], Workspace]
     traffic: Callable[[Node, int], tuple[int, int]]
     touched_bytes: Callable[[Node, int], int] = touches_nothing
@@ -385,7 +385,7 @@ class Operation:
 
     How it is computed:
 
-    kernel            KernelCall → ready call, on torch tensors of any device
+    kernel            KernelCall → bound call, on torch tensors of any device
     native            its form in a native function; None: it remains a call between such functions
     same_bits         (the result's type, its operands') → True if the native form, with each
                       operation rounded by itself, gives the bits of the kernel (nan counts as one
@@ -397,7 +397,7 @@ class Operation:
     epilogues         what its kernel can apply to the result before storing it, each an attribute
                       of the record's nodes: "convert" (to another type), "bias" (add a row),
                       "residual" (add an array), "accumulate" (c + alpha·result), or an activation
-                      by name; the fuse pass folds such nodes into it
+                      by name; `fold_epilogues` folds such nodes into it
     bias_axis         the dimension of the result along which a bias varies
     numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays
     numpy_function    node → NumPy's code for the operation, a function of whole operands and of the

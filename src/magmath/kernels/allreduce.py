@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.layout import even_cuts
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def ring(
     comm: Communicator, result: torch.Tensor, part: torch.Tensor, message_dtype: str
-) -> ReadyCall:
+) -> BoundCall:
     """Bind the sum along a ring: each worker sends to the next one only.
 
     Of P chunks, P - 1 rounds add up one on each worker, and P - 1 rounds pass the sums on, so a
@@ -58,7 +58,7 @@ def ring(
 
 def tree(
     comm: Communicator, result: torch.Tensor, part: torch.Tensor, message_dtype: str
-) -> ReadyCall:
+) -> BoundCall:
     """Bind the sum along a binomial tree: sums pass up to worker 0, and the result passes down.
 
     Every worker except the first sends and receives the array once, in 2·⌈log₂ P⌉ rounds.

@@ -18,7 +18,7 @@ import torch
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE, VECTOR_BYTES
 from magmath.core.byte_sizes import round_up
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.parallel_region import run_on_threads
 from magmath.kernels.thread_workspace import thread_workspace
@@ -126,8 +126,8 @@ def can_compute(x: torch.Tensor, g: torch.Tensor | None, means: torch.Tensor | N
 
 def bind(
     x: torch.Tensor, g: torch.Tensor | None, means: torch.Tensor | None, out: torch.Tensor
-) -> ReadyCall:
-    """Return a ready call that stores both sums of each channel in `out`, (2, channels, 1, …) of
+) -> BoundCall:
+    """Return a bound call that stores both sums of each channel in `out`, (2, channels, 1, …) of
     float64.
 
     The sums are Σ x and Σ x²; with g, an array like x, and means (1, channels, 1, …), Σ g and

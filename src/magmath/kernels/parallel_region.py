@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_info
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 
 
 def run_on_threads(function: int, record: int, threads: int) -> None:
@@ -32,8 +32,8 @@ def run_on_threads(function: int, record: int, threads: int) -> None:
         parallel(function, record, threads, 0)
 
 
-def bind_job(function: int, words: Sequence[int], counter: int, operands: object) -> ReadyCall:
-    """Return a ready call of the function at an address on all threads, as `run_on_threads`.
+def bind_job(function: int, words: Sequence[int], counter: int, operands: object) -> BoundCall:
+    """Return a bound call of the function at an address on all threads, as `run_on_threads`.
 
     `words`: the record; `counter`: the position in it of the counter from which the threads take
     work, which each call sets to 0; `operands`: the tensors whose addresses the record contains.

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from magmath.codegen.aot_cache import AotModule
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import ShapeError
 from magmath.kernels.parallel_region import run_on_threads
 from magmath.kernels.realignment_groups import Overwritten, RowGroups
@@ -109,22 +109,22 @@ def shift_left(buffer: torch.Tensor, rows: int, columns: int) -> None:
     bind_shift_left(buffer, rows, columns)()
 
 
-def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1) -> ReadyCall:
-    """Return a ready call of `shift_right` with these arguments."""
+def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1) -> BoundCall:
+    """Return a bound call of `shift_right` with these arguments."""
     _check("shift_right", buffer, rows, columns)
     if buffer.is_cuda:
-        bound: ReadyCall = _triton().bind_shift_right(buffer, rows, columns, value)
+        bound: BoundCall = _triton().bind_shift_right(buffer, rows, columns, value)
         return bound
     groups = RowGroups.even(rows, columns, _count(buffer, rows))
     fill = torch.tensor([value], dtype=buffer.dtype)
     return _bound("right", buffer, groups, groups.overwritten_right(), fill)
 
 
-def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> ReadyCall:
-    """Return a ready call of `shift_left` with these arguments."""
+def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> BoundCall:
+    """Return a bound call of `shift_left` with these arguments."""
     _check("shift_left", buffer, rows, columns)
     if buffer.is_cuda:
-        bound: ReadyCall = _triton().bind_shift_left(buffer, rows, columns)
+        bound: BoundCall = _triton().bind_shift_left(buffer, rows, columns)
         return bound
     groups = RowGroups.even(rows, columns, _count(buffer, rows))
     return _bound("left", buffer, groups, groups.overwritten_left(), buffer)
@@ -136,7 +136,7 @@ def _bound(
     groups: RowGroups,
     overwritten: Overwritten,
     fill: torch.Tensor,
-) -> ReadyCall:
+) -> BoundCall:
     """Return the call that saves the overwritten elements of every group, then moves its rows."""
     item = buffer.itemsize
     begin, nbytes = overwritten.begin * item, overwritten.counts * item

@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.realignment_groups import Overwritten, RowGroups
 
 BLOCK = 1024
@@ -85,7 +85,7 @@ def _left(buffer, helper, cuts, begin, places, columns, BLOCK: tl.constexpr):  #
         tl.debug_barrier()
 
 
-def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1) -> ReadyCall:
+def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float = 1) -> BoundCall:
     """Return the call that inserts a column, as `realignment.bind_shift_right` does."""
     if rows * columns == 0:
         return partial(buffer.fill_, value)
@@ -101,7 +101,7 @@ def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float
     return run
 
 
-def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> ReadyCall:
+def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> BoundCall:
     """Return the call that removes a column, as `realignment.bind_shift_left` does."""
     groups = RowGroups.even(rows, columns, max(1, min(rows, PROGRAMS)))
     tables = _Tables.of(buffer, groups, groups.overwritten_left())

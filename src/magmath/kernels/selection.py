@@ -33,7 +33,7 @@ def can_bind(condition: torch.Tensor, x: torch.Tensor, y: torch.Tensor, out: tor
 def bind(
     condition: torch.Tensor, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor
 ) -> Callable[[], object]:
-    """Return a ready call that writes x where the condition is true, and y elsewhere."""
+    """Return a bound call that writes x where the condition is true, and y elsewhere."""
     word = _WORDS[out.itemsize]
     bits = [tensor.view(word).expand(out.shape) for tensor in (x, y)]
     operands = condition.expand(out.shape), *bits, out.view(word)

@@ -14,7 +14,7 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.background_build import is_code_ready
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.parallel_region import bind_job
 
 MIN_DIVIDED: Final = 1 << 15
@@ -64,8 +64,8 @@ def can_compute(x: torch.Tensor, out: torch.Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype == out.dtype and x.dtype in _TYPES
 
 
-def bind(x: torch.Tensor, out: torch.Tensor) -> ReadyCall:
-    """Return a ready call that stores the square roots of x in `out`, which may be x.
+def bind(x: torch.Tensor, out: torch.Tensor) -> BoundCall:
+    """Return a bound call that stores the square roots of x in `out`, which may be x.
 
     Needs operands that `can_compute` accepts; must run without NumPy's floating-point warnings.
     """

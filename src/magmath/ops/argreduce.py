@@ -16,7 +16,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType, int64
 from magmath.core.shapes import reduced_shape, with_extent
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Infer, Kernel
@@ -89,7 +89,7 @@ def _find(name: str, x: torch.Tensor, axis: int, keepdims: bool, out: torch.Tens
 
 
 def _kernel(name: str) -> Kernel:
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         (x,), out = call.inputs, call.out
         return partial(_find, name, x, out=out, **call.attributes)
 
@@ -119,7 +119,7 @@ def _segments_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape
     return with_extent(x.shape, axis, len(cuts) - 1), int64
 
 
-def _segments_kernel(call: KernelCall) -> ReadyCall:
+def _segments_kernel(call: KernelCall) -> BoundCall:
     (x,), out, name = call.inputs, call.out, call.attributes["name"]
     axis, cuts = call.attributes["axis"], call.attributes["cuts"]
     parts = [
@@ -169,7 +169,7 @@ def _elements_axes(node: Node) -> str:
     return f"{letters},{segments}->{segments}"
 
 
-def _elements_kernel(call: KernelCall) -> ReadyCall:
+def _elements_kernel(call: KernelCall) -> BoundCall:
     x, positions, out = as_signed(call.inputs[0]), call.inputs[1], as_signed(call.out)
     axis, held, numbers = call.attributes["axis"], call.tiles[0][call.attributes["axis"]], call.tile
     parts = [

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType, uint8
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.ops.index_letters import LETTERS
@@ -33,7 +33,7 @@ def _pack_axes(node: Node) -> str:
     return f"{letters}.->{letters}"
 
 
-def _pack_kernel(call: KernelCall) -> ReadyCall:
+def _pack_kernel(call: KernelCall) -> BoundCall:
     (x,), out = call.inputs, call.out
     if x.device.type == "cpu":
         return _by_numpy(call, _pack_reference)
@@ -41,7 +41,7 @@ def _pack_kernel(call: KernelCall) -> ReadyCall:
     return lambda: out.copy_((x * weights).sum(-1))
 
 
-def _by_numpy(call: KernelCall, function: Callable[..., Any]) -> ReadyCall:
+def _by_numpy(call: KernelCall, function: Callable[..., Any]) -> BoundCall:
     """Return the call of a reference function on the memory of the operand and the result."""
     operand, result = call.inputs[0].numpy(), call.out.numpy()
     return lambda: np.copyto(result, function(operand, **call.attributes))
@@ -73,7 +73,7 @@ def _unpack_axes(node: Node) -> str:
     return f"{letters}->{letters}."
 
 
-def _unpack_kernel(call: KernelCall) -> ReadyCall:
+def _unpack_kernel(call: KernelCall) -> BoundCall:
     (x,), out = call.inputs, call.out
     if x.device.type == "cpu":
         return _by_numpy(call, _unpack_reference)

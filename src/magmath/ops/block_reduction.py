@@ -1,6 +1,6 @@
 """Reductions of operands that are never stored: each block is computed and reduced at once.
 
-`passes/block_reduction.py` builds these operations from reductions whose operand would take too
+`passes/reduce_in_blocks.py` builds these operations from reductions whose operand would take too
 much of a worker's memory: created arrays (filled, counted, random), broadcasts, and element-wise
 functions of these and other arrays. A block fits into the cache. The operand's expression is sent
 as plain data: a list of steps with operation, attributes and sources.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
 from magmath.core.dtypes import DType
 from magmath.core.index_set import IndexSet, Tile, tile_shape
 from magmath.core.shapes import reduced_shape
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.layout import Layout, even_cuts
@@ -72,7 +72,7 @@ def _axes(node: Node) -> str:
     return f"{','.join('.' * x.ndim for x in node.inputs)}->{'.' * node.ndim}"
 
 
-def _kernel(call: KernelCall) -> ReadyCall:
+def _kernel(call: KernelCall) -> BoundCall:
     return BlockReduction(call).run
 
 
@@ -237,7 +237,7 @@ class _Evaluator:
     def __init__(self, call: KernelCall, steps: Sequence[ExpressionStep], tile: Tile) -> None:
         self._call, self._steps, self._tile = call, steps, tile
         self._memory: dict[tuple[int, Shape], torch.Tensor] = {}
-        self._bound: dict[tuple[int, Shape], ReadyCall] = {}
+        self._bound: dict[tuple[int, Shape], BoundCall] = {}
 
     def operand(self, block: BlockRanges) -> torch.Tensor:
         """Compute a block of the operand; it is valid until the next block is computed."""
@@ -268,7 +268,7 @@ class _Evaluator:
         block: BlockRanges,
         out: torch.Tensor,
         values: Sequence[torch.Tensor],
-    ) -> ReadyCall:
+    ) -> BoundCall:
         """Bind the call that computes a step's part of a block."""
         inputs = [
             values[source] if source >= 0 else self._stored_operand(-1 - source, block)
@@ -317,7 +317,7 @@ def _bound(
     inputs: list[torch.Tensor],
     tile: Tile = (),
     shape: Shape = (),
-) -> ReadyCall:
+) -> BoundCall:
     """Bind an operation on the tensors of one block."""
     shapes = [tuple(x.shape) for x in inputs]
     tiles: list[Tile] = [()] * len(inputs)

@@ -7,7 +7,7 @@ import numpy as np
 from magmath.codegen.emit import NativeCall, Writer
 from magmath.core.dtypes import DType
 from magmath.core.shapes import with_extent
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import Gradients, any_memory_order
@@ -54,7 +54,7 @@ def _concat_split(node: Node, letter: str, split: Split, operand: int | None) ->
     return split.map_positions(lambda cut: min(max(cut - start, 0), extent))
 
 
-def _concat_kernel(call: KernelCall) -> ReadyCall:
+def _concat_kernel(call: KernelCall) -> BoundCall:
     import torch
 
     inputs, out, axis = tuple(call.inputs), call.out, call.attributes["axis"]

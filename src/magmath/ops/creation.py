@@ -12,7 +12,7 @@ import numpy as np
 
 from magmath.codegen.emit import NativeCall, Writer
 from magmath.core.dtypes import DType, int64
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.operation import Kernel, Line
 from magmath.ops.index_letters import LETTERS
@@ -60,7 +60,7 @@ def full(shape: Shape, value: Node, line: Line = None) -> Node:
     return applied(FULL, (value,), line, {"shape": shape, "dtype": value.dtype})
 
 
-def _iota_kernel(call: KernelCall) -> ReadyCall:
+def _iota_kernel(call: KernelCall) -> BoundCall:
     import torch
 
     out, axis = call.out, call.attributes["axis"]
@@ -106,7 +106,7 @@ def iota(shape: Shape, axis: int, dtype: DType = int64) -> Node:
 
 
 def _random_kernel(fill: str) -> Kernel:
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         from magmath.kernels.random import philox
 
         (seed, stream), out, tile, shape = call.inputs, call.out, call.tile, call.shape
@@ -170,7 +170,7 @@ EXPONENTIAL = _random("random_exponential", "fill_exponential", None, 40)
 BITS = _random("random_bits", "fill_bits", None, 20)
 
 
-def _permutation_kernel(call: KernelCall) -> ReadyCall:
+def _permutation_kernel(call: KernelCall) -> BoundCall:
     from magmath.kernels.random import philox
 
     (seed, stream), out = call.inputs, call.out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph import KernelCall
 from magmath.graph.operation import Kernel
 
@@ -14,7 +14,7 @@ def is_on_host(call: KernelCall) -> bool:
     return call.out.device.type == "cpu"
 
 
-def through_host(bind: Kernel, call: KernelCall) -> ReadyCall:
+def through_host(bind: Kernel, call: KernelCall) -> BoundCall:
     """Bind a kernel to copies of the tensors in host memory: each call copies the operands there,
     and the result back."""
     import torch
@@ -36,7 +36,7 @@ def through_host(bind: Kernel, call: KernelCall) -> ReadyCall:
 def floats_on_device(bind: Kernel) -> Kernel:
     """Return a kernel that computes integers and booleans in host memory."""
 
-    def bound(call: KernelCall) -> ReadyCall:
+    def bound(call: KernelCall) -> BoundCall:
         dtype = call.out.dtype
         if is_on_host(call) or dtype.is_floating_point or dtype.is_complex:
             return bind(call)

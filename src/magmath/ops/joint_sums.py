@@ -16,7 +16,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType, float64
 from magmath.core.shapes import AxisNumbers, reduced_shape, with_extent
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import any_memory_order
@@ -66,7 +66,7 @@ def _is_over_channels(x: torch.Tensor, axis: AxisNumbers) -> bool:
     return axis == tuple([d for d in range(x.ndim) if d != 1])
 
 
-def _bind_squares(call: KernelCall) -> ReadyCall:
+def _bind_squares(call: KernelCall) -> BoundCall:
     import torch
 
     from magmath.kernels import channel_sums
@@ -101,7 +101,7 @@ def _bind_squares(call: KernelCall) -> ReadyCall:
     return run
 
 
-def _bind_dot(call: KernelCall) -> ReadyCall:
+def _bind_dot(call: KernelCall) -> BoundCall:
     import torch
 
     from magmath.kernels import channel_sums

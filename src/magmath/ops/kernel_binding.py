@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph import KernelCall, Node
 from magmath.graph.operation import Kernel
 from magmath.ops.host_fallback import is_on_host, through_host
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def copy_kernel(call: KernelCall) -> ReadyCall:
+def copy_kernel(call: KernelCall) -> BoundCall:
     """Bind the copy of the first operand to the result, in the type of the result."""
     out, source = call.out, call.inputs[0]
     return lambda: out.copy_(source)
@@ -34,7 +34,7 @@ def torch_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     same memory.
     """
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         if is_numpy_only(call.out, *call.inputs):
             return reference_call(call, reference)
         return partial(torch_function(name), *call.inputs, out=call.out)
@@ -92,7 +92,7 @@ def add(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None) -> to
     return torch.view_as_complex(parts) if out is None else out
 
 
-def reference_call(call: KernelCall, reference: Callable[..., Any]) -> ReadyCall:
+def reference_call(call: KernelCall, reference: Callable[..., Any]) -> BoundCall:
     """Bind a NumPy function to the tensors' memory, or to copies of it in host memory."""
     if not is_on_host(call):
         return through_host(lambda copied: reference_call(copied, reference), call)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType, convert_number
-from magmath.core.type_aliases import Number, ReadyCall
+from magmath.core.type_aliases import BoundCall, Number
 from magmath.graph import KernelCall, Node, Operation, Shape, apply, make_node
 from magmath.graph.operation import NO_ATTRIBUTES
 from magmath.layout import Layout
@@ -59,7 +59,7 @@ VERSION = Operation(
 )
 
 
-def _constant_kernel(call: KernelCall) -> ReadyCall:
+def _constant_kernel(call: KernelCall) -> BoundCall:
     value = call.attributes["value"]
     return lambda: call.out.fill_(value)
 

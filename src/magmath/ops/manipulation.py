@@ -9,7 +9,7 @@ import numpy as np
 from magmath.codegen.emit import IndexMap, IndexVariables, NativeCall, Writer, emit_reshape
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -85,7 +85,7 @@ def _reshape_decompositions(node: Node, layouts: Sequence[Layout]) -> list[Node]
     return [reshape(reshape(x, (x.size,)), node.shape)] if apart else []
 
 
-def _reshape_kernel(call: KernelCall) -> ReadyCall:
+def _reshape_kernel(call: KernelCall) -> BoundCall:
     (x,), out = call.inputs, call.out
     if x.is_contiguous():
         x = x.view(out.shape)
@@ -131,7 +131,7 @@ def _permute_axes(node: Node) -> str:
     return f"{letters}->{''.join(letters[d] for d in node.attributes['axes'])}"
 
 
-def _permute_kernel(call: KernelCall) -> ReadyCall:
+def _permute_kernel(call: KernelCall) -> BoundCall:
     view, out = call.inputs[0].permute(call.attributes["axes"]), call.out
     return lambda: out.copy_(view)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType, int64
 from magmath.core.index_set import IndexSet
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -40,7 +40,7 @@ def _count_infer(mask: Node, *, cuts: Cuts) -> tuple[Shape, DType]:
     return (len(cuts) - 1,), int64
 
 
-def _count_kernel(call: KernelCall) -> ReadyCall:
+def _count_kernel(call: KernelCall) -> BoundCall:
     (mask,), out, held = call.inputs, call.out, call.tiles[0][0]
     parts: list[torch.Tensor] = []
     for start, stop in pairwise(call.attributes["cuts"]):
@@ -115,7 +115,7 @@ def _compress_axes(node: Node) -> str:
     return f"{array},{letters}->{picked}"
 
 
-def _compress_kernel(call: KernelCall) -> ReadyCall:
+def _compress_kernel(call: KernelCall) -> BoundCall:
     (x, mask), out = map(as_signed, call.inputs), as_signed(call.out)
     axis = call.attributes["axis"]
     if x.device.type == "cpu" and mask.ndim == 1:
@@ -173,7 +173,7 @@ def _expand_axes(node: Node) -> str:
     return f"{picked},{letters}->{array}"
 
 
-def _expand_kernel(call: KernelCall) -> ReadyCall:
+def _expand_kernel(call: KernelCall) -> BoundCall:
     (x, mask), out = map(as_signed, call.inputs), as_signed(call.out)
     where = (*(slice(None),) * call.attributes["axis"], mask)
 
@@ -224,7 +224,7 @@ def _positions_axes(node: Node) -> str:
     return f"{letters}->{result}"
 
 
-def _positions_kernel(call: KernelCall) -> ReadyCall:
+def _positions_kernel(call: KernelCall) -> BoundCall:
     import torch
 
     (mask,), out, dim = call.inputs, call.out, call.attributes["dim"]

@@ -16,7 +16,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import AxisNumbers, reduced_shape
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, any_memory_order
@@ -115,7 +115,7 @@ def _all_but_channels(x: torch.Tensor) -> AxisNumbers:
     return tuple([d for d in range(x.ndim) if d != 1])
 
 
-def _bind_affine(call: KernelCall) -> ReadyCall:
+def _bind_affine(call: KernelCall) -> BoundCall:
     """Bind (x - m)·a + b, each operation rounded by itself, block by block."""
     import torch
 
@@ -137,7 +137,7 @@ def _bind_affine(call: KernelCall) -> ReadyCall:
     return run
 
 
-def _bind_dot(call: KernelCall) -> ReadyCall:
+def _bind_dot(call: KernelCall) -> BoundCall:
     import torch
 
     (g, x, m), out, axis = call.inputs, call.out, call.attributes["axis"]
@@ -152,7 +152,7 @@ def _bind_dot(call: KernelCall) -> ReadyCall:
     return lambda: out.copy_(_summed((x.to(wide) - m) * g, axis))
 
 
-def _bind_squares(call: KernelCall) -> ReadyCall:
+def _bind_squares(call: KernelCall) -> BoundCall:
     import torch
 
     (x, m), out, axis = call.inputs, call.out, call.attributes["axis"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -34,7 +34,7 @@ def _infer(name: str, x: Node) -> tuple[Shape, DType]:
     return x.shape, x.dtype
 
 
-def _kernel(call: KernelCall, bind: Callable[[Any], ReadyCall]) -> ReadyCall:
+def _kernel(call: KernelCall, bind: Callable[[Any], BoundCall]) -> BoundCall:
     """Return the call that copies the operand, unless it is in place, and realigns the result."""
     (x,), out = call.inputs, call.out
     buffer = out if out.is_contiguous() else out.new_empty(out.shape)
@@ -50,7 +50,7 @@ def _kernel(call: KernelCall, bind: Callable[[Any], ReadyCall]) -> ReadyCall:
     return run
 
 
-def _right_kernel(call: KernelCall) -> ReadyCall:
+def _right_kernel(call: KernelCall) -> BoundCall:
     from magmath.kernels.realignment import bind_shift_right
 
     if call.out.is_cuda and call.out.is_complex():  # Triton has no such type
@@ -60,14 +60,14 @@ def _right_kernel(call: KernelCall) -> ReadyCall:
     return _kernel(call, lambda flat: bind_shift_right(flat, rows, wide - 1, value))
 
 
-def _left_kernel(call: KernelCall) -> ReadyCall:
+def _left_kernel(call: KernelCall) -> BoundCall:
     from magmath.kernels.realignment import bind_shift_left
 
     if call.out.is_cuda and call.out.is_complex():
         return through_host(_left_kernel, call)
     rows, wide = call.shape
 
-    def bind(flat: Any) -> ReadyCall:
+    def bind(flat: Any) -> BoundCall:
         shift, rest = bind_shift_left(flat, rows, wide - 1), flat[rows * (wide - 1) :]
         return lambda: (shift(), rest.zero_())
 
@@ -101,7 +101,7 @@ def _insert_infer(x: Node, *, value: float) -> tuple[Shape, DType]:
     return (x.shape[0], x.shape[1] + 1), x.dtype
 
 
-def _insert_kernel(call: KernelCall) -> ReadyCall:
+def _insert_kernel(call: KernelCall) -> BoundCall:
     """Return the call that moves the operand's rows apart in place, or copies them."""
     from magmath.kernels.realignment import bind_shift_right
 

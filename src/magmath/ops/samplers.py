@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from magmath.core.dtypes import DType, float64, int64
 from magmath.core.parameter_ranges import LARGEST, MAX_ITEMS, MIN_EXPONENT, ParameterRange
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, MagmathError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import Infer, Kernel
@@ -44,7 +44,7 @@ def _axes(node: Node) -> str:
 
 
 def _kernel(sampler: str, ranges: tuple[ParameterRange, ...]) -> Kernel:
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         from magmath.kernels.random import samplers
 
         (seed, stream, *parameters), out, tile, shape = call.inputs, call.out, call.tile, call.shape

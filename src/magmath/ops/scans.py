@@ -25,7 +25,7 @@ from magmath.core.dtypes import (
     float64,
 )
 from magmath.core.shapes import size_of, with_extent
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Kernel, Vjp
@@ -83,7 +83,7 @@ def _cumulative_infer(x: Node, *, axis: int) -> tuple[Shape, DType]:
 def _cumulative_kernel(name: str) -> Kernel:
     scan = SCANS[name]
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         import torch
 
         (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
@@ -154,7 +154,7 @@ def _totals_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, 
     return with_extent(x.shape, axis, len(cuts) - 1), long_sum_dtype(x.dtype)
 
 
-def _totals_kernel(call: KernelCall) -> ReadyCall:
+def _totals_kernel(call: KernelCall) -> BoundCall:
     (x,), out = call.inputs, as_signed(call.out)
     axis, cuts, name = (call.attributes[key] for key in ("axis", "cuts", "name"))
     combine = SCANS[name].combine
@@ -249,7 +249,7 @@ def _split_between(node: Node, letter: str, split: Split, operand: int | None) -
     return split_between_segments(split, cuts, cuts)
 
 
-def _scan_kernel(call: KernelCall) -> ReadyCall:
+def _scan_kernel(call: KernelCall) -> BoundCall:
     import torch
 
     (x, totals), out = call.inputs, as_signed(call.out)

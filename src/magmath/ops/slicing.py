@@ -16,7 +16,7 @@ from magmath.codegen.emit import IndexMap, IndexVariables, NativeCall, Writer, W
 from magmath.core.dtypes import DType
 from magmath.core.index_set import IndexSet, Tile
 from magmath.core.shapes import can_broadcast_to
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, any_memory_order
@@ -169,7 +169,7 @@ def selector(held: IndexSet, part: IndexSet, bound: Bound) -> range | torch.Tens
     return torch.from_numpy(held.find(start + step * part.indices()))
 
 
-def _slice_kernel(call: KernelCall) -> ReadyCall:
+def _slice_kernel(call: KernelCall) -> BoundCall:
     x, out = as_signed(call.inputs[0]), as_signed(call.out)
     part = _part_of(x, call.tiles[0], call.tile, call.attributes["bounds"])
     return lambda: out.copy_(part.get())
@@ -280,7 +280,7 @@ def _set_slice_axes(node: Node) -> str:
     return f"{letters},{replaced}->{letters}"
 
 
-def _set_slice_kernel(call: KernelCall) -> ReadyCall:
+def _set_slice_kernel(call: KernelCall) -> BoundCall:
     x, values, out = *map(as_signed, call.inputs), as_signed(call.out)
     bounds = call.attributes["bounds"]
     held = tuple(elements_in(held, bound) for held, bound in zip(call.tile, bounds, strict=True))

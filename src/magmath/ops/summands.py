@@ -14,7 +14,7 @@ from importlib import import_module
 import numpy as np
 
 from magmath.core.dtypes import DTYPES, DType, uint8
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import ShapeError
 from magmath.graph import (
     CollectiveCall,
@@ -46,7 +46,7 @@ def _summands_layouts(node: Node, mesh: Mesh) -> NodeLayouts:
     return NodeLayouts((pending,), Layout.even(node.shape, mesh, 0))
 
 
-def _summands_kernel(call: KernelCall) -> ReadyCall:
+def _summands_kernel(call: KernelCall) -> BoundCall:
     """Bind the copy of this worker's summand; the others are zero where one worker computes all."""
     out, x = call.out, call.inputs[0]
 
@@ -86,16 +86,16 @@ def _sum_parts_layouts(node: Node, mesh: Mesh) -> NodeLayouts:
     return NodeLayouts((parts,), Layout.whole(node.shape, mesh))
 
 
-def _sum_parts_kernel(call: KernelCall) -> ReadyCall:
+def _sum_parts_kernel(call: KernelCall) -> BoundCall:
     import torch
 
     out, x = call.out, call.inputs[0]
     return lambda: torch.sum(x, 0, out=out)
 
 
-def _bind_sum_parts(call: CollectiveCall) -> ReadyCall:
+def _bind_sum_parts(call: CollectiveCall) -> BoundCall:
     bind = getattr(import_module("magmath.kernels.allreduce"), call.attributes["algorithm"])
-    ready: ReadyCall
+    ready: BoundCall
     ready = bind(call.comm, call.out, call.inputs[0], call.attributes["messages"])
     return ready
 
@@ -146,7 +146,7 @@ def _sum_signs_infer(signs: Node, positive: Node, negative: Node, *, count: int)
     return (count,), positive.dtype
 
 
-def _sum_signs_kernel(call: KernelCall) -> ReadyCall:
+def _sum_signs_kernel(call: KernelCall) -> BoundCall:
     import torch
 
     out, (signs, positive, negative) = call.out, call.inputs

@@ -18,7 +18,7 @@ from magmath.codegen.emit import IndexMap
 from magmath.codegen.reduction_loops import MAX_NAIVE, emit_reduction
 from magmath.core.dtypes import DType, accumulator_dtype, complex64, float32
 from magmath.core.shapes import AxisNumbers, broadcast, normalize_axes, reduced_shape
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Infer, Kernel, Vjp, any_memory_order
@@ -78,7 +78,7 @@ def identity_element(reduction: str, dtype: DType) -> float:
 
 
 def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel:
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         import torch
 
         (x,), out = call.inputs, call.out
@@ -123,7 +123,7 @@ def _numpy_function(name: str, node: Node) -> Callable[..., object] | None:
     return lambda x, out: reduce(x, axes, None, out, keepdims)
 
 
-def _prod_call(x: torch.Tensor, out: torch.Tensor, axis: AxisNumbers) -> ReadyCall:
+def _prod_call(x: torch.Tensor, out: torch.Tensor, axis: AxisNumbers) -> BoundCall:
     """Bind a product over several axes.
 
     torch multiplies along one dimension only: the reduced axes are moved last and joined.
@@ -202,7 +202,7 @@ def _broadcast_infer(x: Node, *, shape: Shape) -> tuple[Shape, DType]:
     return shape, x.dtype
 
 
-def _broadcast_kernel(call: KernelCall) -> ReadyCall:
+def _broadcast_kernel(call: KernelCall) -> BoundCall:
     view, out = call.inputs[0].expand(call.out.shape), call.out
     return lambda: out.copy_(view)
 

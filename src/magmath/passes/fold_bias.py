@@ -3,14 +3,15 @@
 A bias is a product too, of a column of ones and a row. Therefore x·W + b = [1 x]·[b; W], and
 [1 x]ᵀ·g contains the gradients of both: the sum of the rows of g above xᵀ·g. There are two ways to
 store [1 x]. *Widened*: it is a concatenation, and the operation that computes x writes into it
-(`storage_sharing.py`). *Realigned*: x is stored at the beginning of the wider matrix, and its rows
+(`assign_storage.py`). *Realigned*: x is stored at the beginning of the wider matrix, and its rows
 are moved apart (SHM-Learn-Dist report, §4; `kernels/realignment_groups.py`).
 
-The pass follows `fuse`, which adds a bias in the epilogue of its product. For each x it prices both
-ways to fold its products, its gradients, or both. It folds what saves at least a tenth of the
-seconds by the cost model, and is the fastest form when it is measured (`executor/bias_tuner.py`):
-the model does not know that rows of one more element can slow down a product. It folds only what
-one worker stores: neither the columns of x nor the rows of W may be divided.
+The pass follows `fold_epilogues`, which adds a bias in the epilogue of its product. For each x it
+prices both ways to fold its products, its gradients, or both. It folds what saves at least a tenth
+of the seconds by the cost model, and is the fastest form when it is measured
+(`executor/bias_tuner.py`): the model does not know that rows of one more element can slow down a
+product. It folds only what one worker stores: neither the columns of x nor the rows of W may be
+divided.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from magmath.ops.product.gemm import GEMM
 from magmath.ops.realignment import INSERT_COLUMN
 from magmath.ops.slicing import SLICE
 from magmath.passes.aliasing import is_slice_view
+from magmath.passes.assign_storage import can_be_part
 from magmath.passes.environment import Environment
 from magmath.passes.node_cost import node_seconds
-from magmath.passes.storage_sharing import can_be_part
 
 SEPARATE, EPILOGUE, REALIGNED, WIDENED = FORMS = ("separate", "epilogue", "realigned", "widened")
 """How a bias is added: by an operation of its own, in the epilogue of the product, or as a row of

@@ -1,6 +1,7 @@
-"""Savings by fusion: the seconds that `fuse` saves on groups of nodes whose layouts are decided.
+"""Savings by fusion: the seconds that `fold_epilogues` saves on groups of nodes whose layouts are
+decided.
 
-`fuse` itself runs on a small graph for each form of a group, once for equal decisions about its
+The pass itself runs on a small graph for each form of a group, once for equal decisions about its
 nodes.
 """
 
@@ -15,7 +16,7 @@ from magmath.core.bounded_memo import store_bounded
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.passes.environment import Environment
-from magmath.passes.fuse import fuse
+from magmath.passes.fold_epilogues import fold_epilogues
 from magmath.passes.node_cost import node_seconds
 from magmath.passes.plan_decisions import (
     MAX_CACHED_DECISIONS,
@@ -24,12 +25,13 @@ from magmath.passes.plan_decisions import (
     NodeKind,
     StepList,
 )
+from magmath.passes.simplify import merge_equal
 
 
 @final
 class Savings(NamedTuple):
-    """The seconds that `fuse` saves on a group, and the nodes that it adds, which groups share: the
-    name, the operand (by its number in the group) and the seconds of each."""
+    """The seconds that `fold_epilogues` saves on a group, and the nodes that it adds, which groups
+    share: the name, the operand (by its number in the group) and the seconds of each."""
 
     seconds: float
     merged: Sequence[tuple[str, int, float]]
@@ -47,8 +49,8 @@ class GroupForm:
     known: dict[tuple[Decision | None, ...], Savings | None] = field(default_factory=dict)
 
     def savings_with(self, decisions: tuple[Decision | None, ...]) -> Savings | None:
-        """Return the savings from `fuse` on the group with these decisions; None for a group with a
-        decomposed node."""
+        """Return the savings from `fold_epilogues` on the group with these decisions; None for a
+        group with a decomposed node."""
         decided = [decision for decision in decisions if decision is not None]
         if len(decided) < len(decisions):
             return None
@@ -56,7 +58,7 @@ class GroupForm:
         nodes = set(graph.nodes)
         saved = sum([decision.seconds for decision in decided])
         merged = []
-        for node in fuse(graph).nodes:
+        for node in merge_equal(fold_epilogues(graph)).nodes:
             seconds = node_seconds(node, self.environment)
             is_added = node.shape == () and not node.is_leaf and node not in nodes
             if is_added and node.inputs[0] in operand:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from magmath.graph import Graph, Node
 from magmath.graph.placed_nodes import layout_of, local_bytes
+from magmath.passes.assign_storage import Storage, outputs_with_own_storage
 from magmath.passes.schedule import ExecutionOrder
-from magmath.passes.storage_sharing import Storage, outputs_with_own_storage
 
 IGNORED: Final = 512
 """Values of less than this part of the peak do not count."""

@@ -1,21 +1,25 @@
 """The pipeline of passes, from a user's graph to a planned one.
 
-The passes, in order; a rewrite maps a graph to a graph, an analysis describes a graph:
+The passes of `run`, in order; a rewrite maps a graph to a graph, an analysis describes a graph:
 
-simplify          rewrite    merges equal nodes and applies algebraic identities
-join_sums         rewrite    joins sums over the same elements
-periodic_margins  rewrite    makes rolls of one array views of one copy with margins
-place             rewrite    chooses the layout of every node and inserts redistributions
-halo_copies       rewrite    makes slices across the borders of workers views of one copy with halos
-epilogues         rewrite    folds element-wise nodes into the kernels that can apply them (`fuse`)
-fold_bias         rewrite    computes a product and its bias from one matrix
-block_reduction   rewrite    computes large operands of reductions block by block
-schedule          analysis   the order in which every worker computes the nodes
-storage_sharing   analysis   the nodes that share the storage of others
-memory_order      analysis   the order in which the dimensions of temporary arrays are stored
-rematerialize     rewrite    computes values a second time if the memory does not suffice
+simplify              rewrite   merges equal nodes and applies algebraic identities
+join_sums             rewrite   joins sums over the same elements
+share_margins         rewrite   makes rolls of one array views of one copy with margins
+place                 rewrite   chooses the layout of every node and inserts redistributions
+share_halos           rewrite   makes slices across workers' borders views of one copy with halos
+fold_epilogues        rewrite   folds element-wise nodes into the kernels that can apply them
+merge_equal           rewrite   merges equal nodes (of `simplify`) that the folding has made
+fold_bias             rewrite   computes a product and its bias from one matrix
+reduce_in_blocks      rewrite   computes large operands of reductions block by block
+schedule              analysis  the order in which every worker computes the nodes
+assign_storage        analysis  the nodes that share the storage of others
+assign_memory_orders  analysis  the order in which the dimensions of temporary arrays are stored
 
-`core/optional_passes.py` names those that can be omitted.
+If the planned program needs more memory than there is, `rematerialized` computes some of its values
+a second time (`rematerialize`), and repeats the last two analyses.
+
+A pass is a function in a module of its name; `simplify.py` has two. `core/optional_passes.py` names
+those that can be omitted.
 """
 
 from __future__ import annotations
@@ -25,29 +29,29 @@ from dataclasses import dataclass, field
 from typing import final
 
 from magmath.core.optional_passes import (
-    BLOCK_REDUCTION,
-    EPILOGUES,
-    EQUAL_NODES,
-    HALO_COPIES,
-    JOINT_SUMS,
-    PERIODIC_MARGINS,
+    FOLD_EPILOGUES,
+    JOIN_SUMS,
+    MERGE_EQUAL,
+    REDUCE_IN_BLOCKS,
+    SHARE_HALOS,
+    SHARE_MARGINS,
 )
 from magmath.core.stage_times import stage
 from magmath.graph import Graph, Node
 from magmath.graph.operation import MemoryOrder
-from magmath.passes.block_reduction import reduce_in_blocks
+from magmath.passes.assign_memory_orders import assign_memory_orders
+from magmath.passes.assign_storage import Storage, assign_storage
 from magmath.passes.environment import Environment
 from magmath.passes.fold_bias import SEPARATE, fold_bias
-from magmath.passes.fuse import fold_epilogues
-from magmath.passes.halo_copies import share_halos
+from magmath.passes.fold_epilogues import fold_epilogues
 from magmath.passes.join_sums import join_sums
-from magmath.passes.memory_order import assign_memory_orders
-from magmath.passes.periodic_margins import share_margins
 from magmath.passes.place import place
+from magmath.passes.reduce_in_blocks import reduce_in_blocks
 from magmath.passes.rematerialize import rematerialize
 from magmath.passes.schedule import ExecutionOrder, schedule
+from magmath.passes.share_halos import share_halos
+from magmath.passes.share_margins import share_margins
 from magmath.passes.simplify import merge_equal, simplify
-from magmath.passes.storage_sharing import Storage, assign_storage
 
 
 @final
@@ -76,22 +80,22 @@ def _fold_epilogues(graph: Graph, environment: Environment) -> Graph:
 REWRITES: Mapping[str, Sequence[tuple[str, Rewrite]]] = {
     "simplify": (
         ("simplify", lambda graph, environment: simplify(graph, environment.without)),
-        (JOINT_SUMS, lambda graph, environment: join_sums(graph)),
-        (PERIODIC_MARGINS, share_margins),
+        (JOIN_SUMS, lambda graph, environment: join_sums(graph)),
+        (SHARE_MARGINS, share_margins),
     ),
-    "place": (("place", place), (HALO_COPIES, share_halos)),
+    "place": (("place", place), (SHARE_HALOS, share_halos)),
     "fuse": (
-        (EPILOGUES, _fold_epilogues),
-        (EQUAL_NODES, lambda graph, environment: merge_equal(graph)),
-        ("bias", fold_bias),
-        (BLOCK_REDUCTION, reduce_in_blocks),
+        (FOLD_EPILOGUES, _fold_epilogues),
+        (MERGE_EQUAL, lambda graph, environment: merge_equal(graph)),
+        ("fold_bias", fold_bias),
+        (REDUCE_IN_BLOCKS, reduce_in_blocks),
     ),
 }
 """The rewrites by name, in the stages that `magmath bench plan` measures."""
 
 
 def run(graph: Graph, environment: Environment, changing: Collection[Node] = ()) -> Planned:
-    """Run all passes.
+    """Return the planned graph, by the passes listed above; `rematerialized` may change it later.
 
     `changing`: leaves that change between the steps of a run, in addition to the targets.
     """

@@ -2,9 +2,9 @@
 building the plan.
 
 A search over layouts needs the costs of many plans of one graph. This module makes the decisions of
-`place` (`passes/plan_decisions.py`) and subtracts what `fuse` saves (`passes/fusion_savings.py`),
-but builds no nodes. The result is that of the passes, with one exception: products that are
-computed in panels are priced without epilogues.
+`place` (`passes/plan_decisions.py`) and subtracts what `fold_epilogues` saves
+(`passes/fusion_savings.py`), but builds no nodes. The result is that of the passes, with one
+exception: products that are computed in panels are priced without epilogues.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout
 from magmath.passes.default_reduction import default_reduction
 from magmath.passes.environment import Environment
-from magmath.passes.fuse import fusion_groups
+from magmath.passes.fold_epilogues import fusion_groups
 from magmath.passes.fusion_savings import FusionGroup
 from magmath.passes.layout_hints import HintSource, hint_sources
 from magmath.passes.node_cost import call_seconds

@@ -28,6 +28,7 @@ import numpy as np
 
 from magmath.graph import Graph, Node
 from magmath.graph.placed_nodes import layout_of, local_bytes
+from magmath.passes.assign_storage import Storage
 from magmath.passes.environment import Environment
 from magmath.passes.liveness import (
     Lifetimes,
@@ -38,7 +39,6 @@ from magmath.passes.liveness import (
 )
 from magmath.passes.node_cost import node_seconds
 from magmath.passes.schedule import ExecutionOrder, writer_of
-from magmath.passes.storage_sharing import Storage
 
 SMALL = 16
 """Operands of less than this part of the bytes of a dropped value stay stored. A value may be

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Sequence
 
 from magmath.core.dtypes import compute_dtype
-from magmath.core.optional_passes import EQUAL_NODES, POOLED_MASKS
+from magmath.core.optional_passes import MERGE_EQUAL, POOLED_MASKS
 from magmath.core.shapes import broadcast
 from magmath.graph import Graph, Node, apply, rewrite
 from magmath.ops.conv.pooling import MAX_POOL, MAX_POOL_SCATTER
@@ -240,9 +240,9 @@ def _stretched_from(node: Node) -> list[Node]:
 
 STEPS: Sequence[tuple[str, Callable[[Graph], Graph]]] = (
     ("expand", expand),
-    (EQUAL_NODES, merge_equal),
+    (MERGE_EQUAL, merge_equal),
     ("identities", _apply_identities),
     (POOLED_MASKS, _mask_before_scatter),
-    (EQUAL_NODES, merge_equal),
+    (MERGE_EQUAL, merge_equal),
 )
 """The steps of `simplify`, by name."""

@@ -13,9 +13,9 @@ from magmath.graph.collective_nodes import is_collective
 from magmath.graph.operation import MemoryOrder
 from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout, Mesh
+from magmath.passes.assign_storage import Storage, outputs_with_own_storage
 from magmath.passes.environment import Environment
 from magmath.passes.pipeline import Planned
-from magmath.passes.storage_sharing import Storage, outputs_with_own_storage
 from magmath.program.barriers import Hazards
 from magmath.program.instructions import Call, Emit, Instruction, Program, Redistribute, Slot
 from magmath.program.overlap import with_overlap

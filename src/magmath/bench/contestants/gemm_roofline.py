@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from magmath.bench.peers.problem import Problem
 from magmath.bench.peers.service import Contestant
 from magmath.core.resources import processor_count
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 
 TRIALS = 7
 PAUSE_SECONDS = 0.05
@@ -42,7 +42,7 @@ class GemmContestant(Contestant):
         torch.set_num_threads(processor_count())
         self._limits = threadpool_limits(processor_count(), "blas")
         self._problem: Problem
-        self._calls: list[ReadyCall] = []
+        self._calls: list[BoundCall] = []
 
     def versions(self) -> dict[str, str]:
         return {"torch": torch.__version__, "numpy": np.__version__}
@@ -72,7 +72,7 @@ class GemmContestant(Contestant):
         return {}
 
 
-def _products(problem: Problem) -> list[dict[str, ReadyCall]]:
+def _products(problem: Problem) -> list[dict[str, BoundCall]]:
     """Return the step's products in order, each as {library: call}."""
     forward, backward = [], []
     batch = problem.batch
@@ -90,12 +90,12 @@ def _matrix(rows: int, columns: int) -> torch.Tensor:
     return torch.rand(rows, columns)
 
 
-def _candidates(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> dict[str, ReadyCall]:
+def _candidates(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> dict[str, BoundCall]:
     """Return calls that compute C = A·B into row-major C, by library; A or B may be transposed."""
     a_np, b_np, c_np = a.numpy(), b.numpy(), c.numpy()
     # BLAS sees a row-major matrix as its transpose: Cᵀ = Bᵀ·Aᵀ.
     (left, left_turned), (right, right_turned) = _as_column_major(b_np.T), _as_column_major(a_np.T)
-    calls: dict[str, ReadyCall] = {
+    calls: dict[str, BoundCall] = {
         "torch": lambda: torch.mm(a, b, out=c),
         "NumPy": lambda: np.matmul(a_np, b_np, out=c_np),
         "SciPy": lambda: scipy_blas.sgemm(
@@ -119,17 +119,17 @@ def _as_column_major(matrix: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any]
     return (matrix, False) if matrix.flags.f_contiguous else (matrix.T, True)
 
 
-def _run(calls: list[ReadyCall]) -> None:
+def _run(calls: list[BoundCall]) -> None:
     for call in calls:
         call()
 
 
-def fastest(candidates: Mapping[str, ReadyCall]) -> str:
+def fastest(candidates: Mapping[str, BoundCall]) -> str:
     """Return the candidate with the smallest median time, measured separately."""
     return min(candidates, key=lambda name: _seconds(candidates[name]))
 
 
-def _seconds(call: ReadyCall) -> float:
+def _seconds(call: BoundCall) -> float:
     time.sleep(PAUSE_SECONDS)  # until idle threads of other libraries sleep
     call()
     seconds = []

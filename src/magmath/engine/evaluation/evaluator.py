@@ -154,7 +154,8 @@ class Evaluator:
         eager = self._assigned_eagerly(pairs)
         leaves = {node: node.leaf_or_self for node in nodes}
         requested = tuple([node for node in nodes if _is_pending(node) and node not in eager])
-        # Without a name for the order, whose references would count: `live_intermediates`.
+        # The list of `topological` has no name: while it existed, each node would have one more
+        # reference, and would count as referenced by user code (`live_intermediates`).
         certain = not any_pending_fallible(topological(requested, cut=True))
         overwritten = {node: v.release() for v, node in pairs} if certain else {}
         with self._pool.defer_interrupts():

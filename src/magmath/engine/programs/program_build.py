@@ -11,7 +11,7 @@ import msgspec
 
 from magmath.core.debugging import debugging
 from magmath.core.dtypes import DType
-from magmath.core.optional_passes import REMATERIALIZATION
+from magmath.core.optional_passes import REMATERIALIZE
 from magmath.core.stage_times import stage
 from magmath.cost import ETHERNET, Level, Link, Machine, Network, current_machine
 from magmath.engine.programs.memory_check import could_exceed, need_of
@@ -199,7 +199,7 @@ def lowered(
             return lower(planned, inputs, scalars, environment, donated)
 
     program = lower_plan(planned)
-    if room is not None and REMATERIALIZATION not in environment.without:
+    if room is not None and REMATERIALIZE not in environment.without:
         program = fit_memory(planned, program, environment, room, lower_plan)
     return Compiled(
         UNSENT,

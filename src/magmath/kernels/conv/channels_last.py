@@ -14,7 +14,7 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.parallel_region import bind_job
 
@@ -101,8 +101,8 @@ def bind(
     y: torch.Tensor,
     result: torch.Tensor,
     windows: Windows,
-) -> ReadyCall:
-    """Return a ready call of an exported function on images x and windows y (see `JOB`)."""
+) -> BoundCall:
+    """Return a bound call of an exported function on images x and windows y (see `JOB`)."""
     images, channels, *extents = x.shape
     words = [
         x.data_ptr(), y.data_ptr(), result.data_ptr(), images, channels, *extents, *y.shape[2:],

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 
 from magmath.core.call_sequence import sequence
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem, key
 from magmath.kernels.dispatch.online import OnlineCall, OnlineCandidate
 from magmath.kernels.dispatch.registry import Candidate, candidates
@@ -48,8 +48,8 @@ def candidates_for(
 
 def bind_convolution(
     problem: ConvolutionProblem, *, tuner: Tuner, winograd: bool = True
-) -> ReadyCall:
-    """Return a ready call that computes one pass of a convolution.
+) -> BoundCall:
+    """Return a bound call that computes one pass of a convolution.
 
     The operands have one floating-point or complex type, one to three spatial dimensions and any
     strides; the result must not overlap them. The call reads and writes the tensors' memory at the
@@ -73,8 +73,8 @@ def bind_convolution(
 
 
 def _bound(
-    candidate: Candidate, problem: ConvolutionProblem, bind_product: Callable[..., ReadyCall]
-) -> ReadyCall:
+    candidate: Candidate, problem: ConvolutionProblem, bind_product: Callable[..., BoundCall]
+) -> BoundCall:
     """Bind a candidate, with the epilogue after it if the candidate does not apply it itself."""
     epilogue, y, bias = problem.epilogue, problem.y, problem.epilogue.bias
     if bias is not None and not bias.is_contiguous():  # candidates read adjacent elements

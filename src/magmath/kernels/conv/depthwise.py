@@ -12,7 +12,7 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.background_build import is_code_ready
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.parallel_region import bind_job
 
@@ -126,8 +126,8 @@ def is_ready() -> bool:
     return is_code_ready(__name__)
 
 
-def bind(problem: ConvolutionProblem, bind_product: object = None) -> ReadyCall:
-    """Return a ready call that computes one pass of a problem."""
+def bind(problem: ConvolutionProblem, bind_product: object = None) -> BoundCall:
+    """Return a bound call that computes one pass of a problem."""
     function = CODE.address("filter" if problem.direction == "filter" else "correlate")
     return bind_job(function, _words(problem), JOB.index("next_item"), problem)
 

@@ -16,7 +16,7 @@ import torch
 
 from magmath.codegen.background_build import is_code_ready
 from magmath.core.call_sequence import sequence
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.direct_loops import CODE
 from magmath.kernels.conv.direct_plan import DirectPlan
@@ -60,8 +60,8 @@ def fuses(problem: ConvolutionProblem) -> bool:
     return problem.groups == 1 and y.stride(1) == 1 and same
 
 
-def bind(problem: ConvolutionProblem, bind_product: object = None) -> ReadyCall:
-    """Return a ready call that computes one pass of a problem."""
+def bind(problem: ConvolutionProblem, bind_product: object = None) -> BoundCall:
+    """Return a bound call that computes one pass of a problem."""
     w = problem.w
     if w.is_contiguous():
         return sequence(*[_bind_group(group) for group in _groups(problem)])
@@ -77,7 +77,7 @@ def _groups(problem: ConvolutionProblem) -> list[ConvolutionProblem]:
     return [problem.group(i) for i in range(problem.groups)]
 
 
-def _bind_group(problem: ConvolutionProblem) -> ReadyCall:
+def _bind_group(problem: ConvolutionProblem) -> BoundCall:
     plan, version = DirectPlan(problem), problem.version
     if problem.direction == "filter":
         return partial(run_plan, plan, [CODE.address(name) for name in ("weight_sums", "finish")])

@@ -14,7 +14,7 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, window_loop
 from magmath.kernels.dtype_names import dtype_name
 
@@ -98,14 +98,14 @@ def _code(dtype: str) -> AotModule:
     )
 
 
-def bind_maxima(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
-    """Return a ready call that stores the maximum of each window of x in `out`."""
+def bind_maxima(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> BoundCall:
+    """Return a bound call that stores the maximum of each window of x in `out`."""
     return bind(_code(dtype_name(x.dtype)), "maxima", x, out, out, windows)
 
 
 def bind_scatter(
     g: torch.Tensor, x: torch.Tensor, windows: Windows, out: torch.Tensor
-) -> ReadyCall:
-    """Return a ready call that adds g, a number for each window, at the position of its maximum in
+) -> BoundCall:
+    """Return a bound call that adds g, a number for each window, at the position of its maximum in
     x, and stores the sums in `out`, an array like x."""
     return bind(_code(dtype_name(x.dtype)), "scatter", x, g, out, windows)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import torch
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem, key
 from magmath.kernels.conv.frozen_filters import frozen_filters
 from magmath.kernels.conv.padded_input import PaddedInput
@@ -35,8 +35,8 @@ def workspace(problem: ConvolutionProblem) -> int:
     return problem.w.nbytes + problem.y.nbytes
 
 
-def bind(problem: ConvolutionProblem, bind_product: object) -> ReadyCall:
-    """Return a ready call."""
+def bind(problem: ConvolutionProblem, bind_product: object) -> BoundCall:
+    """Return a bound call."""
     padded, version, w = PaddedInput(problem), problem.version, problem.w
     assert version is not None
     filters = frozen_filters(w, ("packed", key(problem)))

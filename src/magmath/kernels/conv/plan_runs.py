@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from magmath.core.cpu import PAGE
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv.frozen_filters import FrozenFilters
 from magmath.kernels.parallel_region import run_on_threads
 from magmath.kernels.thread_workspace import thread_workspace
@@ -52,7 +52,7 @@ def frozen_call(
     version: torch.Tensor,
     convert: int,
     correlate: int,
-) -> ReadyCall:
+) -> BoundCall:
     """Return a call that converts the filters only if their version has changed."""
 
     def converted() -> torch.Tensor:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from magmath.core.call_sequence import sequence
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 
 
@@ -29,8 +29,8 @@ def _rows(problem: ConvolutionProblem) -> Sequence[torch.Tensor] | None:
     return None
 
 
-def bind(problem: ConvolutionProblem, bind_product: Callable[..., ReadyCall]) -> ReadyCall:
-    """Return a ready call; `bind_product(out, a, b)` returns that of a product."""
+def bind(problem: ConvolutionProblem, bind_product: Callable[..., BoundCall]) -> BoundCall:
+    """Return a bound call; `bind_product(out, a, b)` returns that of a product."""
     rows = _rows(problem)
     assert rows is not None
     x, y = rows
@@ -45,8 +45,8 @@ def bind(problem: ConvolutionProblem, bind_product: Callable[..., ReadyCall]) ->
 
 
 def _bind_filter(
-    w: torch.Tensor, x: torch.Tensor, y: torch.Tensor, bind_product: Callable[..., ReadyCall]
-) -> ReadyCall:
+    w: torch.Tensor, x: torch.Tensor, y: torch.Tensor, bind_product: Callable[..., BoundCall]
+) -> BoundCall:
     """Bind the cotangent of w; for batches of images it is added image by image."""
     out = w.flatten(1) if w.is_contiguous() else torch.empty_like(w[..., 0, 0])
     if x.ndim == 2:

@@ -14,7 +14,7 @@ import torch
 
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import ITEMSIZE
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv.channels_last import CONSTANTS, Windows, bind, window_loop
 from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.parallel_region import bind_job
@@ -88,19 +88,19 @@ def _code(dtype: str) -> AotModule:
     )
 
 
-def bind_sums(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
-    """Return a ready call that stores the sum of each window of x in `out`."""
+def bind_sums(x: torch.Tensor, windows: Windows, out: torch.Tensor) -> BoundCall:
+    """Return a bound call that stores the sum of each window of x in `out`."""
     return bind(_code(dtype_name(x.dtype)), "sums", x, out, out, windows)
 
 
-def bind_spread(g: torch.Tensor, windows: Windows, out: torch.Tensor) -> ReadyCall:
-    """Return a ready call that stores in each element of `out` the sum of g, a number for each
+def bind_spread(g: torch.Tensor, windows: Windows, out: torch.Tensor) -> BoundCall:
+    """Return a bound call that stores in each element of `out` the sum of g, a number for each
     window, over the windows that contain the element."""
     return bind(_code(dtype_name(g.dtype)), "spread", out, g, out, windows)
 
 
-def bind_lines(x: torch.Tensor, window: int, first: int, out: torch.Tensor) -> ReadyCall:
-    """Return a ready call that stores the sums of neighbours along the second axis of x, the
+def bind_lines(x: torch.Tensor, window: int, first: int, out: torch.Tensor) -> BoundCall:
+    """Return a bound call that stores the sums of neighbours along the second axis of x, the
     channels of channels-last images: element c of `out` is the sum of the elements c + first …
     c + first + window - 1 of x that exist."""
     channels = x.shape[1]

@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from magmath.core.call_sequence import sequence
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv import vector_correlation
 from magmath.kernels.conv.batch_parts import batch_parts
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
@@ -27,8 +27,8 @@ def can_bind(problem: ConvolutionProblem) -> bool:
     return has_instructions(problem.x) and not vector_correlation.can_bind(problem)
 
 
-def bind(problem: ConvolutionProblem, bind_product: object) -> ReadyCall:
-    """Return a ready call on the operands in their memory order."""
+def bind(problem: ConvolutionProblem, bind_product: object) -> BoundCall:
+    """Return a bound call on the operands in their memory order."""
     return _bind(problem, _unchanged)
 
 
@@ -37,8 +37,8 @@ def can_bind_channels_last(problem: ConvolutionProblem) -> bool:
     return problem.x.ndim == 4 and has_instructions(problem.x)
 
 
-def bind_channels_last(problem: ConvolutionProblem, bind_product: object) -> ReadyCall:
-    """Return a ready call that converts the operands to channels-last order."""
+def bind_channels_last(problem: ConvolutionProblem, bind_product: object) -> BoundCall:
+    """Return a bound call that converts the operands to channels-last order."""
     return _bind(problem, _to_channels_last)
 
 
@@ -52,11 +52,11 @@ def can_bind_widened(problem: ConvolutionProblem) -> bool:
     return True
 
 
-def bind_widened(problem: ConvolutionProblem, bind_product: object) -> ReadyCall:
-    """Return a ready call that computes on float32 copies."""
+def bind_widened(problem: ConvolutionProblem, bind_product: object) -> BoundCall:
+    """Return a bound call that computes on float32 copies."""
     wide = replace(problem, x=_wide(problem.x), w=_wide(problem.w), y=_wide(problem.y))
     pairs = zip(wide.operands, problem.operands, strict=True)
-    calls: list[ReadyCall] = [partial(to.copy_, source) for to, source in pairs]
+    calls: list[BoundCall] = [partial(to.copy_, source) for to, source in pairs]
     return sequence(*calls, _bind(wide, _unchanged), partial(problem.out.copy_, wide.out))
 
 
@@ -78,7 +78,7 @@ def _to_channels_last(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.contiguous(memory_format=torch.channels_last)
 
 
-def _bind(problem: ConvolutionProblem, convert: Conversion) -> ReadyCall:
+def _bind(problem: ConvolutionProblem, convert: Conversion) -> BoundCall:
     binders = {"forward": _bind_forward, "data": _bind_data, "filter": _bind_filter}
     return binders[problem.direction](problem, convert)
 
@@ -93,7 +93,7 @@ def _bilinear(
     return torch.complex(real, function(a.real, b.imag) + function(a.imag, b.real))
 
 
-def _bind_forward(problem: ConvolutionProblem, convert: Conversion) -> ReadyCall:
+def _bind_forward(problem: ConvolutionProblem, convert: Conversion) -> BoundCall:
     padded, y, w, epilogue = PaddedInput(problem), problem.y, problem.w, problem.epilogue
     bias = None
     if epilogue.bias is not None and not w.is_complex():
@@ -118,7 +118,7 @@ def _bind_forward(problem: ConvolutionProblem, convert: Conversion) -> ReadyCall
     return sequence(padded.fill, run)
 
 
-def _bind_data(problem: ConvolutionProblem, convert: Conversion) -> ReadyCall:
+def _bind_data(problem: ConvolutionProblem, convert: Conversion) -> BoundCall:
     """Bind the transposed convolution, by the function that computes x alone if torch supplies
     the padding."""
     padding = symmetric_padding(problem)
@@ -137,7 +137,7 @@ def _bind_data(problem: ConvolutionProblem, convert: Conversion) -> ReadyCall:
     return lambda: x.copy_(_bilinear(contributed, y, w))
 
 
-def _bind_padded_data(problem: ConvolutionProblem, convert: Conversion) -> ReadyCall:
+def _bind_padded_data(problem: ConvolutionProblem, convert: Conversion) -> BoundCall:
     """Bind the transposed convolution, whose whole result is the range of x that y needs."""
     x, w, y = problem.x, problem.w, problem.y
     needed = needed_elements(problem)
@@ -159,7 +159,7 @@ def _bind_padded_data(problem: ConvolutionProblem, convert: Conversion) -> Ready
     return run if target.shape == x.shape else sequence(x.zero_, run)
 
 
-def _bind_filter(problem: ConvolutionProblem, convert: Conversion) -> ReadyCall:
+def _bind_filter(problem: ConvolutionProblem, convert: Conversion) -> BoundCall:
     padded, y, w = PaddedInput(problem), problem.y, problem.w
     like = w.real if w.is_complex() else w
 

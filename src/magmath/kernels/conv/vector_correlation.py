@@ -35,7 +35,7 @@ def workspace(problem: ConvolutionProblem) -> int:
 
 
 def bind(problem: ConvolutionProblem, bind_product: object) -> Callable[[], None]:
-    """Return a ready call."""
+    """Return a bound call."""
     needed = needed_elements(problem)
     x, w, out = problem.x[needed.in_x], problem.w[0, 0].numpy(), problem.y[0, 0].numpy()
     if x.shape[2] == _extent(problem):

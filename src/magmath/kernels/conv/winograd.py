@@ -22,7 +22,7 @@ from typing import Final, final
 import torch
 
 from magmath.core.call_sequence import sequence
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv.convolution_problem import PASSES, ConvolutionProblem
 from magmath.kernels.conv.frozen_filters import frozen_filters
 from magmath.kernels.conv.image_views import has_adjacent_numbers
@@ -96,13 +96,13 @@ def workspace(problem: ConvolutionProblem, method: Method) -> int:
     return WinogradPlan(problem.group(0), method.algorithm(problem.direction)).nbytes
 
 
-def bind(problem: ConvolutionProblem, method: Method) -> ReadyCall:
-    """Return a ready call that computes a problem by a method."""
+def bind(problem: ConvolutionProblem, method: Method) -> BoundCall:
+    """Return a bound call that computes a problem by a method."""
     name = method.algorithm(problem.direction)
     return sequence(*[_bind_group(problem.group(i), name) for i in range(problem.groups)])
 
 
-def _bind_group(problem: ConvolutionProblem, name: str) -> ReadyCall:
+def _bind_group(problem: ConvolutionProblem, name: str) -> BoundCall:
     plan = WinogradPlan(problem, name)
     if problem.direction == "forward" and problem.version is not None:
         w = problem.w

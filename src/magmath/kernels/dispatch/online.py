@@ -16,7 +16,7 @@ from typing import final
 
 import torch
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.dispatch.measurements import Measurements
 from magmath.kernels.dispatch.tuner import Tuner, no_wait
 
@@ -27,7 +27,7 @@ class OnlineCandidate:
     """One candidate: a function that binds it, and one that returns False while its code is being
     compiled."""
 
-    bind: Callable[[], ReadyCall]
+    bind: Callable[[], BoundCall]
     is_ready: Callable[[], bool]
 
 
@@ -44,12 +44,12 @@ class OnlineCall:
         tuner: Tuner,
         key: str,
         candidates: Mapping[str, OnlineCandidate],
-        synchronize: ReadyCall = no_wait,
+        synchronize: BoundCall = no_wait,
     ) -> None:
         self._tuner, self._key, self._candidates = tuner, key, candidates
         self._synchronize = synchronize
-        self._bound: dict[tuple[int, str], ReadyCall] = {}
-        self._chosen: dict[int, ReadyCall] = {}
+        self._bound: dict[tuple[int, str], BoundCall] = {}
+        self._chosen: dict[int, BoundCall] = {}
         """By number of threads."""
 
     def __call__(self) -> None:
@@ -72,7 +72,7 @@ class OnlineCall:
         self._bound.clear()
         call()
 
-    def _call_of(self, name: str) -> ReadyCall:
+    def _call_of(self, name: str) -> BoundCall:
         """Return the bound call of a candidate, for the current number of threads."""
         key = torch.get_num_threads(), name
         if key not in self._bound:

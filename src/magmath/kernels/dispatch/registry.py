@@ -18,7 +18,7 @@ from typing import Any, Final, final
 
 import torch
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 
 CPU: Final = frozenset({"cpu"})
 ANYWHERE: Final = frozenset({"cpu", "cuda"})
@@ -59,7 +59,7 @@ class Candidate:
 
     `can_bind` checks shapes and strides, which the table does not contain. `bind` receives the
     problem, and a function that binds a matrix product with its fastest candidate (for `gemm`
-    another problem, for a convolution the arguments of `bind_gemm`); it returns a ready call.
+    another problem, for a convolution the arguments of `bind_gemm`); it returns a bound call.
     `workspace` is the memory needed in addition to the operands, in bytes. `is_ready` returns
     False, and starts the compiler, if its code is not on disk yet. `fuses` returns True if it
     applies the epilogue of a convolution itself.
@@ -67,7 +67,7 @@ class Candidate:
 
     name: str
     can_bind: Callable[[Any], bool]
-    bind: Callable[[Any, Callable[..., ReadyCall]], ReadyCall]
+    bind: Callable[[Any, Callable[..., BoundCall]], BoundCall]
     workspace: Callable[[Any], int] = lambda call: 0
     is_ready: Callable[[], bool] = is_always_ready
     fuses: Callable[[Any], bool] = applies_none

@@ -25,7 +25,7 @@ import torch
 from magmath.core import wait_policy
 from magmath.core.cpu import cpu_name
 from magmath.core.disk_cache import DiskCache
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.dispatch.measurements import Measurements
 from magmath.kernels.free_processors import Waits
 
@@ -90,13 +90,13 @@ class Tuner:
     def choose(
         self,
         key: str,
-        candidates: Mapping[str, Callable[[], ReadyCall]],
-        synchronize: ReadyCall | None = None,
+        candidates: Mapping[str, Callable[[], BoundCall]],
+        synchronize: BoundCall | None = None,
         budget: float = BUDGET_SECONDS,
     ) -> str:
         """Return the name of the fastest candidate for the operation, shapes and types in `key`.
 
-        `candidates` are in order of preference, the default first; each returns a ready call on
+        `candidates` are in order of preference, the default first; each returns a bound call on
         operands that may be overwritten. `synchronize` waits for a device to finish. No round
         starts after `budget` seconds.
         """
@@ -192,7 +192,7 @@ def tuner_for(deterministic: bool) -> Tuner:
 
 
 @cache
-def wake_thread_pool() -> ReadyCall:
+def wake_thread_pool() -> BoundCall:
     """Return a torch operation on several threads, to be called before each measured call.
 
     Programs run such operations between others. Torch's threads then spin for a while and compete
@@ -220,12 +220,12 @@ def no_wait() -> None:
 
 
 def _rounds(
-    calls: Mapping[str, ReadyCall], synchronize: ReadyCall, budget: float
+    calls: Mapping[str, BoundCall], synchronize: BoundCall, budget: float
 ) -> dict[str, list[float]]:
     """Return several timings of each call, in seconds, measured in turn; two for calls that are
     `FIRST_TIMING_LIMIT` times slower than the fastest."""
 
-    def seconds(call: ReadyCall, times: int) -> float:
+    def seconds(call: BoundCall, times: int) -> float:
         start = time.perf_counter()
         for _ in range(times):
             call()

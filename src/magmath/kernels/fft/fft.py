@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from magmath.core.call_sequence import sequence
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.fft.mkl_fft import is_same_memory, routine
 
 
 def transform(
     out: Tensor, x: Tensor, axes: Sequence[int], *, inverse: bool, norm: str
-) -> ReadyCall:
-    """Return a ready call that stores the transform of complex x over `axes` in out, which may be
+) -> BoundCall:
+    """Return a bound call that stores the transform of complex x over `axes` in out, which may be
     x itself."""
     scale = _scale(norm, inverse, math.prod([x.shape[d] for d in axes]))
-    copies: list[ReadyCall] = []
+    copies: list[BoundCall] = []
     source = x
     is_strided = all(out.stride(d) > 1 for d in axes)
     if is_strided and not is_same_memory(out, x):  # copy, then in place
@@ -35,8 +35,8 @@ def transform(
     return lambda: function(x, dim=axes, norm=norm, out=out)
 
 
-def transform_of_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm: str) -> ReadyCall:
-    """Return a ready call that stores the first n // 2 + 1 coefficients of the transform of real x
+def transform_of_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm: str) -> BoundCall:
+    """Return a bound call that stores the first n // 2 + 1 coefficients of the transform of real x
     along an axis. Those of the inverse transform are their conjugates."""
     scale = _scale(norm, inverse, x.shape[axis])
     if calls := routine(out, x, (axis,), inverse=False, scale=scale):
@@ -45,8 +45,8 @@ def transform_of_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm:
     return lambda: function(x, dim=axis, norm=norm, out=out)
 
 
-def transform_to_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm: str) -> ReadyCall:
-    """Return a ready call that stores the real array whose first coefficients along an axis are
+def transform_to_real(out: Tensor, x: Tensor, axis: int, *, inverse: bool, norm: str) -> BoundCall:
+    """Return a bound call that stores the real array whose first coefficients along an axis are
     x."""
     n = out.shape[axis]
     if inverse and (calls := routine(out, x, (axis,), inverse=True, scale=_scale(norm, True, n))):

@@ -18,7 +18,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.fortran import mkl
 
 CALL_ELEMENTS = 4096
@@ -37,8 +37,8 @@ _IN_PLACE, _OUT_OF_PLACE = 43, 44
 
 def routine(
     out: Tensor, x: Tensor, axes: Sequence[int], *, inverse: bool, scale: float
-) -> list[ReadyCall]:
-    """Return ready calls that transform x over `axes` into `out`, which may be x itself.
+) -> list[BoundCall]:
+    """Return bound calls that transform x over `axes` into `out`, which may be x itself.
 
     x and out are complex and have one shape, or one is real and the other contains the first
     n // 2 + 1 coefficients along the only axis. The list is empty if MKL is not available, does not
@@ -139,8 +139,8 @@ class _Descriptor:
         """Plan the transform with the properties that have been set."""
         self._check(self._library.DftiCommitDescriptor(self._handle))
 
-    def call(self, inverse: bool, *operands: tuple[Tensor, int]) -> ReadyCall:
-        """Return a ready call on one tensor (in place) or from one to another, each with the offset
+    def call(self, inverse: bool, *operands: tuple[Tensor, int]) -> BoundCall:
+        """Return a bound call on one tensor (in place) or from one to another, each with the offset
         of its first element."""
         function = (
             self._library.DftiComputeBackward if inverse else self._library.DftiComputeForward

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from magmath.core.call_sequence import sequence
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.gemm.gemm import bind_gemm
 
 ALIGNMENT = 64  # bytes; torch aligns its allocations at least to this
@@ -22,14 +22,14 @@ ALIGNMENT = 64  # bytes; torch aligns its allocations at least to this
 
 def bind_deterministic(
     out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 0.0, **rest: Any
-) -> ReadyCall:
+) -> BoundCall:
     """Return a call like `bind_gemm`, on contiguous and aligned operands or copies."""
     own_out, own_a, own_b = (
         _contiguous_or_transposed(out),
         _contiguous_or_transposed(a),
         _contiguous_or_transposed(b),
     )
-    calls: list[ReadyCall] = [
+    calls: list[BoundCall] = [
         partial(own.copy_, x) for own, x in ((own_a, a), (own_b, b)) if own is not x
     ]
     if beta and own_out is not out:
@@ -41,14 +41,14 @@ def bind_deterministic(
 
 
 def bind_aligned(
-    bind: Callable[[torch.Tensor, torch.Tensor], ReadyCall],
+    bind: Callable[[torch.Tensor, torch.Tensor], BoundCall],
     out: torch.Tensor,
     x: torch.Tensor,
-) -> ReadyCall:
+) -> BoundCall:
     """Return the call that `bind` makes for a result and an operand, or for contiguous and aligned
     copies of them."""
     own_out, own_x = _aligned(out), _aligned(x)
-    calls: list[ReadyCall] = [] if own_x is x else [partial(own_x.copy_, x)]
+    calls: list[BoundCall] = [] if own_x is x else [partial(own_x.copy_, x)]
     calls.append(bind(own_out, own_x))
     if own_out is not out:
         calls.append(partial(out.copy_, own_out))

@@ -196,7 +196,7 @@ def bind(
     alpha: Number | Callable[[], Number],
     beta: Number,
 ) -> Callable[[], None]:
-    """Return a ready call of y = alpha · A·x + beta · y, or with Aᵀ if `transposed`.
+    """Return a bound call of y = alpha · A·x + beta · y, or with Aᵀ if `transposed`.
 
     `dtype` is "float32" or "float64"; `x` is the address of a contiguous vector.
     """

@@ -13,7 +13,7 @@ from functools import cache, partial
 import torch
 
 from magmath.core.call_sequence import sequence
-from magmath.core.type_aliases import Number, ReadyCall
+from magmath.core.type_aliases import BoundCall, Number
 from magmath.kernels.dispatch.registry import Candidate
 from magmath.kernels.dispatch.tuner import Tuner, tuner_for, wait_for_device, wake_thread_pool
 from magmath.kernels.gemm.gemm_candidates import candidates_for
@@ -38,8 +38,8 @@ def bind_gemm(
     bias: torch.Tensor | None = None,
     activation: str = "none",
     tuner: Tuner,
-) -> ReadyCall:
-    """Return a ready call for out = activation(alpha · a·b + beta · out + bias).
+) -> BoundCall:
+    """Return a bound call for out = activation(alpha · a·b + beta · out + bias).
 
     a is (…, m, k), b (…, k, n), out (…, m, n) with the batch dimensions of a and b broadcast, bias
     a row (n,); all have one type (but half a and b may have a float32 result), are on one device
@@ -63,7 +63,7 @@ def bind_gemm(
     return sequence(*[_bind(part, tuner) for part in kernel_problems(product)])
 
 
-def _bind(product: GemmProblem, tuner: Tuner) -> ReadyCall:
+def _bind(product: GemmProblem, tuner: Tuner) -> BoundCall:
     """Bind the tuner's choice for a product of two or three dimensions."""
     if product.out.is_cuda and product.a.dtype in (torch.float16, torch.bfloat16):
         _accumulate_in_float32()
@@ -74,7 +74,7 @@ def _bind(product: GemmProblem, tuner: Tuner) -> ReadyCall:
         operands = cache(partial(dummy_operands, product))
         wake = wake_thread_pool() if product.out.device.type == "cpu" else _nothing
 
-        def trial(candidate: Candidate) -> ReadyCall:
+        def trial(candidate: Candidate) -> BoundCall:
             return sequence(wake, candidate.bind(operands(), bind_product))
 
         wait = wait_for_device if product.out.is_cuda else None

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from magmath.core.call_sequence import sequence
-from magmath.core.type_aliases import Number, ReadyCall
+from magmath.core.type_aliases import BoundCall, Number
 from magmath.kernels.dispatch.registry import Candidate, candidates
 from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.gemm import limb_gemm
@@ -47,11 +47,11 @@ def _can_bind_torch(product: GemmProblem) -> bool:
     return has_instructions(product.a)
 
 
-def _bind_torch(product: GemmProblem, bind_product: object) -> ReadyCall:
+def _bind_torch(product: GemmProblem, bind_product: object) -> BoundCall:
     out, a, b = product.out, product.a, product.b
     if product.is_plain:
         if product.bias is not None and out.ndim == 2 and not product.widens:
-            call: ReadyCall = partial(torch.addmm, product.bias, a, b, out=out)
+            call: BoundCall = partial(torch.addmm, product.bias, a, b, out=out)
             return sequence(call, *product.epilogue_calls(bias=False))
         multiply = torch.mm if out.ndim == 2 else torch.bmm
         wider = {"out_dtype": out.dtype} if product.widens else {}
@@ -59,7 +59,7 @@ def _bind_torch(product: GemmProblem, bind_product: object) -> ReadyCall:
     return sequence(_torch_scaled(product), *product.epilogue_calls())
 
 
-def _torch_scaled(product: GemmProblem) -> ReadyCall:
+def _torch_scaled(product: GemmProblem) -> BoundCall:
     """Return a call for out = alpha · a·b + beta · out, in place."""
     out, a, b, alpha = product.out, product.a, product.b, product.alpha
     add = out.addmm_ if out.ndim == 2 else out.baddbmm_
@@ -85,7 +85,7 @@ def _can_bind_fused(product: GemmProblem) -> bool:
     return fits and product.out.ndim == 2 and has_instructions(product.a)
 
 
-def _bind_fused(product: GemmProblem, bind_product: object) -> ReadyCall:
+def _bind_fused(product: GemmProblem, bind_product: object) -> BoundCall:
     assert product.bias is not None
     return partial(
         torch._addmm_activation,
@@ -108,7 +108,7 @@ def _can_bind_numpy(product: GemmProblem) -> bool:
     return not any(x.is_conj() or x.is_neg() for x in operands)
 
 
-def _bind_numpy(product: GemmProblem, bind_product: object) -> ReadyCall:
+def _bind_numpy(product: GemmProblem, bind_product: object) -> BoundCall:
     out, a, b = (x.numpy() for x in (product.out, product.a, product.b))
 
     @np.errstate(all="ignore")  # infinities and NaN are valid results
@@ -130,13 +130,13 @@ def _can_bind_blas(product: GemmProblem) -> bool:
     return not (out.is_transposed and product.bias is not None)
 
 
-def _bind_blas(product: GemmProblem, bind_product: object) -> ReadyCall:
+def _bind_blas(product: GemmProblem, bind_product: object) -> BoundCall:
     from magmath.kernels.gemm import blas
 
     return _recorded(product, blas.runner(dtype_name(product.dtype)))
 
 
-def _recorded(product: GemmProblem, run: Callable[[int], object]) -> ReadyCall:
+def _recorded(product: GemmProblem, run: Callable[[int], object]) -> BoundCall:
     """Return a call of a compiled routine that reads the product from a record."""
     from magmath.kernels.gemm.blas import RECORD
 
@@ -144,7 +144,7 @@ def _recorded(product: GemmProblem, run: Callable[[int], object]) -> ReadyCall:
     address = record.ctypes.data
     for name, value in _blas_record(product).items():
         record[name] = value
-    call: ReadyCall = partial(run, address)
+    call: BoundCall = partial(run, address)
     alpha, alphas = product.alpha, record["alpha"]
     if callable(alpha):
 
@@ -197,7 +197,7 @@ def _can_bind_divided(product: GemmProblem) -> bool:
     return product.out.ndim == 2 and large and contiguous and divided_gemv.is_ready()
 
 
-def _bind_divided(product: GemmProblem, bind_product: object) -> ReadyCall:
+def _bind_divided(product: GemmProblem, bind_product: object) -> BoundCall:
     from magmath.kernels.gemm import divided_gemv
 
     if product.extents[1] == 1:
@@ -233,7 +233,7 @@ def _can_bind_tiled(product: GemmProblem) -> bool:
     return written and packed_gemm.code(dtype_name(product.dtype)).is_cached()
 
 
-def _bind_tiled(product: GemmProblem, bind_product: object) -> ReadyCall:
+def _bind_tiled(product: GemmProblem, bind_product: object) -> BoundCall:
     from magmath.kernels.gemm import packed_gemm
 
     return _recorded(product, packed_gemm.runner(dtype_name(product.dtype)))
@@ -247,8 +247,8 @@ def _can_bind_widened(product: GemmProblem) -> bool:
 
 
 def _bind_widened(
-    product: GemmProblem, bind_product: Callable[[GemmProblem], ReadyCall]
-) -> ReadyCall:
+    product: GemmProblem, bind_product: Callable[[GemmProblem], BoundCall]
+) -> BoundCall:
     wide = replace(
         product,
         out=_float32_like(product.out), a=_float32_like(product.a), b=_float32_like(product.b),
@@ -259,7 +259,7 @@ def _bind_widened(
         pairs.append((wide.out, product.out))
     if product.bias is not None and wide.bias is not None:
         pairs.append((wide.bias, product.bias))
-    calls: list[ReadyCall] = [partial(to.copy_, source) for to, source in pairs if to is not source]
+    calls: list[BoundCall] = [partial(to.copy_, source) for to, source in pairs if to is not source]
     calls.append(bind_product(wide))
     if product.dtype == torch.bool:  # rounding never makes a positive sum of ones 0
         calls.append(partial(torch.ne, wide.out, 0, out=product.out))

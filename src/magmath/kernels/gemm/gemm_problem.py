@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from magmath.core.shapes import Shape
-from magmath.core.type_aliases import Number, ReadyCall
+from magmath.core.type_aliases import BoundCall, Number
 from magmath.errors import DTypeError, ShapeError
 from magmath.kernels.dtype_names import dtype_name
 
@@ -87,9 +87,9 @@ class GemmProblem:
         """Return the current value of alpha."""
         return self.alpha() if callable(self.alpha) else self.alpha
 
-    def epilogue_calls(self, bias: bool = True) -> list[ReadyCall]:
+    def epilogue_calls(self, bias: bool = True) -> list[BoundCall]:
         """Return the calls that add the bias and apply the ReLU to out."""
-        calls: list[ReadyCall] = []
+        calls: list[BoundCall] = []
         if bias and self.bias is not None:
             calls.append(partial(self.out.add_, self.bias))
         if self.relu:

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from magmath.core.call_sequence import sequence
-from magmath.core.type_aliases import Number, ReadyCall
+from magmath.core.type_aliases import BoundCall, Number
 from magmath.kernels.gemm.gemm_problem import GemmProblem
 
 LIMB_BITS = 16
@@ -38,8 +38,8 @@ def _limb_count(product: GemmProblem) -> int:
     return max(1, 8 * product.out.itemsize // LIMB_BITS)
 
 
-def bind(product: GemmProblem, bind_product: Callable[[GemmProblem], ReadyCall]) -> ReadyCall:
-    """Return a ready call of the sum of aᵢ·bⱼ·2¹⁶⁽ⁱ⁺ʲ⁾, where a = Σ aᵢ·2¹⁶ⁱ and b = Σ bⱼ·2¹⁶ʲ.
+def bind(product: GemmProblem, bind_product: Callable[[GemmProblem], BoundCall]) -> BoundCall:
+    """Return a bound call of the sum of aᵢ·bⱼ·2¹⁶⁽ⁱ⁺ʲ⁾, where a = Σ aᵢ·2¹⁶ⁱ and b = Σ bⱼ·2¹⁶ʲ.
 
     Every aᵢ·bⱼ is exact in float64 over at most 2²¹ summands. Products beyond the type's width are
     omitted, because integers are exact modulo 2 to that width.
@@ -48,7 +48,7 @@ def bind(product: GemmProblem, bind_product: Callable[[GemmProblem], ReadyCall])
     a_limbs, b_limbs = _limbs_like(product.a, count), _limbs_like(product.b, count)
     part = torch.empty_like(out, dtype=torch.float64)
     integers, total = (torch.empty_like(out, dtype=torch.int64) for _ in range(2))
-    calls: list[ReadyCall] = [
+    calls: list[BoundCall] = [
         partial(_split, product.a, a_limbs, torch.empty_like(product.a)),
         partial(_split, product.b, b_limbs, torch.empty_like(product.b)),
         total.zero_,

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from magmath.core.shapes import Shape
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels import fortran
 from magmath.kernels.dispatch import registry
 from magmath.kernels.dispatch.tuner import Tuner, wake_thread_pool
@@ -81,7 +81,7 @@ class Routine:
         pairs = zip(shapes, forms, strict=True)
         return tuple([(shape, transposed) for shape, (_, transposed) in pairs])
 
-    def trial(self, forms: OperandForms, dtype: torch.dtype, **options: Any) -> ReadyCall:
+    def trial(self, forms: OperandForms, dtype: torch.dtype, **options: Any) -> BoundCall:
         """Return a call on new matrices of these forms, for measurements."""
         originals = [_dummy_matrix(shape, transposed, dtype) for shape, transposed in forms]
         operands, wake = [x.clone() for x in originals], wake_thread_pool()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from magmath.core.call_sequence import sequence
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph import KernelCall, Node
 from magmath.ops.conv.sliding_windows import (
     Attributes,
@@ -175,7 +175,7 @@ def _bind_native(
     w: torch.Tensor,
     y: torch.Tensor,
     tiles: Sequence[Sequence[IndexSet]],
-) -> ReadyCall:
+) -> BoundCall:
     """Bind one pass of a convolution of a type that torch accepts; `tiles`: those of x and y.
 
     Results that several workers compute must have the same bits, so only the default candidate
@@ -211,7 +211,7 @@ def _epilogue_and_version(call: KernelCall) -> tuple[Epilogue, torch.Tensor | No
     return Epilogue(**operands, activation=attributes.get("activation", "none")), version
 
 
-def _bind_empty(call: KernelCall) -> ReadyCall:
+def _bind_empty(call: KernelCall) -> BoundCall:
     """Bind the correlation of no elements: zeros, and the epilogue."""
     from magmath.kernels.epilogue import blocks, finish
 
@@ -222,7 +222,7 @@ def _bind_empty(call: KernelCall) -> ReadyCall:
     return lambda: finish(zeros, y, epilogue, blocks(y))
 
 
-def bind_correlation(call: KernelCall) -> ReadyCall:
+def bind_correlation(call: KernelCall) -> BoundCall:
     """Bind the computation of y from w and the range of x that it covers."""
     import torch
 
@@ -244,7 +244,7 @@ def bind_correlation(call: KernelCall) -> ReadyCall:
     )
 
 
-def bind_input(call: KernelCall) -> ReadyCall:
+def bind_input(call: KernelCall) -> BoundCall:
     """Bind the computation of x from w and the range of y that depends on it."""
     (y, w), x = call.inputs, call.out
     if not y.numel() or not w.numel():
@@ -265,7 +265,7 @@ def bind_input(call: KernelCall) -> ReadyCall:
     )
 
 
-def bind_kernel(call: KernelCall) -> ReadyCall:
+def bind_kernel(call: KernelCall) -> BoundCall:
     """Bind the computation of w from y and the range of x that it covers."""
     import torch
 

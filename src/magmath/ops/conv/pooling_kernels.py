@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph import KernelCall
 from magmath.ops.conv.pooling_methods import (
     PoolingByElement,
@@ -133,7 +133,7 @@ def _nothing() -> None:
     """Compute nothing: this worker has no part of the result."""
 
 
-def bind_max(call: KernelCall) -> ReadyCall:
+def bind_max(call: KernelCall) -> BoundCall:
     """Bind the maxima of windows."""
     from magmath.kernels.conv import max_pool
     from magmath.kernels.conv.channels_last import can_compute
@@ -156,7 +156,7 @@ def bind_max(call: KernelCall) -> ReadyCall:
     return run
 
 
-def bind_select(call: KernelCall) -> ReadyCall:
+def bind_select(call: KernelCall) -> BoundCall:
     """Bind the elements of the first operand at the maxima of the second one's windows."""
     (_, x), y = call.inputs, call.out
     if not y.numel():
@@ -176,7 +176,7 @@ def bind_select(call: KernelCall) -> ReadyCall:
     return run
 
 
-def bind_scatter(call: KernelCall) -> ReadyCall:
+def bind_scatter(call: KernelCall) -> BoundCall:
     """Bind the sum of cotangents at the maxima of windows."""
     from magmath.kernels.conv import max_pool
     from magmath.kernels.conv.channels_last import can_compute
@@ -208,7 +208,7 @@ def bind_scatter(call: KernelCall) -> ReadyCall:
     return run
 
 
-def bind_sum(call: KernelCall) -> ReadyCall:
+def bind_sum(call: KernelCall) -> BoundCall:
     """Bind the sums of windows."""
     from magmath.kernels.conv import sum_pool
     from magmath.kernels.conv.channels_last import can_compute
@@ -233,7 +233,7 @@ def bind_sum(call: KernelCall) -> ReadyCall:
     return run
 
 
-def bind_sum_input(call: KernelCall) -> ReadyCall:
+def bind_sum_input(call: KernelCall) -> BoundCall:
     """Bind the sum of cotangents over the windows that contain each element."""
     from magmath.kernels.conv import sum_pool
     from magmath.kernels.conv.channels_last import can_compute

@@ -8,7 +8,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import broadcast
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import Gradients
 from magmath.ops.elementwise.gradients import constant_like
@@ -38,7 +38,7 @@ def _numpy_where(condition: Any, x: Any, y: Any, out: Any) -> None:
 _torch_where = torch_kernel("where", np.where)
 
 
-def _kernel(call: KernelCall) -> ReadyCall:
+def _kernel(call: KernelCall) -> BoundCall:
     """Bind the kernel of `kernels/selection.py` if it takes the operands: it is faster for large
     arrays."""
     from magmath.kernels import selection

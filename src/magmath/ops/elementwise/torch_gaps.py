@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import RangeError
 from magmath.graph import KernelCall
 from magmath.graph.operation import Kernel
@@ -36,7 +36,7 @@ def arithmetic_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     an array, so that bits would depend on the division over workers.
     """
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         out = call.out
         if call.context.deterministic and out.is_complex() and out.device.type == "cpu":
             return reference_call(call, reference)
@@ -48,7 +48,7 @@ def arithmetic_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 def flag_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel for predicates, for which torch has no `out` argument."""
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         import torch
 
         if is_numpy_only(*call.inputs):
@@ -65,7 +65,7 @@ def absolute_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel for absolute values that computes those of complex numbers by NumPy on the
     CPU; torch takes ten times as long."""
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         (x,) = call.inputs
         if x.is_complex() and not x.is_cuda:
             return reference_call(call, reference)
@@ -78,7 +78,7 @@ def square_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel for squares by torch's product; its square is a power, which takes five times
     as long for integers."""
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         import torch
 
         (x,), out = call.inputs, call.out
@@ -95,7 +95,7 @@ def sign_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel for sign with sign(nan) = nan, where torch returns 0, and with signs of
     infinite complex numbers, where it returns nan."""
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         import torch
 
         (x,), out = call.inputs, call.out
@@ -109,7 +109,7 @@ def sign_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 def part_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel for real and imaginary parts, which torch returns as views."""
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         (x,), out = call.inputs, call.out
         if is_numpy_only(x):
             return reference_call(call, reference)
@@ -124,7 +124,7 @@ def part_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 def round_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel that rounds both parts of complex numbers, which torch does not round."""
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         import torch
 
         (x,), out = call.inputs, call.out
@@ -138,7 +138,7 @@ def round_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 def parts_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel that adds real and imaginary parts separately (`as_parts`)."""
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         import torch
 
         if not call.out.is_complex():
@@ -152,7 +152,7 @@ def parts_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 def root_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel for square roots, which torch does not round exactly."""
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         from magmath.kernels import square_root
 
         (x,), out = call.inputs, call.out
@@ -166,7 +166,7 @@ def root_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 def relu_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel for max(x, 0) with one bit pattern for each x: 0 for both zeros."""
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         import torch
 
         return partial(torch.ops.aten.threshold.out, call.inputs[0], 0, 0, out=call.out)
@@ -181,7 +181,7 @@ def where_positive_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     torch's `where` takes twenty times as long, as its loop branches at each element.
     """
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         import torch
 
         (g, y), out = call.inputs, call.out
@@ -200,7 +200,7 @@ def exact_complex_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     torch loses digits and special cases of these functions.
     """
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         by_numpy = call.out.is_complex() and call.out.device.type == "cpu"
         return reference_call(call, reference) if by_numpy else torch_kernel(name, reference)(call)
 
@@ -210,7 +210,7 @@ def exact_complex_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 def wide_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel that computes half types in float32, which torch's special functions take."""
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         import torch
 
         out, inputs, function = call.out, call.inputs, torch_function(name)
@@ -234,7 +234,7 @@ def quotient_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     torch raises an error.
     """
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         divide_ = torch_kernel(name, reference)(call)
         out = call.out
         if out.is_floating_point() or is_numpy_only(out):
@@ -250,7 +250,7 @@ def quotient_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     return bind
 
 
-def _divided_on_device(divide_: ReadyCall, divisor: torch.Tensor, out: torch.Tensor) -> ReadyCall:
+def _divided_on_device(divide_: BoundCall, divisor: torch.Tensor, out: torch.Tensor) -> BoundCall:
     """Return the call of a division whose results are 0 where the divisor is; on a GPU they are
     undefined."""
 
@@ -268,7 +268,7 @@ def remainder_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     quotient = quotient_kernel(name, reference)
     signed = 0 if name == "fmod" else 1
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         import torch
 
         divide_ = quotient(call)
@@ -307,7 +307,7 @@ def power_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     torch truncates the results to integers.
     """
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         compute = torch_kernel(name, reference)(call)
         (_, exponent), out = call.inputs, call.out
         if out.is_complex():  # torch's 0 to the power 0 is nan
@@ -344,7 +344,7 @@ def negative_power(exponent: int) -> RangeError:
 def nextafter_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel that computes float16 by NumPy; torch has no nextafter for it."""
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         import torch
 
         half = call.out.dtype == torch.float16
@@ -357,7 +357,7 @@ def host_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
     """Return a kernel that computes by NumPy, for functions that torch lacks or computes with
     other results: its gcd and lcm of the least integers have other signs."""
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         import torch
 
         out = call.out

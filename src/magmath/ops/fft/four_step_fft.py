@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType, complex64, complex128
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.ops.concatenation import CONCAT
@@ -133,7 +133,7 @@ def _infer(x: Node, *, axis: int, n: int, inverse: bool) -> tuple[Shape, DType]:
     return x.shape, x.dtype
 
 
-def _kernel(call: KernelCall) -> ReadyCall:
+def _kernel(call: KernelCall) -> BoundCall:
     """Bind the multiplication by the twiddle factors.
 
     The factors of a row are products of coarse factors, for every `UNIT`-th column, and fine

@@ -21,7 +21,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType, complex64, complex128, float32, float64, int64
 from magmath.core.shapes import with_extent
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -96,10 +96,10 @@ def _c2c_axes(node: Node) -> str:
     return f"{letters}->{letters}"
 
 
-def _bound(call: KernelCall, transform: Callable[..., ReadyCall], **attributes: Any) -> ReadyCall:
-    """Return the ready call of a transform; in deterministic mode on aligned memory, since an FFT
+def _bound(call: KernelCall, transform: Callable[..., BoundCall], **attributes: Any) -> BoundCall:
+    """Return the bound call of a transform; in deterministic mode on aligned memory, since an FFT
     library selects its code path by alignment and strides."""
-    bind: Callable[..., ReadyCall] = partial(transform, **attributes)
+    bind: Callable[..., BoundCall] = partial(transform, **attributes)
     if not call.context.deterministic:
         return bind(call.out, call.inputs[0])
     from magmath.kernels.gemm.deterministic_gemm import bind_aligned
@@ -107,7 +107,7 @@ def _bound(call: KernelCall, transform: Callable[..., ReadyCall], **attributes: 
     return bind_aligned(bind, call.out, call.inputs[0])
 
 
-def _c2c_kernel(call: KernelCall) -> ReadyCall:
+def _c2c_kernel(call: KernelCall) -> BoundCall:
     from magmath.kernels.fft.fft import transform
 
     return _bound(call, transform, **call.attributes)
@@ -201,7 +201,7 @@ def _r2c_infer(x: Node, *, axis: int, inverse: bool, norm: str) -> tuple[Shape, 
     return with_extent(x.shape, axis, x.shape[axis] // 2 + 1), COMPLEX_OF[x.dtype]
 
 
-def _r2c_kernel(call: KernelCall) -> ReadyCall:
+def _r2c_kernel(call: KernelCall) -> BoundCall:
     from magmath.kernels.fft.fft import transform_of_real
 
     return _bound(call, transform_of_real, **call.attributes)
@@ -274,7 +274,7 @@ def _c2r_infer(x: Node, *, axis: int, n: int, inverse: bool, norm: str) -> tuple
     return with_extent(x.shape, axis, n), REAL_OF[x.dtype]
 
 
-def _c2r_kernel(call: KernelCall) -> ReadyCall:
+def _c2r_kernel(call: KernelCall) -> BoundCall:
     from magmath.kernels.fft.fft import transform_to_real
 
     attributes = {name: value for name, value in call.attributes.items() if name != "n"}

@@ -13,7 +13,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import with_extent
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -70,7 +70,7 @@ def _take_along_axes(node: Node) -> str:
     return f"{array},{picked}->{picked}"
 
 
-def _take_along_kernel(call: KernelCall) -> ReadyCall:
+def _take_along_kernel(call: KernelCall) -> BoundCall:
     import torch
 
     (x, indices), out, axis = call.inputs, as_signed(call.out), call.attributes["axis"]
@@ -145,7 +145,7 @@ def _scatter_along_axes(node: Node) -> str:
     return f"{picked},{picked}->{array}"
 
 
-def _scatter_along_kernel(call: KernelCall) -> ReadyCall:
+def _scatter_along_kernel(call: KernelCall) -> BoundCall:
     (x, indices), out, axis = call.inputs, call.out, call.attributes["axis"]
     locator = MultiAxisLocator(call, (axis,), call.shape, call.tile)
 

@@ -29,7 +29,7 @@ from magmath.codegen.emit import (
 )
 from magmath.core.dtypes import DType
 from magmath.core.index_set import IndexSet, Tile
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -163,7 +163,7 @@ def _narrowed(x: torch.Tensor, bounds: Sequence[Bound], axes: tuple[int, ...]) -
     return x
 
 
-def _slice_kernel(call: KernelCall) -> ReadyCall:
+def _slice_kernel(call: KernelCall) -> BoundCall:
     (x, *starts), (held, *_) = call.inputs, call.tiles
     axes, extents, shape = call.attributes["axes"], call.attributes["extents"], call.shapes[0]
     on_device = len(axes) == 1 and starts[0].device.type != "cpu"
@@ -202,7 +202,7 @@ def _slice_kernel(call: KernelCall) -> ReadyCall:
     return run
 
 
-def _device_slice(call: KernelCall, fault: torch.Tensor) -> ReadyCall:
+def _device_slice(call: KernelCall, fault: torch.Tensor) -> BoundCall:
     """Bind a window whose position stays on the device, so that the host does not wait for it.
 
     A position that is out of range is reported in `fault`, and replaced by one that is not.
@@ -396,7 +396,7 @@ def _update_axes(node: Node) -> str:
     return f"{letters},{aligned_letters(part, shape, values.shape)}{',' * len(starts)}->{letters}"
 
 
-def _update_kernel(call: KernelCall) -> ReadyCall:
+def _update_kernel(call: KernelCall) -> BoundCall:
     (x, values, *starts), out = call.inputs, as_signed(call.out)
     axes, extents = call.attributes["axes"], call.attributes["extents"]
     x, full = as_signed(x), [range(extent) for extent in out.shape]

@@ -18,7 +18,7 @@ import numpy as np
 from magmath.codegen.emit import NativeCall, Writer, emit_fault
 from magmath.core.dtypes import DType, int64
 from magmath.core.shapes import AxisNumbers, broadcast, size_of
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
@@ -158,7 +158,7 @@ def _take_axes(node: Node) -> str:
     return f"{','.join([LETTERS[: x.ndim], *each])}->{_picked_letters(x.ndim, letters, axes, at)}"
 
 
-def _take_kernel(call: KernelCall) -> ReadyCall:
+def _take_kernel(call: KernelCall) -> BoundCall:
     (x, *indices), out = call.inputs, as_signed(call.out)
     axes, at, x = call.attributes["axes"], call.attributes["at"], as_signed(x)
     locator = MultiAxisLocator(call, axes, call.shapes[0], call.tiles[0], reads=True)
@@ -186,7 +186,7 @@ def is_row_choice(axes: AxisNumbers, at: int, dims: int) -> bool:
 
 def _select_call(
     x: torch.Tensor, index: torch.Tensor, axis: int, out: torch.Tensor, locator: MultiAxisLocator
-) -> ReadyCall:
+) -> BoundCall:
     """Bind the selection along one axis by a list of positions, which torch checks."""
     import torch
 
@@ -295,7 +295,7 @@ def _scatter_axes(node: Node) -> str:
     return f"{','.join([picked, *each])}->{LETTERS[: node.ndim]}"
 
 
-def _scatter_kernel(call: KernelCall) -> ReadyCall:
+def _scatter_kernel(call: KernelCall) -> BoundCall:
     (x, *indices), out = call.inputs, call.out
     axes, at = call.attributes["axes"], call.attributes["at"]
     locator = MultiAxisLocator(call, axes, call.shape, call.tile)
@@ -397,7 +397,7 @@ def _put_axes(node: Node) -> str:
     return f"{','.join([LETTERS[: x.ndim], picked, *each])}->{LETTERS[: x.ndim]}"
 
 
-def _put_kernel(call: KernelCall) -> ReadyCall:
+def _put_kernel(call: KernelCall) -> BoundCall:
     (x, values, *indices), out = call.inputs, as_signed(call.out)
     axes, at, x = call.attributes["axes"], call.attributes["at"], as_signed(x)
     locator = MultiAxisLocator(call, axes, call.shape, call.tile)

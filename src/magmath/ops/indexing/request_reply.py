@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 from magmath.core.block_cyclic import round_to_cache_lines
 from magmath.core.request_batching import receive_buffer_bytes, requests_per_round
 from magmath.core.shapes import size_of
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph import CollectiveCall, CollectiveKernel, Node, NodeLayouts, Shape, Workspace
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.indexing.local_index import front, normalized
@@ -110,7 +110,7 @@ class IndexedAccess:
 
 AccessOf = Callable[[Sequence[Shape], Shape, Mapping[str, Any]], IndexedAccess]
 """(shapes of the operands, shape of the result, attributes) → the access."""
-Bind = Callable[[CollectiveCall, IndexedAccess], ReadyCall]
+Bind = Callable[[CollectiveCall, IndexedAccess], BoundCall]
 
 
 def collective_access(
@@ -204,7 +204,7 @@ class _Exchange:
         """Return the bytes of local memory traffic: rows and row numbers move about four times."""
         return 4 * self._of(node).share(workers) * (self.sent + self._row_bytes(node))
 
-    def kernel(self, call: CollectiveCall) -> ReadyCall:
+    def kernel(self, call: CollectiveCall) -> BoundCall:
         shapes = [layout.shape for layout in call.layouts]
         return self.bind(call, self.access_of(shapes, call.layout.shape, call.attributes))
 
@@ -318,7 +318,7 @@ def positions_along(call: CollectiveCall, access: IndexedAccess) -> list[torch.T
 
 def bind_read(
     call: CollectiveCall, access: IndexedAccess, indices: Sequence[torch.Tensor]
-) -> ReadyCall:
+) -> BoundCall:
     """Bind the read of elements of the first operand."""
     from magmath.kernels.request_reply import ask
 
@@ -345,7 +345,7 @@ def bind_read(
 
 def bind_add(
     call: CollectiveCall, access: IndexedAccess, indices: Sequence[torch.Tensor]
-) -> ReadyCall:
+) -> BoundCall:
     """Bind the sum of the first operand's elements at their indices, in the order of the ranks."""
     from magmath.kernels.request_reply import send
 
@@ -376,7 +376,7 @@ def bind_add(
 
 def bind_replace(
     call: CollectiveCall, access: IndexedAccess, indices: Sequence[torch.Tensor]
-) -> ReadyCall:
+) -> BoundCall:
     """Bind the first operand with elements replaced by the second operand's elements.
 
     If several values have the same index, the last one counts, regardless of its sender.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from magmath.core.svd_workspace import svd_workspace_bytes
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph import CollectiveCall, CollectiveKernel, Node, NodeLayouts, Shape, Workspace
 from magmath.layout import Layout, Mesh
 from magmath.ops.linalg.factorization_layouts import block_cyclic_layout
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from magmath.kernels.linalg.bidiagonalization import Columns
 
-Bind = Callable[[CollectiveCall], ReadyCall]
+Bind = Callable[[CollectiveCall], BoundCall]
 
 
 def collective_spectrum(bind: Bind, *, sums: int, passes: int) -> CollectiveKernel:
@@ -108,7 +108,7 @@ def _fill(out: torch.Tensor, values: np.ndarray[tuple[int], np.dtype[np.float64]
     out[len(values) :] = 0
 
 
-def bind_svd(call: CollectiveCall) -> ReadyCall:
+def bind_svd(call: CollectiveCall) -> BoundCall:
     """Bind the SVD: U over the singular values over (Vᴴ)ᵀ, this worker's columns of each."""
     import torch
 
@@ -127,7 +127,7 @@ def bind_svd(call: CollectiveCall) -> ReadyCall:
     return run
 
 
-def bind_svdvals(call: CollectiveCall) -> ReadyCall:
+def bind_svdvals(call: CollectiveCall) -> BoundCall:
     """Bind the computation of this worker's singular values."""
     from magmath.kernels.linalg.distributed_svd import singular
 
@@ -135,7 +135,7 @@ def bind_svdvals(call: CollectiveCall) -> ReadyCall:
     return lambda: _fill(out, singular(_columns(call), own.start, None, None)[own])
 
 
-def bind_eigh(call: CollectiveCall) -> ReadyCall:
+def bind_eigh(call: CollectiveCall) -> BoundCall:
     """Bind the computation of eigenvalues over eigenvectors, this worker's columns of each."""
     from magmath.kernels.linalg.distributed_svd import eigen
 
@@ -143,7 +143,7 @@ def bind_eigh(call: CollectiveCall) -> ReadyCall:
     return lambda: _fill(out[0], eigen(_columns(call), own.start, out[1:])[own])
 
 
-def bind_eigvalsh(call: CollectiveCall) -> ReadyCall:
+def bind_eigvalsh(call: CollectiveCall) -> BoundCall:
     """Bind the computation of this worker's eigenvalues."""
     from magmath.kernels.linalg.distributed_svd import eigen
 

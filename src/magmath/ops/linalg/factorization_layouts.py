@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from magmath.core.block_cyclic import BlockCyclicRows, panel_rows
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph import CollectiveCall, Node, Shape
 from magmath.layout import Blocks, Cyclic, Layout, Mesh, Split
 
@@ -57,14 +57,14 @@ def panel_traffic(shape: Shape, node: Node, workers: int, times: float) -> tuple
 
 def collective_kernel(
     module: str, name: str, *keys: str, before: int = 0
-) -> Callable[[CollectiveCall], ReadyCall]:
+) -> Callable[[CollectiveCall], BoundCall]:
     """Return a function that binds `magmath.kernels.linalg.<module>.<name>` with these attributes.
 
     The kernel's arguments are (block-cyclic rows, ring, scratch, out, *inputs). The rows are those
     of the first operand without the first `before` ones.
     """
 
-    def bind(call: CollectiveCall) -> ReadyCall:
+    def bind(call: CollectiveCall) -> BoundCall:
         compute = getattr(import_module(f"magmath.kernels.linalg.{module}"), name)
         options = {key: call.attributes[key] for key in keys}
         extent, comm = call.layouts[0].shape[0] - before, call.comm

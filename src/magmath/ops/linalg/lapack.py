@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from magmath.core.dtypes import DType
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, MatrixShapeError, ShapeError
 from magmath.graph import KernelCall, Node, Shape
 from magmath.graph.operation import Infer, NumpyFunction
@@ -88,14 +88,14 @@ def columns_axes(node: Node) -> str:
     return f"{batch}..,{batch}.{column}->{batch}.{column}"
 
 
-def lapack(name: str, *keys: str, tuned: bool = True) -> Callable[[KernelCall], ReadyCall]:
+def lapack(name: str, *keys: str, tuned: bool = True) -> Callable[[KernelCall], BoundCall]:
     """Return the kernel `magmath.kernels.linalg.lapack.<name>` with these attributes.
 
     With `tuned`, the tuner selects a library for it. Workers that compute the same matrix
     select the same library, because factors are unique only up to signs.
     """
 
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         from magmath.kernels.dispatch.tuner import tuner_for
         from magmath.kernels.linalg import lapack
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from magmath.core.dtypes import DType, int64
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Line
@@ -107,7 +107,7 @@ def _diagonal_infer(x: Node) -> tuple[Shape, DType]:
     return x.shape[:-1], x.dtype
 
 
-def _diagonal_kernel(call: KernelCall) -> ReadyCall:
+def _diagonal_kernel(call: KernelCall) -> BoundCall:
     import torch
 
     x, out, rows_here = as_signed(call.inputs[0]), as_signed(call.out), call.tile[-1]

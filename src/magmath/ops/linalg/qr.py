@@ -14,7 +14,7 @@ import numpy as np
 from magmath.core.block_cyclic import panel_rows, round_to_cache_lines
 from magmath.core.dtypes import DType
 from magmath.core.tall_skinny import is_tall
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import MagmathError
 from magmath.graph import (
     CollectiveCall,
@@ -159,7 +159,7 @@ def _qr_traffic(node: Node, workers: int) -> tuple[int, int]:
     return panel_traffic((min(m, n), m), node, workers, 2.0)
 
 
-def _qr_kernel(call: CollectiveCall) -> ReadyCall:
+def _qr_kernel(call: CollectiveCall) -> BoundCall:
     n, comm, out, (a,) = call.layouts[0].shape[1], call.comm, call.out, call.inputs
     if call.layout.mesh_axis_of(0) is None:
         from magmath.kernels.linalg.householder_qr import Reflections

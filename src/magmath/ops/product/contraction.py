@@ -3,8 +3,8 @@
 matmul, tensordot, vecdot and einsum all build `contract` nodes. Each node carries its index
 notation (`"abk,akc->abc"`), so every letter may be split over workers and no operand is transposed
 or reshaped in advance: a kernel views the local operands as (a batch of) matrices. Products of half
-types accumulate in and return float32; `passes/fuse.py` folds the conversion back into the product
-if that conversion is its direct consumer.
+types accumulate in and return float32; `passes/fold_epilogues.py` folds the conversion back into
+the product if that conversion is its direct consumer.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from magmath.codegen.emit import NativeCall, NativeOperand, Writer
 from magmath.core.call_sequence import sequence
 from magmath.core.dtypes import DType, bool_, complex64, complex128, compute_dtype, float32, float64
 from magmath.core.shapes import broadcast
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.operation import Gradients, Line
@@ -156,7 +156,7 @@ def _efficiency(node: Node, local: Shape) -> float:
     return product_efficiency(rows, columns)
 
 
-def _kernel(call: KernelCall) -> ReadyCall:
+def _kernel(call: KernelCall) -> BoundCall:
     """Bind a matrix product, or a batch of them, on the local tensors viewed as matrices."""
     letters = Subscripts.parsed(call.attributes["subscripts"])
     rows, columns, summed = letters.rows, letters.columns, letters.summed
@@ -178,7 +178,7 @@ def _ordered(x: torch.Tensor, own: str, wanted: str) -> torch.Tensor:
 
 def _matrices(
     x: torch.Tensor, own: str, batch: str, rows: str, columns: str
-) -> tuple[torch.Tensor, ReadyCall | None]:
+) -> tuple[torch.Tensor, BoundCall | None]:
     """Return x as (batch …, rows, columns) and the call that fills it, or None.
 
     The tensor is a view of x if the strides allow one; otherwise it is new memory, and the call

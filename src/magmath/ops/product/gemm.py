@@ -2,7 +2,7 @@
 
 It is a contraction with transposed operands, a bias row, an activation, or accumulation onto a
 third operand (`c + alpha·a·b`, the weight update) folded in. User code never builds it;
-`passes/simplify.py` and `passes/fuse.py` do.
+`passes/simplify.py` and `passes/fold_epilogues.py` do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from magmath.codegen.emit import NativeCall, NativeOperand, Writer, literal
 from magmath.core.call_sequence import sequence
 from magmath.core.dtypes import DType
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.ops.product.panel_products import in_panels
@@ -81,8 +81,8 @@ def product_efficiency(rows: int, columns: int) -> float:
 
 def bind_product(
     call: KernelCall, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **rest: Any
-) -> ReadyCall:
-    """Return a ready call of a product of local tensors; `rest` as for `bind_gemm`."""
+) -> BoundCall:
+    """Return a bound call of a product of local tensors; `rest` as for `bind_gemm`."""
     from magmath.kernels.gemm.deterministic_gemm import bind_deterministic
     from magmath.kernels.gemm.gemm import bind_gemm, tuner_for
 
@@ -93,8 +93,8 @@ def bind_product(
 
 def _bind_accumulation(
     call: KernelCall, a: torch.Tensor, b: torch.Tensor, alpha: torch.Tensor
-) -> ReadyCall:
-    """Return a ready call of out += alpha·a·b."""
+) -> BoundCall:
+    """Return a bound call of out += alpha·a·b."""
     import torch
 
     out = call.out
@@ -105,7 +105,7 @@ def _bind_accumulation(
     return sequence(compute, lambda: out.addcmul_(product, alpha))
 
 
-def _gemm_kernel(call: KernelCall) -> ReadyCall:
+def _gemm_kernel(call: KernelCall) -> BoundCall:
     attributes, (a, b, *rest) = call.attributes, call.inputs
     a = a.T if attributes["transpose_a"] else a
     b = b.T if attributes["transpose_b"] else b

@@ -14,7 +14,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType
 from magmath.core.shapes import with_extent
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.kernels.sort import sortable_keys
@@ -38,7 +38,7 @@ def _infer(x: Node, *, axis: int, positions: Positions) -> tuple[Shape, DType]:
     return with_extent(x.shape, axis, len(positions)), x.dtype
 
 
-def _kernel(call: KernelCall) -> ReadyCall:
+def _kernel(call: KernelCall) -> BoundCall:
     (x,), out = call.inputs, call.out
     if x.device.type == "cpu":
         return partial(sortable_keys.order_statistics, x, out, **call.attributes)

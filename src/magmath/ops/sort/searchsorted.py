@@ -15,7 +15,7 @@ import numpy as np
 from magmath.core.dtypes import DType, int64
 from magmath.core.request_batching import receive_buffer_bytes, requests_per_round
 from magmath.core.shapes import size_of
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import (
     CollectiveCall,
@@ -61,7 +61,7 @@ def _search_axes(node: Node) -> str:
     return f"{LETTERS[node.ndim]},{letters}->{letters}"
 
 
-def _search_kernel(call: KernelCall) -> ReadyCall:
+def _search_kernel(call: KernelCall) -> BoundCall:
     (x, values), out, side = call.inputs, call.out, call.attributes["side"]
     return lambda: out.copy_(_search(x, values, side))
 
@@ -158,7 +158,7 @@ def _search_touched(node: Node, workers: int) -> int:
     return 4 * _search_rounds(node.shape, itemsize, workers)[0] * (itemsize + POSITION_BYTES)
 
 
-def _bind_collective_search(call: CollectiveCall) -> ReadyCall:
+def _bind_collective_search(call: CollectiveCall) -> BoundCall:
     """Bind the collective search: a value is sent to the worker whose part contains its position.
 
     The last elements of all parts determine this worker.

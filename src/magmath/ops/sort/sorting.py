@@ -16,7 +16,7 @@ import numpy as np
 from magmath.core.block_cyclic import panel_ring_bytes
 from magmath.core.dtypes import DType, int64
 from magmath.core.shapes import size_of
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.graph import (
     CollectiveCall,
     CollectiveKernel,
@@ -76,7 +76,7 @@ def _sort_reference(x: Any, *, axis: int, descending: bool) -> Any:
 
 
 def _kernel(name: str) -> Kernel:
-    def bind(call: KernelCall) -> ReadyCall:
+    def bind(call: KernelCall) -> BoundCall:
         (x,), out = call.inputs, call.out
         if x.device.type == "cpu":
             return partial(getattr(sortable_keys, name), x, out, **call.attributes)
@@ -105,10 +105,10 @@ def _layouts(node: Node, mesh: Mesh) -> NodeLayouts | None:
     return NodeLayouts((layout,), layout)
 
 
-def _bind_collective_sort(name: str) -> Callable[[CollectiveCall], ReadyCall]:
+def _bind_collective_sort(name: str) -> Callable[[CollectiveCall], BoundCall]:
     """Return a function that binds the collective sort; the host sorts arrays of a device."""
 
-    def bind(call: CollectiveCall) -> ReadyCall:
+    def bind(call: CollectiveCall) -> BoundCall:
         import torch
 
         from magmath.kernels.sort import distributed_sort

@@ -17,12 +17,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import final
 
-from magmath.core.optional_passes import MEMORY_ORDER
+from magmath.core.optional_passes import ASSIGN_MEMORY_ORDERS
 from magmath.graph import Graph, Node
 from magmath.graph.operation import MemoryOrder
+from magmath.passes.assign_storage import Storage
 from magmath.passes.environment import Environment
 from magmath.passes.schedule import ExecutionOrder
-from magmath.passes.storage_sharing import Storage
 
 NO_NODES: Mapping[Node, Node] = {}
 
@@ -41,7 +41,7 @@ def assign_memory_orders(
     others a second time to those: both have one order, so the same kernel computes them.
     """
     orders: dict[Node, MemoryOrder] = {}
-    if environment.deterministic or MEMORY_ORDER in environment.without:
+    if environment.deterministic or ASSIGN_MEMORY_ORDERS in environment.without:
         return orders
     if not _is_preferred(schedule.order):
         return orders

@@ -1,4 +1,4 @@
-"""Ready calls: the functions without arguments that execute one instruction on bound tensors.
+"""Bound calls: the functions without arguments that execute one instruction on bound tensors.
 
 Errors of binding carry the user's line of the instruction.
 """
@@ -14,7 +14,7 @@ import torch
 
 from magmath.core.block_cyclic import panel_ring_bytes
 from magmath.core.index_set import Tile, tile_shape
-from magmath.core.type_aliases import ReadyCall
+from magmath.core.type_aliases import BoundCall
 from magmath.errors import LinAlgError
 from magmath.executor.context import Context
 from magmath.executor.deterministic import logical_calls, node_of_call
@@ -35,11 +35,11 @@ def overlapped_move(instruction: Instruction, tensors: Tensors) -> AsyncMove | N
     return None if progress_thread is None else AsyncMove(instruction, tensors, progress_thread)
 
 
-def ready_calls(instruction: Instruction, tensors: Tensors) -> list[ReadyCall]:
-    """Return the ready calls of an instruction on this worker."""
+def bound_calls(instruction: Instruction, tensors: Tensors) -> list[BoundCall]:
+    """Return the bound calls of an instruction on this worker."""
     match instruction:
         case Call():
-            return _ready_call(instruction, tensors)
+            return _bound_call(instruction, tensors)
         case Redistribute():
             return bind_move(instruction, tensors)
         case Barrier():
@@ -58,14 +58,14 @@ def with_user_line(instruction: Instruction) -> Iterator[None]:
         raise
 
 
-def _ready_call(call: Call, tensors: Tensors) -> list[ReadyCall]:
+def _bound_call(call: Call, tensors: Tensors) -> list[BoundCall]:
     context = tensors.context
     if call.workspace is not None:
         return [partial(_collectively, _collective_call(call, call.workspace, tensors), context)]
-    ready = _local_calls(call, tensors)
+    bound = _local_calls(call, tensors)
     if is_awaited(call, tensors):
-        return [partial(_run_and_synchronize, ready, context)]
-    return ready
+        return [partial(_run_and_synchronize, bound, context)]
+    return bound
 
 
 def is_awaited(call: Call, tensors: Tensors) -> bool:
@@ -74,8 +74,8 @@ def is_awaited(call: Call, tensors: Tensors) -> bool:
     return OPERATIONS[call.operation].uses_lapack and alone and tensors.context.comm.size > 1
 
 
-def _local_calls(call: Call, tensors: Tensors) -> list[ReadyCall]:
-    """Return the ready calls that compute this worker's part; none if it has no part."""
+def _local_calls(call: Call, tensors: Tensors) -> list[BoundCall]:
+    """Return the bound calls that compute this worker's part; none if it has no part."""
     program, rank, context = tensors.program, tensors.rank, tensors.context
     slot = program.slots[call.out]
     tiles = slot.layout.tiles(rank)
@@ -103,8 +103,8 @@ def _local_calls(call: Call, tensors: Tensors) -> list[ReadyCall]:
     return [operation.kernel(local)]
 
 
-def _collective_call(call: Call, workspace: int, tensors: Tensors) -> ReadyCall:
-    """Return the ready call of a collective kernel."""
+def _collective_call(call: Call, workspace: int, tensors: Tensors) -> BoundCall:
+    """Return the bound call of a collective kernel."""
     from magmath.comm.panel_broadcast import PanelBroadcast  # the compiler loads on first use
 
     program, comm = tensors.program, tensors.context.comm
@@ -117,7 +117,7 @@ def _collective_call(call: Call, workspace: int, tensors: Tensors) -> ReadyCall:
     needed = collective.workspace(node_of_call(call, slot, operands), comm.size)
     own, out = seen[comm.rank], tensors.own(call.out)
     result = out if out.is_contiguous() else out.new_empty(out.shape)
-    ready = collective.kernel(
+    bound = collective.kernel(
         CollectiveCall(
             out=result,
             inputs=[tensors.own(i) for i in call.inputs],
@@ -131,15 +131,15 @@ def _collective_call(call: Call, workspace: int, tensors: Tensors) -> ReadyCall:
             operand_on=lambda operand, rank: tensors.of(call.inputs[operand], rank),
         )
     )
-    return ready if result is out else partial(_delivered, ready, out, result)
+    return bound if result is out else partial(_delivered, bound, out, result)
 
 
-def _delivered(ready: ReadyCall, out: torch.Tensor, result: torch.Tensor) -> None:
-    ready()
+def _delivered(bound: BoundCall, out: torch.Tensor, result: torch.Tensor) -> None:
+    bound()
     out.copy_(result)
 
 
-def _run_and_synchronize(calls: Sequence[ReadyCall], context: Context) -> None:
+def _run_and_synchronize(calls: Sequence[BoundCall], context: Context) -> None:
     """Make the calls of one worker with the threads of all, which wait here."""
     try:
         with context.threads_of_all() if calls else nullcontext():
@@ -149,7 +149,7 @@ def _run_and_synchronize(calls: Sequence[ReadyCall], context: Context) -> None:
         context.comm.barrier()
 
 
-def _collectively(call: ReadyCall, context: Context) -> None:
+def _collectively(call: BoundCall, context: Context) -> None:
     """Make a collective call, then wait for the other workers, which may still read memory of this
     one.
 

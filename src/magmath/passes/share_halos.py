@@ -4,7 +4,7 @@ In a finite difference such as `u[2:] - 2 * u[1:-1] + u[:-2]`, each worker needs
 neighbours. Each slice would be moved on its own, a copy of nearly all of its rows. This pass copies
 the array once, into tiles that include the rows around them (a halo), and reads each slice as a
 part of these. The parts are views, which join the loops of their readers, and an array that is
-computed in the program is computed inside of its tile (`passes/storage_sharing.py`), so that only
+computed in the program is computed inside of its tile (`passes/assign_storage.py`), so that only
 the halo is copied. An element-wise expression of slices that is moved as a whole is computed where
 it is needed.
 """

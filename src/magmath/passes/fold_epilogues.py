@@ -1,4 +1,5 @@
-"""Fuse: folds element-wise work into the kernels that can apply it before they store their result.
+"""Epilogues: folds element-wise work into the kernels that can apply it before they store their
+result.
 
 The operation's record lists the epilogues of a kernel (`Operation.epilogues`). The pass works on a
 placed graph, so it folds only nodes that are stored on the same worker in the same layout: the
@@ -13,21 +14,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from magmath.graph import Graph, Node, Shape, applied, users_of
 from magmath.ops.elementwise import OPERATIONS, negative
-from magmath.passes.simplify import is_constant, merge_equal
-
-
-def fuse(graph: Graph) -> Graph:
-    """Return the graph with conversions, biases, activations and updates folded into their
-    products."""
-    return merge_equal(fold_epilogues(graph))
+from magmath.passes.simplify import is_constant
 
 
 def fusion_groups(graph: Graph) -> list[list[Node]]:
-    """Return groups of nodes, inputs first, such that `fuse` on each group alone folds the same
-    nodes as on the graph, whatever the layouts are.
+    """Return groups of nodes, inputs first, such that `fold_epilogues` on each group alone folds
+    the same nodes as on the graph, whatever the layouts are.
 
     A group is a product with the element-wise nodes that alone read it or one another, or a single
-    relu. In all other nodes `fuse` changes nothing.
+    relu. In all other nodes `fold_epilogues` changes nothing.
     """
     return [group for group in _candidate_groups(graph) if any(x.name in RULES for x in group)]
 

@@ -14,7 +14,7 @@ import magmath as mm
 from engines import current
 from magmath.engine import session
 from magmath.graph import Graph
-from magmath.passes.periodic_margins import MARGIN_SHARE, share_margins
+from magmath.passes.share_margins import MARGIN_SHARE, share_margins
 from magmath.passes.simplify import simplify
 from magmath.program.instructions import Call, Program
 

@@ -4,7 +4,7 @@ A roll is a concatenation of two slices, so it copies its array, once for each a
 torus, such as a finite difference or a cellular automaton, rolls one array by ±1 in each direction:
 it copies more than it computes. This pass repeats the edges of the array at its other sides, once,
 and reads each roll as a slice of that. The slices are views, which join the loops of their readers,
-and the array itself is computed inside of its margins (`passes/storage_sharing.py`), so that only
+and the array itself is computed inside of its margins (`passes/assign_storage.py`), so that only
 the edges are copied.
 """
 

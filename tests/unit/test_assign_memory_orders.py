@@ -23,7 +23,7 @@ from magmath.graph import Graph, Node, apply
 from magmath.ops import OPERATIONS
 from magmath.ops.conv.convolution import correlation
 from magmath.ops.leaves import constant
-from magmath.passes import memory_order, pipeline
+from magmath.passes import assign_memory_orders, pipeline
 from magmath.program.encoding import decode, encode
 from magmath.program.instructions import Program, Redistribute
 from magmath.program.lower import lower
@@ -39,15 +39,15 @@ def reversed_orders(engine: Any) -> Iterator[None]:
     """Store every array that has a choice with its first dimension innermost; arrays without
     dimensions have one order, which changes nothing outside."""
 
-    def chosen(groups: memory_order._Groups) -> Any:
+    def chosen(groups: assign_memory_orders._Groups) -> Any:
         for node in list(groups._parent):
             if node.ndim == 0 or groups._group(node) not in groups._pinned:
                 yield [node], tuple(reversed(range(node.ndim)))
 
     engine._programs.clear()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_order, "_is_preferred", lambda nodes: True)
-        patch.setattr(memory_order._Groups, "chosen", chosen)
+        patch.setattr(assign_memory_orders, "_is_preferred", lambda nodes: True)
+        patch.setattr(assign_memory_orders._Groups, "chosen", chosen)
         yield
     engine._programs.clear()
 
