@@ -28,9 +28,7 @@ from magmath.engine import session
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.array_sizes import MAX_EAGER_BYTES
 from magmath.engine.lifetimes import pending_arrays
-from magmath.engine.lifetimes.live_references import held_alone
 from magmath.engine.lifetimes.loop_parts import MIN_DEPTH
-from magmath.engine.lifetimes.pending_arrays import MAX_HELD
 from magmath.engine.lifetimes.pending_readers import note_reader
 from magmath.engine.lifetimes.retained_expressions import keep_expression, keeps_expressions
 from magmath.engine.remote_array import RemoteArray, remote_array_of
@@ -151,8 +149,7 @@ class LazyArray(ArrayHandle):
                 return False
             interprets = session.engine().interpreter.computes
             return all(map(interprets, topological((node,), cut=True)))
-        held = held_alone(topological((node,), cut=True))
-        return sum([x.nbytes for x in held]) > MAX_HELD * node.nbytes
+        return session.engine().held_operands.are_excessive(node)
 
     def _evaluate_early(self) -> None:
         """Compute the value of a long pending expression. This bounds the memory of a loop that

@@ -16,6 +16,7 @@ from magmath.engine.evaluation.evaluator import Evaluator
 from magmath.engine.evaluation.interpreter import Interpreter
 from magmath.engine.evaluation.loop_runs import LoopPrograms
 from magmath.engine.evaluation.redistributed_copies import RedistributedCopies
+from magmath.engine.lifetimes.held_operands import HeldOperands
 from magmath.engine.lifetimes.loop_parts import LoopParts
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
 from magmath.engine.programs.cut import cut
@@ -62,6 +63,7 @@ class Engine:
         self.redistributed_copies = RedistributedCopies(programs, runs, self.redistribution_cache)
         self.loops = LoopPrograms(self)
         self.loop_parts = LoopParts()
+        self.held_operands = HeldOperands()
         self.evaluator = Evaluator(
             programs,
             runs,

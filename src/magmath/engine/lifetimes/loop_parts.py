@@ -22,8 +22,8 @@ from magmath.graph.operation import Line, Operation
 MIN_DEPTH: Final = 64
 """Operations of the deepest chain of a part, unless one step of the loop has more."""
 MAX_BYTES: Final = 2 << 20
-"""Bytes of the largest floating point value that ends a part: to compute larger ones takes longer
-than to plan them."""
+"""Bytes of the largest floating point value in a part: to compute larger ones takes longer than to
+plan them."""
 MAX_HELD: Final = 4 << 20
 """Bytes of the arrays that a part may hold alone: later gradients need those that could not be
 computed again, so its record keeps them."""
@@ -48,12 +48,13 @@ class LoopParts:
 
         Expressions with variables are no parts: gradients will need them whole.
         """
-        if node.reads_version or (node.nbytes > MAX_BYTES and node.dtype.is_floating):
+        if node.reads_version or _is_large(node) or not self._is_end(node):
             return None
-        if not self._is_end(node) or update_depth(node) < MIN_DEPTH:  # some of it may be computed
+        if update_depth(node) < MIN_DEPTH:  # some of it may be computed
             return None
-        held = [x for x in held_alone(topological((node,), cut=True)) if _is_lost(x)]
-        if sum([x.nbytes for x in held]) <= MAX_HELD:
+        order = topological((node,), cut=True)
+        held = [x for x in held_alone(order) if _is_lost(x)]
+        if not any(map(_is_large, order)) and sum([x.nbytes for x in held]) <= MAX_HELD:
             return held
         self._note(node, False)
         return None
@@ -78,6 +79,10 @@ class LoopParts:
 
 def _place(node: Node) -> _Place:
     return node.line, node.operation
+
+
+def _is_large(node: Node) -> bool:
+    return node.dtype.is_floating and node.nbytes > MAX_BYTES
 
 
 def _is_lost(node: Node) -> bool:
