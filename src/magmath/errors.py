@@ -59,7 +59,8 @@ class WorkerError(MagmathError, RuntimeError):
 
 
 class WorkerLost(MagmathError, RuntimeError):
-    """A worker died or stopped answering; the pool is closed and can be started again."""
+    """A worker died or stopped answering, and its pool is closed; or the pool of an array has
+    ended."""
 
 
 class TracingError(MagmathError, RuntimeError):
