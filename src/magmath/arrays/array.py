@@ -28,7 +28,7 @@ from magmath.arrays.indexing.stored_parts import (
     stored_write,
 )
 from magmath.arrays.indexing.subscripts import getitem
-from magmath.arrays.inputs.conversion import bind_layout
+from magmath.arrays.inputs.conversion import bind_layout, foreign_operand
 from magmath.arrays.inputs.number_list import LISTS
 from magmath.arrays.inputs.operands import (
     OPERANDS,
@@ -327,10 +327,14 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
         return Array(self._node)
 
     def __matmul__(self, other: Any) -> Array:
-        return _product(self, other) if isinstance(other, _MATRICES) else NotImplemented
+        if isinstance(other, _MATRICES):
+            return _product(self, other)
+        return foreign_operand("matmul", other)  # type: ignore[return-value]
 
     def __rmatmul__(self, other: Any) -> Array:
-        return _product(other, self) if isinstance(other, _MATRICES) else NotImplemented
+        if isinstance(other, _MATRICES):
+            return _product(other, self)
+        return foreign_operand("matmul", other, has_refused=True)  # type: ignore[return-value]
 
     def __imatmul__(self, other: Any) -> Array:
         return self.replace_value(self._in_own_type((self @ other).node))
@@ -372,7 +376,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
 
     def _reflected(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
-            return NotImplemented  # type: ignore[no-any-return]
+            return foreign_operand(operation, other, has_refused=True)  # type: ignore[return-value]
         leaf = repeated_operator(operation, other, self, OPERATOR_FRAMES)
         if leaf is not None:
             return Array(leaf)
