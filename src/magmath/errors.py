@@ -34,6 +34,10 @@ class PositionError(MagmathError, ValueError, IndexError):
     """A position that is an argument of a function is outside of the array."""
 
 
+class IndexingError(MagmathError, IndexError):
+    """An index is outside of the array, or is none: a float, or too many of them."""
+
+
 class ScalarError(MagmathError, TypeError, ValueError):
     """An array of several elements, or of none, where one number is needed."""
 
@@ -86,6 +90,10 @@ class MissingPackageError(MagmathError, ImportError):
 
 class WeightsError(MagmathError, ValueError):
     """A weights or checkpoint file is malformed, or does not fit the network."""
+
+
+class MissingWeightsError(WeightsError, MissingDataError):
+    """There is no weights or checkpoint file, or no folder for one, at a path."""
 
 
 class NonFiniteLoss(MagmathError, ArithmeticError):

@@ -64,7 +64,7 @@ def operator_node(operation: str, x: LazyArray, other: Any) -> Node | NotImpleme
     if not isinstance(other, OPERANDS):
         if operation in _COMPARES_ANY_OBJECT and (other is None or isinstance(other, (str, bytes))):
             return full(x.shape, leaves.constant(operation == "not_equal", bool_))
-        return foreign_operand(operation, other)
+        return foreign_operand(operation, other)  # type: ignore[no-any-return]
     line = user_line(OPERATOR_FRAMES)
     if operation == "power" and type(other) is int and other == 2:  # also of integers
         return unary_node("square", x._node, line)

@@ -100,7 +100,7 @@ def _broadcast_arrays(args: Sequence[Any]) -> tuple[Any, ...]:
     """Return operands stretched to their common shape: None, texts and other objects, which NumPy
     takes too, as arrays of NumPy."""
     namespace = array_namespace()
-    operands = [x if isinstance(x, LazyArray) else np.asarray(x) for x in args]
+    operands: list[Any] = [x if isinstance(x, LazyArray) else np.asarray(x) for x in args]
     shape = namespace.broadcast_shapes(*[x.shape for x in operands])
     are_numbers = [isinstance(x, LazyArray) or x.dtype.kind in "biufc" for x in operands]
     return tuple(
