@@ -34,6 +34,10 @@ class PositionError(MagmathError, ValueError, IndexError):
     """A position that is an argument of a function is outside of the array."""
 
 
+class IndexingError(MagmathError, IndexError):
+    """An index is outside of the array, or is none: a float, or too many of them."""
+
+
 class ScalarError(MagmathError, TypeError, ValueError):
     """An array of several elements, or of none, where one number is needed."""
 
@@ -59,7 +63,8 @@ class WorkerError(MagmathError, RuntimeError):
 
 
 class WorkerLost(MagmathError, RuntimeError):
-    """A worker died or stopped answering; the pool is closed and can be started again."""
+    """A worker died or stopped answering, and its pool is closed; or the pool of an array has
+    ended."""
 
 
 class TracingError(MagmathError, RuntimeError):
@@ -85,6 +90,10 @@ class MissingPackageError(MagmathError, ImportError):
 
 class WeightsError(MagmathError, ValueError):
     """A weights or checkpoint file is malformed, or does not fit the network."""
+
+
+class MissingWeightsError(WeightsError, MissingDataError):
+    """There is no weights or checkpoint file, or no folder for one, at a path."""
 
 
 class NonFiniteLoss(MagmathError, ArithmeticError):

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import magmath as mm
-from magmath.errors import MagmathError, WorkerLost
+from magmath.errors import WorkerLost
 
 ENDED = "<magmath.Array of shape (3,) float32: its pool has ended>"
 
@@ -30,6 +31,8 @@ VALUES: dict[str, Callable[[mm.Array], Any]] = {
     "pending": lambda x: np.asarray(x + 1),
     "layout": lambda x: (x + 1).layout,
     "evaluate": lambda x: mm.evaluate(x + 1),
+    "tobytes": lambda x: x.tobytes(),
+    "torch": torch.as_tensor,
 }
 
 
@@ -84,7 +87,7 @@ def test_they_are_shown_as_one_line_and_have_no_values(
 ) -> None:
     for array in ended:
         for use in VALUES.values():
-            with pytest.raises(MagmathError, match="start a new|another pool") as caught:
+            with pytest.raises(WorkerLost, match="start a new|another pool") as caught:
                 use(array)
             text = "".join(traceback.format_exception(caught.value))
             assert text.count("Traceback") == 1, "one error, not a chain of them"

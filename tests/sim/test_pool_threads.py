@@ -21,6 +21,7 @@ from magmath.errors import (
     DTypeError,
     LayoutError,
     MagmathError,
+    OptionError,
     ShapeError,
     WorkerError,
     WorkerLost,
@@ -580,5 +581,5 @@ def test_messages_that_nothing_waits_for_are_dropped(
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("launcher", ["thread", "mpiexec -n 2", ["mpiexec"], "", 7])
 def test_every_pool_checks_its_launcher(workers: int, launcher: Any) -> None:
-    with pytest.raises(WorkerError, match='^init: launcher must be .*"threads"'):
+    with pytest.raises(OptionError, match='^init: launcher must be .*"threads"'):
         start_pool(PoolOptions(workers=workers, launcher=launcher))

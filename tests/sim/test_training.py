@@ -441,6 +441,11 @@ def test_weights_that_do_not_fit_are_refused(inline: Pool, tmp_path: Path) -> No
         net.save(tmp_path / "nowhere" / "net.safetensors")
     with pytest.raises(WeightsError, match=r"there is no file .*missing.*; give .*net\.save"):
         net.load(tmp_path / "missing.safetensors")
+    with pytest.raises(FileNotFoundError):
+        net.load(tmp_path / "missing.safetensors")
+    (tmp_path / "text.safetensors").write_text("import magmath as mm\n")
+    with pytest.raises(WeightsError, match=r"not a safetensors file, or is damaged; give the path"):
+        net.load(tmp_path / "text.safetensors")
     (tmp_path / "damaged.safetensors").write_bytes(path.read_bytes()[:200])
     before = weights(net)
     with pytest.raises(WeightsError, match="damaged"):

@@ -154,9 +154,9 @@ def test_the_limit_names_the_largest_holders() -> None:
     heap = Heap(PrivateSource(CPU), chunk_bytes=1 << 16, limit=1 << 18)
     for number in range(8):
         heap.allocate((number + 1) << 12, f"array {number}")
-    with pytest.raises(MemoryLimitError, match=r"array 7 \(0\.0328 MB\), array 6") as caught:
+    with pytest.raises(MemoryLimitError, match=r"array 7 \(32\.8 KB\), array 6") as caught:
         heap.allocate(1 << 18, "the last straw")
-    assert "the last straw needs 0.262 MB" in str(caught.value)
+    assert "the last straw needs 262 KB" in str(caught.value)
     assert "array 0" not in str(caught.value)
     assert heap.in_use == sum((number + 1) << 12 for number in range(8))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import operator
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from scipy import sparse, special
 
 import magmath as mm
 from engines import current
@@ -104,11 +107,72 @@ def x() -> Iterator[mm.Array]:
     ("call", "words"),
     [
         (lambda x: np.isnat(x), r"numpy\.isnat: magmath has no such function: dates"),
+        (special.j0, r"scipy\.special\.j0: magmath has no such function; .*np\.asarray\(x\)"),
+        (lambda x: special.xlogy(x, 1), r"scipy\.special\.xlogy: magmath has no such function"),
+        (lambda x: np.frompyfunc(abs, 1, 1)(x), r"abs.*: magmath has no such function"),
     ],
 )
 def test_what_is_missing_is_refused_and_not_copied(call: Any, words: str, x: mm.Array) -> None:
     with pytest.raises(TypeError, match=words):
         call(x)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("cbrt", "digamma", "erf", "erfc", "exp2", "expit", "expm1", "gammaln", "i0", "log1p"),
+        *("log_expit", "logit", "psi", "round"),
+    ],
+)
+def test_functions_of_scipy_give_arrays_of_magmath(name: str) -> None:
+    values = np.random.default_rng(3).uniform(0.1, 0.9, size=(3, 4))
+    function = getattr(special, name)
+    with current("threads", 2):
+        result = function(mm.asarray(values))
+        assert isinstance(result, mm.Array)
+        np.testing.assert_allclose(result.numpy(), function(values), rtol=1e-13)
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, sparse.csr_array, sparse.csc_array])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool"])
+def test_sparse_matrices_of_scipy_take_arrays(kind: Any, dtype: str) -> None:
+    a = kind(M * (M > 0))
+    vector, matrix = (np.arange(n).reshape(shape) for n, shape in ((4, (4,)), (12, (4, 3))))
+    with current("threads", 2):
+        for values in (vector.astype(dtype), matrix.astype(dtype)):
+            x = mm.asarray(values)
+            np.testing.assert_allclose(a @ x, a @ values)
+            np.testing.assert_allclose(a.dot(x), a.dot(values))
+            np.testing.assert_allclose(x.T @ a.T, values.T @ a.T)
+        x = mm.asarray(vector.astype(dtype))
+        found, expected = a.multiply(x), a.multiply(vector.astype(dtype))
+        np.testing.assert_allclose(found.toarray(), expected.toarray())
+        with pytest.raises(TypeError, match=r"^add: .*x\.toarray\(\)"):
+            a + mm.asarray(M)
+
+
+def test_objects_are_broadcast_as_arrays_of_numpy(x: mm.Array) -> None:
+    """As matplotlib's `bar` does."""
+    row, nothing, text = np.broadcast_arrays(x[0], None, [["-"], ["/"]])
+    assert isinstance(row, mm.Array)
+    assert row.shape == nothing.shape == text.shape == (2, 4)
+    assert nothing.tolist() == [[None] * 4] * 2
+    assert text.tolist() == [["-"] * 4, ["/"] * 4]
+    assert all(isinstance(y, mm.Array) for y in np.broadcast_arrays(x, 1, M[0]))
+
+
+OPERATORS = (
+    *(operator.add, operator.sub, operator.mul, operator.truediv, operator.pow, operator.matmul),
+    *(operator.lt, operator.ge, operator.eq, operator.ne, operator.iadd),
+)
+
+
+@pytest.mark.parametrize("function", OPERATORS)
+def test_operators_name_the_conversion_of_tensors(function: Any, x: mm.Array) -> None:
+    tensor = torch.ones(6, 4)
+    for operands in ((x, tensor), (tensor, x)):
+        with pytest.raises(TypeError, match=r"given Tensor; convert it with mm\.asarray\(x\)"):
+            function(*operands)
 
 
 def test_conversion_is_a_copy(x: mm.Array) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,20 +18,24 @@ import magmath as mm
 from magmath import runtime
 from magmath.graph import Node, operation, recording_nodes
 from magmath.ops.elementwise.node_functions import negative
+from magmath.runtime import Pool, PoolOptions
 
 
 def test_the_first_operations_of_several_threads_start_one_pool(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    start, started = runtime.start_pool, []
+    prepare, started = runtime.prepare_pool, []
 
-    def slowly(*args: Any, **options: Any) -> Any:
-        time.sleep(0.05)
-        started.append(start(*args, **options))
-        return started[-1]
+    def slowly(options: PoolOptions) -> Callable[[], Pool]:
+        def start() -> Pool:
+            time.sleep(0.05)
+            started.append(prepare(options)())
+            return started[-1]
+
+        return start
 
     mm.shutdown()
-    monkeypatch.setattr(runtime, "start_pool", slowly)
+    monkeypatch.setattr(runtime, "prepare_pool", slowly)
     made: list[mm.Array] = []
 
     def work() -> None:

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
+from magmath.errors import ShapeError
 from magmath.graph import Operation
 from magmath.ops import elementwise
 from operation_table.elementwise import ROWS
@@ -312,3 +314,28 @@ def test_at_refuses_more_indices_than_dimensions(name: str, shape: tuple[int, ..
     indices = tuple([[0, 1, 0]] * (len(shape) + 1))
     with pytest.raises(IndexError, match=f"{len(indices)} indices for an array of"):
         getattr(mm, name).at(mm.ones(shape), indices, 5.0)
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 2), (2, 0), (0, 0), (3, 2)])
+@pytest.mark.parametrize("axis", [0, -1, None])
+def test_no_initial_value_needs_elements(shape: tuple[int, ...], axis: int | None) -> None:
+    values = np.ones(shape)
+    try:
+        expected = np.add.reduce(values, axis=axis, initial=None)
+    except ValueError:
+        with pytest.raises(ShapeError, match=r"add\.reduce: initial=None needs elements"):
+            mm.add.reduce(mm.asarray(values), axis=axis, initial=None)
+    else:
+        result = mm.add.reduce(mm.asarray(values), axis=axis, initial=None)
+        np.testing.assert_array_equal(np.asarray(result), expected)
+
+
+@pytest.mark.parametrize("name", ["vecdot", "matvec", "vecmat"])
+def test_products_of_vectors_take_an_array_for_the_result(name: str) -> None:
+    shapes = {"vecdot": ((4, 3), (4, 3)), "matvec": ((4, 3), (3,)), "vecmat": ((3,), (3, 4))}
+    operands = [np.random.default_rng(1).normal(size=shape) for shape in shapes[name]]
+    out = mm.zeros(4, dtype=mm.float64)
+    for function in (getattr(mm, name), getattr(np, name)):
+        out[...] = 0
+        assert function(*map(mm.asarray, operands), out=out) is out
+        np.testing.assert_allclose(out.numpy(), getattr(np, name)(*operands), rtol=1e-13)

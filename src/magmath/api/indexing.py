@@ -14,7 +14,7 @@ from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import int64
 from magmath.core.shapes import broadcast, normalize_axis, with_extent
 from magmath.engine.user_line import user_line
-from magmath.errors import OptionError, ShapeError
+from magmath.errors import IndexingError, OptionError, ShapeError
 from magmath.graph import apply
 from magmath.ops.indexing.along_axis import TAKE_ALONG
 from magmath.ops.indexing.gather_scatter import TAKE
@@ -71,7 +71,7 @@ def take_along_axis(arr: Array, indices: Any, axis: int | None = -1) -> Array:
             "; add dimensions with mm.expand_dims"
         )
     if not positions.dtype.is_integer:
-        raise IndexError(
+        raise IndexingError(
             f"take_along_axis: indices are integers, was given {positions.dtype}"
             "; convert them with mm.astype(x, mm.int64)"
         )

@@ -33,7 +33,7 @@ from magmath.api.indexing import take, take_along_axis
 from magmath.api.manipulation import broadcast_to, concat, moveaxis, reshape
 from magmath.api.reductions import max, min, sum
 from magmath.api.searching import where
-from magmath.api.sorting import argsort, sort
+from magmath.api.sorting import argsort, check_kind, sort
 from magmath.api.statistics import warn_empty
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
@@ -389,6 +389,7 @@ def partition(
 ) -> Array:
     """Return the elements along an axis (flattened for None) in an order in which each position in
     `kth` has the element that sorting would put there. The result is sorted."""
+    check_kind("partition", kind, ("introselect",))
     x = as_array("partition", a)
     _check_positions("partition", kth, x, axis)
     return sort(x, axis)
@@ -399,6 +400,7 @@ def argpartition(
     a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
 ) -> Array:
     """Return the positions that partition an array; see `partition`."""
+    check_kind("argpartition", kind, ("introselect",))
     x = as_array("argpartition", a)
     axis = axis if x.ndim else None
     _check_positions("argpartition", kth, x, axis)

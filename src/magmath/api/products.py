@@ -38,7 +38,7 @@ def matrix_transpose(x: Array, /) -> Array:
 
 
 @dispatch_cached
-def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
+def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1) -> Array:
     """Return the sum over `axis` of conj(x1) · x2, the other dimensions broadcast.
 
     `axis` counts from the end, from -1 to -min(x1.ndim, x2.ndim), or from the front if the operands
@@ -70,9 +70,10 @@ def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Array:
     letters = LETTERS[: len(shape)]
     summed = letters[axis]
     in_a, in_b = letters[len(shape) - a.ndim :], letters[len(shape) - b.ndim :]
-    return Array(
-        contraction.contraction(e.conj(a), in_a, b, in_b, letters.replace(summed, ""), user_line())
+    product = contraction.contraction(
+        e.conj(a), in_a, b, in_b, letters.replace(summed, ""), user_line()
     )
+    return stored("vecdot", Array(product), out)
 
 
 def _with_array(name: str, a: Any, b: Any) -> tuple[Any, Any]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from magmath.api.complex_order import complex_argsort, taken_along
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.shapes import normalize_axis
 from magmath.engine.user_line import user_line
+from magmath.errors import OptionError
 from magmath.graph import Operation, apply
 from magmath.ops.manipulation import reshape
 from magmath.ops.sort.sorting import ARGSORT, SORT
+
+_KINDS = ("quicksort", "mergesort", "heapsort", "stable")
+"""NumPy's names of algorithms."""
 
 
 def _sorted_along(record: Operation, x: Array, axis: int | None, descending: bool) -> Array:
@@ -22,6 +28,15 @@ def _sorted_along(record: Operation, x: Array, axis: int | None, descending: boo
         order = complex_argsort(node, dim, descending)
         return Array(order if record is ARGSORT else taken_along(node, order, dim))
     return Array(apply(record, node, axis=dim, descending=bool(descending), line=user_line()))
+
+
+def check_kind(name: str, kind: object, kinds: Sequence[str] = _KINDS) -> None:
+    """Raise OptionError unless `kind` is a name of an algorithm of NumPy, or None."""
+    if kind is not None and kind not in kinds:
+        raise OptionError(
+            f"{name}: kind must be one of {', '.join(kinds)}, was given {kind!r}; it has no "
+            f"effect, so leave it out"
+        )
 
 
 @dispatch_cached
@@ -39,6 +54,7 @@ def sort(
     Complex numbers are ordered by real part, then by imaginary part. Equal elements always keep
     their order, so `stable` has no effect, nor has `kind`, NumPy's choice of an algorithm.
     """
+    check_kind("sort", kind)
     return _sorted_along(SORT, a, axis, descending)
 
 
@@ -52,4 +68,5 @@ def argsort(
     stable: bool | None = True,
 ) -> Array:
     """Return the positions that sort `a` along an axis; see `sort`."""
+    check_kind("argsort", kind)
     return _sorted_along(ARGSORT, a, axis, descending)

@@ -26,7 +26,7 @@ from magmath.core.dtypes import bool_, int64
 from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import normalize_axis, size_of, with_extent
-from magmath.errors import ShapeError
+from magmath.errors import IndexingError, ShapeError
 
 
 def atleast_1d(*arrays: Any) -> Any:
@@ -257,7 +257,7 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Array:
     if is_integer(obj) and not isinstance(obj, bool):
         position = index(obj)
         if not -extent <= position < extent:
-            raise IndexError(
+            raise IndexingError(
                 f"delete: position {position} is out of range for an extent of {extent}; pass a "
                 f"position from {-extent} to {extent - 1}"
             )
@@ -326,7 +326,7 @@ def _positions(obj: Any, extent: int) -> list[int]:
             (chosen,) = nonzero(chosen)
         positions = [int(i) for i in _as_positions("insert", obj, chosen).tolist()]
     if wrong := [i for i in positions if not -extent <= i <= extent]:
-        raise IndexError(
+        raise IndexingError(
             f"insert: position {wrong[0]} is out of range for an extent of {extent}"
             f"; pass positions from {-extent} to {extent}"
         )
@@ -339,7 +339,7 @@ def _as_positions(name: str, given: Any, positions: Array) -> Array:
     if not positions.size and not hasattr(given, "dtype"):
         return astype(positions, int64)
     if not (positions.dtype.is_integer or positions.dtype is bool_):
-        raise IndexError(
+        raise IndexingError(
             f"{name}: positions are integers, was given {positions.dtype}"
             "; convert them with mm.astype(x, mm.int64)"
         )

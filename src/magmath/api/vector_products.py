@@ -46,20 +46,20 @@ def vdot(a: Any, b: Any) -> Array:
 
 
 @dispatch_cached
-def matvec(x1: Any, x2: Any) -> Array:
+def matvec(x1: Any, x2: Any, /, out: Any = None) -> Array:
     """Return the products of matrices (…, m, n) and vectors (…, n)."""
     x, y = as_arrays("matvec", x1, x2)
     product = matmul(x, reshape(y, (*y.shape, 1)))
-    return reshape(product, product.shape[:-1])
+    return stored("matvec", reshape(product, product.shape[:-1]), out)
 
 
 @dispatch_cached
-def vecmat(x1: Any, x2: Any) -> Array:
+def vecmat(x1: Any, x2: Any, /, out: Any = None) -> Array:
     """Return the products of conjugated vectors (…, m) and matrices (…, m, n)."""
     x, y = as_arrays("vecmat", x1, x2)
     x = conj(x)
     product = matmul(reshape(x, (*x.shape[:-1], 1, x.shape[-1])), y)
-    return reshape(product, (*product.shape[:-2], product.shape[-1]))
+    return stored("vecmat", reshape(product, (*product.shape[:-2], product.shape[-1])), out)
 
 
 @dispatch_cached

@@ -28,7 +28,7 @@ from magmath.arrays.indexing.stored_parts import (
     stored_write,
 )
 from magmath.arrays.indexing.subscripts import getitem
-from magmath.arrays.inputs.conversion import bind_layout
+from magmath.arrays.inputs.conversion import bind_layout, foreign_operand
 from magmath.arrays.inputs.number_list import LISTS
 from magmath.arrays.inputs.operands import (
     OPERANDS,
@@ -67,6 +67,7 @@ from magmath.arrays.views import (
     Reshaped,
     as_memory,
     base_of,
+    check_writable,
     link,
     prepare_shared_write,
 )
@@ -302,6 +303,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
         if (has_no_name or value_has_no_name) and calling_instruction(1) not in ITEM_WRITES:
             has_no_name = value_has_no_name = False
         if has_no_name and (self.view_of is None or len(self.view_of.storage.arrays()) == 1):
+            check_writable(self)
             raise unread_write_error()
         if value_has_no_name:
             value.view_of = None  # not read after the write
@@ -327,10 +329,14 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
         return Array(self._node)
 
     def __matmul__(self, other: Any) -> Array:
-        return _product(self, other) if isinstance(other, _MATRICES) else NotImplemented
+        if isinstance(other, _MATRICES):
+            return _product(self, other)
+        return foreign_operand("matmul", other)  # type: ignore[no-any-return]
 
     def __rmatmul__(self, other: Any) -> Array:
-        return _product(other, self) if isinstance(other, _MATRICES) else NotImplemented
+        if isinstance(other, _MATRICES):
+            return _product(other, self)
+        return foreign_operand("matmul", other, has_refused=True)  # type: ignore[no-any-return]
 
     def __imatmul__(self, other: Any) -> Array:
         return self.replace_value(self._in_own_type((self @ other).node))
@@ -372,7 +378,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
 
     def _reflected(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
-            return NotImplemented  # type: ignore[no-any-return]
+            return foreign_operand(operation, other, has_refused=True)  # type: ignore[no-any-return]
         leaf = repeated_operator(operation, other, self, OPERATOR_FRAMES)
         if leaf is not None:
             return Array(leaf)

@@ -206,16 +206,21 @@ def base_of(view: LazyArray) -> LazyArray | None:
     return None if base is view else base
 
 
+def check_writable(array: LazyArray) -> None:
+    """Raise ReadOnlyError for a view that is only read."""
+    view = array.view_of
+    if view is not None and not all(step.is_writable for step in view.path):
+        raise _read_only(array.shape)
+
+
 def prepare_shared_write(array: LazyArray) -> Callable[[], None] | None:
     """Prepare a write into an array; return a function that updates the arrays which share
     elements with it, None if there are none.
 
     Raises ReadOnlyError for views that are only read, and MagmathError for views of variables.
     """
-    view = array.view_of
-    assert view is not None
-    if not all(step.is_writable for step in view.path):
-        raise _read_only(array.shape)
+    check_writable(array)
+    view = _view_of(array)
     arrays = view.storage.arrays()
     if len(arrays) == 1:
         if view.is_contiguous and array.shape:  # `reshape` must know that NumPy would copy

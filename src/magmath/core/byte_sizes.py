@@ -19,9 +19,11 @@ def block_bytes(nbytes: int) -> int:
 
 
 def format_bytes(nbytes: float) -> str:
-    """Return a number of bytes with three digits and its unit, from MB to PB."""
-    value, unit = nbytes / 1e6, "MB"
-    for larger in ("GB", "TB", "PB"):
-        if value >= 1000:
+    """Return a number of bytes with three digits and its unit, from bytes to PB."""
+    if nbytes < 1000:
+        return f"{nbytes:.0f} byte{'s' * (nbytes != 1)}"
+    value, unit = nbytes / 1e3, "KB"
+    for larger in ("MB", "GB", "TB", "PB"):
+        if value >= 999.5:  # which three digits round to 1000
             value, unit = value / 1000, larger
     return f"{value:.3g} {unit}"

@@ -60,6 +60,11 @@ class DType:
         return self.dtype.type
 
     @property
+    def char(self) -> str:
+        """NumPy's letter of this type, which scipy.sparse reads; DTypeError for bfloat16."""
+        return self.dtype.char
+
+    @property
     def dtype(self) -> np.dtype[Any]:
         """The NumPy dtype of this name; `np.dtype(x.dtype)` reads this property.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from abc import ABCMeta
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import wraps
 from inspect import Signature, signature
 from typing import Any, TypeVar, final
@@ -102,6 +103,8 @@ def complete(error: TypeError, called: Callable[..., Any], given: dict[str, Any]
     applicable = [x for x in KEYWORDS.get(name, ()) if x in own or " " in x]
     if applicable:
         hint = f"write {applicable[0]}=…" if applicable[0] in own else applicable[0]
+    elif name not in KEYWORDS and (close := get_close_matches(name, own, n=1, cutoff=0.8)):
+        hint = f"did you mean {close[0]}=…?"
     else:
         hint = f"it takes {', '.join(own) or 'no arguments'}"
     error.args = (f"{called.__name__}() got an unexpected keyword argument {name!r}; {hint}",)

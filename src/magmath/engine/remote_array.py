@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from magmath.core.dtypes import DType
 from magmath.engine.traces import tracing
-from magmath.errors import MagmathError, TracingError
+from magmath.errors import MagmathError, TracingError, WorkerLost
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf
@@ -84,8 +84,11 @@ class RemoteArray(Struct, eq=False, weakref=True):
         return self.host_array
 
     def fetch(self) -> Tensor:
-        """Return the whole array as a new tensor on the CPU."""
-        if self.host_array is not None and not self.pool.closed:
+        """Return the whole array as a new tensor on the CPU. Raises WorkerLost if its pool has
+        ended."""
+        if self.pool.closed:
+            raise lost_array_error(self)
+        if self.host_array is not None:
             from torch import from_numpy
 
             return from_numpy(self.host_array.copy())
@@ -110,6 +113,16 @@ class RemoteArray(Struct, eq=False, weakref=True):
 def leaf_of(data: RemoteArray) -> Node:
     """Return an input leaf for an array that the workers store."""
     return input_leaf(data.shape, data.dtype, data.layout, data)
+
+
+def lost_array_error(data: RemoteArray) -> WorkerLost:
+    """Return the error for an array of a pool that has ended, or is not the current one."""
+    reason = data.pool.end_reason
+    why = "is not the current one" if reason is None else f"has ended ({reason.split('; ')[0]})"
+    return WorkerLost(
+        f"an array of shape {data.shape} belongs to another pool, which {why}; make it again in "
+        f"this pool (mm.init starts with no arrays)"
+    )
 
 
 def remote_array_of(leaf: Node) -> RemoteArray:

@@ -10,6 +10,7 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, final
 
+from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.eager.eager_arrays import EagerArrays
 from magmath.engine.engine import Engine
 from magmath.engine.lifetimes.retained_expressions import keeps_expressions
@@ -59,6 +60,7 @@ class Session:
             _close(finish=error is None)
 
 
+@keyword_hints
 def init(
     workers: int = 0,
     *,
@@ -89,8 +91,8 @@ def init(
                    share memory, and hosts exchange messages. With workers=0 the numbers of the list
                    count. The hosts need the same magmath at the same path (docs/hosts.md)
     deterministic  results are bit-identical for any number of workers, at some cost in speed
-    memory_limit   maximum bytes of arrays on a worker; by default its share of its host's memory,
-                   less a reserve
+    memory_limit   maximum bytes of arrays on a worker, at least 65536; by default its share of its
+                   host's memory, less a reserve
     seed           seed of the random numbers
     winograd       float32 convolutions with 3×3 and 5×5 filters may use Winograd's algorithms where
                    these are faster; their rounding errors are up to 10 times those of the direct
@@ -106,12 +108,13 @@ def init(
     heartbeat_timeout  seconds that a worker may be stopped (by a signal, a debugger, a suspended
                    host) until it counts as lost; None: without limit
 
-    Arrays of an earlier pool are lost with it. Raises WorkerError if the workers do not start.
+    Arrays of an earlier pool are lost with it. Options are checked before it ends: OptionError and
+    DeviceError leave it as it is, and so does WorkerError for a missing launcher or a host that
+    does not answer. Raises WorkerError if the workers do not start.
     """
     global _options, _session
-    from magmath.runtime import PoolOptions, start_pool
+    from magmath.runtime import PoolOptions, prepare_pool
 
-    shutdown()
     options = PoolOptions(
         workers=workers,
         device=device,
@@ -126,7 +129,9 @@ def init(
         flush_denormals=flush_denormals,
         heartbeat_timeout=heartbeat_timeout,
     )
-    pool = start_pool(options)
+    start = prepare_pool(options)
+    shutdown()
+    pool = start()
     _options = options
     set_current_pool(pool)
     _session = Session(pool)
@@ -234,6 +239,11 @@ def engine() -> Engine:
     elif _engine.pool.closed:
         raise WorkerLost(_engine.pool.end_reason)
     return _engine
+
+
+def has_open_pool() -> bool:
+    """Return True if there is a current pool whose workers this process can reach."""
+    return _engine is not None and _engine.pool.end_reason is None
 
 
 def has_uncertain_runs() -> bool:

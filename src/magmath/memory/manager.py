@@ -23,7 +23,7 @@ from torch import Tensor
 from magmath.core.debugging import debugging
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.resources import memory_share
-from magmath.errors import DeviceError, MagmathError, ShapeError
+from magmath.errors import DeviceError, IndexingError, MagmathError, ShapeError
 from magmath.memory.chunk_sources import ChunkSource, PrivateSource
 from magmath.memory.heap import Block, Heap
 from magmath.memory.torch_dtypes import as_tensor, to_torch
@@ -218,7 +218,7 @@ class MemoryManager:
 
     def _checked_index(self, index: int) -> int:
         if not 0 <= index < self.count:
-            raise IndexError(
+            raise IndexingError(
                 f"index {index} is outside {self}; it has 0 to {self.count - 1}"
                 "; pass an index in this range"
             )

@@ -18,9 +18,10 @@ from magmath.api.data_types import astype, finfo
 from magmath.api.manipulation import reshape
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, as_arrays, floating
+from magmath.arrays.indexing.index_checks import known_values
 from magmath.core.dtypes import compute_dtype, int64, integer_bounds
 from magmath.core.foreign_names import LOSS_NAMES
-from magmath.errors import DTypeError, OptionError, ShapeError
+from magmath.errors import DTypeError, OptionError, PositionError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import creation, manipulation
 from magmath.ops import elementwise as e
@@ -50,9 +51,11 @@ def cross_entropy(
     label_smoothing  share of each target that is spread evenly over all classes
     ignore_index     samples with this label have loss 0 and do not count in the mean
 
-    The loss of a label out of range, and its gradient, are nan, except those of `ignore_index`;
-    `fit` and `evaluate` raise DataError for it. Source of label_smoothing: Szegedy et al. (2016),
-    section 7.
+    A label out of range, except `ignore_index`, raises PositionError if this process knows the
+    labels: numbers, NumPy arrays and small computed arrays, while no function is traced. Otherwise
+    its loss and gradient are nan; `fit` and `evaluate` raise DataError for it.
+
+    Source of label_smoothing: Szegedy et al. (2016), section 7.
     """
     outputs, targets = floating("cross_entropy", outputs), as_array("cross_entropy", targets)
     if outputs.ndim < 2:
@@ -91,7 +94,7 @@ def _cross_entropy_of_labels(
 ) -> Array:
     """Return the cross-entropy for integer targets; `factors` are those of the classes, and samples
     with the label `ignored` do not count."""
-    _check_labels("cross_entropy", log_probability, labels)
+    _check_labels("cross_entropy", log_probability, labels, ignored)
     classes = log_probability.shape[1]
     valid, mask = _valid_mask(labels, classes)
     weighted = log_probability if factors is None else log_probability * factors
@@ -205,7 +208,7 @@ def hinge(
     For outputs of any shape and targets -1 and 1 of the same shape: max(0, margin - t · y), element
     by element. For outputs (N, classes) and integer targets (N,): the sum over the wrong classes i
     of max(0, margin - y[label] + y[i]), divided by the number of classes; `weight` (classes,) is a
-    factor of each sample by its label. The loss of a label out of range, and its gradient, are nan.
+    factor of each sample by its label. Labels out of range are as in `cross_entropy`.
     Source: Crammer and Singer (2001).
     """
     outputs, targets = floating("hinge", outputs), as_array("hinge", targets)
@@ -351,8 +354,9 @@ def _shape_remedy(outputs: Shape, targets: Array) -> str:
     return f"the last layer must return {targets.shape[1:]} numbers for each sample"
 
 
-def _check_labels(name: str, outputs: Array, labels: Array) -> None:
-    """Raise DTypeError or ShapeError unless there is an integer label for each of the outputs."""
+def _check_labels(name: str, outputs: Array, labels: Array, ignored: int | None = None) -> None:
+    """Raise DTypeError or ShapeError unless there is an integer label for each of the outputs, and
+    PositionError for a label out of range, if this process knows the values."""
     fitting = (outputs.shape[0], *outputs.shape[2:])
     if not labels.dtype.is_integer:
         raise DTypeError(
@@ -364,6 +368,18 @@ def _check_labels(name: str, outputs: Array, labels: Array) -> None:
         raise ShapeError(
             f"{name}: outputs {outputs.shape} have the classes along axis 1 and need labels "
             f"{fitting}, was given {labels.shape}{_axis_hint(outputs.shape, labels.shape)}"
+        )
+    values, classes = known_values(labels.node), outputs.shape[1]
+    if values is None or not values.size or (values.min() >= 0 and values.max() < classes):
+        return
+    is_outside = (values < 0) | (values >= classes)
+    if ignored is not None:
+        is_outside &= values != ignored
+    if is_outside.any():
+        hint = "; ignore_index=… leaves samples out" if name == "cross_entropy" else ""
+        raise PositionError(
+            f"{name}: labels for outputs {outputs.shape} go from 0 to {classes - 1}, was given "
+            f"{values[is_outside][0]}{hint}"
         )
 
 

@@ -423,8 +423,9 @@ class Module(metaclass=KeywordHints):
     def load(self, path: str | os.PathLike[str], strict: bool = True) -> None:
         """Load a file that `save` has written; the module must be built.
 
-        Raises WeightsError if the file is damaged or belongs to another module, MagmathError if the
-        module is not built: the shapes in a file do not say which units and kernels the layers
+        Raises WeightsError if the file is damaged or belongs to another module, its subclass
+        MissingWeightsError, a FileNotFoundError, if there is none, and MagmathError if the module
+        is not built: the shapes in a file do not say which units and kernels the layers
         have, so they would not be compared.
         """
         self._built_inventory("load")

@@ -12,7 +12,13 @@ from magmath.api.creation import asarray
 from magmath.api.input_output import save_on_controller
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable, assign, conversion_remedy, is_convertible
-from magmath.errors import DTypeError, MagmathError, ShapeError, WeightsError
+from magmath.errors import (
+    DTypeError,
+    MagmathError,
+    MissingWeightsError,
+    ShapeError,
+    WeightsError,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -151,7 +157,9 @@ def write(
     """Write arrays to a safetensors file with metadata."""
     target = Path(path)
     if not target.parent.is_dir():
-        raise WeightsError(f"save: the folder {target.parent} does not exist; create it first")
+        raise MissingWeightsError(
+            f"save: the folder {target.parent} does not exist; create it first"
+        )
     save_on_controller(target, arrays, {"format": FORMAT, **metadata})
 
 
@@ -160,7 +168,7 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[st
     from safetensors import SafetensorError, safe_open
 
     if not Path(path).exists():
-        raise WeightsError(
+        raise MissingWeightsError(
             f"load: there is no file {path}; give the path of one that net.save(path) has written"
         )
     try:
@@ -169,7 +177,8 @@ def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[st
             return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
     except (SafetensorError, OSError) as error:
         raise WeightsError(
-            f"load: {path} is not a safetensors file, or is damaged: {error}"
+            f"load: {path} is not a safetensors file, or is damaged; give the path of a file that "
+            f"net.save(path) has written"
         ) from error
 
 

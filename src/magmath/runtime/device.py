@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import suppress
 from typing import Final
 
 import torch
@@ -18,15 +19,11 @@ def choose_device(name: str) -> torch.device:
 
     Raises DeviceError if the machine has no such device.
     """
+    check_device_name(name)
     gpus = torch.cuda.device_count() if name != "cpu" else 0
     if name == "cpu" or (name == "auto" and not gpus):
         return torch.device("cpu")
-    try:
-        device = torch.device("cuda" if name == "auto" else name)
-    except RuntimeError as error:
-        raise DeviceError(f'device must be "auto", "cpu" or "cuda", not {name!r}') from error
-    if device.type != "cuda":
-        raise DeviceError(f'device must be "auto", "cpu" or "cuda", not {name!r}')
+    device = torch.device("cuda" if name == "auto" else name)
     index = _local_rank() % max(gpus, 1) if device.index is None else device.index
     if index >= gpus:
         raise DeviceError(
@@ -34,6 +31,17 @@ def choose_device(name: str) -> torch.device:
             f'{gpus or "no"} CUDA device{"" if gpus == 1 else "s"}; use device="cpu"'
         )
     return torch.device("cuda", index)
+
+
+def check_device_name(name: object) -> None:
+    """Raise DeviceError unless `name` names a device, which this machine may lack."""
+    if isinstance(name, str):
+        if name in ("auto", "cpu"):
+            return
+        with suppress(RuntimeError):
+            if torch.device(name).type == "cuda":
+                return
+    raise DeviceError(f'init: device must be "auto", "cpu" or "cuda", was given {name!r}')
 
 
 def may_be_gpu(name: str) -> bool:

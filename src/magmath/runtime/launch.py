@@ -55,7 +55,7 @@ def launcher_command(launcher: str | Sequence[str], workers: int) -> list[str]:
     """Return the command that starts `workers` copies of the appended command.
 
     `launcher`: "mpiexec", "srun", or a custom command, as a string or a list, in which {n} stands
-    for the number of workers. Raises WorkerError if it is missing or malformed.
+    for the number of workers. Raises WorkerError if it is missing, OptionError if it is malformed.
     """
     if launcher == "mpiexec":
         return [*_mpiexec(), "-n", str(workers)]
@@ -65,7 +65,7 @@ def launcher_command(launcher: str | Sequence[str], workers: int) -> list[str]:
 
 
 def check_launcher(launcher: str | Sequence[str]) -> None:
-    """Raise WorkerError if a launcher is neither a known name nor a command with {n}."""
+    """Raise OptionError if a launcher is neither a known name nor a command with {n}."""
     if launcher not in ("mpiexec", "srun", "threads"):
         _split_command(launcher)
 
@@ -98,10 +98,10 @@ def _split_command(launcher: str | Sequence[str]) -> list[str]:
     except (TypeError, ValueError) as error:  # not a sequence, or an unclosed quote
         fits, reason = False, f" ({error})".lower()
     if not fits:
-        raise WorkerError(
+        raise OptionError(
             f'init: launcher must be "mpiexec", "srun", "threads", or a command in which {{n}} '
-            f'stands for the number of workers, such as "mpiexec -n {{n}} -hosts a,b", not '
-            f"{launcher!r}{reason}"
+            f'stands for the number of workers, such as "mpiexec -n {{n}} -hosts a,b", was '
+            f"given {launcher!r}{reason}"
         )
     return words
 

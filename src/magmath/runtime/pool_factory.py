@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import final
 
 from magmath.core.gc_threshold import collect_less_often
 from magmath.core.integers import require_integer
 from magmath.core.resources import processor_count
 from magmath.errors import OptionError
-from magmath.runtime.hosts import HostList, parse_hosts
+from magmath.runtime.device import check_device_name, choose_device
+from magmath.runtime.hosts import HostList, check_hosts, parse_hosts
 from magmath.runtime.launch import check_launcher
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport_interface import HEARTBEAT_TIMEOUT, Transport, WorkerOptions
 
 FOLD_BIAS = ("auto", "separate", "epilogue", "realigned", "widened")
 """The forms in which plans add biases to products (`passes/fold_bias.py`)."""
+MIN_MEMORY_LIMIT = 1 << 16
+"""The smallest memory limit in bytes: a heap of 64 chunks, each of which holds some numbers."""
 
 
 @final
@@ -39,8 +43,8 @@ class PoolOptions:
     deterministic  results have the same bits for any number of workers; each worker computes with
                    one thread, since several threads add in another order
     seed           the seed of the default generator of random numbers
-    memory_limit   bytes that the arrays of one worker may use; by default its share of the memory
-                   of its host (`core/resources.py`)
+    memory_limit   bytes that the arrays of one worker may use, at least MIN_MEMORY_LIMIT; by
+                   default its share of the memory of its host (`core/resources.py`)
     winograd       convolutions may use Winograd's algorithms, except in deterministic mode
     fold_bias      how plans add biases to products: one of FOLD_BIAS
     flush_denormals  numbers below the smallest normal one count as 0 in training steps
@@ -64,15 +68,21 @@ class PoolOptions:
 
 
 def start_pool(options: PoolOptions) -> Pool:
-    """Start a pool.
+    """Start a pool. Raises as `prepare_pool`, and WorkerError if the workers do not start."""
+    return prepare_pool(options)()
 
-    Warns if there are more workers than processors, which they then share. Raises WorkerError if
-    the workers do not start, and the exception of a worker at its start (DeviceError for a device
-    that does not exist).
+
+def prepare_pool(options: PoolOptions) -> Callable[[], Pool]:
+    """Check the options, as far as they can be checked before a worker starts; return a function
+    that starts the pool.
+
+    So a wrong option leaves a running pool as it is. Warns if there are more workers than
+    processors, which they then share. Raises OptionError, DeviceError for a device that this
+    machine does not have, and WorkerError if the launcher is missing or a host does not answer.
     """
     workers = require_integer("init: workers", options.workers, 0)
     seed = require_integer("init: seed", options.seed, 0)
-    limit = _optional_integer("init: memory_limit, in bytes,", options.memory_limit)
+    limit = _memory_limit(options.memory_limit)
     _check_timeout(options.heartbeat_timeout)
     if options.fold_bias not in FOLD_BIAS:
         raise OptionError(
@@ -82,8 +92,12 @@ def start_pool(options: PoolOptions) -> Pool:
     check_launcher(launcher)
     hosts = _parse_hosts(options.hosts, workers, launcher)
     workers = workers if hosts is None else hosts.workers
+    is_here = workers == 0 or launcher == "threads"
     # Other launchers may start workers on other hosts.
     are_here = launcher == "threads" or (launcher == "mpiexec" and hosts is None)
+    check_device_name(options.device)
+    if is_here or are_here:
+        choose_device(options.device)
     worker_options = WorkerOptions(
         options.device,
         _threads(options, workers if are_here else 0),
@@ -92,21 +106,37 @@ def start_pool(options: PoolOptions) -> Pool:
         options.winograd,
         options.flush_denormals,
     )
+    if hosts is not None and launcher == "mpiexec":
+        check_hosts(hosts)
+    transport = _transport(workers, options, worker_options, hosts)
     usable = processor_count()
     if are_here and launcher == "mpiexec" and workers > usable:
         warnings.warn(
             f"init: {workers} workers share {usable} processors of this machine and will "
             f"be slow; workers={usable} is the most that it can run at once",
             RuntimeWarning,
-            stacklevel=3,  # the line that called mm.init
+            stacklevel=4,  # the line that called mm.init, which has a decorator
         )
-    return Pool(
-        _transport(workers, options, worker_options, hosts),
+    return partial(
+        Pool,
+        transport,
         deterministic=options.deterministic,
         seed=seed,
         memory_limit=limit,
         fold_bias=options.fold_bias,
     )
+
+
+def _memory_limit(value: int | None) -> int | None:
+    """Return the memory limit. Raises OptionError for one that holds no arrays."""
+    limit = _optional_integer("init: memory_limit, in bytes,", value)
+    if limit is not None and limit < MIN_MEMORY_LIMIT:
+        raise OptionError(
+            f"init: memory_limit must be at least {MIN_MEMORY_LIMIT} bytes, which the smallest "
+            f"programs need on a worker, was given {limit}; it is a number of bytes: 1 << 30 is "
+            f"one GiB"
+        )
+    return limit
 
 
 def _threads(options: PoolOptions, workers_here: int) -> int | None:

@@ -273,7 +273,8 @@ class NeuralNetwork(metaclass=KeywordHints):
     def load(self, path: str | os.PathLike[str]) -> None:
         """Load a file that `save` has written; build the network if it is not built.
 
-        Raises WeightsError if the file belongs to another network or is damaged.
+        Raises WeightsError if the file belongs to another network or is damaged, and its subclass
+        MissingWeightsError, a FileNotFoundError, if there is none.
         """
         tensors, metadata = read(path)
         session.engine()

@@ -25,8 +25,8 @@ def restarted_on_loss(
     has_checkpoint   returns True once there is a checkpoint of this training
     drop_pool_state  called in the new pool, before it is run again
 
-    Raises WorkerLost for one loss more and for a loss before the first checkpoint, and WorkerError
-    if no pool starts.
+    Raises WorkerLost for one loss more, for a loss before the first checkpoint and for arrays of
+    another pool, and WorkerError if no pool starts.
     """
     for left in range(restarts, -1, -1):
         try:
@@ -34,7 +34,7 @@ def restarted_on_loss(
                 drop_pool_state()
             return run()
         except WorkerLost as error:
-            if not left or not has_checkpoint():
+            if not left or not has_checkpoint() or session.has_open_pool():
                 raise
             pool = session.restart()
             logger.warning(

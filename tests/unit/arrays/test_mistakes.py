@@ -21,11 +21,14 @@ from magmath.engine.lifetimes.live_references import referenced_elsewhere
 from magmath.errors import (
     DataError,
     DTypeError,
+    IndexingError,
     LayoutError,
     MagmathError,
     MemoryLimitError,
     MissingDataError,
+    OptionError,
     RangeError,
+    ReadOnlyError,
     ShapeError,
 )
 from magmath.graph import apply
@@ -355,6 +358,35 @@ def test_a_type_that_would_change() -> None:
         counts += 0.5
     with pytest.raises(ValueError, match=r"has shape \(2,\), its new value would have \(3, 2\)"):
         x += mm.ones((3, 2))
+
+
+def test_mistakes_of_indices_are_errors_of_magmath() -> None:
+    x = mm.arange(3.0)
+    for key in (5, 1.5, "a", (0, 0), mm.ones(2), mm.asarray([7]), np.ones(9, bool), (..., ...)):
+        with pytest.raises(IndexingError) as caught:
+            x[key]
+        assert isinstance(caught.value, IndexError)
+    with pytest.raises(IndexingError):
+        mm.delete(x, 9)
+
+
+def test_a_view_that_is_only_read_is_so_without_a_name() -> None:
+    with pytest.raises(ReadOnlyError, match="only read"):
+        mm.broadcast_to(mm.ones(3), (2, 3))[0] = 1
+
+
+def test_a_kind_of_sorting_that_numpy_lacks() -> None:
+    for function in (mm.sort, mm.argsort, np.argsort, mm.Array.sort):
+        assert function(mm.arange(3), kind="stable") is not Ellipsis
+        with pytest.raises(OptionError, match="kind must be one of quicksort, .* 'bogo'"):
+            function(mm.arange(3), kind="bogo")
+    with pytest.raises(OptionError, match="partition: kind must be one of introselect"):
+        mm.partition(mm.arange(3), 1, kind="bogo")
+
+
+def test_bytes_of_an_array_are_its_values() -> None:
+    for values in (np.arange(3), np.array([0.5, 2.0]), np.array(0.5)):
+        assert bytes(mm.asarray(values)) == bytes(values)
 
 
 def test_writing_into_an_array_without_a_name() -> None:

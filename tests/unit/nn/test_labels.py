@@ -3,6 +3,8 @@ classes."""
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ import torch
 import magmath as mm
 from engines import current
 from magmath import nn
+from magmath.errors import PositionError
 
 SCORES = np.random.default_rng(0).normal(size=(6, 3))
 KINDS = [("inline", 1), ("shared", 2)]
@@ -18,14 +21,16 @@ KINDS = [("inline", 1), ("shared", 2)]
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
 @pytest.mark.parametrize("label", [3, 5, -1, -100])
 @pytest.mark.parametrize("dtype", [np.int64, np.int8])
-def test_the_loss_of_a_label_out_of_range_is_nan(
+def test_the_loss_of_a_label_out_of_range_is_nan_if_it_is_not_known(
     label: int, dtype: type, kind: tuple[str, int]
 ) -> None:
     labels = np.array([0, 1, 2, label, 0, 1], dtype)
     with current(*kind):
-        each = nn.cross_entropy(mm.asarray(SCORES), mm.asarray(labels), reduction="none").numpy()
-        assert np.flatnonzero(np.isnan(each)).tolist() == [3]
-        assert np.isnan(float(nn.cross_entropy(mm.asarray(SCORES), mm.asarray(labels))))
+        for loss in (nn.cross_entropy, nn.hinge):
+            each = mm.compile(partial(loss, reduction="none"))
+            losses = each(mm.asarray(SCORES), mm.asarray(labels)).numpy()
+            assert np.flatnonzero(np.isnan(losses)).tolist() == [3]
+            assert np.isnan(float(mm.compile(loss)(mm.asarray(SCORES), mm.asarray(labels))))
         found = nn.cross_entropy(mm.asarray(SCORES), mm.asarray(labels), ignore_index=label)
         known = torch.nn.functional.cross_entropy(
             torch.tensor(SCORES), torch.tensor(labels.astype(np.int64)), ignore_index=label
@@ -33,15 +38,26 @@ def test_the_loss_of_a_label_out_of_range_is_nan(
         np.testing.assert_allclose(float(found), known.item(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("label", [3, -1])
+def test_a_known_label_out_of_range_is_an_error(label: int, workers: int) -> None:
+    labels = np.array([0, 1, 2, label, 0, 1])
+    with mm.init(workers, launcher="threads", device="cpu"):
+        for loss in (nn.cross_entropy, nn.hinge):
+            for given in (labels, mm.asarray(labels), labels.tolist()):
+                with pytest.raises(PositionError, match=f"go from 0 to 2, was given {label}"):
+                    loss(mm.asarray(SCORES), given)
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind[0])
 @pytest.mark.parametrize("label", [3, -1, -100])
 def test_the_gradient_of_a_label_out_of_range_is_nan(label: int, kind: tuple[str, int]) -> None:
-    """So that a loop of the user's own shows the mistake; that of an ignored one is 0."""
+    """So that a compiled step shows the mistake; that of an ignored one is 0."""
     labels = np.array([0, 1, 2, label, 0, 1])
     with current(*kind):
         scores = mm.asarray(SCORES)
         for loss in (nn.cross_entropy, nn.hinge):
-            slope = mm.grad(loss(scores, mm.asarray(labels)), scores).numpy()
+            slope = mm.compile(mm.grad(loss))(scores, mm.asarray(labels)).numpy()
             assert np.isnan(slope).any(axis=1).tolist() == [i == 3 for i in range(6)]
         ignored = nn.cross_entropy(scores, mm.asarray(labels), ignore_index=label)
         other = torch.tensor(SCORES, requires_grad=True)

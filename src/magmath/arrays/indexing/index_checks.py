@@ -5,6 +5,8 @@ Other indices are checked where the elements are read or written, when the value
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from magmath.arrays.lazy_array import small_local_array
@@ -15,6 +17,17 @@ from magmath.ops.indexing.local_index import index_out_of_range
 from magmath.ops.leaves import INPUT
 
 
+def known_values(node: Node) -> np.ndarray[Any, Any] | None:
+    """Return the values of a computed array, for reading, if this process stores them and traces no
+    function; otherwise None."""
+    leaf = node.leaf_or_self
+    if leaf.operation is not INPUT or tracing.current() is not None:
+        return None
+    data = leaf.value
+    values = data.host_array if type(data) is RemoteArray else None
+    return small_local_array(leaf) if values is None else values
+
+
 def check_indices(indices: Node, axis: int, extent: int) -> None:
     """Raise IndexError for an index that is out of range for an axis of an array, if the values of
     the indices are known here.
@@ -22,13 +35,7 @@ def check_indices(indices: Node, axis: int, extent: int) -> None:
     A function that is traced may have the indices in a branch that is not taken. A repeated call
     (`arrays/protocols/dispatch_cache.py`) needs no check, since the operation has its own.
     """
-    leaf = indices.leaf_or_self
-    if leaf.operation is not INPUT or tracing.current() is not None:
-        return
-    data = leaf.value
-    values = data.host_array if type(data) is RemoteArray else None
-    if values is None:
-        values = small_local_array(leaf)
+    values = known_values(indices)
     if values is None or not values.size:
         return
     if values.dtype == np.int64 and np.maximum.reduce(values.view(np.uint64), axis=None) < extent:

@@ -19,6 +19,7 @@ from magmath.arrays.indexing.masks import MaskIndex
 from magmath.arrays.inputs.conversion import leaf_of_values
 from magmath.arrays.lazy_array import LazyArray
 from magmath.core.dtypes import bool_, int64
+from magmath.errors import IndexingError
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
 from magmath.ops.creation import full
@@ -148,8 +149,8 @@ def _is_foreign_array(item: Any) -> bool:
     return hasattr(item, "__array__") and bool(getattr(item, "ndim", 0))
 
 
-def _unfit(given: str) -> IndexError:
-    return IndexError(
+def _unfit(given: str) -> IndexingError:
+    return IndexingError(
         f"indexing: a dimension takes an integer, a slice, `...`, None, an array of integers or a "
         f"mask, was given {given}"
     )
@@ -179,10 +180,10 @@ def _expanded(items: list[Any], ndim: int) -> list[Any]:
     """
     ellipses = [i for i, item in enumerate(items) if item is Ellipsis]
     if len(ellipses) > 1:
-        raise IndexError("indexing: `...` may occur only once; write : for the other dimensions")
+        raise IndexingError("indexing: `...` may occur only once; write : for the other dimensions")
     used = sum(map(indexed_dimensions, items))
     if used > ndim:
-        raise IndexError(
+        raise IndexingError(
             f"indexing: {used} indices for an array of {ndim} dimensions"
             "; index one dimension less, or add dimensions with mm.expand_dims"
         )
@@ -253,7 +254,7 @@ class _Parser:
         if mask.size == 0 and _fits_or_empty(mask.shape, own):
             mask = full(own, constant(False, bool_))  # it selects nothing
         if mask.shape != own:
-            raise IndexError(
+            raise IndexingError(
                 f"indexing: a mask of shape {mask.shape} does not fit axes {self.axis} to "
                 f"{self.axis + mask.ndim - 1} of an array of shape {self.key.shape}"
             )

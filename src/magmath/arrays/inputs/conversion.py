@@ -7,6 +7,7 @@ binds layouts that users give to the current pool.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import NotImplementedType
 from typing import Any
 
 import numpy as np
@@ -72,17 +73,37 @@ def as_node(operation: str, value: Any) -> Node:
         return leaf_of_values(value)
     if hasattr(type(value), "refuse"):  # elements that a mask selects, a variable not yet made
         raise value.refuse(operation)
+    raise operand_error(operation, value)
+
+
+def operand_error(operation: str, value: Any) -> TypeError:
+    """Return the error for an object that is no operand."""
     name = "None" if value is None else type(value).__name__
-    raise TypeError(
+    return TypeError(
         f"{operation}: needs magmath or NumPy arrays, or lists, was given {name}; "
         f"{_remedy_for(value)}"
     )
+
+
+def foreign_operand(operation: str, value: Any, *, has_refused: bool = False) -> NotImplementedType:
+    """Return NotImplemented for an operand of another library, so that Python tries its operator.
+
+    Raises TypeError for a tensor of PyTorch, whose operators take no other arrays, and for an array
+    that has refused this operation.
+    """
+    kind = type(value)
+    is_array = hasattr(kind, "__array__") or hasattr(kind, "toarray")
+    if kind.__module__.partition(".")[0] == "torch" or (has_refused and is_array):
+        raise operand_error(operation, value)
+    return NotImplemented  # type: ignore[no-any-return]
 
 
 def _remedy_for(value: Any) -> str:
     """Return how to make an array of an object that is none."""
     if any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__array_interface__")):
         return "convert it with mm.asarray(x)"
+    if hasattr(value, "toarray"):  # a sparse matrix of SciPy
+        return "convert it with x.toarray()"
     if isinstance(value, (str, bytes)):
         return "convert text to a number with float(x)"
     if isinstance(value, Mapping):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from magmath.arrays.inputs import complex_compare
-from magmath.arrays.inputs.conversion import as_node, leaf_of_values
+from magmath.arrays.inputs.conversion import as_node, foreign_operand, leaf_of_values
 from magmath.arrays.inputs.integer_compare import ALIGNED, comparable_operands
 from magmath.arrays.inputs.number_list import LISTS, NumberList, holds, is_number, number_list
 from magmath.arrays.lazy_array import LazyArray
@@ -64,7 +64,7 @@ def operator_node(operation: str, x: LazyArray, other: Any) -> Node | NotImpleme
     if not isinstance(other, OPERANDS):
         if operation in _COMPARES_ANY_OBJECT and (other is None or isinstance(other, (str, bytes))):
             return full(x.shape, leaves.constant(operation == "not_equal", bool_))
-        return NotImplemented  # type: ignore[no-any-return]
+        return foreign_operand(operation, other)  # type: ignore[no-any-return]
     line = user_line(OPERATOR_FRAMES)
     if operation == "power" and type(other) is int and other == 2:  # also of integers
         return unary_node("square", x._node, line)

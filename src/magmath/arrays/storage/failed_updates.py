@@ -136,10 +136,16 @@ def _search(new: Node, old: Node) -> tuple[bool, bool]:
 # after a failure ----------------------------------------------------------------------------------
 
 
+def _is_loss(error: BaseException) -> bool:
+    """Return True if the workers of the current pool were lost: an operand may be an array of
+    another pool that has ended."""
+    return isinstance(error, WorkerLost) and not session.has_open_pool()
+
+
 def undo_failed_updates(nodes: Iterable[Node], error: BaseException) -> None:
     """Undo the failed updates in place of the arrays that refer, or referred, to these nodes of an
     expression that raised an error, and of the arrays that share elements with them."""
-    if isinstance(error, (TracingError, WorkerLost)):
+    if isinstance(error, TracingError) or _is_loss(error):
         return
     engine = session.engine()
     arrays: dict[int, RecordedArray] = {}
@@ -279,9 +285,11 @@ class _Check:
         engine.evaluator.forget_failed()  # operands that another try has computed
         try:
             (leaf,) = engine.evaluate([node])
-        except (TracingError, WorkerLost):
+        except TracingError:
             raise
-        except Exception:
+        except Exception as error:
+            if _is_loss(error):
+                raise
             return False
         if not _has_succeeded(leaf):
             return False

@@ -109,6 +109,10 @@ def attach_unary_methods(name: str, function: Any) -> UnaryFunction:
     return typed
 
 
+_IDENTITY = object()
+"""The default of `initial`: the result of no elements is that of the function, if it has one."""
+
+
 def attach_ufunc_methods(
     name: str, function: Any, is_associative: bool, identity: complex | None
 ) -> BinaryFunction:
@@ -125,12 +129,16 @@ def attach_ufunc_methods(
         dtype: Any = None,
         out: Any = None,
         keepdims: bool = False,
-        initial: Any = None,
+        initial: Any = _IDENTITY,
         where: Any = True,
     ) -> Array:
         x = methods.operand(array, dtype)
         if not x.ndim and axis in (0, -1, None):  # one element along its axis 0
             x, keepdims = reshape(x, (1,)), False
+        if initial is None:
+            methods.require_elements(x, axis)
+        elif initial is _IDENTITY:
+            initial = None
         if initial is not None or where is not True:
             return stored(name, methods.reduce_some(x, axis, keepdims, initial, where), out)
         return stored(name, methods.reduce(x, axis, keepdims), out)
@@ -217,6 +225,15 @@ class _Methods:
                 x = self._combine(self._identity_node("reduce", x), x)  # |x| for gcd and hypot
             x = self._halved(x, d) if self._is_associative else self._stepwise(x, d)[-1]
         return Array(reshape(x, shape))
+
+    def require_elements(self, x: Node, axis: Axis) -> None:
+        """Raise ShapeError if a result would be that of no elements: without an initial value."""
+        axes = normalize_axes(self._name, axis, x.ndim)
+        if not all(x.shape[d] for d in axes):
+            raise ShapeError(
+                f"{self._name}.reduce: initial=None needs elements, was given shape {x.shape}; "
+                f"leave `initial` out for the result of none"
+            )
 
     def _identity_node(self, method: str, x: Node) -> Node:
         """Return the result for no elements. Raises ShapeError for functions without one."""

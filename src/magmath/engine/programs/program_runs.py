@@ -13,8 +13,7 @@ from magmath.engine.lifetimes.pending_arrays import note_bytes
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
 from magmath.engine.programs.abandoned_run import AbandonedRun
 from magmath.engine.programs.program_build import Compiled
-from magmath.engine.remote_array import RemoteArray, remote_array_of
-from magmath.errors import MagmathError
+from magmath.engine.remote_array import RemoteArray, lost_array_error, remote_array_of
 from magmath.graph import Node
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class ProgramRuns:
     ) -> tuple[list[RemoteArray], RunHandle]:
         """Run a program on the data of `leaves`; return the data of the outputs and the run.
 
-        The caller must give variables among the targets their new data. Raises MagmathError for
+        The caller must give variables among the targets their new data. Raises WorkerLost for
         data of another pool.
         """
         operands = [remote_array_of(leaves[i]) for i in compiled.inputs]
@@ -159,17 +158,14 @@ class ProgramRuns:
             self.pool.finish()
 
     def numbers_of(self, operands: Sequence[RemoteArray]) -> list[int]:
-        """Return the numbers of arrays. Raises MagmathError for data of another pool."""
+        """Return the numbers of arrays. Raises WorkerLost for data of another pool."""
         if self.pool.any_failed:
             self.restore(operands)
         pool = self.pool
         return [x.number if x.pool is pool else self.checked(x).number for x in operands]
 
     def checked(self, data: RemoteArray) -> RemoteArray:
-        """Return the data. Raises MagmathError for data of another pool."""
+        """Return the data. Raises WorkerLost for data of another pool."""
         if data.pool is not self.pool:
-            raise MagmathError(
-                f"an array of shape {data.shape} belongs to another pool, which has ended or is "
-                f"not the current one; make it again in this pool (mm.init starts with no arrays)"
-            )
+            raise lost_array_error(data)
         return data

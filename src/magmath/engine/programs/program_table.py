@@ -22,6 +22,7 @@ from magmath.engine.programs.asynchronous_build import build_asynchronous
 from magmath.engine.programs.memory_check import check_memory, total_bytes
 from magmath.engine.programs.program_build import Compiled, build_program, lowered
 from magmath.engine.programs.step_split import AsynchronousDivision
+from magmath.engine.remote_array import RemoteArray, lost_array_error
 from magmath.graph import Graph, Node
 from magmath.graph.placed_nodes import local_bytes
 from magmath.passes.environment import Environment
@@ -129,6 +130,9 @@ class ProgramTable:
         later: Collection[Node],
     ) -> Compiled:
         pool = self._pool
+        for leaf in graph.leaves:  # whose bytes would count as those of this pool
+            if type(leaf.value) is RemoteArray and leaf.value.pool is not pool:
+                raise lost_array_error(leaf.value)
         self.built += 1
         count("programs")
         count("nodes", len(graph.nodes))

@@ -19,7 +19,7 @@ from magmath.codegen.emit import NativeCall, Writer, emit_fault
 from magmath.core.dtypes import DType, int64
 from magmath.core.shapes import AxisNumbers, broadcast, size_of
 from magmath.core.type_aliases import BoundCall
-from magmath.errors import DTypeError, ShapeError
+from magmath.errors import DTypeError, IndexingError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.creation import full, iota
@@ -77,7 +77,7 @@ def common_shape(*indices: Shape) -> Shape:
     try:
         return broadcast("indexing", *indices)
     except ShapeError as error:
-        raise IndexError(str(error)) from None
+        raise IndexingError(str(error)) from None
 
 
 def _index_letters(ndim: int, indices: Sequence[Node]) -> tuple[str, list[str]]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from magmath.core.dtypes import int64
 from magmath.core.index_set import IndexSet
+from magmath.errors import IndexingError
 from magmath.graph import Node
 from magmath.ops.elementwise import astype, call
 from magmath.ops.leaves import constant
@@ -87,7 +88,7 @@ class Locator:
 
 def normalized(
     indices: torch.Tensor, axis: int, extent: int
-) -> tuple[torch.Tensor, IndexError | None]:
+) -> tuple[torch.Tensor, IndexingError | None]:
     """Return indices as non-negative positions, 0 for those out of range, and their error."""
     import torch
 
@@ -131,7 +132,7 @@ def out_of_range(
     operation: str = "indexing",
     *,
     may_be_of_table: bool = False,
-) -> IndexError:
+) -> IndexingError:
     """Return the error for an index that is out of range for an axis.
 
     `may_be_of_table`: negative indices may be out of range (`not_from_the_end`), which only a
@@ -143,7 +144,7 @@ def out_of_range(
     allowed = f"indices go from {least} to {extent - 1}"
     if may_be_of_table and index >= extent:
         allowed = f"the last index is {extent - 1}"
-    return IndexError(
+    return IndexingError(
         f"{operation}: index {index} is out of range for extent {extent} (axis {axis}); {allowed}"
         if extent
         else f"{operation}: index {index} is out of range: axis {axis} has extent 0"

@@ -17,6 +17,7 @@ from magmath.core.block_cyclic import round_to_cache_lines
 from magmath.core.request_batching import receive_buffer_bytes, requests_per_round
 from magmath.core.shapes import size_of
 from magmath.core.type_aliases import BoundCall
+from magmath.errors import IndexingError
 from magmath.graph import CollectiveCall, CollectiveKernel, Node, NodeLayouts, Shape, Workspace
 from magmath.layout import Layout, Mesh, even_cuts
 from magmath.ops.indexing.local_index import front, normalized
@@ -240,7 +241,7 @@ class _SelectedRows:
         comm = call.comm
         self.first, self.shape = access.held(comm.rank, comm.size)
         self.count = size_of(self.shape)
-        self.failure: IndexError | None = None
+        self.failure: IndexingError | None = None
         by_axis = dict(zip(access.axes, indices, strict=True))
         self._types = [by_axis[axis].dtype for axis in access.order]
         self._indices = [

@@ -41,9 +41,11 @@ class InlineTransport(Transport):
         self._options = options
         self._bind = bind
         self._worker: Worker | None = None
-        self._own_threads = torch.get_num_threads()
+        self._own_threads = 0
+        """The threads of this process before `start`."""
 
     def start(self, handle_reply: HandleReply) -> list[Hello]:
+        self._own_threads = torch.get_num_threads()
         if self._options.threads is not None:
             set_threads(self._options.threads)
         else:

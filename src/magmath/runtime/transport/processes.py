@@ -25,7 +25,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from magmath.errors import ProtocolError, WorkerError, WorkerLost
 from magmath.runtime.failures import exception_from
 from magmath.runtime.health import PREFIX, ConnectionWatch, ProcessWatch, remove_pool_directory
-from magmath.runtime.hosts import HostList, address_towards, check_hosts
+from magmath.runtime.hosts import HostList, address_towards
 from magmath.runtime.interrupts import Interrupts
 from magmath.runtime.launch import Launch, hosts_command, launcher_command, worker_environment
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply
@@ -121,8 +121,6 @@ class ProcessTransport(Transport):
         return hellos
 
     def _start_launcher(self) -> Launch:
-        if self._hosts is not None:
-            check_hosts(self._hosts)
         self.directory = directory = _new_directory()
         self._resources.callback(self._processes.end)
         self._resources.callback(remove_pool_directory, directory)
