@@ -31,7 +31,7 @@ from magmath.runtime.failing_commands import FailingCommands, Outcome
 from magmath.runtime.failures import exception_from
 from magmath.runtime.interrupts import DeferredInterrupts, Interrupts
 from magmath.runtime.messages import Command, Failure, Reply
-from magmath.runtime.queue_limit import QueueLimit
+from magmath.runtime.queue_limit import MAX_COMMANDS, QueueLimit
 from magmath.runtime.run_handle import PendingCommand, RunHandle
 from magmath.runtime.tiles import TileData
 from magmath.runtime.transport_interface import Expression, Payload, Transport
@@ -159,6 +159,7 @@ class CommandQueue:
             if not self.is_inline:
                 if run is None:  # after a run, its caller does so, when it can repeat the run
                     self._deliver_interrupt()
+                self._wait_for_room()
                 while self._is_full():
                     self.wait(next(iter(self._pending.values())))
         return pending
@@ -382,10 +383,18 @@ class CommandQueue:
                 pending.run.recovery = None
             pending.run = None
 
+    def _wait_for_room(self) -> None:
+        """Wait until the workers have no more than about a second of work. A failure or a Ctrl-C
+        ends the wait, and is raised where the callers of this queue expect it."""
+        with self.interrupts:
+            while len(self._pending) > self._limit.commands:
+                if self._failing or self.interrupts.is_due:
+                    return
+                self._pump()
+
     def _is_full(self) -> bool:
         """Return True if too many commands are pending, or too many bytes."""
-        too_many = len(self._pending) > self._limit.commands
-        return too_many or self._pending_bytes > MAX_PENDING_BYTES
+        return len(self._pending) > MAX_COMMANDS or self._pending_bytes > MAX_PENDING_BYTES
 
     def _is_outstanding(self, pending: PendingCommand) -> bool:
         """Return True if this command or an earlier one is unanswered."""

@@ -14,6 +14,7 @@ from typing import Final, final
 SECONDS: Final = 1.0
 """Seconds of work that may be pending."""
 MAX_COMMANDS: Final = 256
+"""At this limit, `submit` also raises the failures of earlier commands."""
 MIN_COMMANDS: Final = 4
 _FIRST_COMMANDS: Final = 32
 """Before the speed of the workers is known."""
