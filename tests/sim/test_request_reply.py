@@ -21,9 +21,10 @@ from magmath.engine import session
 from magmath.engine.engine import Engine
 from magmath.graph import Graph, Node, apply
 from magmath.graph.collective_nodes import is_collective
-from magmath.layout import Layout
+from magmath.layout import Layout, Mesh
 from magmath.ops import OPERATIONS
 from magmath.ops.indexing.gather_scatter import PUT
+from magmath.ops.leaves import input_leaf
 from magmath.passes import candidate_cost
 from magmath.runtime import Pool
 from magmath.runtime.transport.threads import ThreadTransport
@@ -98,7 +99,8 @@ def test_deterministic_pools_compute_collectively_and_agree(name: str, data: st.
 @pytest.mark.parametrize("name", ADDING)
 def test_deterministic_sums_are_not_cut(name: str) -> None:
     engine = fresh("exact", 2)
-    x, i = (mm.asarray(v).node for v in (np.ones(9), np.zeros(9, "int64")))
+    layout = Layout.replicated().bind((9,), Mesh(2))
+    x, i = (input_leaf((9,), dtype, layout, None) for dtype in (mm.float64, mm.int64))
     attributes = {"axis": 0, "extent": 9}
     if name == "scatter_add":
         attributes = {"axes": (0,), "at": 0, "extents": (9,)}
