@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
 from magmath.api.creation import arange, ones
@@ -27,10 +28,11 @@ def _window(name: str, M: int, shape: Any) -> Array:
 
 def _number_of_points(name: str, M: Any) -> int:
     """Return M as an int. Raises TypeError unless it is a whole number."""
-    if getattr(M, "ndim", 0) == 0 and not isinstance(M, (str, complex)):
-        size = int(M)
-        if size == M:
-            return size
+    if getattr(M, "ndim", 0) == 0:
+        with suppress(TypeError, ValueError, OverflowError):  # of what is no number, nan, infinity
+            size = int(M)
+            if size == M:
+                return size
     raise TypeError(f"{name}: needs the number of points, an integer, was given {shown(M)}")
 
 
