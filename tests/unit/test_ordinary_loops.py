@@ -76,7 +76,7 @@ def test_a_long_loop_of_small_arrays_plans_few_programs(pool: Pool) -> None:
     with mm.profile() as profile:
         found = integrated(mm).numpy()
     np.testing.assert_allclose(found, integrated(np), rtol=1e-10)
-    assert len(profile.runs) <= 20
+    assert len(profile.runs) <= 80, "at most one part for each step"
     assert programs(pool) - before <= 20
 
 
