@@ -91,7 +91,7 @@ def init(
                    share memory, and hosts exchange messages. With workers=0 the numbers of the list
                    count. The hosts need the same magmath at the same path (docs/hosts.md)
     deterministic  results are bit-identical for any number of workers, at some cost in speed
-    memory_limit   maximum bytes of arrays on a worker, at least 65536; by default its share of its
+    memory_limit   maximum bytes of arrays on a worker, at least 4096; by default its share of its
                    host's memory, less a reserve
     seed           seed of the random numbers
     winograd       float32 convolutions with 3×3 and 5×5 filters may use Winograd's algorithms where

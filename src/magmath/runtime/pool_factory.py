@@ -21,7 +21,7 @@ from magmath.runtime.transport_interface import HEARTBEAT_TIMEOUT, Transport, Wo
 
 FOLD_BIAS = ("auto", "separate", "epilogue", "realigned", "widened")
 """The forms in which plans add biases to products (`passes/fold_bias.py`)."""
-MIN_MEMORY_LIMIT = 1 << 16
+MIN_MEMORY_LIMIT = 1 << 12
 """The smallest memory limit in bytes: a heap of 64 chunks, each of which holds some numbers."""
 
 
