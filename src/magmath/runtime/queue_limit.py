@@ -15,9 +15,8 @@ SECONDS: Final = 1.0
 """Seconds of work that may be pending."""
 MAX_COMMANDS: Final = 256
 """At this limit, `submit` also raises the failures of earlier commands."""
-MIN_COMMANDS: Final = 4
-_FIRST_COMMANDS: Final = 32
-"""Before the speed of the workers is known."""
+MIN_COMMANDS: Final = 32
+"""The limit before the speed of the workers is known, and for long commands."""
 _WINDOW_SECONDS: Final = 0.1
 
 
@@ -29,7 +28,7 @@ class QueueLimit:
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.commands = _FIRST_COMMANDS
+        self.commands = MIN_COMMANDS
         self._clock = clock
         self.restart()
 
