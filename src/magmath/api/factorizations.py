@@ -136,10 +136,10 @@ def eigvalsh(a: Array, UPLO: str = "L") -> Array:
 
 def _lower(name: str, x: Array, uplo: str) -> Node:
     """Return a Hermitian matrix whose lower triangle is the one that is read."""
-    if uplo.upper() not in ("L", "U"):
+    if uplo not in ("L", "l", "U", "u"):
         raise ValueError(f'{name}: UPLO must be "L" or "U", was given {uplo!r}')
     a = floating(name, x).node
-    if uplo.upper() == "L":
+    if uplo in ("L", "l"):
         return a
     check_matrix(name, a, square=True)
     return adjoint(a)

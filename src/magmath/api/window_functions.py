@@ -29,7 +29,7 @@ def _window(name: str, M: int, shape: Any) -> Array:
 def _number_of_points(name: str, M: Any) -> int:
     """Return M as an int. Raises TypeError unless it is a whole number."""
     if getattr(M, "ndim", 0) == 0:
-        with suppress(TypeError, ValueError, OverflowError):  # of what is no number, nan, infinity
+        with suppress(TypeError, ValueError, OverflowError):  # an object, nan or infinity
             size = int(M)
             if size == M:
                 return size

@@ -92,11 +92,11 @@ def prepare_pool(options: PoolOptions) -> Callable[[], Pool]:
     check_launcher(launcher)
     hosts = _parse_hosts(options.hosts, workers, launcher)
     workers = workers if hosts is None else hosts.workers
-    is_here = workers == 0 or launcher == "threads"
     # Other launchers may start workers on other hosts.
-    are_here = launcher == "threads" or (launcher == "mpiexec" and hosts is None)
+    is_local = launcher == "mpiexec" and hosts is None
+    are_here = is_local or workers == 0 or launcher == "threads"
     check_device_name(options.device)
-    if is_here or are_here:
+    if are_here:
         choose_device(options.device)
     worker_options = WorkerOptions(
         options.device,
@@ -110,7 +110,7 @@ def prepare_pool(options: PoolOptions) -> Callable[[], Pool]:
         check_hosts(hosts)
     transport = _transport(workers, options, worker_options, hosts)
     usable = processor_count()
-    if are_here and launcher == "mpiexec" and workers > usable:
+    if is_local and workers > usable:
         warnings.warn(
             f"init: {workers} workers share {usable} processors of this machine and will "
             f"be slow; workers={usable} is the most that it can run at once",

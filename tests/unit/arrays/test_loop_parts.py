@@ -75,27 +75,30 @@ def test_the_parts_of_a_loop_have_the_same_program(kind: tuple[str, int], step: 
         assert built() == before
 
 
+@pytest.mark.parametrize("is_complex", [False, True])
 def test_temporaries_that_gradients_need_are_kept_or_the_expression_is(
-    monkeypatch: pytest.MonkeyPatch,
+    is_complex: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Arrays that a step makes and drops are operands of later gradients."""
     draws = np.random.default_rng(0).normal(size=(60, *SHAPE))
+    factors = draws * (0.1 + 0.2j) if is_complex else draws * 0.1
 
     def noisy(np: Any, asarray: Any, u: Any) -> Any:
-        for draw in draws:
-            u = np.tanh(u) + 0.1 * asarray(draw) * u
-        return (u * u).sum()
+        for factor in factors:
+            u = np.tanh(u) * 0.9 + asarray(factor) * u
+        return np.abs(u).sum()
 
     z = torch.tensor(draws[0], requires_grad=True)
-    noisy(torch, torch.tensor, z).backward()
+    noisy(torch, torch.tensor, z * torch.tensor(factors[1])).backward()
     assert z.grad is not None
     for limit in (loop_parts.MAX_HELD, 1000):
         with monkeypatch.context() as patch, current("planned"):
             patch.setattr(loop_parts, "MAX_HELD", limit)
             x = mm.asarray(draws[0])
-            loss = noisy(mm, mm.asarray, x)
+            loss = noisy(mm, mm.asarray, x * mm.asarray(factors[1]))
             assert (loss.node.depth < 120) == (limit > 1000)
-            np.testing.assert_allclose(mm.grad(loss, x).numpy(), z.grad.numpy(), rtol=1e-8)
+            found = mm.grad(loss, x).numpy()
+            np.testing.assert_allclose(found, z.grad.numpy(), rtol=1e-8, atol=1e-12)
 
 
 def test_what_is_differentiated_as_a_whole_is_not_divided() -> None:

@@ -22,8 +22,8 @@ from magmath.graph.operation import Line, Operation
 MIN_DEPTH: Final = 64
 """Operations of the deepest chain of a part, unless one step of the loop has more."""
 MAX_BYTES: Final = 2 << 20
-"""Bytes of the largest floating point value in a part: to compute larger ones takes longer than to
-plan them."""
+"""Bytes of the largest value in a part, integers apart: to compute larger ones takes longer than to
+plan them, and gradients may need what the expression holds."""
 MAX_HELD: Final = 4 << 20
 """Bytes of the arrays that a part may hold alone: later gradients need those that could not be
 computed again, so its record keeps them."""
@@ -82,9 +82,13 @@ def _place(node: Node) -> _Place:
 
 
 def _is_large(node: Node) -> bool:
-    return node.dtype.is_floating and node.nbytes > MAX_BYTES
+    return _has_gradients(node) and node.nbytes > MAX_BYTES
 
 
 def _is_lost(node: Node) -> bool:
     """Return True for an array that a gradient could not compute again once it is freed."""
-    return node.dtype.is_floating and provenance_of(node.leaf_or_self) is None
+    return _has_gradients(node) and provenance_of(node.leaf_or_self) is None
+
+
+def _has_gradients(node: Node) -> bool:
+    return node.dtype.kind in ("float", "complex")
