@@ -16,13 +16,14 @@ from hypothesis import strategies as st
 
 import magmath as mm
 import operation_bodies as bodies
-from engines import engine_of
+from engines import current, engine_of
 from executors import only, use_native_code
 from magmath.errors import LinAlgError
 from magmath.graph import Graph, apply
 from magmath.layout import Layout
 from magmath.ops import OPERATIONS
 from magmath.ops.redistribute import redistribute
+from magmath.runtime import queue_limit
 from operation_table import ROWS, Case, cases
 
 LINE = ("script.py", 7)
@@ -182,3 +183,23 @@ mm.evaluate(mm.linalg.cholesky(-mm.eye(160, dtype="float64")))
     command = [sys.executable, "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert told in done.stderr
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_a_failure_that_is_known_when_the_next_command_is_sent_is_raised_once(
+    kind: str, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever reads the failed array raises it; commands that read others do not."""
+    monkeypatch.setattr(queue_limit, "MIN_COMMANDS", 1)
+    monkeypatch.setattr(queue_limit, "MAX_COMMANDS", 1)
+    with current(kind, workers) as pool:
+        monkeypatch.setattr(pool._queue._limit, "commands", 1)
+        good = mm.asarray(np.ones((300, 300)))
+        for _ in range(3):
+            failed = mm.linalg.cholesky(mm.asarray(-np.eye(300)))
+            mm.evaluate(failed)
+            mm.evaluate(good * 1.5, good + 2.0)
+            for _ in range(3):
+                with pytest.raises(LinAlgError):
+                    (-failed).numpy()
+            assert float(mm.sum(good)) == 90_000

@@ -242,6 +242,14 @@ class CommandQueue:
         if pending.failures:
             raise exception_from(pending.failures[0])
 
+    def raise_failure(self) -> None:
+        """Raise the first failure that has arrived and was not raised yet, if there is one."""
+        with self.lock, self.interrupts:
+            while self._failing:
+                self._raise_failure()
+                self._deliver_interrupt()
+                self._pump()
+
     def wait_ignoring_failures(self, pending: PendingCommand) -> None:
         """Wait as `wait` does, but drop the failures of these commands unless the pool ends."""
         with self.lock, self.interrupts:

@@ -453,6 +453,11 @@ class Pool:
         self._programs.clear()
 
     def _require_array(self, operation: str, array: int) -> tuple[Layout, DType]:
-        """Return layout and type of an array; raises as `ArrayRecords.require`, or WorkerLost."""
+        """Return layout and type of an array; raises as `ArrayRecords.require`, or WorkerLost.
+
+        A failure that is raised here must not be raised again by the next command that waits.
+        """
         self._queue.check_open()
+        if array in self._records.failures:
+            self._queue.raise_failure()
         return self._records.require(operation, array)
