@@ -73,21 +73,21 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("network", "size", "growth"), [("resnet18", 16, 1e-4), ("mobilenet_v2", 64, 1e-2)]
-)
+# A step on small maps amplifies rounding in MobileNet v2: PyTorch's two memory orders differ as much.
+AMPLIFIED = {("mobilenet_v2", "float32"): 1e-2, ("mobilenet_v2", "mixed-bfloat16"): 0.06}
+
+
+@pytest.mark.parametrize(("network", "size"), [("resnet18", 16), ("mobilenet_v2", 64)])
 @pytest.mark.parametrize(("purpose", "precision", "limit"), CASES)
 def test_torch_computes_the_same_network(
     network: str,
     size: int,
-    growth: float,
     purpose: str,
     precision: str,
     limit: float,
     inline: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`growth`: the difference to which a step amplifies rounding, on small maps."""
     monkeypatch.setattr(own, "WARM_UP_SECONDS", 1e-3)
     monkeypatch.setattr(own, "use_workers", lambda *_: None)
     case = {
@@ -97,7 +97,8 @@ def test_torch_computes_the_same_network(
     contestant = own.compiled()
     contestant.prepare(case)
     mine = contestant.finish()["loss"]
-    limit = max(limit, growth) if purpose == "train" else limit
+    if purpose == "train":
+        limit = AMPLIFIED.get((network, precision), limit)
     for last in (False, True):
         twin = torch_network(NetworkProblem.of(case), last)
         twin.train(1)
