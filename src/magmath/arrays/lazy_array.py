@@ -118,7 +118,8 @@ class LazyArray(ArrayHandle):
         if tracing.current() is not None:  # nothing is computed, however long the function is
             return
         if depth > MAX_PENDING:
-            depth = update_depth(node)
+            update_depth(node)
+            depth = node.depth
         is_long = depth > MAX_PENDING or (is_checked and self._should_evaluate_early(depth))
         if is_long:
             self._evaluate_early()

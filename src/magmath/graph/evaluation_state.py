@@ -32,13 +32,14 @@ def read_leaves(node: Node, known: AbstractSet[Node]) -> None:
         _set_inputs(node, tuple([x.value if x in known else x for x in node.inputs]))
 
 
-def update_depth(node: Node) -> int:
+def update_depth(node: Node) -> list[Node]:
     """Count the depths of an expression's nodes again, of which some may have been evaluated since
-    they were made; return that of the node itself."""
-    for x in topological((node,), cut=True):
+    they were made; return the nodes, each after its inputs."""
+    order = topological((node,), cut=True)
+    for x in order:
         below = [source.depth for source in x.inputs if source.value is None]
         _set_depth(x, 1 + max(below, default=0) if x.inputs else 0)
-    return node.depth
+    return order
 
 
 def set_variable_layout(leaf: Node, layout: Layout) -> None:

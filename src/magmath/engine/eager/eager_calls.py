@@ -326,7 +326,10 @@ class _Operations:
         operands = dict(zip(recipe.operands, record.operands, strict=True))
         numbers = record.numbers()
         positions: dict[int, int] = {}
-        for i in recipe.reached(record.output):
+        reached = recipe.reached(record.output)
+        if len(self._steps) + len(reached) - len(operands) > MAX_OPERATIONS:
+            raise _OtherOperand
+        for i in reached:
             step = recipe.steps[i]
             if step is None:
                 positions[i] = self._operand(operands[i])

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.engine.lifetimes.live_references import held_alone
-from magmath.graph import Node, provenance_of, topological, update_depth
+from magmath.graph import Node, provenance_of, update_depth
 from magmath.graph.operation import Line, Operation
 
 MIN_DEPTH: Final = 64
@@ -50,9 +50,9 @@ class LoopParts:
         """
         if node.reads_version or _is_large(node) or not self._is_end(node):
             return None
-        if update_depth(node) < MIN_DEPTH:  # some of it may be computed
+        order = update_depth(node)
+        if node.depth < MIN_DEPTH:  # some of it was computed
             return None
-        order = topological((node,), cut=True)
         held = [x for x in held_alone(order) if _is_lost(x)]
         if not any(map(_is_large, order)) and sum([x.nbytes for x in held]) <= MAX_HELD:
             return held

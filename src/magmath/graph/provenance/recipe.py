@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any, Final, TypeAlias, final
 
 from msgspec import Struct
 
+from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import DType, convert_number
 from magmath.core.shapes import Shape
 from magmath.core.type_aliases import Number
@@ -42,6 +43,11 @@ class NumberStep(Struct, eq=False, gc=False):
     value: Number
 
 
+_Search: TypeAlias = tuple[int, bool, bool]
+"""An output, and the two switches of `Recipe.reached`."""
+_MAX_REACHED: Final = 16
+"""Searches whose results a recipe stores: each may be as long as the recipe."""
+
 RecipeEntry = Node | NumberStep | RecipeStep | None
 """The node of a Python number or its data, an operation, or None for an array that was read."""
 
@@ -57,7 +63,7 @@ class Recipe:
     last       the last step
     """
 
-    __slots__ = ("_bits", "_read_by", "last", "length", "numbers", "operands", "steps")
+    __slots__ = ("_bits", "_reached", "_read_by", "last", "length", "numbers", "operands", "steps")
 
     def __init__(
         self,
@@ -70,7 +76,8 @@ class Recipe:
         self.numbers = numbers
         self.last = len(steps) - 1
         self.length = len(steps) - len(operands)
-        self._read_by: dict[tuple[int, bool, bool], list[int]] = {}
+        self._reached: dict[_Search, list[int]] = {}
+        self._read_by: dict[_Search, list[int]] = {}
         self._bits: dict[tuple[bool, bool], list[int]] = {}
 
     def with_numbers(self, numbers: Sequence[int]) -> Recipe:
@@ -90,6 +97,14 @@ class Recipe:
         With `through_gradients=False`, nodes that are reached only through results of `mm.grad` are
         left out, and with `through_stops=False` those reached only through `mm.stop_gradient`.
         """
+        key = (output, through_gradients, through_stops)
+        reached = self._reached.get(key)
+        if reached is None:
+            reached = self._search(*key)
+            store_bounded(self._reached, key, reached, _MAX_REACHED)
+        return reached
+
+    def _search(self, output: int, through_gradients: bool, through_stops: bool) -> list[int]:
         positions = {output}
         for i in range(output, -1, -1):
             step = self.steps[i]
