@@ -71,7 +71,7 @@ class Noisy(nn.Module):
 class Network(nn.Module):
     def __init__(self) -> None:
         self.noisy = Noisy()
-        self.gru = nn.GRU(4, layers=2, bidirectional=True, dropout=0.25)
+        self.gru = nn.GRU(4, layers=2, dropout=0.25)
         self.out = nn.Dense(2)
 
     def __call__(self, x: mm.Array) -> mm.Array:

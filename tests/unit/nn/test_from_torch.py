@@ -247,20 +247,33 @@ def loss_of(outputs: Any, sine: Callable[[Any], Any], total: Callable[[Any], Any
     return sum([total(sine(x)) for x in leaves])
 
 
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
 @pytest.mark.parametrize("name", CASES)
-def test_outputs_gradients_and_buffers_are_those_of_pytorch(name: str, training: bool) -> None:
-    theirs, given = made(name, training)
+def test_outputs_gradients_and_buffers_are_those_of_pytorch(name: str) -> None:
+    """In training and in evaluation, in the pool that has read the module and in another one."""
+    theirs, given = made(name, training=False)
     ours = from_torch(theirs, *given)
-    assert ours.training is training
+    assert not ours.training
     before = copy.deepcopy(theirs.state_dict())
-    check_twins(theirs, ours, given)
-    theirs.load_state_dict(before)
+    check_modes(theirs, ours, given)
     data = pickle.dumps(ours)
     mm.init(workers=2, device="cpu", launcher="threads", seed=3)
     again = pickle.loads(data)
     again.load_state_dict(before)
-    check_twins(theirs, again.train(training), given)
+    check_modes(theirs, again, given)
+
+
+def test_a_module_is_read_in_its_mode() -> None:
+    theirs, given = made("dense", training=True)
+    assert from_torch(theirs, *given).training
+
+
+def check_modes(theirs: nn.Module, ours: Any, given: Sequence[torch.Tensor]) -> None:
+    """Compare both in training and in evaluation; afterwards they have the weights of before."""
+    before = copy.deepcopy(theirs.state_dict())
+    for training in (True, False):
+        check_twins(theirs.train(training), ours.train(training), given)
+        theirs.load_state_dict(before)
+        ours.load_state_dict(before)
 
 
 def check_twins(theirs: nn.Module, ours: Any, given: Sequence[torch.Tensor]) -> None:
