@@ -91,12 +91,15 @@ def hosts_command(hosts: HostList) -> list[str]:
 
 def _split_command(launcher: str | Sequence[str]) -> list[str]:
     """Split and check a user's command."""
+    words, reason = list[str](), ""
     try:
-        words = shlex.split(launcher) if isinstance(launcher, str) else list(launcher)
-        fits = all(isinstance(word, str) for word in words) and "{n}" in "".join(words[1:])
-        reason = ""
-    except (TypeError, ValueError) as error:  # not a sequence, or an unclosed quote
-        fits, reason = False, f" ({error})".lower()
+        if isinstance(launcher, str):
+            words = shlex.split(launcher)
+        elif isinstance(launcher, Sequence):
+            words = list(launcher)
+    except ValueError as error:  # an unclosed quote
+        reason = f" ({error})".lower()
+    fits = all(isinstance(word, str) for word in words) and "{n}" in "".join(words[1:])
     if not fits:
         raise OptionError(
             f'init: launcher must be "mpiexec", "srun", "threads", or a command in which {{n}} '
