@@ -450,22 +450,21 @@ def eye(
 ) -> Array:
     """Return ones on the k-th diagonal of N rows and M columns (N for None), zeros elsewhere."""
     shape = normal_shape("eye", (N, N if M is None else M))
-    on_diagonal = e.call("equal", _diagonal_number(shape), _diagonal(k, shape))
+    on_diagonal = _by_diagonal("equal", shape, k)
     return created_array(e.astype(on_diagonal, _floating(dtype)), layout, device)
 
 
-def _diagonal_number(shape: Shape) -> Node:
-    """Return the diagonal number of each matrix element: 0 for the main one, positive above it.
+def _by_diagonal(comparison: str, shape: Shape, k: int) -> Node:
+    """Return for each element of a matrix how the number of its diagonal compares with k: 0 for the
+    main one, positive above it.
 
-    `shape` may have leading dimensions, which are ignored.
+    `shape` may have leading dimensions, which are ignored. Only the comparison has the size of the
+    matrix.
     """
-    rows, columns = creation.iota(shape[-2:], 0), creation.iota(shape[-2:], 1)
-    return e.subtract(columns, rows)
-
-
-def _diagonal(k: int, shape: Shape) -> Node:
-    """Return the number of a diagonal as a scalar, limited to those next to the corners."""
-    return scalar(max(-shape[-2], min(index(k), shape[-1])), int64)
+    height, width = shape[-2:]
+    rows, columns = creation.iota((height, 1), 0), creation.iota((1, width), 1)
+    first = scalar(max(-height, min(index(k), width)), int64)  # the diagonals next to the corners
+    return e.call(comparison, columns, e.add(rows, first))
 
 
 @dispatch_cached
@@ -489,5 +488,5 @@ def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
         )
     if x.ndim == 1:  # a vector stands for equal rows
         x = Array(sums.broadcast_to(x.node, (x.size, x.size)))
-    is_kept = e.call(comparison, _diagonal_number(x.shape), _diagonal(k, x.shape))
+    is_kept = _by_diagonal(comparison, x.shape, k)
     return created_array(e.where(is_kept, x.node, constant_leaf(0, x.dtype)))
