@@ -84,7 +84,7 @@ REWRITES: Mapping[str, Sequence[tuple[str, Rewrite]]] = {
         (SHARE_MARGINS, share_margins),
     ),
     "place": (("place", place), (SHARE_HALOS, share_halos)),
-    "fuse": (
+    "fold": (
         (FOLD_EPILOGUES, _fold_epilogues),
         (MERGE_EQUAL, lambda graph, environment: merge_equal(graph)),
         ("fold_bias", fold_bias),
