@@ -15,7 +15,7 @@ from magmath.engine.engine import Engine
 from magmath.engine.evaluation.evaluator import NO_CONTEXT
 from magmath.engine.hoisted_values import HoistedGraph, HoistedValues, hoist
 from magmath.engine.lifetimes.pending_readers import note_reader
-from magmath.engine.programs.program_build import Compiled
+from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.replay_cache import ReplayCache
 from magmath.engine.traces.captured_arrays import Captured
@@ -89,7 +89,7 @@ class Specialization:
         self.provenance = ProvenanceTemplate(traced, position, call.outside, user_line(), kinds)
 
     def _choose_sources(
-        self, graph: Graph, compiled: Compiled, position: Mapping[Node, int], arguments: int
+        self, graph: Graph, compiled: CompiledProgram, position: Mapping[Node, int], arguments: int
     ) -> None:
         """Note where the program's arrays and numbers come from: the positions of arguments, and
         leaves."""

@@ -28,7 +28,7 @@ from magmath.passes.loop_layouts import loop_layouts
 from magmath.passes.subgraphs import subgraphs, with_shared_loops
 
 if TYPE_CHECKING:
-    from magmath.engine.programs.program_build import Compiled
+    from magmath.engine.programs.program_build import CompiledProgram
     from magmath.engine.programs.program_runs import ProgramRuns
     from magmath.passes.environment import Environment
     from magmath.program.instructions import Program
@@ -51,7 +51,7 @@ class ProgramEngine(Protocol):
     def cut(self, graph: Graph) -> Graph:
         """Return the graph with leaves in place of evaluated nodes."""
 
-    def compile(self, graph: Graph) -> Compiled:
+    def compile(self, graph: Graph) -> CompiledProgram:
         """Return the program of a graph."""
 
     @property

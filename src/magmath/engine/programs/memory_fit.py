@@ -32,11 +32,11 @@ class _Attempt:
 
 
 def fit_memory(
-    planned: pipeline.Planned,
+    planned: pipeline.PlannedGraph,
     program: Program,
     environment: Environment,
     room: int,
-    lower_plan: Callable[[pipeline.Planned], Program],
+    lower_plan: Callable[[pipeline.PlannedGraph], Program],
 ) -> Program:
     """Return a program of a plan that needs at most `room` bytes of a worker, and little less; the
     smallest program if none fits.
