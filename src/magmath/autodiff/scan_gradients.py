@@ -17,9 +17,8 @@ from magmath.autodiff.scan_residuals import Residuals, depending
 from magmath.autodiff.step_sums import is_summed_later, operands_of_sum, summed_over_steps
 from magmath.core.dtypes import DType
 from magmath.graph import Node, Shape
-from magmath.graph.graph import InputsOf, topological_until
+from magmath.graph.graph import InputsOf, substituted, topological_until
 from magmath.graph.operation import Gradients
-from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.counted_loops import (
     SCAN,
     ScanBody,
@@ -182,7 +181,7 @@ class _BackwardLoop:
             *[_of_shape(of_finals[x], x.shape, x.dtype) for x in self._states],
             *[full(x.shape, constant(0, x.dtype)) for x in sums],
             *rows.values(),
-            *rebuilt(list(residuals.invariant), self._inputs),
+            *substituted(list(residuals.invariant), self._inputs),
         ]
         reverse = not loop.attributes["reverse"]
         return scan_results(step, loop.attributes["steps"], inputs, loop.line, reverse=reverse)

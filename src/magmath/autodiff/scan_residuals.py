@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, final
 
 from magmath.graph import Node
-from magmath.graph.graph import topological_until
-from magmath.graph.provenance.rebuild import rebuilt
+from magmath.graph.graph import substituted, topological_until
 from magmath.ops.counted_loops import ScanBody, body_argument
 
 CHEAP_FLOPS: Final = 4
@@ -71,7 +70,7 @@ class Residuals:
 
     def replaced(self, nodes: Sequence[Node]) -> list[Node]:
         """Return expressions of the backward step, with placeholders for what it reads."""
-        return rebuilt(nodes, {**self.varying, **self.invariant})
+        return substituted(nodes, {**self.varying, **self.invariant})
 
 
 def _is_cheap(node: Node) -> bool:

@@ -205,3 +205,23 @@ def users_of(nodes: Sequence[Node]) -> dict[Node, list[Node]]:
         for source in node.inputs:
             users[source].append(node)
     return users
+
+
+def substituted(roots: Sequence[Node], images: Mapping[Node, Node]) -> list[Node]:
+    """Return the roots with other nodes of the same shape and type in place of some nodes.
+
+    Nodes that do not depend on these do not change, nor do those whose values are known.
+    `Graph.substituted` does the same for all roots of a graph, `Graph.replaced` with expressions of
+    the graph's own nodes.
+    """
+    new: dict[Node, Node] = dict(images)
+    for node in topological_until(roots, images, _inputs_of_unknown):
+        if node not in new:
+            inputs = tuple([new.get(source, source) for source in node.inputs])
+            is_unchanged = node.value is not None or inputs == node.inputs
+            new[node] = node if is_unchanged else node.replace(inputs)
+    return [new[node] for node in roots]
+
+
+def _inputs_of_unknown(node: Node) -> Sequence[Node]:
+    return node.inputs if node.value is None else ()

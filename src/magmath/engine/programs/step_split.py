@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import final
 
 from magmath.graph import Graph, Node
-from magmath.graph.graph import topological
-from magmath.graph.provenance.rebuild import rebuilt
+from magmath.graph.graph import substituted, topological
 from magmath.layout import Layout, Mesh
 from magmath.ops.leaves import input_leaf
 
@@ -92,7 +91,7 @@ class StepSplit:
                 leaves[node] = self._copy_of(node)
             elif not (node.is_leaf or node in own or node in self._of_numbers):
                 leaves[node] = self._leaf_of(node)
-        return list(rebuilt(roots, leaves))
+        return list(substituted(roots, leaves))
 
     def _leaf_of(self, node: Node) -> Node:
         if node not in self.sent:
