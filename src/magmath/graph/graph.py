@@ -51,7 +51,10 @@ def topological_until(
     inputs_of: InputsOf = attrgetter("inputs"),
 ) -> list[Node]:
     """Return every node that the outputs need, each after its inputs; the search stops at the ends,
-    and follows the inputs that `inputs_of` returns."""
+    and follows the inputs that `inputs_of` returns.
+
+    The last output comes first, unlike in `topological`: gradients are summed in this order.
+    """
     order: list[Node] = []
     last, seen = set(ends), set[Node]()
     stack: list[Node | None] = list(outputs)
@@ -63,6 +66,15 @@ def topological_until(
             seen.add(node)
             stack += (node, None, *(() if node in last else inputs_of(node)[::-1]))
     return order
+
+
+def dependents(order: Iterable[Node], sources: Iterable[Node]) -> set[Node]:
+    """Return the sources, and the nodes of `order` that depend on them; each follows its inputs."""
+    found = set(sources)
+    for node in order:
+        if not found.isdisjoint(node.inputs):
+            found.add(node)
+    return found
 
 
 @final
