@@ -1,6 +1,10 @@
 """`python -m magmath`: the command `magmath`."""
 
+from __future__ import annotations
+
+import sys
+
 from magmath.cli.main import main
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

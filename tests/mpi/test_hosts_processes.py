@@ -112,7 +112,7 @@ def test_bits_equal_one_process_and_killed_workers_are_noticed(network: Hosts) -
 def test_train_command_runs_on_hosts(network: Hosts, tmp_path: Path) -> None:
     names = ",".join(ADDRESSES.values())
     output = controller(
-        network, "-m", "magmath.cli", "train", "mlp", "--workers", "2", "--hosts", names,
+        network, "-m", "magmath", "train", "mlp", "--workers", "2", "--hosts", names,
         "--epochs", "2", "--output", str(tmp_path / "run"), "--json",
     )  # fmt: skip
     assert '"test_accuracy"' in output

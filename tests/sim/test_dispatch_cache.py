@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
-from magmath.engine.session import eager_dispatch
+from magmath.engine.session import eager_indexing
 
 CALLS = 5
 """A form is noted by the first call, recorded by the second, and repeated by the others."""
@@ -442,7 +442,7 @@ def test_numpys_arrays_are_positions(keys: list[tuple[list[int], str]]) -> None:
 
 
 def _forget_calls() -> None:
-    eager = eager_dispatch()
+    eager = eager_indexing()
     assert eager is not None
     eager.calls.clear()
 

@@ -81,7 +81,7 @@ def test_choosing_a_strategy_builds_no_plans(kind: str, workers: int) -> None:
     steps, and of three different layers."""
     with current(kind, workers):
         auto, model = (planned_anew(20, strategy).counts for strategy in ("auto", "model"))
-        for name in ("simplify", "place", "fuse", "lower"):
+        for name in ("simplify", "place", "fold", "lower"):
             assert auto[name] == auto["programs"], name
         assert auto["programs"] <= model["programs"] + 4
         assert auto["evaluated nodes"] <= 8 * auto["nodes"]

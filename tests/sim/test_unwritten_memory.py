@@ -155,6 +155,7 @@ def test_what_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
         ("", Debugging()),
         ("fill", Debugging(fill=True)),
         ("delays=7,fill", Debugging(fill=True, delays=7)),
+        ("vectors=16", Debugging(vectors=16)),
         (
             "without=fold-epilogues,without=hoisting",
             Debugging(without=frozenset({"fold-epilogues", "hoisting"})),
@@ -162,9 +163,7 @@ def test_what_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
     ]:
         monkeypatch.setenv(DEBUG.name, text)
         assert debugging() == expected
-    for text in ("fil", "delays", "delays=x", "fill=1", "without", "without=fuse"):
+    for text in ("fil", "delays", "delays=x", "fill=1", "without", "without=fuse", "vectors=8"):
         monkeypatch.setenv(DEBUG.name, text)
-        with pytest.raises(
-            OptionError, match="the switches are fill, delays=SEED and without=PASS"
-        ):
+        with pytest.raises(OptionError, match="the switches are fill, delays=SEED, vectors=BYTES"):
             debugging()

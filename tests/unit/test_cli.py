@@ -35,7 +35,7 @@ from magmath.kernels.dispatch.tuner import DECISIONS, TunerDecision, _encoded, _
 from magmath.train import EpochRecord
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
-COMMAND = [sys.executable, "-m", "magmath.cli"]
+COMMAND = [sys.executable, "-m", "magmath"]
 
 
 def magmath_command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

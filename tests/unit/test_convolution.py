@@ -329,6 +329,19 @@ def test_all_candidates_agree(problem: ConvolutionProblem) -> None:
             assert _error(posed, expected) < 1e-4, candidate.name
 
 
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("direction", PASSES)
+def test_direct_convolution_of_few_channels(direction: str, last: bool) -> None:
+    """Up to the number of channels above which filter rows are not merged: in one vector, and in
+    several."""
+    for channels in range(1, 18):
+        shape = (2, 8, channels, 4, 5, 1) if direction == "data" else (2, channels, 8, 4, 5, 1)
+        problem = _problem(direction, shape, last=last)
+        assert CANDIDATES["direct"].can_bind(problem)
+        CANDIDATES["direct"].bind(problem, _product)()
+        assert _error(problem, _expected(problem)) < 1e-4, channels
+
+
 @pytest.mark.parametrize("name", ["packed", "winograd 4×4", "winograd 2×2", "direct"])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_frozen_filters_are_converted_once_for_each_version(

@@ -152,11 +152,11 @@ def test_triangular_systems(m: int, n: int, dtype: str, wide: int, number: int) 
     lower, flip, unit = bool(number & 1), bool(number & 2), bool(number & 4)
     x = normal((n, n), dtype) / n + 2 * np.eye(n, dtype=dtype)
     b = normal((n, m), dtype)
-    letters = lapack.Triangle(lower, flip, unit).letters
+    flags = lapack.Triangle(lower, flip, unit).flags
     t = np.tril(x) if lower else np.triu(x)
     t = t - np.diag(np.diag(t)) + np.eye(n, dtype=dtype) if unit else t
     t = t.T if flip else t
-    for library, (y, _) in each(DIVIDE, inside(b, wide), inside(x, wide), letters=letters):
+    for library, (y, _) in each(DIVIDE, inside(b, wide), inside(x, wide), flags=flags):
         check_zero(t @ y.numpy() - b, 10 * bound(t), library)
 
 
@@ -298,7 +298,7 @@ def test_every_routine_can_be_measured(routine: Routine) -> None:
         "reflections": (a, a.clone()),
     }
     options: dict[str, dict[str, Any]] = {
-        "divide": {"letters": "LUCN"}, "eigen": {"job": "V"}, "singular": {"job": "S"}
+        "divide": {"flags": "LUCN"}, "eigen": {"job": "V"}, "singular": {"job": "S"}
     }  # fmt: skip
     wanted = operands.get(routine.name, (a,))
     routine(tuner, *wanted, **options.get(routine.name, {}))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.executor.calls import Calls
+from magmath.executor.call_list import CallList
 
 POOLS = [
     ("planned", 1), ("shared", 2), ("shared", 3), ("messages", 2), ("overlapped", 2), ("exact", 2),
@@ -67,14 +67,14 @@ def test_a_new_array_for_a_loss_rebinds_only_what_writes_it(
 ) -> None:
     """Kept losses are new arrays in each step; the products of the step are not bound again."""
     bound = []
-    rebound = Calls.rebound
+    rebound = CallList.rebound
 
-    def counted(self: Calls, positions: Any, *others: Any) -> Any:
+    def counted(self: CallList, positions: Any, *others: Any) -> Any:
         found = rebound(self, positions, *others)
         bound.append((len(set(positions)), len(self._bound), found is not None))
         return found
 
-    monkeypatch.setattr(Calls, "rebound", counted)
+    monkeypatch.setattr(CallList, "rebound", counted)
     with current(kind, 1 if kind == "planned" else 2):
         weights = mm.variable("weights", mm.ones((3, 2)))
         x, y = mm.ones((5, 3)), mm.zeros((5, 2))

@@ -14,19 +14,19 @@ import numpy as np
 
 from magmath.arrays.exports import printing
 from magmath.arrays.exports.pickling import restored_leaf, values_of
-from magmath.arrays.indexing.masked_elements import masked_elements, with_item
-from magmath.arrays.indexing.masks import UnknownCount
-from magmath.arrays.indexing.number_items import part_of
-from magmath.arrays.indexing.single_elements import read_element, write_element
-from magmath.arrays.indexing.stored_parts import (
+from magmath.arrays.indexing.indexing_cache import (
     are_small_positions,
     note_elements,
     note_part,
     note_write,
-    stored_elements,
-    stored_part,
-    stored_write,
+    repeated_elements,
+    repeated_part,
+    repeated_write,
 )
+from magmath.arrays.indexing.masked_elements import masked_elements, with_item
+from magmath.arrays.indexing.masks import UnknownCount
+from magmath.arrays.indexing.number_items import part_of
+from magmath.arrays.indexing.single_elements import read_element, write_element
 from magmath.arrays.indexing.subscripts import getitem
 from magmath.arrays.inputs.conversion import bind_layout, foreign_operand
 from magmath.arrays.inputs.number_list import LISTS
@@ -280,7 +280,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
             return rearranged(self, known)
         if type(key) is np.ndarray and are_small_positions(self, key):
             key = as_array("indexing", key)  # as one with this form is repeated
-        leaf = stored_elements(self, key)
+        leaf = repeated_elements(self, key)
         if leaf is not None:
             return Array(leaf)
         try:
@@ -312,7 +312,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
             self.replace_value(leaf)
             return
         former, (key, part) = self._leaf, part_of(self._node, key)
-        leaf = stored_write(self, key, part, value)
+        leaf = repeated_write(self, key, part, value)
         self.replace_value(with_item(self, key, value) if leaf is None else leaf)
         if self._leaf is not None:
             if leaf is None:
@@ -426,7 +426,7 @@ def copy_of(array: Array, layout: Layout | None = None) -> Array:
 
 def rearranged(array: Array, step: ViewStep) -> Array:
     """Return the view of an array that a step selects."""
-    leaf = stored_part(array, step)
+    leaf = repeated_part(array, step)
     if leaf is None:
         view = Array(step.read(array.node))
         note_part(array, step, view)

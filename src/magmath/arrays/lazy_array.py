@@ -16,10 +16,10 @@ import numpy as np
 from magmath.arrays.retained_operands import keep
 from magmath.arrays.storage.element_storage import ArrayView
 from magmath.arrays.storage.failed_updates import (
-    Replaced,
+    UpdateRecord,
     ViewWrite,
-    record_of,
     undo_failed_updates,
+    update_record,
 )
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import DType
@@ -65,7 +65,7 @@ MIN_HELD = 1 << 17
 class LazyArray(ArrayHandle):
     """A handle on a node and, once it is computed, on its value; the base class of `Array`."""
 
-    __slots__ = ("__weakref__", "_leaf", "_node", "_values", "replaced", "view_of")
+    __slots__ = ("__weakref__", "_leaf", "_node", "_values", "pending_update", "view_of")
     is_weak = False
     """True for a weakly typed number, which takes the element type of arrays."""
     is_variable = False
@@ -76,7 +76,7 @@ class LazyArray(ArrayHandle):
     none."""
 
     def __init__(self, node: Node) -> None:
-        self.replaced: Replaced | None = None
+        self.pending_update: UpdateRecord | None = None
         self.view_of = None
         try:
             operation = node.operation
@@ -298,7 +298,7 @@ class LazyArray(ArrayHandle):
     def set_known(self, leaf: Node) -> None:
         """Set `leaf` as this array's value and drop the expression."""
         node = self._node
-        self._leaf, self.replaced = leaf, None
+        self._leaf, self.pending_update = leaf, None
         if node is leaf:
             return
         if node.reads_version:
@@ -329,7 +329,7 @@ class LazyArray(ArrayHandle):
             keep(self, [x.leaf_or_self for x in topological(nodes, cut=True) if _is_array(x)])
 
     def refer_to_updated(
-        self, node: Node, *, write: ViewWrite | None = None, source: Replaced | None = None
+        self, node: Node, *, write: ViewWrite | None = None, source: UpdateRecord | None = None
     ) -> None:
         """Refer to the node of another value, after an update in place.
 
@@ -344,16 +344,17 @@ class LazyArray(ArrayHandle):
         else:
             note_update(old)
         if leaf is None:
-            self.replaced = source or record_of(old, node, self.replaced, write)
+            self.pending_update = source or update_record(old, node, self.pending_update, write)
         del old  # an evaluation counts references
         self._refer_to(node, leaf)
-        if trace is None and leaf is None and self.replaced is not None and self.replaced.is_long:
+        update = self.pending_update
+        if trace is None and leaf is None and update is not None and update.is_long:
             self._evaluate_early()
 
     def replace_node(self, node: Node) -> None:
         """Refer to another node with the same value, or with that before a failed update."""
         note_update(self._node)
-        self._node, self.replaced = node, None
+        self._node, self.pending_update = node, None
         set_user_array(node, ref(self))
         self._leaf = node if node.operation is leaves.INPUT else None
 
@@ -435,7 +436,7 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
         return
     engine = session.engine()
     engine.evaluator.forget_failed()
-    updated = any(array.replaced is not None for array in missing)
+    updated = any(array.pending_update is not None for array in missing)
     try:
         if updated:
             engine.runs.wait_for_fallible_run()

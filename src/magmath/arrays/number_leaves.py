@@ -12,7 +12,7 @@ def number_leaf(eager: EagerArrays, array: LazyArray) -> Node | None:
     """Return the leaf with the value of a pending array of numbers alone, which is computed now;
     None for others, and for large ones."""
     node = array._node
-    if array._leaf is not None or array.replaced is not None or not node.is_of_numbers:
+    if array._leaf is not None or array.pending_update is not None or not node.is_of_numbers:
         return None
     leaf = eager.leaf_of_needed_node(node)
     if leaf is not None:

@@ -25,7 +25,7 @@ from magmath.arrays.storage.element_storage import (
     read,
     written,
 )
-from magmath.arrays.storage.failed_updates import Rewrite, ViewWrite, record_of_view
+from magmath.arrays.storage.failed_updates import Rewrite, ViewWrite, view_record
 from magmath.errors import MagmathError, ReadOnlyError
 from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
@@ -195,8 +195,8 @@ def link(base: LazyArray, view: LazyArray, step: ViewStep) -> None:
         ElementStorage(base).add(view, (step,))
     else:
         own.storage.add(view, (*own.path, step))
-    if base.replaced is not None and not view.is_known():
-        view.replaced = record_of_view(base, (step,))
+    if base.pending_update is not None and not view.is_known():
+        view.pending_update = view_record(base, (step,))
 
 
 def base_of(view: LazyArray) -> LazyArray | None:
@@ -246,7 +246,7 @@ def _share(array: LazyArray, base: LazyArray, others: Sequence[LazyArray]) -> No
     for other in others:
         if other is not base:
             path = _view_of(other).path_from(base)
-            other.refer_to_updated(read(base.node, path), source=record_of_view(base, path))
+            other.refer_to_updated(read(base.node, path), source=view_record(base, path))
 
 
 def _share_without_base(array: LazyArray, others: Sequence[LazyArray]) -> None:

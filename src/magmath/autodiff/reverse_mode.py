@@ -27,10 +27,9 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, apply
-from magmath.graph.graph import topological_until
+from magmath.graph.graph import substituted, topological_until
 from magmath.graph.operation import Gradients
 from magmath.graph.provenance.dependence import first_number_of
-from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.counted_loops import SCAN, is_scan_result
 from magmath.ops.creation import full
 from magmath.ops.custom_gradients import CUSTOM_CALL, CUSTOM_RESULT
@@ -158,7 +157,7 @@ def _derivatives(
     if graph.originals:
         # Later gradients, by results that this one depends on, find these results.
         known = {key: x for key, x in derivatives.items() if x is not None}
-        derivatives |= zip(known, rebuilt(list(known.values()), graph.originals), strict=True)
+        derivatives |= zip(known, substituted(list(known.values()), graph.originals), strict=True)
     return derivatives, graph
 
 

@@ -13,13 +13,12 @@ from dataclasses import replace
 from typing import final
 
 from magmath.autodiff.differentiability import has_cotangent
-from magmath.autodiff.scan_residuals import Residuals, depending
+from magmath.autodiff.scan_residuals import Residuals, dependent_parts
 from magmath.autodiff.step_sums import is_summed_later, operands_of_sum, summed_over_steps
 from magmath.core.dtypes import DType
 from magmath.graph import Node, Shape
-from magmath.graph.graph import InputsOf, topological_until
+from magmath.graph.graph import InputsOf, dependents, substituted, topological_until
 from magmath.graph.operation import Gradients
-from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.counted_loops import (
     SCAN,
     ScanBody,
@@ -157,8 +156,8 @@ class _BackwardLoop:
     def _summed_later(self, cotangents: Mapping[Node, Node]) -> dict[Node, Node]:
         """Return those cotangents of captured arrays whose sum is computed after the loop."""
         parts = list(cotangents.values())
-        varying = depending(parts, self._placeholders)
-        varying |= depending(parts, [*self._body.states, *self._body.rows])
+        varying = dependent_parts(parts, self._placeholders)
+        varying |= dependent_parts(parts, [*self._body.states, *self._body.rows])
         return {x: part for x, part in cotangents.items() if is_summed_later(part, varying)}
 
     def _stacked_rows(self, residuals: Residuals) -> dict[Node, Node]:
@@ -182,7 +181,7 @@ class _BackwardLoop:
             *[_of_shape(of_finals[x], x.shape, x.dtype) for x in self._states],
             *[full(x.shape, constant(0, x.dtype)) for x in sums],
             *rows.values(),
-            *rebuilt(list(residuals.invariant), self._inputs),
+            *substituted(list(residuals.invariant), self._inputs),
         ]
         reverse = not loop.attributes["reverse"]
         return scan_results(step, loop.attributes["steps"], inputs, loop.line, reverse=reverse)
@@ -208,7 +207,7 @@ def _active_leaves(
     step."""
     active = dict.fromkeys(sources)
     while True:
-        dependent = depending(order, active)
+        dependent = dependents(order, active)
         more = [
             state for state, following in zip(body.states, body.following, strict=True)
             if following in dependent and state not in active and has_cotangent(state)

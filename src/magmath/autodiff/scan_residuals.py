@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final, final
 
 from magmath.graph import Node
-from magmath.graph.graph import topological_until
-from magmath.graph.provenance.rebuild import rebuilt
+from magmath.graph.graph import dependents, substituted, topological_until
 from magmath.ops.counted_loops import ScanBody, body_argument
 
 CHEAP_FLOPS: Final = 4
@@ -31,8 +30,8 @@ class Residuals:
     def __init__(
         self, body: ScanBody, outputs: Sequence[Node], placeholders: Sequence[Node]
     ) -> None:
-        per_step = depending(outputs, [*body.states, *body.rows, body.number, *placeholders])
-        dependent = per_step | depending(outputs, body.captured)
+        per_step = dependent_parts(outputs, [*body.states, *body.rows, body.number, *placeholders])
+        dependent = per_step | dependent_parts(outputs, body.captured)
         forward = set(topological_until(body.outputs, ()))
         stored = self._stored(body, outputs, forward & per_step)
         self.varying: dict[Node, Node] = {}
@@ -71,7 +70,7 @@ class Residuals:
 
     def replaced(self, nodes: Sequence[Node]) -> list[Node]:
         """Return expressions of the backward step, with placeholders for what it reads."""
-        return rebuilt(nodes, {**self.varying, **self.invariant})
+        return substituted(nodes, {**self.varying, **self.invariant})
 
 
 def _is_cheap(node: Node) -> bool:
@@ -80,10 +79,6 @@ def _is_cheap(node: Node) -> bool:
     return operation.elementwise and operation.flops(node) <= CHEAP_FLOPS * node.size
 
 
-def depending(roots: Iterable[Node], sources: Iterable[Node]) -> set[Node]:
-    """Return the sources, and the nodes of expressions that depend on them."""
-    dependent = set(sources)
-    for node in topological_until(roots, tuple(dependent)):
-        if not dependent.isdisjoint(node.inputs):
-            dependent.add(node)
-    return dependent
+def dependent_parts(roots: Iterable[Node], sources: Collection[Node]) -> set[Node]:
+    """Return the sources, and the nodes of the expressions `roots` that depend on them."""
+    return dependents(topological_until(roots, sources), sources)

@@ -46,10 +46,12 @@ def summed_over_steps(part: Node, stacked: Mapping[Node, Node]) -> Node:
     """Return the sum of the values of a node over all steps, given the stacked operands."""
     operation, inputs = part.operation, part.inputs
     if operation is CONTRACT:
-        letters = subscripts_of(part)
-        step = next(c for c in "zyxwvutsrqponmlkjihgfedcba" if c not in str(letters))
+        subscripts = subscripts_of(part)
+        step = next(c for c in "zyxwvutsrqponmlkjihgfedcba" if c not in str(subscripts))
         a, b = (stacked[x] for x in inputs)
-        return contraction(a, step + letters.a, b, step + letters.b, letters.out, part.line)
+        return contraction(
+            a, step + subscripts.a, b, step + subscripts.b, subscripts.out, part.line
+        )
     if operation is SUM:
         axes = (0, *[axis + 1 for axis in part.attributes["axis"]])
         return reshape(reduce("sum", stacked[inputs[0]], axes), part.shape)

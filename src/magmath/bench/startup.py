@@ -34,7 +34,7 @@ class _Start(NamedTuple):
 
 _STARTS = (
     _Start("import magmath", ["-c", "import magmath"], ["-c", "pass"], 0.3),
-    _Start("magmath --help", ["-m", "magmath.cli", "--help"], None, 0.4),
+    _Start("magmath --help", ["-m", "magmath", "--help"], None, 0.4),
     _Start(
         "first result",
         ["-c", "import magmath as mm; print(mm.ones(3) + 1)"],

@@ -138,7 +138,7 @@ class IndexMap:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Writing:
+class PartUpdate:
     """The native form of an operation that overwrites a part of its first operand by its second
     one.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from magmath.core.cpu import cpu_features, cpu_name
+from magmath.core.debugging import debugging
 from magmath.core.disk_cache import DiskCache
 
 OBJECTS: Final = DiskCache("native")
@@ -31,10 +32,11 @@ def cache_key(*inputs: object) -> str:
 @cache
 def toolchain_fingerprint() -> bytes:
     """Return the inputs of all compiled code: the processor with its features, LLVM, the source of
-    the compiler."""
+    the compiler, the size of vectors for debugging."""
     modules = sorted(Path(__file__).parent.glob("*.py"))
     features = " ".join(sorted(cpu_features()))
-    platform = f"{cpu_name()}, {features}, llvmlite {version('llvmlite')}\n"
+    platform = f"{cpu_name()}, {features}, llvmlite {version('llvmlite')}, "
+    platform += f"vectors {debugging().vectors}\n"
     return platform.encode() + b"".join(map(module_source, modules))
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 import llvmlite.binding as llvm
 from llvmlite import ir
+
+from magmath.core.debugging import debugging
 
 WORD = ir.IntType(64)
 _INDEX = ir.IntType(32)
@@ -20,17 +22,17 @@ _ELEMENTS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
 ITEMSIZE = {"float32": 4, "float64": 8}
 
 
-def _registers() -> tuple[int, int]:
-    """Return the bytes of a vector register of this processor, and the number of registers."""
+def _vector_bytes() -> int:
+    """Return the bytes of a vector register of this processor, unless MAGMATH_DEBUG has another
+    number."""
     features = llvm.get_host_cpu_features()
-    if features.get("avx512f"):
-        return 64, 32
-    if features.get("avx"):
-        return 32, 16
-    return 16, 32  # NEON; SSE has half as many, and spills
+    width = 64 if features.get("avx512f") else 32 if features.get("avx") else 16
+    return debugging().vectors or width
 
 
-VECTOR_BYTES, REGISTERS = _registers()
+VECTOR_BYTES: Final = _vector_bytes()
+REGISTERS: Final = 16 if VECTOR_BYTES == 32 else 32
+"""The vector registers of AVX-512, AVX or NEON; SSE has half as many as NEON, and spills."""
 
 
 class VectorFunction(ABC):

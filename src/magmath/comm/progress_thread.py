@@ -61,8 +61,6 @@ class ProgressThread:
 
     def __init__(self, comm: Communicator) -> None:
         self.comm = comm
-        self.submitted = 0
-        """Number of submitted tasks."""
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         self._thread = threading.Thread(
             target=self._serve, name=f"magmath-progress-{comm.rank}", daemon=True
@@ -72,7 +70,6 @@ class ProgressThread:
     def submit(self, action: BoundCall) -> Task:
         """Queue an action; return its task."""
         task = Task(action)
-        self.submitted += 1
         self._tasks.put(task)
         return task
 

@@ -11,7 +11,10 @@ the same in each run with the seed.
 `without=NAME`: plans omit a pass (`core/optional_passes.py`), so that the pass which makes a wrong
 number is found.
 
-Several switches are separated by commas. They are read when a pool starts.
+`vectors=BYTES`: compiled loops have vectors of 16, 32 or 64 bytes, as on another processor, so that
+a fault of narrow or wide vectors shows on any machine. It is read once in each process.
+
+Several switches are separated by commas. The others are read when a pool starts.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from magmath.errors import OptionError
 FILL_BYTE: Final = 0x7F
 SHORT_SECONDS: Final = 2e-3
 """Maximum of most delays."""
+VECTOR_SIZES: Final = ("16", "32", "64")
 LONG_SECONDS: Final = 0.15
 """Some delays: waiting for a barrier then returns to Python, and resumes."""
 
@@ -40,25 +44,29 @@ class Debugging:
     fill: bool = False
     delays: int | None = None
     without: frozenset[str] = frozenset()
+    vectors: int | None = None
 
 
 def debugging() -> Debugging:
     """Return the switches of the environment. Raises OptionError for unknown ones."""
-    fill, delays, without = False, None, set[str]()
+    fill, delays, vectors, without = False, None, None, set[str]()
     for switch in filter(None, DEBUG.read().split(",")):
         name, _, value = switch.partition("=")
         if switch == "fill":
             fill = True
         elif name == "delays" and value.isdecimal():
             delays = int(value)
+        elif name == "vectors" and value in VECTOR_SIZES:
+            vectors = int(value)
         elif name == "without" and value in OPTIONAL_PASSES:
             without.add(value)
         else:
             raise OptionError(
-                f"{DEBUG}: {switch!r} is not known; the switches are fill, delays=SEED and "
-                f"without=PASS, separated by commas, and the passes {', '.join(OPTIONAL_PASSES)}"
+                f"{DEBUG}: {switch!r} is not known; the switches are fill, delays=SEED, "
+                f"vectors=BYTES (16, 32 or 64) and without=PASS, separated by commas, and the "
+                f"passes {', '.join(OPTIONAL_PASSES)}"
             )
-    return Debugging(fill, delays, frozenset(without))
+    return Debugging(fill, delays, frozenset(without), vectors)
 
 
 @final

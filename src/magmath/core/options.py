@@ -45,7 +45,7 @@ DATA: Final = EnvironmentVariable("MAGMATH_DATA", "", "the folder of data sets")
 DEBUG: Final = EnvironmentVariable(
     "MAGMATH_DEBUG",
     "",
-    "switches that make latent faults visible: fill, delays=SEED, without=PASS",
+    "switches that make latent faults visible: fill, delays=SEED, vectors=BYTES, without=PASS",
 )
 REMOTE_SHELL: Final = EnvironmentVariable(
     "MAGMATH_REMOTE_SHELL", "ssh", "the program that starts commands on other hosts"

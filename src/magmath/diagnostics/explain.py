@@ -97,26 +97,17 @@ def explain_program(
     `layers`: the layer of each instruction of a training step.
     """
     texts = str(program).splitlines()
-    measured: Sequence[float | None] = [None] * len(texts)
-    by_worker: Sequence[tuple[float, ...]] = [()] * len(texts)
-    memory = None
-    if run is not None and run.timings:
-        workers = [seconds for _, (seconds, _) in sorted(run.timings.items())]
-        by_worker = [tuple([t / run.steps for t in times]) for times in zip(*workers, strict=True)]
-        measured = [max(times) for times in by_worker]
-        memory = max(nbytes for _, nbytes in run.timings.values())
-    rows = zip(
-        program.instructions, texts, measured, layers or [""] * len(texts), by_worker, strict=True
-    )
+    by_worker, memory = _measurements(run, len(texts))
+    rows = zip(program.instructions, texts, layers or [""] * len(texts), by_worker, strict=True)
     steps = [
         replace(
-            _explained(program, instruction, environment, text, seconds),
+            _explained(program, instruction, environment, text, max(seconds, default=None)),
             layer=layer,
             phase=_phase(instruction),
             is_even=_is_even(program, instruction),
-            by_worker=times,
+            by_worker=seconds,
         )
-        for instruction, text, seconds, layer, times in rows
+        for instruction, text, layer, seconds in rows
     ]
     temporaries = arrange(program).nbytes
     arrays = {*program.inputs, *program.new_outputs}
@@ -130,6 +121,16 @@ def explain_program(
         memory,
         environment.machine.source,
     )
+
+
+def _measurements(run: RunHandle | None, length: int) -> tuple[list[tuple[float, ...]], int | None]:
+    """Return the seconds of each of the `length` instructions on each worker, and the peak of the
+    memory of a worker in bytes; () and None if the run was not profiled."""
+    if run is None or not run.timings:
+        return [()] * length, None
+    workers = [seconds for _, (seconds, _) in sorted(run.timings.items())]
+    by_worker = [tuple([t / run.steps for t in times]) for times in zip(*workers, strict=True)]
+    return by_worker, max(nbytes for _, nbytes in run.timings.values())
 
 
 def explain_run(run: RunHandle, heading: str = "") -> Explanation:

@@ -20,7 +20,7 @@ from magmath.engine.lifetimes.held_operands import HeldOperands
 from magmath.engine.lifetimes.loop_parts import LoopParts
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
 from magmath.engine.programs.cut import cut
-from magmath.engine.programs.program_build import Compiled, environment_of
+from magmath.engine.programs.program_build import CompiledProgram, environment_of
 from magmath.engine.programs.program_runs import ProgramRuns
 from magmath.engine.programs.program_table import ProgramTable
 from magmath.engine.programs.step_split import AsynchronousDivision
@@ -118,7 +118,7 @@ class Engine:
         division: AsynchronousDivision | None = None,
         in_range: Collection[Node] = (),
         later: Collection[Node] = (),
-    ) -> Compiled:
+    ) -> CompiledProgram:
         """Return the program of a graph whose leaves all have layouts; builds it on a miss.
 
         `training`: the program is a training step (`Program.training`). `division`: each worker

@@ -17,7 +17,7 @@ from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf
 from magmath.ops.redistribute import redistribute
 from magmath.passes.fold_scales import fold_scales
-from magmath.passes.frozen_filters import with_versions
+from magmath.passes.freeze_filters import freeze_filters
 from magmath.passes.hoisting import hoisted_nodes, values_to_keep, with_leaves
 from magmath.passes.simplify import simplify
 
@@ -57,7 +57,7 @@ def hoist(engine: Engine, graph: Graph, varying: Collection[Node]) -> HoistedGra
     hoisted = HoistedValues(engine, values)
     rest = with_leaves(graph, values, hoisted.leaves)
     unchanged = {leaf for leaf in graph.leaves if leaf in nodes and leaf.name != "scalar"}
-    rest, versions = with_versions(rest, unchanged | set(hoisted.leaves))
+    rest, versions = freeze_filters(rest, unchanged | set(hoisted.leaves))
     return HoistedGraph(rest, hoisted, versions) if values or versions else None
 
 

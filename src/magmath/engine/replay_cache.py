@@ -20,7 +20,7 @@ from magmath.engine.array_sizes import MAX_EAGER_BYTES
 from magmath.engine.eager.eager_arrays import MAX_READ
 from magmath.engine.engine import Engine
 from magmath.engine.lifetimes.live_references import are_unreferenced
-from magmath.engine.programs.program_build import Compiled, ResultSpec
+from magmath.engine.programs.program_build import CompiledProgram, ResultSpec
 from magmath.engine.remote_array import RemoteArray, leaf_of
 from magmath.engine.run_numbers import commit_reservations
 from magmath.graph import Graph
@@ -64,7 +64,7 @@ class ReplayCache:
     """
 
     def __init__(
-        self, engine: Engine, compiled: Compiled, graph: Graph, *, draws: bool = True
+        self, engine: Engine, compiled: CompiledProgram, graph: Graph, *, draws: bool = True
     ) -> None:
         self._engine = engine
         self._draws = draws

@@ -267,9 +267,9 @@ def argument_leaf(node: Node) -> Node | None:
     return engine.eager_arrays.argument_leaf(node)
 
 
-def eager_dispatch() -> EagerArrays | None:
-    """Return what computes small arrays at once, if their parts may be read and written without
-    expressions: not while a function is traced or differentiated."""
+def eager_indexing() -> EagerArrays | None:
+    """Return what computes small arrays at once, for indexing, which reads and writes their parts
+    without expressions; None while a function is traced or differentiated."""
     return None if keeps_expressions() else eager_arrays()
 
 

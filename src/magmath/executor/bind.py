@@ -2,7 +2,7 @@
 calls.
 
 A bound program runs without further look-ups (`executor/executable.py`): a step is a list of calls
-(`executor/calls.py`).
+(`executor/call_list.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, final
 import torch
 
 from magmath.core.type_aliases import BoundCall
-from magmath.executor.calls import NO_SEGMENTS, Calls
+from magmath.executor.call_list import NO_SEGMENTS, CallList
 from magmath.executor.context import Context
 from magmath.executor.numpy_fast_path import without_fp_warnings
 from magmath.executor.tensors import Tensors
@@ -47,7 +47,7 @@ class Binding:
     """Which of the arrays are the same: bindings of one program with equal signatures have the same
     native code."""
     former: FormerBinding | None = None
-    compiled: Calls | None = None
+    compiled: CallList | None = None
     """The calls of a step with compiled segments; None before they are compiled."""
     runs: int = 0
     """On a GPU: the number of runs of one step before it is recorded."""
@@ -55,17 +55,17 @@ class Binding:
     """On a GPU: the recording of a step, a `cuda_graphs.Recording`; None before there is one."""
 
     @cached_property
-    def prologue(self) -> Calls:
+    def prologue(self) -> CallList:
         """The calls that a run of many steps makes once."""
         former = None if self.former is None else self.former.binding.prologue
         return self._calls(range(self.tensors.program.prologue), former)
 
     @cached_property
-    def step(self) -> Calls:
+    def step(self) -> CallList:
         """The calls of every step."""
         return self._calls(self._steps, None if self.former is None else self.former.binding.step)
 
-    def with_segments(self, segments: Mapping[range, BoundCall]) -> Calls:
+    def with_segments(self, segments: Mapping[range, BoundCall]) -> CallList:
         """Return the calls of every step, with compiled segments."""
         former = None if self.former is None else self.former.binding
         same = former is not None and former.signature == self.signature
@@ -79,9 +79,9 @@ class Binding:
     def _calls(
         self,
         positions: range,
-        former: Calls | None,
+        former: CallList | None,
         segments: Mapping[range, BoundCall] = NO_SEGMENTS,
-    ) -> Calls:
+    ) -> CallList:
         """Return the calls of the instructions at these positions; `former` are those of the former
         binding, if it has some with the same segments."""
         if former is not None and self.former is not None:
@@ -89,7 +89,7 @@ class Binding:
             rebound = former.rebound(touched, self.tensors, segments)
             if rebound is not None:
                 return rebound
-        return Calls(positions, self.tensors, segments)
+        return CallList(positions, self.tensors, segments)
 
     @cached_property
     def is_plain(self) -> bool:
@@ -110,7 +110,7 @@ class Binding:
         """Run the prologue, which the steps of a run share."""
         without_fp_warnings(self.prologue.run)
 
-    def run_once(self, calls: Calls) -> list[float]:
+    def run_once(self, calls: CallList) -> list[float]:
         """Run one step by its calls; return the scalars that it emits.
 
         Must be called in `without_fp_warnings`.
@@ -135,11 +135,11 @@ class Binding:
             values += self.emitted_now()
         return values
 
-    def replay(self, steps: int, calls: Calls) -> list[float]:
+    def replay(self, steps: int, calls: CallList) -> list[float]:
         """Run the calls of a step `steps` times; return the emitted scalars, step by step."""
         return without_fp_warnings(self._replay, steps, calls)
 
-    def _replay(self, steps: int, step: Calls) -> list[float]:
+    def _replay(self, steps: int, step: CallList) -> list[float]:
         emitted = self.emitted
         if not emitted:
             for _ in range(steps):

@@ -153,7 +153,7 @@ def _collectively(call: BoundCall, context: Context) -> None:
     """Make a collective call, then wait for the other workers, which may still read memory of this
     one.
 
-    After an error that data cause, the other workers arrive too (`Calls._fail`). After any other
+    After an error that data cause, the other workers arrive too (`CallList._fail`). After any other
     error they may wait for messages of this worker, which must not wait for them.
     """
     try:

@@ -22,7 +22,7 @@ import torch
 
 from magmath.core.type_aliases import BoundCall
 from magmath.executor.bind import Binding
-from magmath.executor.calls import Calls
+from magmath.executor.call_list import CallList
 from magmath.executor.numpy_fast_path import without_fp_warnings
 from magmath.executor.step_executors import Executor
 from magmath.kernels.dispatch.tuner import Measuring
@@ -160,7 +160,7 @@ class Watch:
         self.waiting: set[int] = set()
         self.is_measuring = False
 
-    def run(self, calls: Calls) -> None:
+    def run(self, calls: CallList) -> None:
         """Run the calls of a step, one by one."""
         former = torch.cuda.get_sync_debug_mode()
         _set_mode("warn")
@@ -213,7 +213,7 @@ def _runs(binding: Binding, waiting: set[int]) -> list[range]:
 
 def _with_graphs(
     binding: Binding, runs: Sequence[range], fused: Mapping[range, BoundCall]
-) -> Calls | None:
+) -> CallList | None:
     """Return the calls of a step with a graph for each run, which has fused kernels for some of its
     instructions; None if there is no run, or if one cannot be recorded."""
     calls = binding.with_segments(fused) if fused else binding.step
@@ -226,7 +226,7 @@ def _with_graphs(
     return binding.with_segments(graphs) if graphs else None
 
 
-def _recorded(calls: Calls, positions: range, device: torch.device) -> BoundCall | None:
+def _recorded(calls: CallList, positions: range, device: torch.device) -> BoundCall | None:
     """Return the call that starts the recorded kernels of some instructions, or None."""
     graph = torch.cuda.CUDAGraph()
     recorder = _recorder(device)

@@ -14,8 +14,8 @@ from magmath.codegen.emit import (
     IndexMap,
     IndexVariables,
     NativeOperand,
+    PartUpdate,
     Writer,
-    Writing,
     literal,
     loop_order,
 )
@@ -102,7 +102,7 @@ class FusedLoops:
         Raises NoNativeForm for an instruction without a native form.
         """
         native = OPERATIONS[call.operation].native
-        if isinstance(native, Writing):
+        if isinstance(native, PartUpdate):
             return self._join_update(position, call, native)
         if isinstance(native, IndexMap):
             self._join_reading(position, call, native)
@@ -125,7 +125,7 @@ class FusedLoops:
         read = [Access.of(self._tensors.own(slot), elsewhere=True) for slot in call.inputs]
         self._add(position, call, call.out, read)
 
-    def _join_update(self, position: int, call: Call, native: Writing) -> bool:
+    def _join_update(self, position: int, call: Call, native: PartUpdate) -> bool:
         x, values, *_ = call.inputs
         native_call = self._arguments.native_call(call)
         view = native.view(native_call, self._tensors.own(call.out))
@@ -213,7 +213,7 @@ class FusedLoops:
         loop; None if it computes other indices."""
         call = member.call
         native, slots = OPERATIONS[call.operation].native, [*call.inputs, call.out]
-        if isinstance(native, Writing):
+        if isinstance(native, PartUpdate):
             slots = [call.inputs[0], call.out] if member.copies else [call.inputs[1]]
         elif isinstance(native, IndexMap):
             if member.view is None:
@@ -249,7 +249,7 @@ class FusedLoops:
         its operation maps indices."""
         call, out = member.call, member.call.out
         name = code.writer.name("v")
-        if isinstance(OPERATIONS[call.operation].native, Writing):
+        if isinstance(OPERATIONS[call.operation].native, PartUpdate):
             source = call.inputs[0 if member.copies else 1]
             code.writer.line(f"{name} = {self._value(code, loop, source, indices)}")
             whole = member.copies or member.view is None
@@ -329,7 +329,7 @@ def _read_in_memory(call: Call) -> Sequence[int]:
     native = OPERATIONS[call.operation].native
     if isinstance(native, IndexMap):
         return call.inputs
-    return call.inputs[:1] if isinstance(native, Writing) else ()
+    return call.inputs[:1] if isinstance(native, PartUpdate) else ()
 
 
 def _readers(program: Program) -> list[list[int]]:

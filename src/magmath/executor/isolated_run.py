@@ -18,8 +18,8 @@ import torch
 from magmath.comm.isolated_communicator import IsolatedCommunicator
 from magmath.core.type_aliases import BoundCall
 from magmath.executor.bind import Binding, bind
+from magmath.executor.call_list import CallList
 from magmath.executor.call_times import CallTime, CallTimes
-from magmath.executor.calls import Calls
 from magmath.executor.context import Context
 from magmath.executor.native import write_segments
 from magmath.executor.native_segments import NativeSegments
@@ -154,7 +154,7 @@ def _segments(binding: Binding) -> NativeSegments | None:
 
 def _timed(
     binding: Binding,
-    calls: Calls,
+    calls: CallList,
     segments: Mapping[range, BoundCall],
     requested: Collection[int],
     rounds: int,

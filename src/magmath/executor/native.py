@@ -23,7 +23,7 @@ from typing import final
 import torch
 
 from magmath.codegen import runtime_library
-from magmath.codegen.emit import IndexMap, Writer, Writing, combine
+from magmath.codegen.emit import IndexMap, PartUpdate, Writer, combine
 from magmath.executor.bound_calls import is_awaited
 from magmath.executor.fused_loops import FusedLoops
 from magmath.executor.move import is_in_place
@@ -248,7 +248,7 @@ class _SourceWriter:
             operation = OPERATIONS[instruction.operation]
             if self.exact and not self._gives_same_bits(instruction):
                 raise NoNativeForm(f"{instruction.operation}, whose native form rounds differently")
-            joins = operation.elementwise or isinstance(operation.native, (IndexMap, Writing))
+            joins = operation.elementwise or isinstance(operation.native, (IndexMap, PartUpdate))
             if joins and self.loops.join(position, instruction):
                 return
         self.loops.flush()
@@ -279,7 +279,7 @@ class _SourceWriter:
 
     def _call(self, call: Call) -> None:
         native = OPERATIONS[call.operation].native
-        emitter = native.emit if isinstance(native, Writing) else native
+        emitter = native.emit if isinstance(native, PartUpdate) else native
         if emitter is None or isinstance(emitter, (str, Mapping, IndexMap)):
             raise NoNativeForm(call.operation)
         writer = Writer()

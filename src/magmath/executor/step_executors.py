@@ -15,7 +15,7 @@ import numpy as np
 
 from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding
-from magmath.executor.calls import Calls
+from magmath.executor.call_list import CallList
 from magmath.executor.context import Context
 from magmath.executor.fastest_selector import Alternative, FastestSelector
 from magmath.executor.native_forms import NativeForms
@@ -117,7 +117,7 @@ class Segmented(Executor):
     def __init__(self, segments: NativeSegments | None, binding: Binding) -> None:
         self._binding = binding
         self._segments = segments
-        self._calls: Calls | None = None
+        self._calls: CallList | None = None
 
     def is_ready(self) -> bool:
         return self._segments is None or self._segments.is_ready()

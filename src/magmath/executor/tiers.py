@@ -17,7 +17,7 @@ from time import perf_counter
 from typing import final
 
 from magmath.executor.bind import Binding
-from magmath.executor.calls import Calls
+from magmath.executor.call_list import CallList
 from magmath.executor.fastest_selector import (
     COMPILE_AFTER_SECONDS,
     Alternative,
@@ -63,7 +63,7 @@ class _SegmentsTier(Alternative):
         """Start compiling the segments of a binding; return False if it has none."""
         return self._forms.segments(binding) is not None
 
-    def calls(self, binding: Binding) -> Calls:
+    def calls(self, binding: Binding) -> CallList:
         """Return the calls of a step."""
         if binding.compiled is None:
             segments = self._forms.segments(binding)

@@ -51,7 +51,10 @@ def topological_until(
     inputs_of: InputsOf = attrgetter("inputs"),
 ) -> list[Node]:
     """Return every node that the outputs need, each after its inputs; the search stops at the ends,
-    and follows the inputs that `inputs_of` returns."""
+    and follows the inputs that `inputs_of` returns.
+
+    The last output comes first, unlike in `topological`: gradients are summed in this order.
+    """
     order: list[Node] = []
     last, seen = set(ends), set[Node]()
     stack: list[Node | None] = list(outputs)
@@ -63,6 +66,15 @@ def topological_until(
             seen.add(node)
             stack += (node, None, *(() if node in last else inputs_of(node)[::-1]))
     return order
+
+
+def dependents(order: Iterable[Node], sources: Iterable[Node]) -> set[Node]:
+    """Return the sources, and the nodes of `order` that depend on them; each follows its inputs."""
+    found = set(sources)
+    for node in order:
+        if not found.isdisjoint(node.inputs):
+            found.add(node)
+    return found
 
 
 @final
@@ -205,3 +217,23 @@ def users_of(nodes: Sequence[Node]) -> dict[Node, list[Node]]:
         for source in node.inputs:
             users[source].append(node)
     return users
+
+
+def substituted(roots: Sequence[Node], images: Mapping[Node, Node]) -> list[Node]:
+    """Return the roots with other nodes of the same shape and type in place of some nodes.
+
+    Nodes that do not depend on these do not change, nor do those whose values are known.
+    `Graph.substituted` does the same for all roots of a graph, `Graph.replaced` with expressions of
+    the graph's own nodes.
+    """
+    new: dict[Node, Node] = dict(images)
+    for node in topological_until(roots, images, _inputs_of_unknown):
+        if node not in new:
+            inputs = tuple([new.get(source, source) for source in node.inputs])
+            is_unchanged = node.value is not None or inputs == node.inputs
+            new[node] = node if is_unchanged else node.replace(inputs)
+    return [new[node] for node in roots]
+
+
+def _inputs_of_unknown(node: Node) -> Sequence[Node]:
+    return node.inputs if node.value is None else ()

@@ -1,12 +1,12 @@
 """Index notation: parsed strings such as `"mk,kn->mn"`, and the parts that deterministic mode
 uses.
 
-Each operand and the result has a character for each dimension. A lower-case letter names an index
-by which the operation may be divided over workers: dimensions with the same letter are split
-equally, and a letter that the result lacks is combined by the operation's `reduction`. The
-upper-case form of a letter is a dimension that follows the letter without being indexed by it: the
-operation's `derived_split` gives its split for a split of the letter. `.` is a dimension that every
-worker needs whole.
+Each operand and the result has a character for each dimension, as in `einsum`. A lower-case letter
+names an index by which the operation may be divided over workers: dimensions with the same letter
+are split equally, and a letter that the result lacks is combined by the operation's `reduction`.
+The upper-case form of a letter is a dimension that follows the letter without being indexed by it:
+the operation's `derived_split` gives its split for a split of the letter. `.` is a dimension that
+every worker needs whole.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class IndexNotation:
         return IndexNotation(tuple(left.split(",")) if operands else (), output)
 
     @cached_property
-    def letters(self) -> str:
+    def result_letters(self) -> str:
         """The letters whose splits divide the result, in the order of its dimensions: its own
         letters, and those that its dimensions follow."""
         return self.output.replace(".", "").lower()

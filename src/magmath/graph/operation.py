@@ -298,7 +298,7 @@ DerivedSplit = Callable[[Node, str, Split, int | None], Split | None]
 OnlyLayouts = Callable[[Node, Mesh], NodeLayouts]
 Native = Any
 """A scalar expression such as "({0} + {1})", one for each kind of the result's type, an `IndexMap`,
-a `Writing`, an emitter (`codegen/emit.py`), or None."""
+a `PartUpdate`, an emitter (`codegen/emit.py`), or None."""
 
 
 SameBits = Callable[[DType, Sequence[DType]], bool]

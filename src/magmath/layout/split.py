@@ -171,7 +171,7 @@ class HaloRanges:
     def describe(self, length: int) -> str:
         """Return the difference from an even split on an axis of `length`, for short prints."""
         stored = sum([stop - start for start, stop in self.ranges])
-        return f": windows {stored - self.extent:+}"
+        return f": halos {stored - self.extent:+}"
 
 
 Pieces: TypeAlias = "Blocks | Cyclic | HaloRanges"

@@ -101,27 +101,27 @@ def trace_call(module: Callable[..., Any], inputs: Any) -> Any:
 
     Computes and draws only the initial values of parameters; assigns no variables.
     """
-    traced = _traced_call(module, inputs)
+    traced = _abstract_call(module, inputs)
     return unflatten(traced.nesting, [AbstractArray(x.shape, x.dtype) for x in traced.outputs])
 
 
 def trace_nodes(module: Callable[..., Any], inputs: Any) -> tuple[list[Node], list[Node]]:
     """Return the leaves of the inputs, and the nodes of the outputs, of a call with abstract
     arrays. See `trace_call`."""
-    traced = _traced_call(module, inputs)
+    traced = _abstract_call(module, inputs)
     return [x.node for x in traced.inputs], [x.node for x in traced.outputs]
 
 
 @final
-class _TracedCall(NamedTuple):
-    """The inputs and outputs of a traced call, flat, and the nesting of the outputs."""
+class _AbstractCall(NamedTuple):
+    """The inputs and outputs of a call without values, flat, and the nesting of the outputs."""
 
     inputs: list[Array]
     outputs: list[Any]
     nesting: Any
 
 
-def _traced_call(module: Callable[..., Any], inputs: Any) -> _TracedCall:
+def _abstract_call(module: Callable[..., Any], inputs: Any) -> _AbstractCall:
     """Call a module with arrays that have no values."""
     environment = session.engine().environment
     leaves, tree = flatten(inputs)
@@ -134,7 +134,7 @@ def _traced_call(module: Callable[..., Any], inputs: Any) -> _TracedCall:
             outputs, nesting = flatten(call_module(module, unflatten(tree, arrays)))
         finally:
             CALLS.abstract_calls -= 1
-    return _TracedCall(arrays, outputs, nesting)
+    return _AbstractCall(arrays, outputs, nesting)
 
 
 @final

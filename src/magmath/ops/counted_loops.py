@@ -15,8 +15,8 @@ from typing import Final, TypeVar, final
 
 from magmath.core.dtypes import DType, bool_, int64
 from magmath.graph import Node, Shape, apply, make_node, topological
+from magmath.graph.graph import substituted
 from magmath.graph.operation import NO_ATTRIBUTES, Line
-from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.custom_gradients import CUSTOM_CALL, CUSTOM_RESULT
 from magmath.ops.gradient_results import INDEPENDENT
@@ -81,7 +81,7 @@ class ScanBody:
         """Return the next states and the collected values for these arrays."""
         leaves = (*self.states, *self.rows, *self.captured, self.number)
         values = dict(zip(leaves, (*states, *rows, *captured, number), strict=True))
-        return rebuilt(self.outputs, values)
+        return substituted(self.outputs, values)
 
     def divided(
         self, inputs: Sequence[Operand]

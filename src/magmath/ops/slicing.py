@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from magmath.codegen.emit import IndexMap, IndexVariables, NativeCall, Writer, Writing, emit_copy
+from magmath.codegen.emit import IndexMap, IndexVariables, NativeCall, PartUpdate, Writer, emit_copy
 from magmath.core.dtypes import DType
 from magmath.core.index_set import IndexSet, Tile
 from magmath.core.shapes import can_broadcast_to
@@ -348,7 +348,7 @@ SET_SLICE = Operation(
     reduction=None,
     vjp=_set_slice_vjp,
     kernel=_set_slice_kernel,
-    native=Writing(_overwritten_view, _emit_set_slice),
+    native=PartUpdate(_overwritten_view, _emit_set_slice),
     reference=_set_slice_reference,
     numpy_function=_numpy_set_slice,
     flops=no_flops,

@@ -15,8 +15,8 @@ from typing import Any, final
 from magmath.core.dtypes import bool_
 from magmath.errors import MagmathError
 from magmath.graph import Node, make_node
+from magmath.graph.graph import substituted
 from magmath.graph.operation import Line
-from magmath.graph.provenance.rebuild import rebuilt
 from magmath.ops.loop_results import loop_operation, results_of
 
 
@@ -64,6 +64,6 @@ def final_states(
 def first_states(loop: Node) -> list[Node]:
     """Return the states of a loop after its first step, as expressions of its inputs."""
     body: LoopBody = loop.attributes["body"]
-    return rebuilt(
+    return substituted(
         body.following, dict(zip((*body.states, *body.captured), loop.inputs[1:], strict=True))
     )

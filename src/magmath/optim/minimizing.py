@@ -24,7 +24,7 @@ from magmath.core.promotion import promote
 from magmath.engine import session
 from magmath.engine.engine import Engine
 from magmath.engine.evaluation.result_records import provenance_of_pending
-from magmath.engine.programs.program_build import Compiled
+from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.run_numbers import rollback_on_failure
 from magmath.errors import MagmathError, NonFiniteLoss
@@ -258,7 +258,7 @@ class _Program:
             outputs.append(self._step.leaf + 1)
         self.targets = [target.value() for target in targets]
         self.graph = engine.cut(Graph(tuple(outputs), tuple(targets), (loss,)))
-        self.compiled: Compiled = engine.compile(self.graph)
+        self.compiled: CompiledProgram = engine.compile(self.graph)
 
     def _numbered(self, placeholder: Node, each: int) -> Node:
         """Return the stream number in a step of a run, with `each` draws per step."""

@@ -182,12 +182,12 @@ class CandidateCosts:
         """The environment of the costs."""
         return self.cache.environment
 
-    def evaluated(self) -> list[CandidateWithRedistributions]:
-        """Return the candidates with their costs, in the order of preference."""
+    def with_redistributions(self) -> list[CandidateWithRedistributions]:
+        """Return the candidates with their whole costs, in the order of preference."""
         return [
-            CandidateWithRedistributions(priced.candidate, self._seconds(priced),
-                   *self._traffic(priced.candidate), self._memory(priced.candidate))
-            for _, priced in self.ranked()
+            CandidateWithRedistributions(arithmetic.candidate, self._seconds(arithmetic),
+                   *self._traffic(arithmetic.candidate), self._worker_bytes(arithmetic.candidate))
+            for _, arithmetic in self.ranked()
         ]  # fmt: skip
 
     def ranked(self) -> list[tuple[int, CandidateArithmetic]]:
@@ -202,11 +202,11 @@ class CandidateCosts:
         candidates = self.cache.candidates(self.node, layouts, self.hint)
         count("evaluated candidates", len(candidates))
         limit = self.environment.allocation_limit
-        if limit is not None and limit < self._max_memory():
-            fitting = [c for c in candidates if self._memory(c.candidate) <= limit]
+        if limit is not None and limit < self._max_bytes():
+            fitting = [c for c in candidates if self._worker_bytes(c.candidate) <= limit]
             candidates = fitting or candidates
         if self.environment.is_frugal:
-            needs = [self._memory(c.candidate) for c in candidates]
+            needs = [self._worker_bytes(c.candidate) for c in candidates]
             least = min(needs)
             candidates = [c for c, n in zip(candidates, needs, strict=True) if n == least]
         if self.node.operation.collective is not None:
@@ -223,8 +223,11 @@ class CandidateCosts:
         return [(costs[i], candidates[i]) for i in order]
 
     # bytes ------------------------------------------------------------------------------------
+    #
+    # Of a copy that all workers of a host share, the heap counts all bytes on every worker
+    # (`_heap_bytes`); a worker writes its part of it (`_worker_bytes`).
 
-    def _max_memory(self) -> int:
+    def _max_bytes(self) -> int:
         """Return the bytes of all operands and of the result, which no candidate exceeds."""
         arrays = (self.node, *self.node.inputs)
         return sum([x.nbytes for x in arrays])
@@ -238,12 +241,12 @@ class CandidateCosts:
         additional bytes that the environment allows for the workspace of an operation (or for
         LAPACK), and at most an eighth of its memory limit.
         """
-        stored = [self._stored(c.candidate) for c in candidates]
+        needs = [self._heap_bytes(c.candidate) for c in candidates]
         spare, limit = self.environment.workspace, self.environment.memory_limit
         if self.node.operation.uses_lapack and self.environment.shares_memory:
             spare = max(spare, self.environment.lapack_memory)
-        max_bytes = min(stored) + (spare if limit is None else min(spare, limit // 8))
-        return [c for c, nbytes in zip(candidates, stored, strict=True) if nbytes <= max_bytes]
+        max_bytes = min(needs) + (spare if limit is None else min(spare, limit // 8))
+        return [c for c, nbytes in zip(candidates, needs, strict=True) if nbytes <= max_bytes]
 
     def compared_bytes(self, candidate: LayoutCandidate) -> int:
         """Return the bytes by which decompositions are compared.
@@ -252,19 +255,18 @@ class CandidateCosts:
         the copy; a LAPACK operation includes its result, which it stores while it computes.
         """
         if self.node.operation.uses_lapack:
-            return self._stored(candidate)
+            return self._heap_bytes(candidate)
         if is_contraction(self.node.index_notation):
-            return self._workspace(candidate)
-        return self._moved_bytes(candidate)
+            return self._moved_worker_bytes(candidate)
+        return self._moved_heap_bytes(candidate)
 
-    def _stored(self, candidate: LayoutCandidate) -> int:
+    def _heap_bytes(self, candidate: LayoutCandidate) -> int:
         """Return the bytes of moved operands and of the result, as the heap counts them."""
         result = candidate.output.max_local_size * self.node.dtype.itemsize
-        return self._moved_bytes(candidate) + result
+        return self._moved_heap_bytes(candidate) + result
 
-    def _moved_bytes(self, candidate: LayoutCandidate) -> int:
-        """Return the bytes of moved operands as the heap counts them: a shared copy counts in full
-        on every worker."""
+    def _moved_heap_bytes(self, candidate: LayoutCandidate) -> int:
+        """Return the bytes of moved operands, as the heap counts them."""
         return sum(
             [
                 layout.max_local_size * operand.itemsize
@@ -273,14 +275,13 @@ class CandidateCosts:
             ]
         )
 
-    def _memory(self, candidate: LayoutCandidate) -> int:
+    def _worker_bytes(self, candidate: LayoutCandidate) -> int:
         """Return the bytes of moved operands and of the result on the busiest worker."""
         result = candidate.output.max_local_size * self.node.dtype.itemsize
-        return self._workspace(candidate) + result
+        return self._moved_worker_bytes(candidate) + result
 
-    def _workspace(self, candidate: LayoutCandidate) -> int:
-        """Return the bytes of moved operands on the busiest worker; a shared copy counts by
-        parts."""
+    def _moved_worker_bytes(self, candidate: LayoutCandidate) -> int:
+        """Return the bytes of moved operands on the busiest worker."""
         total = 0
         for operand, layout in zip(self.operands, candidate.inputs, strict=True):
             if not self._is_readable(operand, layout):
@@ -308,15 +309,15 @@ class CandidateCosts:
 
     # seconds ----------------------------------------------------------------------------------
 
-    def _seconds(self, priced: CandidateArithmetic) -> float:
-        candidate, moves = priced.candidate, 0.0
+    def _seconds(self, arithmetic: CandidateArithmetic) -> float:
+        candidate, moves = arithmetic.candidate, 0.0
         for operand, layout in zip(self.operands, candidate.inputs, strict=True):
             if not self._is_readable(operand, layout):
                 moves += self._operand_seconds(operand, layout)
-        after = priced.result.get(self.hint)
+        after = arithmetic.result.get(self.hint)
         if after is None:
-            after = priced.result[self.hint] = self._result_seconds(candidate)
-        return moves + priced.seconds + after
+            after = arithmetic.result[self.hint] = self._result_seconds(candidate)
+        return moves + arithmetic.seconds + after
 
     def _is_readable(self, operand: OperandState, layout: Layout) -> bool:
         """Return True if an operand can be read in a layout without a move."""

@@ -92,7 +92,7 @@ def is_contraction(notation: IndexNotation) -> bool:
     every worker then needs less of each operand.
     """
     letters = "".join(notation.inputs).replace(".", "").lower()
-    return any(letters.count(c) > 1 and c not in notation.letters for c in letters)
+    return any(letters.count(c) > 1 and c not in notation.result_letters for c in letters)
 
 
 def _are_pending_sums(operands: Sequence[Layout]) -> bool:
@@ -238,7 +238,7 @@ def _letters(node: Node, notation: IndexNotation, environment: Environment) -> d
         letter = notation.logical_letter(node.shape)
         return {} if letter is None else {letter: extents[letter]}
     reduces = node.operation.reduction is not None
-    outer = notation.letters
+    outer = notation.result_letters
     inner = [c for c in extents if c.islower() and c not in outer] if reduces else []
     return {c: extents[c] for c in (*outer, *inner) if extents[c] > 1}
 
@@ -295,7 +295,7 @@ def _candidate(
         for letters, source, own in zip(notation.inputs, node.inputs, splits_of[:-1], strict=True)
     )
     partial = tuple(
-        node.operation.reduction if c is not None and c[0] not in notation.letters else None
+        node.operation.reduction if c is not None and c[0] not in notation.result_letters else None
         for c in choice
     )
     output = _layout_with(node.shape, notation.output, mesh, splits_of[-1], partial)

@@ -17,7 +17,7 @@ from magmath.ops.elementwise import OPERATIONS, negative
 from magmath.passes.simplify import is_constant
 
 
-def fusion_groups(graph: Graph) -> list[list[Node]]:
+def epilogue_groups(graph: Graph) -> list[list[Node]]:
     """Return groups of nodes, inputs first, such that `fold_epilogues` on each group alone folds
     the same nodes as on the graph, whatever the layouts are.
 
@@ -46,7 +46,7 @@ def _candidate_groups(graph: Graph) -> list[list[Node]]:
     return [*groups.values(), *alone]
 
 
-FusionRule = Callable[[Node, set[Node]], Node | None]
+EpilogueRule = Callable[[Node, set[Node]], Node | None]
 
 
 def fold_epilogues(graph: Graph, *, bias: bool = True) -> Graph:
@@ -175,7 +175,7 @@ def _layout_read(c: Node, node: Node) -> object:
     return c.layout if c.layout is not None and not c.layout.shared else node.layout
 
 
-RULES: Mapping[str, Sequence[FusionRule]] = {
+RULES: Mapping[str, Sequence[EpilogueRule]] = {
     "astype": (_conversion,),
     "add": (_bias, _residual, _update),
     "maximum": (_activation, _relu),

@@ -56,7 +56,7 @@ from magmath.passes.simplify import merge_equal, simplify
 
 @final
 @dataclass(frozen=True)
-class Planned:
+class PlannedGraph:
     """A planned graph: every node has a layout, a position in the schedule, storage, and there a
     memory order (row-major if it is not in `orders`).
 
@@ -84,7 +84,7 @@ REWRITES: Mapping[str, Sequence[tuple[str, Rewrite]]] = {
         (SHARE_MARGINS, share_margins),
     ),
     "place": (("place", place), (SHARE_HALOS, share_halos)),
-    "fuse": (
+    "fold": (
         (FOLD_EPILOGUES, _fold_epilogues),
         (MERGE_EQUAL, lambda graph, environment: merge_equal(graph)),
         ("fold_bias", fold_bias),
@@ -94,7 +94,7 @@ REWRITES: Mapping[str, Sequence[tuple[str, Rewrite]]] = {
 """The rewrites by name, in the stages that `magmath bench plan` measures."""
 
 
-def run(graph: Graph, environment: Environment, changing: Collection[Node] = ()) -> Planned:
+def run(graph: Graph, environment: Environment, changing: Collection[Node] = ()) -> PlannedGraph:
     """Return the planned graph, by the passes listed above; `rematerialized` may change it later.
 
     `changing`: leaves that change between the steps of a run, in addition to the targets.
@@ -110,10 +110,10 @@ def run(graph: Graph, environment: Environment, changing: Collection[Node] = ())
     with stage("memory"):
         storage = assign_storage(graph, order, environment.without)
         orders = assign_memory_orders(graph, order, storage, environment)
-        return Planned(graph, order, storage, orders)
+        return PlannedGraph(graph, order, storage, orders)
 
 
-def rematerialized(planned: Planned, environment: Environment, excess: int) -> Planned:
+def rematerialized(planned: PlannedGraph, environment: Environment, excess: int) -> PlannedGraph:
     """Return the plan with second computations instead of stored values, so that its temporaries
     need at least `excess` bytes less, or as few as the pass can reach."""
     with stage("memory"):
@@ -129,7 +129,7 @@ def rematerialized(planned: Planned, environment: Environment, excess: int) -> P
             environment,
             rematerialization.originals,
         )
-        return Planned(
+        return PlannedGraph(
             rematerialization.graph,
             rematerialization.schedule,
             storage,

@@ -193,7 +193,8 @@ class _Placing:
         """Return the evaluated candidates of a node with placed operands, in the order of
         preference."""
         operands = self._operands([self.new[source] for source in node.inputs])
-        return CandidateCosts(self.costs, node, operands, self.hints.get(node)).evaluated()
+        costs = CandidateCosts(self.costs, node, operands, self.hints.get(node))
+        return costs.with_redistributions()
 
     def _operands(self, nodes: Sequence[Node]) -> tuple[OperandState, ...]:
         """Return the states of placed nodes as operands."""

@@ -3,7 +3,7 @@ building the plan.
 
 A search over layouts needs the costs of many plans of one graph. This module makes the decisions of
 `place` (`passes/plan_decisions.py`) and subtracts what `fold_epilogues` saves
-(`passes/fusion_savings.py`), but builds no nodes. The result is that of the passes, with one
+(`passes/epilogue_savings.py`), but builds no nodes. The result is that of the passes, with one
 exception: products that are computed in panels are priced without epilogues.
 """
 
@@ -18,8 +18,8 @@ from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout
 from magmath.passes.default_reduction import default_reduction
 from magmath.passes.environment import Environment
-from magmath.passes.fold_epilogues import fusion_groups
-from magmath.passes.fusion_savings import FusionGroup
+from magmath.passes.epilogue_savings import EpilogueGroup
+from magmath.passes.fold_epilogues import epilogue_groups
 from magmath.passes.layout_hints import HintSource, hint_sources
 from magmath.passes.node_cost import call_seconds
 from magmath.passes.plan_decisions import ArrayState, Decision, Decisions, StepList, decisions_of
@@ -46,7 +46,7 @@ class PlanSeconds:
         self._outputs = [(position[x], numbers[t]) for x, t in graph.outputs_and_targets]
         self._emitted = [(position[x], environment.whole(x.shape)) for x in graph.emitted]
         self._groups = [
-            FusionGroup.of(nodes, self._part, self.decisions) for nodes in fusion_groups(graph)
+            EpilogueGroup.of(nodes, self._part, self.decisions) for nodes in epilogue_groups(graph)
         ]
 
     def seconds(self, layouts: Mapping[Node, Layout]) -> float:

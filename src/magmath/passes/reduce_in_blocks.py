@@ -60,13 +60,13 @@ def _created(graph: Graph, environment: Environment) -> set[Node]:
         is_created = (
             node.operation in (*CREATED, BROADCAST, REDISTRIBUTE) or node.operation.elementwise
         )
-        simple = all(x in created or _is_number(x) for x in node.inputs)
-        if everywhere and is_created and simple and not _is_number(node):
+        simple = all(x in created or _is_replicated_element(x) for x in node.inputs)
+        if everywhere and is_created and simple and not _is_replicated_element(node):
             created.add(node)
     return created
 
 
-def _is_number(node: Node) -> bool:
+def _is_replicated_element(node: Node) -> bool:
     """Return True for an array of one element that every worker stores."""
     return node.size == 1 and layout_of(node).is_replicated
 

@@ -72,24 +72,26 @@ def _simpler(node: Node) -> Node | None:
 
 def _simpler_contraction(node: Node) -> Node:
     """Replace transposed operands by other subscripts, and a product of two matrices by `gemm`."""
-    letters = subscripts_of(node)
+    subscripts = subscripts_of(node)
     (a, in_a), (b, in_b) = (
-        _unpermuted(x, own) for x, own in zip(node.inputs, (letters.a, letters.b), strict=True)
+        _unpermuted(x, own)
+        for x, own in zip(node.inputs, (subscripts.a, subscripts.b), strict=True)
     )
-    letters = Subscripts(in_a, in_b, letters.out)
+    subscripts = Subscripts(in_a, in_b, subscripts.out)
     dtype = node.attributes["dtype"]
-    if len(letters.rows) == len(letters.columns) == len(letters.summed) == 1 and not letters.batch:
-        if letters.out != letters.rows + letters.columns:  # the transposed product
-            a, b, letters = b, a, Subscripts(letters.b, letters.a, letters.out)
+    groups = (subscripts.rows, subscripts.columns, subscripts.summed)
+    if not subscripts.batch and all(len(group) == 1 for group in groups):
+        if subscripts.out != subscripts.rows + subscripts.columns:  # the transposed product
+            a, b, subscripts = b, a, Subscripts(subscripts.b, subscripts.a, subscripts.out)
         product = gemm(
             a,
             b,
-            transpose_a=letters.a == letters.summed + letters.rows,
-            transpose_b=letters.b == letters.columns + letters.summed,
+            transpose_a=subscripts.a == subscripts.summed + subscripts.rows,
+            transpose_b=subscripts.b == subscripts.columns + subscripts.summed,
             dtype=dtype,
         )
     else:
-        product = apply(CONTRACT, a, b, subscripts=str(letters), dtype=dtype)
+        product = apply(CONTRACT, a, b, subscripts=str(subscripts), dtype=dtype)
     return product.at_line(node.line)
 
 

@@ -128,7 +128,7 @@ def frontier(
         seen.add(node)
         if node in varying or (node in whole and not node.is_leaf):
             stack += node.inputs
-        elif not _is_number(node):
+        elif not _is_known_number(node):
             read[node] = None
     return list(read)
 
@@ -190,7 +190,7 @@ class _Division:
         return leaf or node in self._outside or node.operation is LOOP_RESULT
 
     def _is_earlier(self, node: Node, number: int) -> bool:
-        is_part = node in self._whole or _is_number(node)
+        is_part = node in self._whole or _is_known_number(node)
         return self._after[node] < number and not is_part
 
     def _results(self, loop: Node | None) -> list[Node]:
@@ -216,5 +216,5 @@ def _between(value: Node, ends: Sequence[Node]) -> set[Node]:
     return set(topological_until([value], ends)).difference(ends)
 
 
-def _is_number(node: Node) -> bool:
+def _is_known_number(node: Node) -> bool:
     return node.name == "constant" or (node.name == "scalar" and node.value is not None)

@@ -15,7 +15,7 @@ from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout, Mesh
 from magmath.passes.assign_storage import Storage, outputs_with_own_storage
 from magmath.passes.environment import Environment
-from magmath.passes.pipeline import Planned
+from magmath.passes.pipeline import PlannedGraph
 from magmath.program.barriers import Hazards
 from magmath.program.instructions import Call, Emit, Instruction, Program, Redistribute, Slot
 from magmath.program.overlap import with_overlap
@@ -23,7 +23,7 @@ from magmath.program.slot_lifetimes import with_lifetimes
 
 
 def lower(
-    planned: Planned,
+    planned: PlannedGraph,
     inputs: Sequence[Node],
     scalars: Sequence[Node],
     environment: Environment,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from magmath.codegen.emit import IndexMap, Writing
+from magmath.codegen.emit import IndexMap, PartUpdate
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Barrier, Call, Instruction, Slot
 
@@ -64,4 +64,4 @@ def _joins_loops(instruction: Instruction) -> bool:
     if not isinstance(instruction, Call):
         return False
     operation = OPERATIONS[instruction.operation]
-    return operation.elementwise or isinstance(operation.native, (IndexMap, Writing))
+    return operation.elementwise or isinstance(operation.native, (IndexMap, PartUpdate))

@@ -84,10 +84,7 @@ def prepare_pool(options: PoolOptions) -> Callable[[], Pool]:
     seed = require_integer("init: seed", options.seed, 0)
     limit = _memory_limit(options.memory_limit)
     _check_timeout(options.heartbeat_timeout)
-    if options.fold_bias not in FOLD_BIAS:
-        raise OptionError(
-            f"init: fold_bias must be one of {FOLD_BIAS}, was given {options.fold_bias!r}"
-        )
+    _check_fold_bias(options.fold_bias)
     launcher = options.launcher
     check_launcher(launcher)
     hosts = _parse_hosts(options.hosts, workers, launcher)
@@ -109,14 +106,8 @@ def prepare_pool(options: PoolOptions) -> Callable[[], Pool]:
     if hosts is not None and launcher == "mpiexec":
         check_hosts(hosts)
     transport = _transport(workers, options, worker_options, hosts)
-    usable = processor_count()
-    if is_local and workers > usable:
-        warnings.warn(
-            f"init: {workers} workers share {usable} processors of this machine and will "
-            f"be slow; workers={usable} is the most that it can run at once",
-            RuntimeWarning,
-            stacklevel=4,  # the line that called mm.init, which has a decorator
-        )
+    if is_local:
+        _warn_about_shared_processors(workers)
     return partial(
         Pool,
         transport,
@@ -125,6 +116,22 @@ def prepare_pool(options: PoolOptions) -> Callable[[], Pool]:
         memory_limit=limit,
         fold_bias=options.fold_bias,
     )
+
+
+def _warn_about_shared_processors(workers: int) -> None:
+    usable = processor_count()
+    if workers > usable:
+        warnings.warn(
+            f"init: {workers} workers share {usable} processors of this machine and will "
+            f"be slow; workers={usable} is the most that it can run at once",
+            RuntimeWarning,
+            stacklevel=5,  # the line that called mm.init, which has a decorator
+        )
+
+
+def _check_fold_bias(value: str) -> None:
+    if value not in FOLD_BIAS:
+        raise OptionError(f"init: fold_bias must be one of {FOLD_BIAS}, was given {value!r}")
 
 
 def _memory_limit(value: int | None) -> int | None:

@@ -109,21 +109,13 @@ def main(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller handles Ctrl-C
     gc.freeze()  # the loaded modules stay: no collection needs to visit them
     atexit.register(gc.freeze)  # nor that of the exit, which takes half a second
-    options = WorkerOptions(
-        settings.device,
-        settings.threads,
-        settings.deterministic,
-        settings.memory_limit,
-        settings.winograd,
-        settings.flush_denormals,
-    )
+    options = _worker_options(settings)
     key, *curve = os.environ.pop(SECRET_VARIABLE).split()
 
     communicator = (join or partial(_join_mpi, options.device))()
     if options.threads is None and "OMP_NUM_THREADS" not in os.environ:
-        set_threads(
-            max(1, min(processor_count(), communicator.cores // communicator.ranks_on_host))
-        )
+        share = communicator.cores // communicator.ranks_on_host
+        set_threads(max(1, min(processor_count(), share)))
     context = zmq.Context()
     dealer = _connect(context, f"{key}:{communicator.rank}", curve, settings)
     port = SocketPort(dealer)
@@ -162,6 +154,17 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-winograd", dest="winograd", action="store_false")
     parser.add_argument("--keep-denormals", dest="flush_denormals", action="store_false")
     return parser.parse_args(arguments)
+
+
+def _worker_options(settings: argparse.Namespace) -> WorkerOptions:
+    return WorkerOptions(
+        settings.device,
+        settings.threads,
+        settings.deterministic,
+        settings.memory_limit,
+        settings.winograd,
+        settings.flush_denormals,
+    )
 
 
 def _join_mpi(device: str) -> Communicator:

@@ -25,7 +25,7 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.engine import session
 from magmath.engine.lifetimes.retained_expressions import keeping_expressions
-from magmath.engine.programs.program_build import Compiled
+from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces import tracing
@@ -107,7 +107,7 @@ class _TracedStep:
         self.trace = trace
         self.graph = graph
         self.division = division
-        self.compiled: Compiled | None = None
+        self.compiled: CompiledProgram | None = None
         self.divided: DividedStep | None = None
         self.variables: list[Variable] = [t.value() for t in graph.targets if t is not None]
 
@@ -413,7 +413,7 @@ class TrainingStep:
         run = [] if divided is None else divided.programs()
         return run or [RepeatedProgram(self._whole_program()[0].program, 1)]
 
-    def _whole_program(self) -> tuple[Compiled, Sequence[Node]]:
+    def _whole_program(self) -> tuple[CompiledProgram, Sequence[Node]]:
         """Return the program of a step with a full batch, in which loops are unrolled, and the
         leaves of its graph."""
         if self.full.compiled is not None:

@@ -9,7 +9,7 @@ from magmath.diagnostics.asynchronous_costs import explain_asynchronous
 from magmath.diagnostics.explain import explain_program
 from magmath.diagnostics.program_layers import layers_of
 from magmath.engine import session
-from magmath.engine.programs.program_build import Compiled
+from magmath.engine.programs.program_build import CompiledProgram
 from magmath.graph import Node
 from magmath.parallel.strategy import LayoutChoice, Strategy, Training
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def explain_step(
-    compiled: Compiled,
+    compiled: CompiledProgram,
     leaves: Sequence[Node],
     strategy: Strategy,
     training: Training,
@@ -46,7 +46,7 @@ def explain_step(
 
 
 def _owners_of_inputs(
-    compiled: Compiled, leaves: Sequence[Node], strategy: Strategy, training: Training
+    compiled: CompiledProgram, leaves: Sequence[Node], strategy: Strategy, training: Training
 ) -> dict[int, str]:
     """Return the layer that owns each of the program's input slots, in the order of the layers."""
     layer_of = _layer_of_variables(strategy, training)

@@ -27,7 +27,7 @@ from magmath.autodiff import gradients
 from magmath.engine.lifetimes.retained_expressions import keeping_expressions
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node
-from magmath.graph.provenance.rebuild import rebuilt
+from magmath.graph.graph import substituted
 from magmath.transform.function_argument import described, named, require_function
 from magmath.transform.grad import Argnums, argument, argument_positions, grad
 from magmath.transform.traced_function import placeholder
@@ -74,7 +74,7 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
                 f"output"
             )
         values = [as_array("vjp", w).astype(y.dtype).node for w, y in zip(weights, results)]  # noqa: B905
-        derivatives = rebuilt(products(), dict(zip(placeholders, values, strict=True)))
+        derivatives = substituted(products(), dict(zip(placeholders, values, strict=True)))
         gradients_of_arguments: tuple[Any, ...] = unflatten(tree, [Array(x) for x in derivatives])
         return gradients_of_arguments
 

@@ -15,13 +15,14 @@ from magmath.engine.engine import Engine
 from magmath.engine.evaluation.evaluator import NO_CONTEXT
 from magmath.engine.hoisted_values import HoistedGraph, HoistedValues, hoist
 from magmath.engine.lifetimes.pending_readers import note_reader
-from magmath.engine.programs.program_build import Compiled
+from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.replay_cache import ReplayCache
 from magmath.engine.traces.captured_arrays import Captured
 from magmath.engine.user_line import user_line
 from magmath.graph import Graph, Node
 from magmath.transform.call_arguments import (
+    RequiredArgument,
     check_limits,
     integer_limits,
     is_array_or_number,
@@ -73,13 +74,7 @@ class Specialization:
         self.replays = ReplayCache(engine, compiled, graph, draws=not self._is_same_in_each_run)
         self._limits = integer_limits(traced, position)
         self._choose_sources(graph, compiled, position, len(values))
-        is_plain = (
-            not (same or self.updated or self._assigned)
-            and self._is_same_in_each_run
-            and tree == flatten((tuple(values), {}))[1]
-            and all(map(is_array_or_number, values))
-        )
-        self._required = [required_argument(value) for value in values] if is_plain else None
+        self._required = self._required_arguments(tree, same, values)
         """What `accepted_values` requires of the arguments; None if it accepts none."""
         self.captured = Captured(traced, call.placeholders)
         self.captured.add_state(trace)
@@ -88,8 +83,20 @@ class Specialization:
             kinds = [required.kind for required in self._required]
         self.provenance = ProvenanceTemplate(traced, position, call.outside, user_line(), kinds)
 
+    def _required_arguments(
+        self, tree: Tree, same: Sequence[int], values: Sequence[Any]
+    ) -> list[RequiredArgument] | None:
+        """Return the requirements of a call with arrays and numbers alone that changes nothing."""
+        is_plain = (
+            not (same or self.updated or self._assigned)
+            and self._is_same_in_each_run
+            and tree == flatten((tuple(values), {}))[1]
+            and all(map(is_array_or_number, values))
+        )
+        return [required_argument(value) for value in values] if is_plain else None
+
     def _choose_sources(
-        self, graph: Graph, compiled: Compiled, position: Mapping[Node, int], arguments: int
+        self, graph: Graph, compiled: CompiledProgram, position: Mapping[Node, int], arguments: int
     ) -> None:
         """Note where the program's arrays and numbers come from: the positions of arguments, and
         leaves."""

@@ -14,7 +14,7 @@ from magmath.arrays.variables.variable import Variable, assign
 from magmath.diagnostics.explain import explain_program
 from magmath.engine import session
 from magmath.graph import Node
-from magmath.graph.provenance.rebuild import rebuilt
+from magmath.graph.graph import substituted
 from magmath.ops.counted_loops import scan_results
 from magmath.ops.while_loops import WHILE, LoopBody
 from magmath.passes.subgraphs import Subgraph, subgraphs, with_shared_loops
@@ -244,7 +244,7 @@ def _function(
     def function(*arrays: Array) -> list[Array]:
         images = dict(zip(inputs, [x.node for x in arrays], strict=True))
         images |= {leaf: v.node for leaf, v in variables.items()}
-        results = rebuilt([*outputs, *assigned.values()], images)
+        results = substituted([*outputs, *assigned.values()], images)
         count = len(outputs)
         if assigned:
             assign(list(zip(assigned, results[count:], strict=True)))

@@ -24,7 +24,7 @@ from magmath.engine.traces.drawn_streams import StreamPosition
 from magmath.engine.traces.tracing import Scope
 from magmath.errors import MagmathError
 from magmath.graph import Node, Shape, topological
-from magmath.graph.provenance.rebuild import rebuilt
+from magmath.graph.graph import substituted
 from magmath.ops.leaves import input_leaf
 from magmath.passes.subgraphs import frontier, with_shared_loops
 
@@ -58,7 +58,7 @@ def closure_converted(
     contains all nodes that depend on the arguments."""
     captured = frontier(outputs, arguments, made)
     placeholders = [placeholder(x.shape, x.dtype) for x in captured]
-    images = rebuilt(outputs, dict(zip(captured, placeholders, strict=True)))
+    images = substituted(outputs, dict(zip(captured, placeholders, strict=True)))
     return ClosureConversion(captured, placeholders, images)
 
 
@@ -87,7 +87,7 @@ class TracedFunction:
     def applied(self, given: Mapping[Node, Node]) -> tuple[list[Node], dict[Variable, Node]]:
         """Return the results and new values of variables with these nodes instead of the
         placeholders."""
-        nodes = rebuilt(self._outputs, given)
+        nodes = substituted(self._outputs, given)
         return self._divided(nodes, nodes)
 
     def batched(

@@ -34,7 +34,7 @@ from magmath.graph import (
     topological,
     weak_operand,
 )
-from magmath.graph.provenance.rebuild import rebuilt
+from magmath.graph.graph import substituted
 from magmath.ops.counted_loops import ScanBody, is_short, scan_results, unrolled
 from magmath.ops.leaves import input_leaf
 from magmath.transform.loop_provenance import LoopProvenance
@@ -129,7 +129,7 @@ class _TracedStep:
         if not body.is_plain:
             return None
         values = {leaf: variable.current_version for leaf, variable in trace.read.items()}
-        captured = rebuilt(step.captured, values)
+        captured = substituted(step.captured, values)
         return scan_results(body, steps, [*inputs, *captured], user_line(), reverse=reverse)
 
 
@@ -164,7 +164,7 @@ class _LoopOutsideGraph:
         images = dict(zip((*step.states, step.number), (*self._states, self._counter), strict=True))
         images |= {x: row_of(of.node, number) for x, of in zip(step.rows, rows, strict=True)}
         assigned = self._trace.assigned
-        outputs = rebuilt([*step.following, *step.collected, *assigned.values()], images)
+        outputs = substituted([*step.following, *step.collected, *assigned.values()], images)
         _evaluate_invariant(outputs, [*self._data])
         count, last = len(initial), len(outputs) - len(assigned)
         following, collected, values = outputs[:count], outputs[count:last], outputs[last:]

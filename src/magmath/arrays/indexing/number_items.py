@@ -50,7 +50,7 @@ def _number(value: Any) -> Any:
         return int(value)
     if not isinstance(value, LazyArray) or value.shape or value.dtype.kind not in ("int", "uint"):
         return value
-    if session.eager_dispatch() is None or (leaf := value.stored_leaf()) is None:
+    if session.eager_indexing() is None or (leaf := value.stored_leaf()) is None:
         return value
     values = small_local_array(leaf)
     return value if values is None else int(values)

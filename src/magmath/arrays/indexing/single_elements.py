@@ -1,7 +1,7 @@
 """Single elements of small arrays, `x[i]` and `x[i, j] = v`: the shortest way to their calls.
 
 The dispatch cache has one call for all elements of arrays of a shape and a type, with the positions
-as its numbers (`arrays/indexing/stored_parts.py`, which notes it). A loop over the elements of a
+as its numbers (`arrays/indexing/indexing_cache.py`, which notes it). A loop over the elements of a
 table has a new key in each step, which this module reads without parsing it.
 """
 
@@ -69,5 +69,5 @@ def _element(array: LazyArray, key: Any) -> tuple[EagerArrays, Node, tuple[int, 
         if not 0 <= item < extent:
             return None
         position.append(item)
-    eager, leaf = session.eager_dispatch(), array.stored_leaf()
+    eager, leaf = session.eager_indexing(), array.stored_leaf()
     return None if eager is None or leaf is None else (eager, leaf, tuple(position))

@@ -92,17 +92,30 @@ def dispatch_cached(function: F) -> F:
             if call is _NEW:
                 eager.note_call(key, _SEEN)
             return function(*args, **options)
-        with _recorded_reads() as reads:
-            effects = CALL_EFFECTS.count
-            result = function(*args, **options)
-            is_pure = CALL_EFFECTS.count - effects == len(reads)
-        is_pure = is_pure and _are_unchanged(args, options, leaves)
-        eager.note_call(key, _repeatable(eager, result, leaves, reads) if is_pure else None)
-        return result
+        return _called_and_noted(eager, key, function, args, options, leaves)
 
     del dispatch.__wrapped__
     dispatch.__signature__ = signature(function)  # type: ignore[attr-defined]
     return dispatch  # type: ignore[return-value]
+
+
+def _called_and_noted(
+    eager: EagerArrays,
+    key: Hashable,
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    options: Mapping[str, Any],
+    leaves: Sequence[Node],
+) -> Any:
+    """Return the result of a call, and note how to repeat it; that it is not repeated, if it has
+    effects other than recorded reads of numbers, or changes its arguments."""
+    with _recorded_reads() as reads:
+        effects = CALL_EFFECTS.count
+        result = function(*args, **options)
+        is_pure = CALL_EFFECTS.count - effects == len(reads)
+    is_pure = is_pure and _are_unchanged(args, options, leaves)
+    eager.note_call(key, _repeatable(eager, result, leaves, reads) if is_pure else None)
+    return result
 
 
 def _add(x: Any, parts: list[Hashable], leaves: list[Node]) -> bool:

@@ -1,8 +1,8 @@
 """Updates in place that fail: which of them are undone, and how.
 
 An update in place makes an array refer to another node. If that is pending, the array keeps a
-record of the node that was replaced (`Replaced`). After a failure, an update is undone if its own
-expression cannot be computed, and only then: the array gets back its newest value that can be
+record of the node that was replaced (`UpdateRecord`). After a failure, an update is undone if its
+own expression cannot be computed, and only then: the array gets back its newest value that can be
 computed. A write through a view is an update of the view, whose values the base receives. So a base
 whose earlier update is undone keeps the later writes through its views, and the views of an array
 whose update is undone are read from it again.
@@ -36,7 +36,7 @@ class RecordedArray(Protocol):
     """The attributes of an array that this module uses."""
 
     view_of: ArrayView | None
-    replaced: Replaced | None
+    pending_update: UpdateRecord | None
     """The record of its last update in place, if that is pending."""
 
     @property
@@ -62,12 +62,12 @@ class ReadBase(NamedTuple):
     steps that cut the view from it."""
 
     node: Callable[[], Node | None]
-    replaced: Replaced | None
+    pending_update: UpdateRecord | None
     path: Path
 
 
 @final
-class Replaced(NamedTuple):
+class UpdateRecord(NamedTuple):
     """The record of an update in place that is pending.
 
     node    returns the replaced node. The reference is weak if the new node depends on it
@@ -78,7 +78,7 @@ class Replaced(NamedTuple):
     """
 
     node: Callable[[], Node | None]
-    before: Replaced | None
+    before: UpdateRecord | None
     held: int
     write: ViewWrite | None = None
     source: ReadBase | None = None
@@ -89,26 +89,27 @@ class Replaced(NamedTuple):
         return self.held > MAX_HELD
 
 
-def record_of(
-    old: Node, new: Node, before: Replaced | None, write: ViewWrite | None = None
-) -> Replaced | None:
+def update_record(
+    old: Node, new: Node, before: UpdateRecord | None, write: ViewWrite | None = None
+) -> UpdateRecord | None:
     """Return the record of an update that replaces a node by another one; None if the new one
     cannot fail, and does not depend on the old one."""
     held = 0 if before is None else before.held
     if old in new.inputs:
-        return Replaced(ref(old), before, held, write)
+        return UpdateRecord(ref(old), before, held, write)
     uncertain = session.has_uncertain_runs()
     if new.operation is INPUT and not uncertain:
         return None
     depends, fails = _search(new, old)
     if depends:
-        return Replaced(ref(old), before, held, write)
-    return Replaced(lambda: old, before, held + 1, write) if fails or uncertain else None
+        return UpdateRecord(ref(old), before, held, write)
+    return UpdateRecord(lambda: old, before, held + 1, write) if fails or uncertain else None
 
 
-def record_of_view(base: RecordedArray, path: Path) -> Replaced:
+def view_record(base: RecordedArray, path: Path) -> UpdateRecord:
     """Return the record of a view that is read again after an update of its base."""
-    return Replaced(_nothing, None, 0, source=ReadBase(ref(base.node), base.replaced, path))
+    source = ReadBase(ref(base.node), base.pending_update, path)
+    return UpdateRecord(_nothing, None, 0, source=source)
 
 
 def _nothing() -> None:
@@ -154,12 +155,12 @@ def undo_failed_updates(nodes: Iterable[Node], error: BaseException) -> None:
         if array is not None:
             sharing = [] if array.view_of is None else array.view_of.storage.arrays()
             arrays |= {id(x): x for x in [array, *sharing]}
-    if all(x.replaced is None for x in arrays.values()):
+    if all(x.pending_update is None for x in arrays.values()):
         return
     engine.runs.drain()
     check = _Check(isinstance(error, MemoryLimitError))
     for x in sorted(arrays.values(), key=_depth_in_storage):  # a base before its views
-        if x.replaced is not None or x.view_of is not None:
+        if x.pending_update is not None or x.view_of is not None:
             _restore(x, check)
     engine.runs.drain()
 
@@ -170,7 +171,7 @@ def _depth_in_storage(array: RecordedArray) -> int:
 
 def _restore(array: RecordedArray, check: _Check) -> None:
     """Give an array the newest value that can be computed, if it has one."""
-    node, replaced = array.node, array.replaced
+    node, latest = array.node, array.pending_update
     if check.can_be_computed(node):
         return
     view = array.view_of
@@ -181,22 +182,22 @@ def _restore(array: RecordedArray, check: _Check) -> None:
             if check.can_be_computed(read_again):
                 array.replace_node(read_again)
                 return
-    restored = _restored(node, replaced, check)
+    restored = _restored(node, latest, check)
     if restored is not None:
         array.replace_node(restored)
 
 
-def _restored(node: Node, replaced: Replaced | None, check: _Check) -> Node | None:
+def _restored(node: Node, latest: UpdateRecord | None, check: _Check) -> Node | None:
     """Return the newest value of an array that can be computed, with those later writes through
     views that can be computed; None if there is none."""
     versions: list[Node | None] = [node]
-    records: list[Replaced] = []
-    while replaced is not None:
-        records.append(replaced)
-        if replaced.source is not None:
+    records: list[UpdateRecord] = []
+    while latest is not None:
+        records.append(latest)
+        if latest.source is not None:
             break
-        versions.append(replaced.node())
-        replaced = replaced.before
+        versions.append(latest.node())
+        latest = latest.before
     newest = _newest(versions, check)
     if newest is not None:
         restored = versions[newest]
@@ -218,7 +219,7 @@ def _read_again(source: ReadBase | None, check: _Check) -> Node | None:
     if source is None or base is None:
         return None
     if not check.can_be_computed(base):
-        base = _restored(base, source.replaced, check)
+        base = _restored(base, source.pending_update, check)
     return None if base is None else read(base, source.path)
 
 

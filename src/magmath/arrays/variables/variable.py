@@ -79,7 +79,7 @@ class Variable(Array):
         self.leaf = variable_leaf(data.shape, data.dtype, data.layout, ref(self))
         self.number = 0
         """Version number of the current value."""
-        self.replaced = None
+        self.pending_update = None
         self.view_of = None
         self.set_value(data)
 

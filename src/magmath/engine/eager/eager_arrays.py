@@ -111,9 +111,10 @@ class EagerArrays:
         self._created: dict[Hashable, np.ndarray[Any, Any]] = {}
         """The values of nodes of numbers alone, by their signatures and inputs."""
         self.calls: dict[Hashable, Any] = {}
-        """By the keys of calls, the call that repeats them; None for calls that are not repeated,
-        and what `arrays/protocols/dispatch_cache.py` and `arrays/indexing/stored_parts.py` note of
-        others. A key has what is the same for all calls that apply the same operations."""
+        """The dispatch cache: by the keys of calls, the call that repeats them (an `EagerCall`, a
+        `JointCall` or a `CreationCall`); None for calls that are not repeated, and what
+        `arrays/protocols/dispatch_cache.py` and `arrays/indexing/indexing_cache.py` note of others.
+        A key has what is the same for all calls that apply the same operations."""
 
     @cached_property
     def _kernels(self) -> EagerKernels:

@@ -25,8 +25,8 @@ from magmath.graph import (
     recipe_of,
     topological,
 )
+from magmath.graph.graph import substituted
 from magmath.graph.operation import Line
-from magmath.graph.provenance.rebuild import rebuilt
 from magmath.graph.provenance.recorded_operands import operand_of_array
 from magmath.ops.gradient_results import INDEPENDENT
 from magmath.passes.simplify import simplify
@@ -158,7 +158,7 @@ def _prepared(
         return False
     if check_independence and any(x.operation is INDEPENDENT for x in unmarked):
         return False  # which is an error or not, by what the source was computed from
-    computed = simplify(Graph(tuple(rebuilt(unmarked, dict(nodes.stored)))))
+    computed = simplify(Graph(tuple(substituted(unmarked, dict(nodes.stored)))))
     values = [*nodes.leaves, *[leaf for _, leaf in nodes.stored]]
     program = eager.program(computed, values, nodes.numbers)
     if program is None:

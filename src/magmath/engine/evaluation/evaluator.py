@@ -62,7 +62,7 @@ NO_VALUES: Mapping[Node, list[Node]] = {}
 NO_CONTEXT = nullcontext()
 
 
-class Target(Protocol):
+class TargetVariable(Protocol):
     """The methods of a variable that the engine uses."""
 
     @property
@@ -141,7 +141,7 @@ class Evaluator:
         return [leaves[node] for node in nodes]
 
     @exclusive
-    def assign(self, pairs: Sequence[tuple[Target, Node]]) -> None:
+    def assign(self, pairs: Sequence[tuple[TargetVariable, Node]]) -> None:
         """Compute and store new values of variables.
 
         A new value is computed in the memory of the former one, unless that has other references.
@@ -168,7 +168,9 @@ class Evaluator:
             for v, node in pairs:
                 v.set_value(eager.get(node) or remote_array_of(leaves[node]))
 
-    def _assigned_eagerly(self, pairs: Sequence[tuple[Target, Node]]) -> dict[Node, RemoteArray]:
+    def _assigned_eagerly(
+        self, pairs: Sequence[tuple[TargetVariable, Node]]
+    ) -> dict[Node, RemoteArray]:
         """Return the values of small pending nodes that this process computes."""
         if not self._eager_arrays.max_eager_bytes:
             return {}

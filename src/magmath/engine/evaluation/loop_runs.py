@@ -16,8 +16,8 @@ from magmath.engine.evaluation.loop_rows import row_number, row_of, step_graph
 from magmath.engine.evaluation.result_records import record_provenance
 from magmath.engine.remote_array import leaf_of, remote_array_of
 from magmath.graph import Graph, Node, Shape, apply
+from magmath.graph.graph import substituted
 from magmath.graph.placed_nodes import layout_of
-from magmath.graph.provenance.rebuild import rebuilt
 from magmath.layout import Layout
 from magmath.ops import elementwise as e
 from magmath.ops.counted_loops import SCAN, ScanBody
@@ -28,7 +28,7 @@ from magmath.passes.loop_layouts import loop_layouts
 from magmath.passes.subgraphs import subgraphs, with_shared_loops
 
 if TYPE_CHECKING:
-    from magmath.engine.programs.program_build import Compiled
+    from magmath.engine.programs.program_build import CompiledProgram
     from magmath.engine.programs.program_runs import ProgramRuns
     from magmath.passes.environment import Environment
     from magmath.program.instructions import Program
@@ -51,7 +51,7 @@ class ProgramEngine(Protocol):
     def cut(self, graph: Graph) -> Graph:
         """Return the graph with leaves in place of evaluated nodes."""
 
-    def compile(self, graph: Graph) -> Compiled:
+    def compile(self, graph: Graph) -> CompiledProgram:
         """Return the program of a graph."""
 
     @property
@@ -95,11 +95,11 @@ class LoopPrograms:
             if part.loop is None:
                 break
             needed = dict.fromkeys([*part.outputs, *part.loop.inputs])
-            images = rebuilt(list(needed), known)
+            images = substituted(list(needed), known)
             known |= zip(needed, self._engine.evaluate(images), strict=True)
             results = self.results(part.loop, [known[x] for x in part.loop.inputs])
             known |= {x: results[x.attributes["index"]] for x in part.results}
-        return rebuilt(outputs, known)
+        return substituted(outputs, known)
 
     def recorded_results(self, results: Sequence[Node]) -> list[Node]:
         """Return leaves with all results of a loop of evaluated arrays, from which gradients pass

@@ -10,10 +10,10 @@ from magmath.engine.remote_array import RemoteArray
 
 if TYPE_CHECKING:
     from magmath.core.type_aliases import Number
-    from magmath.engine.programs.program_build import Compiled
+    from magmath.engine.programs.program_build import CompiledProgram
 
 Start: TypeAlias = Callable[
-    ["Compiled", Sequence[RemoteArray], Sequence["Number"]], tuple[list[RemoteArray], Any]
+    ["CompiledProgram", Sequence[RemoteArray], Sequence["Number"]], tuple[list[RemoteArray], Any]
 ]
 
 
@@ -25,7 +25,7 @@ class AbandonedRun:
 
     def __init__(
         self,
-        compiled: Compiled,
+        compiled: CompiledProgram,
         operands: Sequence[RemoteArray],
         numbers: Sequence[Number],
         outputs: Sequence[RemoteArray],

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import final
 
-from magmath.engine.programs.program_build import UNSENT, Compiled, lowered
+from magmath.engine.programs.program_build import UNSENT, CompiledProgram, plan_and_lower
 from magmath.engine.programs.step_split import AsynchronousDivision, StepSplit
 from magmath.errors import MagmathError
 from magmath.graph import Graph, Node
@@ -20,7 +20,7 @@ from magmath.program.instructions import AsynchronousStep, Program, Slot, Worker
 
 def build_asynchronous(
     graph: Graph, division: AsynchronousDivision, environment: Environment
-) -> Compiled:
+) -> CompiledProgram:
     """Return the program of a step that each worker runs on its own, not yet sent to the workers.
 
     Raises MagmathError if an array that the step reads is divided over the workers.
@@ -64,7 +64,7 @@ class _Assembly:
         )
         self._changing = {self._slot_in_step[x] for x in (*self._targets, *private)}
 
-    def compiled(self) -> Compiled:
+    def compiled(self) -> CompiledProgram:
         """Return the program of all workers."""
         whole, targets = self._environment.whole, self._targets
         step = self._asynchronous_step()
@@ -84,7 +84,7 @@ class _Assembly:
         inputs, numbers = (
             tuple([position[x] for x in group]) for group in (self._inputs, self._numbers)
         )
-        return Compiled(UNSENT, program, inputs, numbers)
+        return CompiledProgram(UNSENT, program, inputs, numbers)
 
     def _asynchronous_step(self) -> AsynchronousStep:
         split, slot = self._split, self._shared | self._private
@@ -114,7 +114,7 @@ class _Assembly:
         former = {y: x for x, y in new.items()}
         changing = [y for x, y in new.items() if slot[x] in self._changing]
         placed = Graph(graph.outputs, graph.targets, graph.emitted).substituted(new)
-        part = lowered(placed, alone, changing)
+        part = plan_and_lower(placed, alone, changing)
         read = [former.get(x, x) for x in placed.leaves]
         return WorkerProgram(
             part.program,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 from weakref import ref
 
-from magmath.engine.programs.program_build import Compiled
+from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Graph, Node
 
@@ -25,7 +25,7 @@ class ExpressionProgram:
 
     __slots__ = ("_inputs", "_scalars", "compiled")
 
-    def __init__(self, compiled: Compiled, graph: Graph, leaves: Sequence[Node]) -> None:
+    def __init__(self, compiled: CompiledProgram, graph: Graph, leaves: Sequence[Node]) -> None:
         position = {leaf: i for i, leaf in enumerate(leaves)}
         own = graph.leaves
         self.compiled = ref(compiled)

@@ -23,7 +23,7 @@ ROUNDS = 4
 
 @final
 @dataclass(frozen=True)
-class _Attempt:
+class _SizedProgram:
     """A program, the bytes that it needs on a worker, and the seconds of second computations."""
 
     program: Program
@@ -32,11 +32,11 @@ class _Attempt:
 
 
 def fit_memory(
-    planned: pipeline.Planned,
+    planned: pipeline.PlannedGraph,
     program: Program,
     environment: Environment,
     room: int,
-    lower_plan: Callable[[pipeline.Planned], Program],
+    lower_plan: Callable[[pipeline.PlannedGraph], Program],
 ) -> Program:
     """Return a program of a plan that needs at most `room` bytes of a worker, and little less; the
     smallest program if none fits.
@@ -46,7 +46,7 @@ def fit_memory(
     """
     if not could_exceed(program, room):
         return program
-    attempts = [_Attempt(program, need_of(program).nbytes, 0.0)]
+    attempts = [_SizedProgram(program, need_of(program).nbytes, 0.0)]
     if attempts[0].nbytes <= room:
         return program
     aim = int(room * (1 - RESERVED_SHARE))
@@ -55,7 +55,7 @@ def fit_memory(
         plan = pipeline.rematerialized(planned, environment, excess)
         built = lower_plan(plan)
         seconds = sum([node_seconds(node, environment) for node in plan.originals])
-        attempts.append(_Attempt(built, need_of(built).nbytes, seconds))
+        attempts.append(_SizedProgram(built, need_of(built).nbytes, seconds))
         missing = attempts[-1].nbytes - aim
         is_close = -RESERVED_SHARE * room <= missing <= 0
         if is_close or (missing > 0 and attempts[-1].nbytes >= attempts[-2].nbytes):

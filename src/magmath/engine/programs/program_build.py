@@ -44,7 +44,7 @@ class ResultSpec(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class Compiled:
+class CompiledProgram:
     """A program on the workers, and the positions of the graph leaves that it reads."""
 
     identifier: int
@@ -77,13 +77,13 @@ class Compiled:
 
 def build_program(
     graph: Graph, environment: Environment, device: str, room: int | None = None
-) -> Compiled:
+) -> CompiledProgram:
     """Return the program of a graph, not yet sent to the workers.
 
     `room`: the bytes of a worker that the program may need, or None. If it needs more, it computes
     intermediates a second time, as far as that helps.
     """
-    single = lowered(graph, environment, room=room)
+    single = plan_and_lower(graph, environment, room=room)
     if room is not None and environment.workers > 1 and could_exceed(single.program, room):
         single = _with_less_memory(graph, single, environment, room)
     with stage("team"):
@@ -94,14 +94,14 @@ def build_program(
 
 
 def _with_less_memory(
-    graph: Graph, usual: Compiled, environment: Environment, room: int
-) -> Compiled:
+    graph: Graph, usual: CompiledProgram, environment: Environment, room: int
+) -> CompiledProgram:
     """Return a program that needs less memory than the usual one, if that exceeds the room: workers
     repeat computations on small arrays where that is faster than an exchange."""
     need = need_of(usual.program).nbytes
     if need <= room:
         return usual
-    frugal = lowered(graph, replace(environment, is_frugal=True), room=room)
+    frugal = plan_and_lower(graph, replace(environment, is_frugal=True), room=room)
     return frugal if need_of(frugal.program).nbytes < need else usual
 
 
@@ -141,7 +141,7 @@ def _team_environment(environment: Environment) -> Environment:
 
 
 def _team_program(
-    graph: Graph, single: Compiled, environment: Environment, device: str
+    graph: Graph, single: CompiledProgram, environment: Environment, device: str
 ) -> Program | None:
     """Return the same program for the threads of a single worker, or None.
 
@@ -157,7 +157,7 @@ def _team_program(
         for leaf in graph.leaves
     }
     shared = Graph(graph.outputs, graph.targets, graph.emitted).substituted(lanes)
-    team = lowered(shared, team_environment)
+    team = plan_and_lower(shared, team_environment)
     same = (team.inputs, team.scalars, team.program.donated) == (
         single.inputs,
         single.scalars,
@@ -171,12 +171,12 @@ def _bytes_with_team(single: Program, team: Program) -> int:
     return need_of(single).nbytes + team.workers * arrange(team).nbytes
 
 
-def lowered(
+def plan_and_lower(
     graph: Graph,
     environment: Environment,
     changing: Collection[Node] = (),
     room: int | None = None,
-) -> Compiled:
+) -> CompiledProgram:
     """Return the program of a graph for the workers of an environment.
 
     `changing`: leaves that change between the steps of a run, in addition to the targets. `room`:
@@ -194,14 +194,14 @@ def lowered(
         i: number[target] for i, target in enumerate(planned.graph.targets) if target is not None
     }
 
-    def lower_plan(planned: pipeline.Planned) -> Program:
+    def lower_plan(planned: pipeline.PlannedGraph) -> Program:
         with stage("lower"):
             return lower(planned, inputs, scalars, environment, donated)
 
     program = lower_plan(planned)
     if room is not None and REMATERIALIZE not in environment.without:
         program = fit_memory(planned, program, environment, room, lower_plan)
-    return Compiled(
+    return CompiledProgram(
         UNSENT,
         program,
         tuple(position[leaf] for leaf in inputs),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 from magmath.engine.lifetimes.pending_arrays import note_bytes
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
 from magmath.engine.programs.abandoned_run import AbandonedRun
-from magmath.engine.programs.program_build import Compiled
+from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, lost_array_error, remote_array_of
 from magmath.graph import Node
 
@@ -38,7 +38,7 @@ class ProgramRuns:
 
     def run(
         self,
-        compiled: Compiled,
+        compiled: CompiledProgram,
         leaves: Sequence[Node],
         *,
         steps: int = 1,
@@ -58,7 +58,7 @@ class ProgramRuns:
 
     def start(
         self,
-        compiled: Compiled,
+        compiled: CompiledProgram,
         operands: Sequence[RemoteArray],
         numbers: Sequence[Number],
         *,

@@ -20,7 +20,7 @@ from magmath.engine.data_failures import is_fallible_program
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
 from magmath.engine.programs.asynchronous_build import build_asynchronous
 from magmath.engine.programs.memory_check import check_memory, total_bytes
-from magmath.engine.programs.program_build import Compiled, build_program, lowered
+from magmath.engine.programs.program_build import CompiledProgram, build_program, plan_and_lower
 from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.remote_array import RemoteArray, lost_array_error
 from magmath.graph import Graph, Node
@@ -43,14 +43,14 @@ class ProgramTable:
         self._pool = pool
         self.environment = environment
         self._redistribution_cache = redistribution_cache
-        self._programs: OrderedDict[Hashable, Compiled] = OrderedDict()
+        self._programs: OrderedDict[Hashable, CompiledProgram] = OrderedDict()
         self._spared: set[int] = set()
         self.built = 0
         """The number of programs that were built, the forgotten ones included."""
         self.is_training = False
         """True while all programs are parts of a training step (`Program.training`)."""
 
-    def __iter__(self) -> Iterator[Compiled]:
+    def __iter__(self) -> Iterator[CompiledProgram]:
         """Iterate over the programs, the least recently used one first."""
         return iter(self._programs.values())
 
@@ -62,7 +62,7 @@ class ProgramTable:
         division: AsynchronousDivision | None = None,
         in_range: Collection[Node] = (),
         later: Collection[Node] = (),
-    ) -> Compiled:
+    ) -> CompiledProgram:
         """Return the program of a graph whose leaves all have layouts; build it on a miss.
 
         The options are those of `Engine.compile`.
@@ -89,7 +89,7 @@ class ProgramTable:
         finally:
             self.is_training = outer
 
-    def note_use(self, compiled: Compiled) -> None:
+    def note_use(self, compiled: CompiledProgram) -> None:
         """Note a use of a program that did not pass through this table: the program is spared once
         when it would be forgotten."""
         self._spared.add(compiled.identifier)
@@ -128,7 +128,7 @@ class ProgramTable:
         division: AsynchronousDivision | None,
         in_range: Collection[Node],
         later: Collection[Node],
-    ) -> Compiled:
+    ) -> CompiledProgram:
         pool = self._pool
         for leaf in graph.leaves:  # whose bytes would count as those of this pool
             if type(leaf.value) is RemoteArray and leaf.value.pool is not pool:
@@ -154,7 +154,7 @@ class ProgramTable:
                 program,
                 pool.memory_bound,
                 pool.array_bytes - total_bytes(program, stored),
-                lambda: lowered(graph, environment).program,
+                lambda: plan_and_lower(graph, environment).program,
             )
             with stage("send"):
                 identifier = pool.define(program)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import final
 
 from magmath.graph import Graph, Node
-from magmath.graph.graph import topological
-from magmath.graph.provenance.rebuild import rebuilt
+from magmath.graph.graph import dependents, substituted, topological
 from magmath.layout import Layout, Mesh
 from magmath.ops.leaves import input_leaf
 
@@ -81,7 +80,7 @@ class StepSplit:
         """Return the next values of some targets. What does not depend on them, and is not computed
         from numbers alone, is a leaf."""
         roots = [value[t] for t in targets]
-        own = _dependent(self._nodes, self._counts.union(targets))
+        own = dependents(self._nodes, self._counts.union(targets))
         read = list(roots)
         for node in topological(roots):
             if node in own or node in self._of_numbers:
@@ -92,7 +91,7 @@ class StepSplit:
                 leaves[node] = self._copy_of(node)
             elif not (node.is_leaf or node in own or node in self._of_numbers):
                 leaves[node] = self._leaf_of(node)
-        return list(rebuilt(roots, leaves))
+        return list(substituted(roots, leaves))
 
     def _leaf_of(self, node: Node) -> Node:
         if node not in self.sent:
@@ -107,15 +106,6 @@ class StepSplit:
 
 def _private_leaf(node: Node) -> Node:
     return input_leaf(node.shape, node.dtype, Layout.whole(node.shape, Mesh.line(1)), None)
-
-
-def _dependent(order: Sequence[Node], seeds: Collection[Node]) -> set[Node]:
-    """Return the seeds and all nodes that depend on them."""
-    dependent = set(seeds)
-    for node in order:
-        if not dependent.isdisjoint(node.inputs):
-            dependent.add(node)
-    return dependent
 
 
 def _step_states(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, final
 
-from magmath.graph.graph import topological_until
 from magmath.graph.operation import Node
 from magmath.graph.provenance.dependence import Dependence
 from magmath.graph.provenance.provenance import Replace, provenance_of
@@ -82,24 +81,6 @@ def with_expressions(
         below = (expressions[node],) if node in expressions else node.inputs
         stack += (node, None, *below)
     return Rebuilt([new[node] for node in roots], lost, new)
-
-
-def rebuilt(roots: Sequence[Node], images: Mapping[Node, Node]) -> list[Node]:
-    """Return the roots with other nodes of the same shape and type in place of some nodes.
-
-    Nodes that do not depend on these do not change.
-    """
-    new: dict[Node, Node] = dict(images)
-    for node in topological_until(roots, images, _inputs_of_unknown):
-        if node not in new:
-            inputs = tuple([new.get(source, source) for source in node.inputs])
-            is_unchanged = node.value is not None or inputs == node.inputs
-            new[node] = node if is_unchanged else node.replace(inputs)
-    return [new[node] for node in roots]
-
-
-def _inputs_of_unknown(node: Node) -> Sequence[Node]:
-    return node.inputs if node.value is None else ()
 
 
 def _mapped(node: Node, expressions: dict[Node, Node], new: dict[Node, Node]) -> Node:

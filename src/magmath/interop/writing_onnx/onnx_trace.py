@@ -163,7 +163,7 @@ class TracedModule:
         return [Array(node) for node in graph.substituted(known).outputs]
 
 
-def _traced_nodes(traces: Sequence[_TracedCall]) -> list[TracedNode]:
+def _traced_nodes(traces: Sequence[_ModuleTrace]) -> list[TracedNode]:
     """Return the operations of all traces, in order. Raises MagmathError if they differ."""
     orders = [topological(tuple(one.outputs)) for one in traces]
     if any([n.name for n in order] != [n.name for n in orders[0]] for order in orders):
@@ -222,7 +222,7 @@ def _variants(
 
 
 @final
-class _TracedCall(NamedTuple):
+class _ModuleTrace(NamedTuple):
     """A traced call: the leaves of its inputs, the nodes of its outputs, and the nested outputs."""
 
     inputs: list[Node]
@@ -236,7 +236,7 @@ def _traced(
     examples: Sequence[mm.Array],
     places: Mapping[str, Sequence[Place]],
     sizes: Mapping[str, int],
-) -> _TracedCall:
+) -> _ModuleTrace:
     """Trace a call of the module with inputs of these extents.
 
     Raises MagmathError if the module does not take such inputs, or returns something else than
@@ -272,6 +272,6 @@ def _traced(
                 f"to_onnx: the module must return arrays, was given {type(x).__name__} among its "
                 f"outputs; leave it out, or return mm.asarray(x)"
             )
-    return _TracedCall(
+    return _ModuleTrace(
         [x.node for x in inputs], without_marks([x.node for x in outputs]), nested, trace
     )

@@ -81,7 +81,7 @@ def _bound(
         row = torch.empty_like(bias, memory_format=torch.contiguous_format)
         adjacent = replace(problem, epilogue=replace(epilogue, bias=row))
         return sequence(partial(row.copy_, bias), _bound(candidate, adjacent, bind_product))
-    if not epilogue or candidate.fuses(problem):
+    if not epilogue or candidate.can_apply_epilogue(problem):
         return candidate.bind(problem, bind_product)
     source = torch.empty_like(y) if epilogue.accumulates(y) else y
     call = candidate.bind(replace(problem, y=source, epilogue=NO_EPILOGUE), bind_product)

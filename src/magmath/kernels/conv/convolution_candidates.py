@@ -43,7 +43,10 @@ CANDIDATES: Mapping[str, Candidate] = {
     candidate.name: candidate
     for candidate in (
         Candidate(
-            "torch", torch_convolution.can_bind, torch_convolution.bind, fuses=applies_epilogues
+            "torch",
+            torch_convolution.can_bind,
+            torch_convolution.bind,
+            can_apply_epilogue=applies_epilogues,
         ),
         Candidate(
             "dot products",
@@ -62,18 +65,23 @@ CANDIDATES: Mapping[str, Candidate] = {
             torch_convolution.can_bind_channels_last,
             torch_convolution.bind_channels_last,
             torch_convolution.channels_last_workspace,
-            fuses=applies_epilogues,
+            can_apply_epilogue=applies_epilogues,
         ),
         Candidate(
             "packed",
             packed_convolution.can_bind,
             packed_convolution.bind,
             packed_convolution.workspace,
-            fuses=applies_epilogues,
+            can_apply_epilogue=applies_epilogues,
         ),
         *map(_winograd, winograd.ERROR_BOUND),
         Candidate(
-            "direct", direct.can_bind, direct.bind, direct.workspace, direct.is_ready, direct.fuses
+            "direct",
+            direct.can_bind,
+            direct.bind,
+            direct.workspace,
+            direct.is_ready,
+            direct.can_apply_epilogue,
         ),
         Candidate("depthwise", depthwise.can_bind, depthwise.bind, is_ready=depthwise.is_ready),
         Candidate("products", product_convolution.can_bind, product_convolution.bind),

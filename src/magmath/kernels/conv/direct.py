@@ -53,7 +53,7 @@ def workspace(problem: ConvolutionProblem) -> int:
     return DirectPlan(_groups(problem)[0]).nbytes + w
 
 
-def fuses(problem: ConvolutionProblem) -> bool:
+def can_apply_epilogue(problem: ConvolutionProblem) -> bool:
     """Return True if bias, residual and ReLU are applied in registers: to adjacent channels."""
     y, residual = problem.y, problem.epilogue.residual
     same = residual is None or residual.stride() == y.stride()

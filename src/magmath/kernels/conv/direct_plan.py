@@ -66,7 +66,7 @@ class DirectPlan:
         self._images, self._channels, self._outputs = len(source), source.shape[1], target.shape[1]
         self._phases = list(product(phase_axes(problem, 0), phase_axes(problem, 1)))
         self._step = (1, 1) if is_data else problem.stride
-        self._merges = self._can_merge()
+        self._merges = self._can_merge(source)
         self._in_strips = self._merges or source.stride(1) != 1
         self._vectors = -(-self._outputs // WIDTH)
         self._groups = -(-self._vectors // VECTORS)
@@ -89,9 +89,15 @@ class DirectPlan:
 
     # forms of the loops
 
-    def _can_merge(self) -> bool:
-        """Return True if the elements of a filter row cover adjacent numbers of a strip."""
+    def _can_merge(self, source: torch.Tensor) -> bool:
+        """Return True if the elements of a filter row cover adjacent numbers of a strip.
+
+        Adjacent channels are copied to the strip by vectors, which end in zeros: a second vector
+        would overwrite the first channels of the next pixel.
+        """
         if self._channels >= FEW_CHANNELS or len(self._phases) > 1:
+            return False
+        if self._channels > WIDTH and source.stride(1) == 1:
             return False
         columns = [pixel for pixel, _ in self._phases[0][1].offsets]
         return len(columns) > 1 and columns == [*range(columns[0], columns[0] + len(columns))]

@@ -1,6 +1,6 @@
 """Filters in the order or transform of a kernel, kept as long as their values are the same.
 
-The filters of an inference program are frozen (`passes/frozen_filters.py`): a number, their
+The filters of an inference program are frozen (`passes/freeze_filters.py`): a number, their
 version, is the same in two calls only if the values are. A kernel converts them once for each
 version. Training programs have no versions.
 """

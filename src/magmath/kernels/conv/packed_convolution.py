@@ -1,7 +1,7 @@
 """oneDNN's convolution with filters that are kept in oneDNN's own memory order.
 
 A convolution with plain filters reorders them in each call, which takes longer than the arithmetic
-if the images are few and small. Frozen filters (`passes/frozen_filters.py`) are reordered once, and
+if the images are few and small. Frozen filters (`passes/freeze_filters.py`) are reordered once, and
 again if their version has changed. Bias, ReLU and the addition to a residual in the memory of the
 result are oneDNN's post-operations.
 """

@@ -61,8 +61,8 @@ class Candidate:
     problem, and a function that binds a matrix product with its fastest candidate (for `gemm`
     another problem, for a convolution the arguments of `bind_gemm`); it returns a bound call.
     `workspace` is the memory needed in addition to the operands, in bytes. `is_ready` returns
-    False, and starts the compiler, if its code is not on disk yet. `fuses` returns True if it
-    applies the epilogue of a convolution itself.
+    False, and starts the compiler, if its code is not on disk yet. `can_apply_epilogue` returns
+    True if it applies the epilogue of a convolution itself.
     """
 
     name: str
@@ -70,7 +70,7 @@ class Candidate:
     bind: Callable[[Any, Callable[..., BoundCall]], BoundCall]
     workspace: Callable[[Any], int] = lambda call: 0
     is_ready: Callable[[], bool] = is_always_ready
-    fuses: Callable[[Any], bool] = applies_none
+    can_apply_epilogue: Callable[[Any], bool] = applies_none
 
 
 @final

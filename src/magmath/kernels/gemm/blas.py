@@ -56,11 +56,11 @@ def fortran_gemm(
     first: int64, second: int64, m: int64, n: int64, k: int64, alpha: {T}, a: int64, lda: int64,
     b: int64, ldb: int64, beta: {T}, c: int64, ldc: int64
 ):
-    letters: uint8[1] = stack(2)
+    flags: uint8[1] = stack(2)
     numbers: int32[1] = stack(24)
     factors: {T}[1] = stack(16)
-    letters[0] = first
-    letters[1] = second
+    flags[0] = first
+    flags[1] = second
     numbers[0] = m
     numbers[1] = n
     numbers[2] = k
@@ -71,7 +71,7 @@ def fortran_gemm(
     factors[1] = beta
     where = address(numbers)
     gemm_routine(
-        address(letters), address(letters) + 1, where, where + 4, where + 8, address(factors), a,
+        address(flags), address(flags) + 1, where, where + 4, where + 8, address(factors), a,
         where + 12, b, where + 16, address(factors) + {itemsize}, c, where + 20
     )
 
@@ -79,10 +79,10 @@ def fortran_gemv(
     turned: int64, m: int64, n: int64, alpha: {T}, a: int64, lda: int64, x: int64, incx: int64,
     beta: {T}, y: int64, incy: int64
 ):
-    letters: uint8[1] = stack(1)
+    flags: uint8[1] = stack(1)
     numbers: int32[1] = stack(20)
     factors: {T}[1] = stack(16)
-    letters[0] = turned
+    flags[0] = turned
     numbers[0] = m
     numbers[1] = n
     numbers[2] = lda
@@ -92,7 +92,7 @@ def fortran_gemv(
     factors[1] = beta
     where = address(numbers)
     gemv_routine(
-        address(letters), where, where + 4, address(factors), a, where + 8, x, where + 12,
+        address(flags), where, where + 4, address(factors), a, where + 8, x, where + 12,
         address(factors) + {itemsize}, y, where + 16
     )
 """

@@ -219,7 +219,7 @@ def exchange(rows: Tensor, pivots: Tensor, start: int, stop: int) -> None:
 def _divide(rows: Tensor, lower: Tensor) -> None:
     """Compute rows = rows·lower⁻ᴴ in place."""
     if fortran.is_supported(rows):
-        DIVIDE(measured(), rows, lower, letters="LUCN")
+        DIVIDE(measured(), rows, lower, flags="LUCN")
     else:
         rows.copy_(torch.linalg.solve_triangular(lower.mH, rows, upper=True, left=False))
 
@@ -229,7 +229,7 @@ def _divide_unit(rows: Tensor, upper: Tensor) -> None:
     diagonal counts as ones."""
     square = upper[:, : len(upper)]
     if fortran.is_supported(rows):
-        DIVIDE(measured(), rows, square, letters="LLNU")
+        DIVIDE(measured(), rows, square, flags="LLNU")
     else:
         solve = torch.linalg.solve_triangular
         rows.copy_(solve(square, rows, upper=True, left=False, unitriangular=True))

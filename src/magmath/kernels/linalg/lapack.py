@@ -157,7 +157,7 @@ class Triangle(NamedTuple):
     unit: bool
 
     @property
-    def letters(self) -> str:
+    def flags(self) -> str:
         """The character arguments of trsm for the transposed system, xᵀ·op(a)ᵀ = bᵀ."""
         return "R" + "LU"[self.lower] + "NT"[self.transpose] + "NU"[self.unit]
 
@@ -181,7 +181,7 @@ def _solved(system: Triangle, a: Tensor, b: Tensor, tuner: Tuner) -> Tensor:
     if not (_is_direct(a) and dense and b.numel()):
         return system.by_torch(a, b)
     for matrix, columns in zip(_matrices(a), _matrices(b), strict=True):
-        DIVIDE(tuner, columns, matrix, letters=system.letters)
+        DIVIDE(tuner, columns, matrix, flags=system.flags)
     return b
 
 

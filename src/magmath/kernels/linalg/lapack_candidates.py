@@ -182,12 +182,12 @@ def _inverse(matrix: Tensor, *, library: str) -> int:
     return call("getrs", matrix, b"N", n, n, factors, n, pivots, matrix, step, library=library)
 
 
-def _divide(rows: Tensor, matrix: Tensor, *, letters: str, library: str) -> None:
+def _divide(rows: Tensor, matrix: Tensor, *, flags: str, library: str) -> None:
     m, n = rows.shape
     if rows.numel():
         one = torch.ones(1, dtype=rows.dtype)
         strides = max(matrix.stride(0), 1), max(rows.stride(0), 1)
-        four = [letter.encode() for letter in letters]
+        four = [flag.encode() for flag in flags]
         invoke(
             "trsm", rows, *four, n, m, one, matrix, strides[0], rows, strides[1], library=library
         )
@@ -241,9 +241,9 @@ def _add_product(target: Tensor, a: Tensor, b: Tensor, *, sign: int, library: st
     of_a, of_b = blas_order(a), blas_order(b)
     assert of_a is not None, "the rows or columns of the first operand are contiguous"
     assert of_b is not None, "the rows or columns of the second operand are contiguous"
-    letters = [b"T" if order.is_transposed else b"N" for order in (of_b, of_a)]
+    flags = [b"T" if order.is_transposed else b"N" for order in (of_b, of_a)]
     invoke(
-        "gemm", target, *letters, n, m, k, factor, b, of_b.row_stride, a, of_a.row_stride, one,
+        "gemm", target, *flags, n, m, k, factor, b, of_b.row_stride, a, of_a.row_stride, one,
         target, target.stride(0), library=library,
     )  # fmt: skip
 
@@ -264,7 +264,7 @@ INVERSE = Routine("inverse", _inverse, ("getrf", "getrs"), _cube(2))
 """Overwrites a matrix (n, n) with its inverse. Returns the number of the first zero on the diagonal
 of the factor, or 0."""
 DIVIDE = Routine("divide", _divide, ("trsm",), lambda shapes: math.prod(shapes[0]) * shapes[1][0])
-"""Overwrites rows (m, n) with the solution of a triangular system, given a square matrix; `letters`
+"""Overwrites rows (m, n) with the solution of a triangular system, given a square matrix; `flags`
 are the character arguments of trsm, for the transposes of both."""
 REFLECTIONS = Routine("reflections", _reflections, ("geqrf", "orgqr"), _cube(8 / 3))
 """QR of a matrix (m, n): stores j columns of Q in the first rows of the second operand,

@@ -115,7 +115,7 @@ def _sweep(
         if not transpose and len(rest):
             subtract(own, others, rest)
         if fortran.is_supported(own):
-            DIVIDE(measured(), own, block, letters=system.letters)
+            DIVIDE(measured(), own, block, flags=system.flags)
         else:
             own.copy_(system.by_torch(block, own))
         if transpose and len(rest):

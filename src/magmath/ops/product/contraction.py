@@ -103,71 +103,71 @@ def _infer(a: Node, b: Node, *, subscripts: str, dtype: DType) -> tuple[Shape, D
             f"matmul: operands have types {a.dtype} and {b.dtype}, result {dtype}"
             "; convert the operands with mm.astype"
         )
-    letters = Subscripts.parsed(subscripts)
+    parsed = Subscripts.parsed(subscripts)
     extents: dict[str, int] = {}
-    for operand, shape in ((letters.a, a.shape), (letters.b, b.shape)):
+    for operand, shape in ((parsed.a, a.shape), (parsed.b, b.shape)):
         for c, extent in zip(operand, shape, strict=True):
             known = extents.setdefault(c, extent)
-            stretches = c in letters.batch and 1 in (known, extent)
+            stretches = c in parsed.batch and 1 in (known, extent)
             if known != extent and not stretches:
                 raise ShapeError(
-                    f"matmul: {letters} of {a.shape} and {b.shape}: {known} is not {extent}"
+                    f"matmul: {parsed} of {a.shape} and {b.shape}: {known} is not {extent}"
                 )
             extents[c] = extent if known == 1 else known
-    return tuple([extents[c] for c in letters.out]), dtype
+    return tuple([extents[c] for c in parsed.out]), dtype
 
 
 def _axes(node: Node) -> str:
     """Return the subscripts, with `.` for a broadcast dimension of an operand."""
-    letters = subscripts_of(node)
-    extents = dict(zip(letters.out, node.shape, strict=True))
+    subscripts = subscripts_of(node)
+    extents = dict(zip(subscripts.out, node.shape, strict=True))
     a, b = (
         "".join(
             c if extents.get(c, extent) == extent else "."
             for c, extent in zip(operand, x.shape, strict=True)
         )
-        for operand, x in zip((letters.a, letters.b), node.inputs, strict=True)
+        for operand, x in zip((subscripts.a, subscripts.b), node.inputs, strict=True)
     )
-    return f"{a},{b}->{letters.out}"
+    return f"{a},{b}->{subscripts.out}"
 
 
 def _vjp(node: Node, g: Node) -> Gradients:
-    (a, b), letters = node.inputs, subscripts_of(node)
+    (a, b), subscripts = node.inputs, subscripts_of(node)
     held_a, held_b = (operand.replace(".", "") for operand in node.index_notation.inputs)
     g = astype(g, a.dtype)
     return (
-        reshape(contraction(g, letters.out, b, letters.b, held_a), a.shape),
-        reshape(contraction(a, letters.a, g, letters.out, held_b), b.shape),
+        reshape(contraction(g, subscripts.out, b, subscripts.b, held_a), a.shape),
+        reshape(contraction(a, subscripts.a, g, subscripts.out, held_b), b.shape),
     )
 
 
 def _flops(node: Node) -> float:
-    letters, a = subscripts_of(node), node.inputs[0]
-    summed = [n for c, n in zip(letters.a, a.shape, strict=True) if c in letters.summed]
+    subscripts, a = subscripts_of(node), node.inputs[0]
+    summed = [n for c, n in zip(subscripts.a, a.shape, strict=True) if c in subscripts.summed]
     return 2.0 * node.size * math.prod(summed)
 
 
 def _efficiency(node: Node, local: Shape) -> float:
-    letters = subscripts_of(node)
-    extents = dict(zip(letters.out, local, strict=True))
+    subscripts = subscripts_of(node)
+    extents = dict(zip(subscripts.out, local, strict=True))
     rows, columns = (
-        math.prod([extents[c] for c in group]) for group in (letters.rows, letters.columns)
+        math.prod([extents[c] for c in group]) for group in (subscripts.rows, subscripts.columns)
     )
     return product_efficiency(rows, columns)
 
 
 def _kernel(call: KernelCall) -> BoundCall:
     """Bind a matrix product, or a batch of them, on the local tensors viewed as matrices."""
-    letters = Subscripts.parsed(call.attributes["subscripts"])
-    rows, columns, summed = letters.rows, letters.columns, letters.summed
+    subscripts = Subscripts.parsed(call.attributes["subscripts"])
+    rows, columns, summed = subscripts.rows, subscripts.columns, subscripts.summed
     a, b = call.inputs
-    a, take_a = _matrices(a, letters.a, letters.batch, rows, summed)
-    b, take_b = _matrices(b, letters.b, letters.batch, summed, columns)
-    out, take_out = _matrices(call.out, letters.out, letters.batch, rows, columns)
+    a, take_a = _matrices(a, subscripts.a, subscripts.batch, rows, summed)
+    b, take_b = _matrices(b, subscripts.b, subscripts.batch, summed, columns)
+    out, take_out = _matrices(call.out, subscripts.out, subscripts.batch, rows, columns)
     calls = [take for take in (take_a, take_b) if take is not None]
     calls.append(bind_product(call, out, a, b))
     if take_out is not None:
-        target = _ordered(call.out, letters.out, letters.batch + rows + columns)
+        target = _ordered(call.out, subscripts.out, subscripts.batch + rows + columns)
         calls.append(partial(target.copy_, out.view(target.shape)))
     return sequence(*calls)
 
@@ -200,17 +200,17 @@ def _matrices(
 
 def _emit(w: Writer, call: NativeCall) -> bool:
     """Write native code for a product of matrices and vectors; return False for other forms."""
-    letters = Subscripts.parsed(call.attributes["subscripts"])
-    groups = (letters.rows, letters.columns, letters.summed)
-    if letters.batch or max(map(len, groups)) > 1 or letters.out != groups[0] + groups[1]:
+    subscripts = Subscripts.parsed(call.attributes["subscripts"])
+    groups = (subscripts.rows, subscripts.columns, subscripts.summed)
+    if subscripts.batch or max(map(len, groups)) > 1 or subscripts.out != groups[0] + groups[1]:
         return False
     rows, columns, summed = groups
     (a, transpose_a), (b, transpose_b), (out, _) = (
         _matrix(x, own, first, second)
         for x, own, first, second in (
-            (call.inputs[0], letters.a, rows, summed),
-            (call.inputs[1], letters.b, summed, columns),
-            (call.out, letters.out, rows, columns),
+            (call.inputs[0], subscripts.a, rows, summed),
+            (call.inputs[1], subscripts.b, summed, columns),
+            (call.out, subscripts.out, rows, columns),
         )
     )
     attributes = {"transpose_a": transpose_a, "transpose_b": transpose_b}
@@ -228,14 +228,14 @@ def _matrix(x: NativeOperand, own: str, rows: str, columns: str) -> tuple[Native
 
 
 def _reference(a: Any, b: Any, *, subscripts: str, dtype: DType) -> Any:
-    letters = Subscripts.parsed(subscripts)
+    parsed = Subscripts.parsed(subscripts)
     extents: dict[str, int] = {}
-    for operand, x in ((letters.a, a), (letters.b, b)):
+    for operand, x in ((parsed.a, a), (parsed.b, b)):
         for c, extent in zip(operand, x.shape, strict=True):
             extents[c] = extent if extents.get(c, 1) == 1 else extents[c]
     a, b = (
         np.broadcast_to(x, [extents[c] for c in operand])
-        for operand, x in ((letters.a, a), (letters.b, b))
+        for operand, x in ((parsed.a, a), (parsed.b, b))
     )
     return np.einsum(subscripts, a, b)
 
@@ -243,24 +243,25 @@ def _reference(a: Any, b: Any, *, subscripts: str, dtype: DType) -> Any:
 def _numpy_function(node: Node) -> Callable[..., object] | None:
     """Return NumPy's product if both operands are matrices, transposed or not, or vectors; its sums
     of few products otherwise."""
-    letters = subscripts_of(node)
-    rows, columns, summed = letters.rows, letters.columns, letters.summed
-    plain = not letters.batch and max(len(rows), len(columns), len(summed)) <= 1
-    if not plain or letters.out != rows + columns:
-        return _numpy_sums(node, letters)
-    return numpy_product(node, letters.a != rows + summed, letters.b != summed + columns)
+    subscripts = subscripts_of(node)
+    rows, columns, summed = subscripts.rows, subscripts.columns, subscripts.summed
+    plain = not subscripts.batch and max(len(rows), len(columns), len(summed)) <= 1
+    if not plain or subscripts.out != rows + columns:
+        return _numpy_sums(node, subscripts)
+    return numpy_product(node, subscripts.a != rows + summed, subscripts.b != summed + columns)
 
 
-def _numpy_sums(node: Node, letters: Subscripts) -> Callable[..., object] | None:
+def _numpy_sums(node: Node, subscripts: Subscripts) -> Callable[..., object] | None:
     """Return NumPy's sums of few products, whose operands do not stretch, in their own type."""
-    extents = dict(zip(letters.a + letters.b, (*node.inputs[0].shape, *node.inputs[1].shape)))  # noqa: B905
-    operands = zip((letters.a, letters.b), node.inputs, strict=True)
+    shapes = (*node.inputs[0].shape, *node.inputs[1].shape)
+    extents = dict(zip(subscripts.a + subscripts.b, shapes, strict=True))
+    operands = zip((subscripts.a, subscripts.b), node.inputs, strict=True)
     stretches = any(tuple(extents[c] for c in own) != x.shape for own, x in operands)
     is_same = node.dtype is node.inputs[0].dtype and node.dtype in NUMPY_SUM_TYPES
     if stretches or not is_same or math.prod(extents.values()) > MAX_NUMPY_PRODUCTS:
         return None
-    subscripts = str(letters)
-    return lambda a, b, out: np.einsum(subscripts, a, b, out=out)
+    text = str(subscripts)
+    return lambda a, b, out: np.einsum(text, a, b, out=out)
 
 
 CONTRACT = Operation(
@@ -303,10 +304,10 @@ def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = N
     (a, in_a), (b, in_b) = _without_flat(a, in_a, stretched), _without_flat(b, in_b, stretched)
     a, in_a = _without_solitary(a, in_a, in_b + out)
     b, in_b = _without_solitary(b, in_b, in_a + out)
-    letters = Subscripts(in_a, in_b, out)
-    if not letters.summed:
+    parsed = Subscripts(in_a, in_b, out)
+    if not parsed.summed:
         return (_aligned(a, in_a, out) * _aligned(b, in_b, out)).at_line(line)
-    attributes = {"subscripts": str(letters), "dtype": compute_dtype(a.dtype)}
+    attributes = {"subscripts": str(parsed), "dtype": compute_dtype(a.dtype)}
     return astype(apply(CONTRACT, a, b, line=line, **attributes), a.dtype)
 
 
@@ -317,8 +318,8 @@ def _plain_subscripts(shape_a: Shape, in_a: str, shape_b: Shape, in_b: str, out:
     both = set(in_a) & set(in_b)
     stretched = any(extents[c] != n for c, n in zip(in_b, shape_b, strict=True) if c in both)
     solitary = (set(in_a) ^ set(in_b)) - set(out)
-    letters = Subscripts(in_a, in_b, out)
-    return str(letters) if letters.summed and not (stretched or solitary) else ""
+    parsed = Subscripts(in_a, in_b, out)
+    return str(parsed) if parsed.summed and not (stretched or solitary) else ""
 
 
 def _extent(x: Node, own: str, letter: str) -> int:

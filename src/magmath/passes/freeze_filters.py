@@ -1,4 +1,4 @@
-"""Frozen filters: convolutions with filters that no call changes get the version of the filters.
+"""Freeze filters: convolutions with filters that no call changes get the version of the filters.
 
 The kernel of a convolution keeps the filters in the form that it computes with, as long as their
 version is the same.
@@ -13,7 +13,7 @@ from magmath.graph import Graph, Node, applied
 from magmath.ops.leaves import scalar
 
 
-def with_versions(graph: Graph, hoisted: Collection[Node]) -> tuple[Graph, Mapping[Node, Node]]:
+def freeze_filters(graph: Graph, hoisted: Collection[Node]) -> tuple[Graph, Mapping[Node, Node]]:
     """Return the graph with versions as operands of convolutions whose filters are among the leaves
     `hoisted`, and the leaf of each version.
 

@@ -32,7 +32,7 @@ NO_SEGMENTS: Mapping[range, BoundCall] = {}
 
 
 @final
-class Calls:
+class CallList:
     """Bound calls in order, with the instruction of each for the user's line.
 
     `segments` are ranges of instructions that one call, a compiled function, replaces.
@@ -106,7 +106,7 @@ class Calls:
         positions: Collection[int],
         tensors: Tensors,
         segments: Mapping[range, BoundCall] = NO_SEGMENTS,
-    ) -> Calls | None:
+    ) -> CallList | None:
         """Return these calls, with those of the instructions at some positions on other tensors.
 
         `segments` are the same ranges as before, on the other tensors. Returns None if the calls

@@ -1,4 +1,4 @@
-"""Savings by fusion: the seconds that `fold_epilogues` saves on groups of nodes whose layouts are
+"""Epilogue savings: the seconds that `fold_epilogues` saves on groups of nodes whose layouts are
 decided.
 
 The pass itself runs on a small graph for each form of a group, once for equal decisions about its
@@ -40,7 +40,7 @@ class Savings(NamedTuple):
 @final
 @dataclass(frozen=True, eq=False)
 class GroupForm:
-    """A form of fusion groups: the kinds of its nodes, and their operands. These are numbers of
+    """A form of epilogue groups: the kinds of its nodes, and their operands. These are numbers of
     nodes of the group, or, counted from -1 downwards, of others."""
 
     kinds: tuple[NodeKind, ...]
@@ -102,15 +102,15 @@ def _form(
 
 @final
 @dataclass(frozen=True)
-class FusionGroup:
-    """A fusion group of a graph: its form, the numbers of its nodes, and those of its operands."""
+class EpilogueGroup:
+    """An epilogue group of a graph: its form, and the numbers of its nodes and of its operands."""
 
     form: GroupForm
     nodes: tuple[int, ...]
     operands: tuple[int, ...]
 
     @staticmethod
-    def of(nodes: Sequence[Node], part: StepList, decisions: Decisions) -> FusionGroup:
+    def of(nodes: Sequence[Node], part: StepList, decisions: Decisions) -> EpilogueGroup:
         """Return the group of these nodes; constants that they read belong to it."""
         constants = [x for node in nodes for x in node.inputs if x.name == "constant"]
         nodes = list(dict.fromkeys((*constants, *nodes)))
@@ -121,7 +121,7 @@ class FusionGroup:
                    for x in node.inputs])
             for node in nodes
         ]  # fmt: skip
-        return FusionGroup(
+        return EpilogueGroup(
             _form(tuple([decisions.kind(node) for node in nodes]), tuple(operands), decisions),
             tuple([part.position[node] for node in nodes]),
             tuple([part.position[x] for x in others]),

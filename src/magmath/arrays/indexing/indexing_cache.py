@@ -1,10 +1,11 @@
-"""Stored parts: slices and elements of small arrays, which NumPy reads and writes in this process.
+"""The dispatch cache of indexing: slices and elements of small arrays, which NumPy reads and writes
+in this process.
 
-The dispatch cache for indexing: what `x[1:]` and `x[1:] = v` do is noted by the indexing key and
-the shapes and types of the arrays, which are the key of the call in `EagerArrays.calls`. Later
-lines with the same key of the call are one line of NumPy (`part_programs`), and share the recipe,
-by which gradients pass through them. Small windows, as `x[i : i + 3]`, have one key of the call for
-all first positions, which are numbers of the call.
+What `x[1:]` and `x[1:] = v` do is noted by the indexing key and the shapes and types of the arrays,
+which are the key of the call in `EagerArrays.calls`. Later lines with the same key of the call are
+one line of NumPy (`part_programs`), and share the recipe, by which gradients pass through them.
+Small windows, as `x[i : i + 3]`, have one key of the call for all first positions, which are
+numbers of the call.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ PART_FRAMES = METHOD_FRAMES + 1
 # parts without arrays of positions ----------------------------------------------------------------
 
 
-def stored_part(array: LazyArray, step: ViewStep) -> Node | None:
+def repeated_part(array: LazyArray, step: ViewStep) -> Node | None:
     """Return a leaf with the elements that a step selects from a small stored array; None if they
     are read by an operation."""
     leaf = array._leaf if array._leaf is array._node else array.stored_leaf()
-    if leaf is None or (eager := session.eager_dispatch()) is None:
+    if leaf is None or (eager := session.eager_indexing()) is None:
         return None
     selection, starts = _selection_and_starts(step)
     call = eager.calls.get((selection, leaf.shape, leaf.dtype.name))
@@ -63,7 +64,7 @@ def stored_part(array: LazyArray, step: ViewStep) -> Node | None:
 def note_part(array: LazyArray, step: ViewStep, selected: LazyArray) -> None:
     """Note how an array was selected by a step, for the next ones."""
     source, leaf = array.stored_leaf(), selected._leaf
-    eager = session.eager_dispatch()
+    eager = session.eager_indexing()
     if source is None or leaf is None or eager is None:
         return
     selection, starts = _selection_and_starts(step)
@@ -88,14 +89,14 @@ def _selection_and_starts(step: Any) -> tuple[Hashable, tuple[int, ...]]:
     return step, ()
 
 
-def stored_write(array: LazyArray, key: Any, part: Part | None, value: Any) -> Node | None:
+def repeated_write(array: LazyArray, key: Any, part: Part | None, value: Any) -> Node | None:
     """Return a leaf with the elements of a small stored array, in which a number or a stored array
     of the same type replaces those that a key selects; None if an operation writes them.
 
     `part` is the part that the key selects; None if the key has arrays.
     """
     leaf = array.stored_leaf()
-    eager = session.eager_dispatch()
+    eager = session.eager_indexing()
     if leaf is None or eager is None:
         return None
     write = _write_of(eager, leaf, key, part, value)
@@ -118,7 +119,7 @@ def note_write(
 ) -> None:
     """Note how elements of an array were replaced, for the next ones; `source` is its former
     leaf."""
-    eager = session.eager_dispatch()
+    eager = session.eager_indexing()
     if source is None or written._leaf is None or eager is None:
         return
     write = _write_of(eager, source, key, part, value)
@@ -303,17 +304,17 @@ def _array_key(eager: EagerArrays, key: Any) -> _ArrayKey | None:
 def are_small_positions(array: LazyArray, key: np.ndarray[Any, Any]) -> bool:
     """Return True for a NumPy array of positions in a stored array, both small: other operations
     check the positions of NumPy's arrays before those of magmath's."""
-    eager = session.eager_dispatch()
+    eager = session.eager_indexing()
     if eager is None or not key.ndim or key.dtype.kind not in "iu":
         return False
     leaf, limit = array._leaf, eager.max_eager_bytes
     return leaf is not None and leaf is array._node and max(leaf.nbytes, key.nbytes) <= limit
 
 
-def stored_elements(array: LazyArray, key: Any) -> Node | None:
+def repeated_elements(array: LazyArray, key: Any) -> Node | None:
     """Return a leaf with the elements of a small stored array at stored positions, or where a
     stored mask is true; None if they are read by an operation."""
-    if (eager := session.eager_dispatch()) is None:
+    if (eager := session.eager_indexing()) is None:
         return None
     leaf = array.stored_leaf() or number_leaf(eager, array)
     known = None if leaf is None else _array_key(eager, key)
@@ -332,7 +333,7 @@ def stored_elements(array: LazyArray, key: Any) -> Node | None:
 
 def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
     """Note how elements of an array were selected, for the next ones."""
-    source, leaf, eager = array._leaf, selected._leaf, session.eager_dispatch()
+    source, leaf, eager = array._leaf, selected._leaf, session.eager_indexing()
     if source is None or source is not array._node or leaf is None or eager is None:
         return
     known = _array_key(eager, key)
