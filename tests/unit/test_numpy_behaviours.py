@@ -437,13 +437,36 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "window": lambda lib: lib.hanning("3"),
     "condition of nothing": lambda lib: lib.linalg.cond(lib.ones((2, 0, 0))),
     "condition, shape": lambda lib: lib.linalg.cond(lib.ones((2, 3)), 1),
+    "sorter, short": lambda lib: lib.searchsorted(lib.arange(3), 1, sorter=[0, 1]),
+    "sorter, long": lambda lib: lib.searchsorted(lib.arange(3), 1, sorter=[0, 1, 2, 0]),
+    "sorter, negative": lambda lib: lib.searchsorted(lib.arange(3), -1, sorter=[-1, -1, -1]),
+    "mask of putmask": lambda lib: lib.putmask(lib.arange(3), [True], 5),
+    "tensorinv": lambda lib: lib.linalg.tensorinv(lib.ones((2, 3, 4))),
+    "tensorinv, no axis": lambda lib: lib.linalg.tensorinv(lib.ones((1, 1)), 0),
+    "tensorsolve": lambda lib: lib.linalg.tensorsolve(lib.ones((2, 3, 4)), lib.ones(2)),
+    "truth values in a row": lambda lib: lib.arange(3, dtype=bool),
+    "a row without an end": lambda lib: lib.arange(step=2),
+    "ravel_multi_index, no element": lambda lib: lib.ravel_multi_index(
+        ([0], [0]), (2, 0), mode="clip"
+    ),
+    "ravel_multi_index, large": lambda lib: lib.ravel_multi_index(([0], [0]), (2**62, 2)),
+    "trim_zeros": lambda lib: lib.trim_zeros(lib.arange(3), ""),
+    "axis of a number": lambda lib: lib.max(lib.asarray(1.0), 1),
+    "axis of moveaxis": lambda lib: lib.moveaxis(lib.ones((2, 3)), 2, 0),
+    "axis of swapaxes": lambda lib: lib.swapaxes(lib.ones((2, 3)), 0, -3),
+    "axis of quantile weights": lambda lib: lib.quantile(
+        lib.ones((2, 3)), 0.5, weights=lib.ones(3), method="inverted_cdf"
+    ),
     "two tolerances": lambda lib: lib.linalg.pinv(lib.ones((2, 3)), rcond=0.1, rtol=0.1),
 }
 
 
 def bases(error: type[BaseException]) -> set[type[BaseException]]:
     """The classes by which programs catch an exception of NumPy."""
-    usual = (ValueError, IndexError, TypeError, OverflowError, np.linalg.LinAlgError)
+    usual = (
+        *(ValueError, IndexError, TypeError, OverflowError),
+        *(np.linalg.LinAlgError, np.exceptions.AxisError),
+    )
     return {base for base in usual if issubclass(error, base)}
 
 
