@@ -18,6 +18,7 @@ import pytest
 import magmath as mm
 import numpy_calls
 from engines import current
+from magmath.arrays.protocols.methods import METHODS
 from magmath.core.missing_numpy_names import EXCLUDED, EXCLUDED_OBJECTS
 from magmath.errors import DataError, DTypeError, MagmathError
 
@@ -180,6 +181,18 @@ def test_parameters_have_numpys_names() -> None:
         known |= {"out"} if name.startswith("fft.") or hasattr(ours, "__wrapped__") else set()
         wrong += [f"{name}({p.name}=)" for p in asked if p.name not in known]
     assert wrong == ["load(file=)"]
+
+
+def test_methods_have_numpys_parameters() -> None:
+    """As far as NumPy tells them: it has signatures of methods since 2.4."""
+    for name in {*dir(np.ndarray)} & {*METHODS, "compress", "flatten", "partition", "sort"}:
+        try:
+            asked = parameters(getattr(np.ndarray, name))
+        except ValueError:
+            continue
+        taken = inspect.signature(getattr(mm.Array, name)).parameters.values()
+        known = {p.name for p in taken if p.kind is not p.POSITIONAL_ONLY}
+        assert {p.name for p in asked} <= known | UNSUPPORTED, name
 
 
 def test_compressed_files(tmp_path: Path) -> None:
