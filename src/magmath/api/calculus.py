@@ -148,15 +148,13 @@ def interp(
 ) -> Array:
     """Return the piecewise linear interpolation at x through the points (xp, fp), with ascending
     xp; `left` and `right` are the values outside of the points, by default those at the ends."""
-    at, points = as_arrays("interp", x, xp)
-    values = floating("interp", as_arrays("interp", points, fp)[1])
-    at = astype(at, float64)
+    values = floating("interp", as_arrays("interp", x, xp, fp)[2])
+    at, points = asarray(x, dtype=float64), asarray(xp, dtype=float64)
     if points.ndim != 1 or values.shape != points.shape or not points.size:
         raise ShapeError(
             f"interp: needs two 1-D arrays of equal length, 1 or more, was given {points.shape} "
             f"and {values.shape}"
         )
-    points = astype(points, float64)
     if period is not None:
         size = abs(period)
         if not size:
