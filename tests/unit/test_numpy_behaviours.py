@@ -1102,13 +1102,21 @@ def test_products_of_small_integers_wrap_as_those_of_numpy(dtype: str, shapes: A
 
 
 @pytest.mark.parametrize("code", "?bBhHiIlLqQefdFD")
-@pytest.mark.parametrize("order", ["=", ">"])
+@pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("extent", [3, 150])
-def test_arrays_of_all_types_of_c_are_computed_with(code: str, order: str, extent: int) -> None:
-    x = RANDOM.integers(0, 2, (extent, extent)).astype(np.dtype(code).newbyteorder(order))
-    ours, other = mm.asarray(x), mm.asarray(x, copy=True)
-    for call in (lambda a, b: a @ b, lambda a, b: a == b, lambda a, b: a[b > 0]):
-        found, expected = call(ours, other).numpy(), call(x, x)
+def test_arrays_of_all_types_of_c_are_computed_with(code: str, swapped: bool, extent: int) -> None:
+    dtype = np.dtype(code)
+    x = np.zeros((extent, extent), dtype.newbyteorder() if swapped else dtype)
+    x[...] = RANDOM.integers(0, 2, x.shape)
+    y = np.ones_like(x)
+    calls: list[Callable[[Any, Any], Any]] = [
+        lambda a, b: a[None] @ b[None],
+        lambda a, b: a[a == b],
+    ]
+    if dtype.kind in "iuf":
+        calls += [lambda a, b: a % b, lambda a, b: a // b, lambda a, b: 1**a + b]
+    for call in calls:
+        found, expected = call(mm.asarray(x), mm.asarray(y)).numpy(), call(x, y)
         np.testing.assert_array_equal(found, expected)
         assert found.dtype == expected.dtype.newbyteorder("=")
 
