@@ -18,10 +18,6 @@ class ShapeError(MagmathError, ValueError):
     """Shapes do not fit the operation."""
 
 
-class AxisError(ShapeError, IndexError):
-    """An array has no such axis."""
-
-
 class DTypeError(MagmathError, TypeError):
     """A data type is unknown, or the operation is not defined for it."""
 
@@ -110,12 +106,14 @@ if TYPE_CHECKING:
 
     class MatrixShapeError(ShapeError, LinAlgError): ...
 
+    class AxisError(ShapeError, IndexError): ...
+
 else:
 
     def __getattr__(name: str) -> Any:
-        """Return LinAlgError and MatrixShapeError, created on first use: a base class is NumPy's,
-        and NumPy loads slowly."""
-        if name not in ("LinAlgError", "MatrixShapeError"):
+        """Return LinAlgError, MatrixShapeError or AxisError, created on first use: a base class is
+        NumPy's, and NumPy loads slowly."""
+        if name not in ("LinAlgError", "MatrixShapeError", "AxisError"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         import numpy as np
 
@@ -125,7 +123,10 @@ else:
         class MatrixShapeError(ShapeError, LinAlgError):
             """Shapes that are not those of matrices, or of square matrices."""
 
-        for made in (LinAlgError, MatrixShapeError):
+        class AxisError(ShapeError, np.exceptions.AxisError):
+            """An array has no such axis."""
+
+        for made in (LinAlgError, MatrixShapeError, AxisError):
             made.__qualname__ = made.__name__
             globals()[made.__name__] = made
         return globals()[name]

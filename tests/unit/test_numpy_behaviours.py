@@ -181,7 +181,7 @@ def test_order_of_complex_numbers(data: st.DataObject, name: str, dtype: str) ->
     x = np.asarray(table, dtype)
     axis = data.draw(st.sampled_from([0, 1, -1, None]))
     options: dict[str, Any] = {} if name == "sort_complex" else {"axis": axis}
-    if name.endswith("sort") and axis is not None:
+    if name.endswith("sort"):
         options["kind"] = "stable"
     if name in ("max", "min"):
         options["keepdims"] = data.draw(st.booleans())
@@ -437,13 +437,36 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "window": lambda lib: lib.hanning("3"),
     "condition of nothing": lambda lib: lib.linalg.cond(lib.ones((2, 0, 0))),
     "condition, shape": lambda lib: lib.linalg.cond(lib.ones((2, 3)), 1),
+    "sorter, short": lambda lib: lib.searchsorted(lib.arange(3), 1, sorter=[0, 1]),
+    "sorter, long": lambda lib: lib.searchsorted(lib.arange(3), 1, sorter=[0, 1, 2, 0]),
+    "sorter, negative": lambda lib: lib.searchsorted(lib.arange(3), -1, sorter=[-1, -1, -1]),
+    "mask of putmask": lambda lib: lib.putmask(lib.arange(3), [True], 5),
+    "tensorinv": lambda lib: lib.linalg.tensorinv(lib.ones((2, 3, 4))),
+    "tensorinv, no axis": lambda lib: lib.linalg.tensorinv(lib.ones((1, 1)), 0),
+    "tensorsolve": lambda lib: lib.linalg.tensorsolve(lib.ones((2, 3, 4)), lib.ones(2)),
+    "truth values in a row": lambda lib: lib.arange(3, dtype=bool),
+    "a row without an end": lambda lib: lib.arange(step=2),
+    "ravel_multi_index, no element": lambda lib: lib.ravel_multi_index(
+        ([0], [0]), (2, 0), mode="clip"
+    ),
+    "ravel_multi_index, large": lambda lib: lib.ravel_multi_index(([0], [0]), (2**62, 2)),
+    "trim_zeros": lambda lib: lib.trim_zeros(lib.arange(3), ""),
+    "axis of a number": lambda lib: lib.max(lib.asarray(1.0), 1),
+    "axis of moveaxis": lambda lib: lib.moveaxis(lib.ones((2, 3)), 2, 0),
+    "axis of swapaxes": lambda lib: lib.swapaxes(lib.ones((2, 3)), 0, -3),
+    "axis of quantile weights": lambda lib: lib.quantile(
+        lib.ones((2, 3)), 0.5, weights=lib.ones(3), method="inverted_cdf"
+    ),
     "two tolerances": lambda lib: lib.linalg.pinv(lib.ones((2, 3)), rcond=0.1, rtol=0.1),
 }
 
 
 def bases(error: type[BaseException]) -> set[type[BaseException]]:
     """The classes by which programs catch an exception of NumPy."""
-    usual = (ValueError, IndexError, TypeError, OverflowError, np.linalg.LinAlgError)
+    usual = (
+        *(ValueError, IndexError, TypeError, OverflowError),
+        *(np.linalg.LinAlgError, np.exceptions.AxisError),
+    )
     return {base for base in usual if issubclass(error, base)}
 
 
@@ -1073,3 +1096,142 @@ def test_products_of_small_integers_wrap_as_those_of_numpy(dtype: str, shapes: A
         found = mm.asarray(a) @ mm.asarray(b)
         assert found.dtype == mm.asarray(a @ b).dtype
         np.testing.assert_array_equal(found.numpy(), a @ b)
+
+
+# elements ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", "?bBhHiIlLqQefdFD")
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("extent", [3, 150])
+def test_arrays_of_all_types_of_c_are_computed_with(code: str, swapped: bool, extent: int) -> None:
+    dtype = np.dtype(code)
+    x = np.zeros((extent, extent), dtype.newbyteorder() if swapped else dtype)
+    x[...] = RANDOM.integers(0, 2, x.shape)
+    y = np.ones_like(x)
+    calls: list[Callable[[Any, Any], Any]] = [
+        lambda a, b: a[None] @ b[None],
+        lambda a, b: a[a == b],
+    ]
+    if dtype.kind in "iuf":
+        calls += [lambda a, b: a % b, lambda a, b: a // b, lambda a, b: 1**a + b]
+    for call in calls:
+        found, expected = call(mm.asarray(x), mm.asarray(y)).numpy(), call(x, y)
+        np.testing.assert_array_equal(found, expected)
+        assert found.dtype == expected.dtype.newbyteorder("=")
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int64", "float32", "complex64"])
+@pytest.mark.parametrize("key", [slice(1, 1), [], np.zeros((4, 2), bool), (slice(0), 1), (..., [])])
+@pytest.mark.parametrize("value", [[], ()])
+def test_an_empty_list_is_written_into_any_type(dtype: str, key: Any, value: Any) -> None:
+    x = np.ones((4, 2), dtype)
+    ours, failed = mm.asarray(x), False
+    try:
+        x[key] = value
+    except ValueError:
+        failed = True
+    if failed:
+        with pytest.raises(ValueError, match="broadcast"):
+            ours[key] = value
+    else:
+        ours[key] = value
+    np.testing.assert_array_equal(ours.numpy(), x)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_positions_of_any_type_give_indices_of_int64(dtype: str, order: Any) -> None:
+    positions = RANDOM.integers(0, 24, (2, 5)).astype(dtype)
+    found = mm.unravel_index(mm.asarray(positions), (2, 3, 4), order)
+    expected = np.unravel_index(positions.astype("int64"), (2, 3, 4), order)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == mm.int64
+        np.testing.assert_array_equal(ours.numpy(), theirs)
+
+
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (0, 2)])
+@pytest.mark.parametrize("function", ["partition", "argpartition"])
+def test_arrays_without_elements_are_partitioned_anywhere(
+    shape: tuple[int, ...], function: str
+) -> None:
+    x = np.zeros(shape)
+    for axis in (None, *range(-x.ndim, x.ndim)):
+        for kth in (0, 7):
+            expected = getattr(np, function)(x, kth, axis)
+            assert getattr(mm, function)(mm.asarray(x), kth, axis).shape == expected.shape
+
+
+@pytest.mark.parametrize("order", ["C", "c", "F", "f", None])
+def test_orders_are_named_in_letters_of_either_size(order: Any) -> None:
+    x = RANDOM.normal(size=(2, 3, 4))
+    for call in (lambda a: a.reshape(6, 4, order=order), lambda a: a.flatten(order)):
+        np.testing.assert_array_equal(call(mm.asarray(x)).numpy(), call(x))
+
+
+@pytest.mark.parametrize("kind", ["quick", "QUICKSORT", "m", "heap", "Stable", None])
+def test_the_first_letter_names_an_algorithm(kind: Any) -> None:
+    x = RANDOM.normal(size=8)
+    np.testing.assert_array_equal(mm.sort(mm.asarray(x), kind=kind).numpy(), np.sort(x, kind=kind))
+
+
+@given(
+    start=st.none() | st.integers(-5, 5), stop=st.integers(-5, 9), step=st.sampled_from([1, 2, -3])
+)
+def test_ranges_by_the_names_of_their_ends(start: int | None, stop: int, step: int) -> None:
+    ends = {"stop": stop, "step": step} | ({} if start is None else {"start": start})
+    np.testing.assert_array_equal(mm.arange(**ends).numpy(), np.arange(start or 0, stop, step))
+
+
+@pytest.mark.parametrize("name", ["var", "std"])
+@pytest.mark.parametrize("dtype", ["float32", "complex64", "complex128"])
+def test_deviations_have_the_type_that_is_asked_for(name: str, dtype: str) -> None:
+    for x in (RANDOM.normal(size=(3, 4)), RANDOM.integers(0, 9, (3, 4))):
+        found = getattr(mm, name)(mm.asarray(x), axis=0, dtype=dtype).numpy()
+        expected = getattr(np, name)(x, axis=0, dtype=dtype)
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+_PARTS = st.sampled_from([0.0, 1.5, -2.0, np.inf, -np.inf, np.nan])
+
+
+@settings(max_examples=60)
+@given(
+    values=st.lists(st.tuples(_PARTS, _PARTS), min_size=2, max_size=5),
+    at=st.lists(st.sampled_from([-1.0, 0.0, 0.25, 1.0, 1.5, 2.75, 9.0, np.nan]), min_size=1),
+    is_number=st.booleans(),
+)
+def test_parts_of_complex_numbers_are_interpolated_by_themselves(
+    values: list[tuple[float, float]], at: list[float], is_number: bool
+) -> None:
+    points, ends = np.arange(float(len(values))), np.array([complex(*pair) for pair in values])
+    x: Any = at[0] if is_number else np.array(at)
+    found = np.asarray(mm.interp(x, mm.asarray(points), mm.asarray(ends)))
+    with np.errstate(invalid="ignore"):
+        expected = np.interp(x, points, ends)
+    np.testing.assert_array_equal(found.real, expected.real)
+    np.testing.assert_array_equal(found.imag, expected.imag)
+
+
+# weights -------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+@pytest.mark.parametrize("name", ["average", "quantile", "percentile"])
+def test_weights_have_the_dimensions_of_the_axes_in_their_order(
+    name: str, data: st.DataObject
+) -> None:
+    x = RANDOM.normal(size=(2, 3, 2, 3))
+    axes = tuple(data.draw(st.permutations(range(4)))[: data.draw(st.integers(1, 4))])
+    signed = tuple(d - 4 * data.draw(st.integers(0, 1)) for d in axes)
+    weights = RANDOM.uniform(0.1, 1, [x.shape[d] for d in axes])
+    share = () if name == "average" else (0.3,)
+    method = {} if name == "average" else {"method": "inverted_cdf"}
+    given_axes: Any = signed[0] if len(signed) == 1 else signed
+    found, expected = (
+        getattr(lib, name)(lib.asarray(x), *share, axis=given_axes, weights=w, **method)
+        for lib, w in ((mm, mm.asarray(weights)), (np, weights))
+    )
+    np.testing.assert_allclose(np.asarray(found), expected)

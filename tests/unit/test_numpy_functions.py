@@ -18,6 +18,7 @@ import pytest
 import magmath as mm
 import numpy_calls
 from engines import current
+from magmath.arrays.protocols.methods import METHODS
 from magmath.core.missing_numpy_names import EXCLUDED, EXCLUDED_OBJECTS
 from magmath.errors import DataError, DTypeError, MagmathError
 
@@ -180,6 +181,58 @@ def test_parameters_have_numpys_names() -> None:
         known |= {"out"} if name.startswith("fft.") or hasattr(ours, "__wrapped__") else set()
         wrong += [f"{name}({p.name}=)" for p in asked if p.name not in known]
     assert wrong == ["load(file=)"]
+
+
+def test_methods_have_numpys_parameters() -> None:
+    """As far as NumPy tells them: it has signatures of methods since 2.4."""
+    for name in {*dir(np.ndarray)} & {*METHODS, "compress", "flatten", "partition", "sort"}:
+        try:
+            asked = parameters(getattr(np.ndarray, name))
+        except ValueError:
+            continue
+        taken = inspect.signature(getattr(mm.Array, name)).parameters.values()
+        known = {p.name for p in taken if p.kind is not p.POSITIONAL_ONLY}
+        assert {p.name for p in asked} <= known | UNSUPPORTED, name
+
+
+OWN_PARAMETERS = {
+    "integers": {"dtype"},  # by name: the third one may be a shape or a size
+    "multivariate_hypergeometric": {"method"},
+    "multivariate_normal": {"method", "check_valid", "tol"},
+    "normal": {"loc", "scale"},
+}
+"""Parameters of NumPy's generators that ours lack, or have at another position."""
+
+
+def test_generators_have_numpys_parameters() -> None:
+    ours, theirs = mm.random.default_rng(0), np.random.default_rng(0)
+    methods = [name for name in dir(theirs) if not name.startswith("_") and hasattr(ours, name)]
+    for name in methods:
+        if not callable(getattr(theirs, name)):
+            continue
+        asked = parameters(getattr(theirs, name))
+        taken = parameters(getattr(ours, name))
+        positions = [p.name for p in taken if p.kind is p.POSITIONAL_OR_KEYWORD]
+        named = {p.name for p in taken}
+        for position, p in enumerate(asked):
+            if p.name in OWN_PARAMETERS.get(name, set()):
+                continue
+            assert p.name in named, (name, p.name)
+            if p.kind is p.POSITIONAL_OR_KEYWORD and p.name in positions:
+                assert positions.index(p.name) == position, (name, p.name)
+            elif p.kind is p.POSITIONAL_OR_KEYWORD:  # our own name is at the position
+                assert position < len(positions) or name == "integers", (name, p.name)
+
+
+@pytest.mark.parametrize("name", ["random", "standard_normal", "standard_exponential"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_random_numbers_are_stored_in_an_array_of_their_size(name: str, dtype: str) -> None:
+    out = mm.zeros((3, 4), dtype=dtype)
+    assert getattr(mm.random.default_rng(1), name)(dtype=dtype, out=out) is out
+    expected = getattr(mm.random.default_rng(1), name)((3, 4), dtype)
+    np.testing.assert_array_equal(out.numpy(), expected.numpy())
+    assert mm.random.default_rng(1).standard_gamma(2.0, (3, 4), dtype, out) is out
+    assert mm.random.default_rng(1).permuted(out, axis=1, out=out) is out
 
 
 def test_compressed_files(tmp_path: Path) -> None:

@@ -98,5 +98,7 @@ def test_weights_need_their_method() -> None:
     x = mm.asarray([1.0, 2.0])
     with pytest.raises(mm.errors.OptionError, match=r"weights need method=.inverted_cdf"):
         mm.quantile(x, 0.5, weights=[1, 2])
-    with pytest.raises(mm.errors.ShapeError, match="weights have the shape"):
+    with pytest.raises(TypeError, match="need an axis"):
         mm.quantile(x, 0.5, weights=[1, 2, 3], method="inverted_cdf")
+    with pytest.raises(mm.errors.ShapeError, match="needs weights of shape"):
+        mm.quantile(x, 0.5, axis=0, weights=[1, 2, 3], method="inverted_cdf")

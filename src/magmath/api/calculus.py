@@ -10,20 +10,21 @@ import numpy as np
 from magmath.api.creation import asarray
 from magmath.api.cumulative import diff
 from magmath.api.data_types import astype
-from magmath.api.elementwise import conj, divide, isnan, remainder
+from magmath.api.elementwise import conj, divide, imag, isnan, real, remainder
 from magmath.api.indexing import take
 from magmath.api.manipulation import concat, flip, ravel, reshape
 from magmath.api.reductions import sum
 from magmath.api.searching import searchsorted, where
 from magmath.api.signal import convolve as convolved
 from magmath.api.sorting import argsort
-from magmath.arrays.array import Array, as_arrays, floating
+from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import bool_, float64, int64
 from magmath.core.integers import is_integer
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis
 from magmath.errors import OptionError, ShapeError
+from magmath.ops import elementwise as e
 
 END_TERMS = 64
 """Longest vector whose convolution is summed at the ends without zeros, in memory for the square of
@@ -147,14 +148,13 @@ def interp(
 ) -> Array:
     """Return the piecewise linear interpolation at x through the points (xp, fp), with ascending
     xp; `left` and `right` are the values outside of the points, by default those at the ends."""
-    at, points, values = as_arrays("interp", x, xp, fp)
-    at, values = astype(at, float64), floating("interp", values)
+    values = floating("interp", as_arrays("interp", x, xp, fp)[2])
+    at, points = asarray(x, dtype=float64), asarray(xp, dtype=float64)
     if points.ndim != 1 or values.shape != points.shape or not points.size:
         raise ShapeError(
             f"interp: needs two 1-D arrays of equal length, 1 or more, was given {points.shape} "
             f"and {values.shape}"
         )
-    points = astype(points, float64)
     if period is not None:
         size = abs(period)
         if not size:
@@ -167,13 +167,19 @@ def interp(
         points = concat([points[-1:] - size, points, points[:1] + size])
         values = concat([values[-1:], values, values[:1]])
         left = right = None
-    return _interpolated(at, points, values, left, right)
+    ends = [
+        values[i] if end is None else as_array("interp", end) for i, end in ((0, left), (-1, right))
+    ]
+    if values.dtype.kind == "complex":  # an infinite part leaves the other one as it is
+        parts = [_interpolated(at, points, part(values), *map(part, ends)) for part in (real, imag)]
+        result = Array(e.call("complex", *[part.node for part in parts]))
+    else:
+        result = _interpolated(at, points, values, *ends)
+    return where(at != at, at, result)
 
 
-def _interpolated(at: Array, points: Array, values: Array, left: Any, right: Any) -> Array:
+def _interpolated(at: Array, points: Array, values: Array, left: Array, right: Array) -> Array:
     n = points.size
-    left = values[0] if left is None else left
-    right = values[-1] if right is None else right
     if n == 1:
         inside = values[0] + 0.0 * at
     else:
@@ -182,8 +188,7 @@ def _interpolated(at: Array, points: Array, values: Array, left: Any, right: Any
         x0, x1 = take(points, below, 0), take(points, below + 1, 0)
         y0, y1 = take(values, below, 0), take(values, below + 1, 0)
         inside = where(at == x0, y0, where(at == x1, y1, _between(at, x0, x1, y0, y1)))
-    ends = where(at < points[0], left, where(at > points[-1], right, inside))
-    return where(at != at, at, ends)
+    return where(at < points[0], left, where(at > points[-1], right, inside))
 
 
 def _between(at: Array, x0: Array, x1: Array, y0: Array, y1: Array) -> Array:

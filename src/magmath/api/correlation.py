@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import reduce
 from typing import Any
 
+from magmath.api.aligned_weights import aligned_weights
 from magmath.api.creation import full, zeros
 from magmath.api.data_types import astype, result_type
 from magmath.api.elementwise import clip, conj, divide, imag, maximum, multiply, real, sqrt
@@ -15,7 +16,7 @@ from magmath.api.statistics import mean
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.promotion import floating_dtype
-from magmath.core.shapes import Axis, normalize_axes
+from magmath.core.shapes import Axis
 from magmath.errors import ShapeError
 
 
@@ -36,31 +37,12 @@ def average(
         count = x.size / max(value.size, 1)
         return (value, full(value.shape, count, dtype=value.dtype)) if returned else value
     x, weights = as_arrays("average", x, weights)
-    weights = _aligned_weights(x, weights, axis)
+    weights = aligned_weights("average", weights, x, axis)
     element = floating_dtype(result_type(x, weights))
     x, weights = astype(x, element), astype(weights, element)
     total = sum(broadcast_to(weights, x.shape), axis, keepdims=keepdims)
     value = divide(sum(multiply(x, weights), axis, keepdims=keepdims), total)
     return (value, total) if returned else value
-
-
-def _aligned_weights(x: Array, weights: Array, axis: Axis) -> Array:
-    """Return weights in a shape that broadcasts to the array."""
-    if weights.shape == x.shape:
-        return weights
-    if axis is None:
-        raise TypeError(
-            f"average: weights of shape {weights.shape} for an array of shape {x.shape} need an "
-            "axis; pass the axes that they weight"
-        )
-    axes = normalize_axes("average", axis, x.ndim)
-    if weights.shape != tuple(x.shape[d] for d in axes):
-        raise ShapeError(
-            f"average: needs weights of shape {x.shape}, or of that of the axes to reduce, was "
-            f"given {weights.shape} for axis {axis}"
-            "; pass one weight for each element, or for each position along the axis"
-        )
-    return reshape(weights, tuple(n if d in axes else 1 for d, n in enumerate(x.shape)))
 
 
 @dispatch_cached

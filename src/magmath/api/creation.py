@@ -21,6 +21,7 @@ from magmath.arrays.views import as_memory
 from magmath.core.dtypes import (
     DType,
     as_dtype,
+    bool_,
     convert_number,
     float64,
     int64,
@@ -364,8 +365,7 @@ def empty_like(
 
 @dispatch_cached
 def arange(
-    start: float,
-    /,
+    start: float | None = None,
     stop: float | None = None,
     step: float = 1,
     dtype: DTypeLike = None,
@@ -379,7 +379,11 @@ def arange(
     a float; NumPy scalars and 0-d arrays keep their own type.
     """
     require_known("arange", "start + step * mm.arange(n)", start, stop, step)
-    numbers = (0, start, step) if stop is None else (start, stop, step)
+    if start is None and stop is None:
+        raise TypeError("arange: needs a stop; pass the number of integers, or start and stop")
+    if stop is None:
+        start, stop = None, start
+    numbers: Any = (0 if start is None else start, stop, step)
     _check_finite(numbers)
     natural = common_dtype(*map(number_kind, numbers))
     first, last, step = map(python_number, numbers)
@@ -392,6 +396,11 @@ def arange(
         else max(0, math.ceil((last - first) / step))
     )
     element = as_dtype(dtype) if dtype is not None else natural
+    if element is bool_ and extent > 2:
+        raise DTypeError(
+            f"arange: {extent} values are more than the 2 truth values; convert a comparison, such "
+            "as mm.arange(n) > 0"
+        )
     if are_integers and element.is_integer and extent:
         for number in (first, first + (extent - 1) * step):  # the ends of the values
             convert_number(number, element, "arange")

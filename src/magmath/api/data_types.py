@@ -53,7 +53,7 @@ class iinfo_object:
 
 
 def astype(
-    x: Array, dtype: DType | str | type, /, *, copy: bool = True, device: object = None
+    x: Array, /, dtype: DType | str | type, *, copy: bool = True, device: object = None
 ) -> Array:
     """Return x with its elements converted to `dtype`.
 

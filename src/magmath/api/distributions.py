@@ -13,12 +13,13 @@ from magmath.api import multivariate, random_order
 from magmath.api.count_distributions import CountDistributions
 from magmath.api.creation import DTypeLike
 from magmath.api.gamma_distributions import GammaDistributions
-from magmath.api.random_draw import DistributionParameter, Draw, Size
+from magmath.api.random_draw import DistributionParameter, Draw, Size, size_or_shape_of
 from magmath.arrays.array import Array, Operand
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import float64, uint8
 from magmath.core.integers import require_integer
+from magmath.errors import OptionError
 from magmath.graph import Node
 from magmath.ops import creation, samplers
 from magmath.ops import elementwise as e
@@ -76,12 +77,12 @@ class Distributions(CountDistributions, GammaDistributions):
 
     def random(self, size: Size = None, dtype: DTypeLike = None, out: Any = None) -> Array:
         """Return numbers drawn evenly from [0, 1)."""
-        numbers = self.uniform(size=_size(size, out), dtype=dtype)
+        numbers = self.uniform(size=size_or_shape_of(size, out), dtype=dtype)
         return stored("random.random", numbers, out)
 
     def standard_normal(self, size: Size = None, dtype: DTypeLike = None, out: Any = None) -> Array:
         """Return numbers from the normal distribution with mean 0 and standard deviation 1."""
-        numbers = self.normal(size=_size(size, out), dtype=dtype)
+        numbers = self.normal(size=size_or_shape_of(size, out), dtype=dtype)
         return stored("random.standard_normal", numbers, out)
 
     def lognormal(
@@ -113,9 +114,18 @@ class Distributions(CountDistributions, GammaDistributions):
         draw.check("scale", 0)
         return draw.result(draw.standard(creation.EXPONENTIAL) * draw.parameter("scale"), layout)
 
-    def standard_exponential(self, size: Size = None, *, dtype: DTypeLike = None) -> Array:
-        """Return numbers from the exponential distribution with mean 1."""
-        return self.exponential(size=size, dtype=dtype)
+    def standard_exponential(
+        self, size: Size = None, dtype: DTypeLike = None, method: str = "zig", out: Any = None
+    ) -> Array:
+        """Return numbers from the exponential distribution with mean 1. NumPy's methods, "zig" and
+        "inv", have no effect."""
+        if method not in ("zig", "inv"):
+            raise OptionError(
+                f'random.standard_exponential: method is "zig" or "inv", was given {method!r}; it '
+                "has no effect, so leave it out"
+            )
+        numbers = self.exponential(size=size_or_shape_of(size, out), dtype=dtype)
+        return stored("random.standard_exponential", numbers, out)
 
     def laplace(
         self,
@@ -333,14 +343,14 @@ class Distributions(CountDistributions, GammaDistributions):
 
     # orders and choices ------------------------------------------------------------------------
 
-    def permutation(self, x: int | Operand, *, axis: int = 0) -> Array:
+    def permutation(self, x: int | Operand, axis: int = 0) -> Array:
         """Return 0 … x-1, or the entries of an array along `axis`, in random order."""
         return random_order.permutation(self._state, x, axis)
 
-    def permuted(self, x: Operand, *, axis: int | None = None) -> Array:
+    def permuted(self, x: Operand, *, axis: int | None = None, out: Any = None) -> Array:
         """Return the elements of an array in random order: each 1-D slice along `axis` in an order
         of its own, or for None all elements in one order."""
-        return random_order.permuted(self._state, x, axis)
+        return stored("random.permuted", random_order.permuted(self._state, x, axis), out)
 
     def choice(
         self,
@@ -358,11 +368,6 @@ class Distributions(CountDistributions, GammaDistributions):
     def shuffle(self, x: Array, axis: int = 0) -> None:
         """Bring the entries of an array along `axis` into random order, in place."""
         random_order.shuffle(self._state, x, axis)
-
-
-def _size(size: Size, out: Any) -> Size:
-    """Return a size, by default that of the array in which the numbers are stored, if any."""
-    return out.shape if size is None and isinstance(out, Array) else size
 
 
 def _shape(shape: Size, size: Size) -> Size:

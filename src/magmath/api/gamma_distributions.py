@@ -5,11 +5,20 @@ Gamma and Poisson numbers are functions of seed, stream and element index (`ops/
 
 from __future__ import annotations
 
+from typing import Any
+
 from magmath.api.creation import DTypeLike
 from magmath.api.distribution_methods import DistributionMethods
-from magmath.api.random_draw import DistributionParameter, Draw, Size, gamma_numbers
+from magmath.api.random_draw import (
+    DistributionParameter,
+    Draw,
+    Size,
+    gamma_numbers,
+    size_or_shape_of,
+)
 from magmath.arrays.array import Array
 from magmath.arrays.inputs.conversion import LayoutLike
+from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import float64, int64
 from magmath.graph import Node
 from magmath.ops import creation, samplers
@@ -38,10 +47,15 @@ class GammaDistributions(DistributionMethods):
         return draw.result(drawn * draw.parameter("scale"), layout)
 
     def standard_gamma(
-        self, shape: DistributionParameter, size: Size = None, *, dtype: DTypeLike = None
+        self,
+        shape: DistributionParameter,
+        size: Size = None,
+        dtype: DTypeLike = None,
+        out: Any = None,
     ) -> Array:
         """Return numbers from the gamma distribution with scale 1."""
-        return self.gamma(shape, size=size, dtype=dtype)
+        numbers = self.gamma(shape, size=size_or_shape_of(size, out), dtype=dtype)
+        return stored("random.standard_gamma", numbers, out)
 
     def chisquare(
         self,

@@ -35,7 +35,7 @@ from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored, target
 from magmath.core.dtypes import bool_, int64
 from magmath.core.integers import is_integer
-from magmath.core.shapes import normalize_axis
+from magmath.core.shapes import Shape, normalize_axis
 from magmath.errors import DTypeError, OptionError, PositionError, RangeError, ShapeError
 
 MAX_SIZE = (1 << 63) - 1
@@ -94,6 +94,7 @@ def ravel_multi_index(
     each dimension. With mode="raise", indices out of range raise IndexError; their values are
     computed for that."""
     shape = normal_shape("ravel_multi_index", dims)
+    _require_countable("ravel_multi_index", shape)
     indices = [as_array("ravel_multi_index", x) for x in multi_index]
     for x in indices:
         _require_integers("ravel_multi_index", x)
@@ -107,7 +108,8 @@ def ravel_multi_index(
     modes = [mode] * len(shape) if isinstance(mode, str) else mode
     parts = list(zip(indices, shape, modes, strict=True))
     for x, extent, treatment in parts if order == "C" else reversed(parts):
-        if treatment == "raise" and any((x < 0) | (x >= extent)):
+        is_refused = x.size > 0 if not extent else treatment == "raise"
+        if is_refused and any((x < 0) | (x >= extent)):
             raise PositionError(
                 f"ravel_multi_index: an index is out of range for extent {extent}"
                 '; use mode="wrap" or "clip"'
@@ -115,6 +117,13 @@ def ravel_multi_index(
         inside = within("ravel_multi_index", x, extent, treatment)
         positions = positions * extent + astype(inside, int64)
     return asarray(positions)
+
+
+def _require_countable(name: str, shape: Shape) -> None:
+    if math.prod(shape) > MAX_SIZE:
+        raise RangeError(
+            f"{name}: shape {shape} has more elements than int64 can count; pass a smaller shape"
+        )
 
 
 def _require_integers(name: str, positions: Array) -> None:
@@ -140,18 +149,16 @@ def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") ->
                 f"unravel_index: an array of no dimensions has one position, was given shape "
                 f"{rest.shape}; pass an integer"
             )
+    _require_countable("unravel_index", extents)
     size = math.prod(extents)
-    if size > MAX_SIZE:
-        raise RangeError(
-            f"unravel_index: shape {extents} has more elements than int64 can count"
-            "; pass a smaller shape"
-        )
     outside = not 0 <= rest < size if isinstance(rest, int) else any((rest < 0) | (rest >= size))
     if outside:
         raise PositionError(
             f"unravel_index: a position is out of range for shape {extents}"
             "; pass positions below the product of the extents"
         )
+    if not isinstance(rest, int):
+        rest = astype(rest, int64, copy=False)
     results = []
     for extent in extents if order == "F" else reversed(extents):
         results.append(rest % extent)
@@ -302,9 +309,15 @@ def putmask(a: Array, mask: Any, values: Any) -> None:
     """Write values where a mask is true: to each such position the value at the same position of
     the flattened values, which are repeated to the length of the array."""
     a = target("putmask", a)
+    chosen = as_array("putmask", mask)
+    if chosen.size != a.size:
+        raise ShapeError(
+            f"putmask: needs a mask of the array's {a.size} elements, was given {chosen.size}"
+            "; broadcast it with mm.broadcast_to(mask, x.shape)"
+        )
     repeated = cycled("putmask", a, values, a.size)
     wide = reshape(repeated, a.shape) if repeated.ndim else broadcast_to(repeated, a.shape)
-    stored("putmask", choice(as_array("putmask", mask), wide, a), a)
+    stored("putmask", choice(reshape(chosen, a.shape), wide, a), a)
 
 
 def place(arr: Array, mask: Any, vals: Any) -> None:
@@ -357,7 +370,7 @@ def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> N
 def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     """Return the array without the zeros at its front ("f") and back ("b"), along all axes or the
     given ones."""
-    if not set(trim.lower()) <= {"f", "b"}:
+    if not trim or not set(trim.lower()) <= {"f", "b"}:
         raise OptionError(f'trim_zeros: trim is "f", "b" or "fb", was given {trim!r}')
     x = as_array("trim_zeros", filt)
     axes = range(x.ndim) if axis is None else (axis,) if is_integer(axis) else axis

@@ -17,7 +17,7 @@ from magmath.core.dtypes import int64, real_dtype
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import broadcast, normalize_axis, size_of
 from magmath.engine.user_line import user_line
-from magmath.errors import MatrixShapeError, OptionError, ShapeError
+from magmath.errors import MatrixShapeError, OptionError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, scalar
@@ -252,7 +252,7 @@ def tensorsolve(a: Array, b: Array, axes: Sequence[int] | None = None) -> Array:
         x = Array(permute(x.node, (*(d for d in range(x.ndim) if d not in last), *last)))
     shape = x.shape[right.ndim :]
     if x.size != right.size**2:
-        raise ShapeError(
+        raise MatrixShapeError(
             f"tensorsolve: the extents that are solved for, {shape}, must have the product "
             f"{right.size}"
             "; move the axes of the solution to the end, or name them with axes=…"
@@ -265,10 +265,14 @@ def tensorsolve(a: Array, b: Array, axes: Sequence[int] | None = None) -> Array:
 def tensorinv(a: Array, ind: int = 2) -> Array:
     """Return the inverse of a tensor as a linear map of its last axes to its first `ind` ones."""
     x = as_array("tensorinv", a)
+    if ind < 1:
+        raise OptionError(
+            f"tensorinv: ind is the number of first axes, at least 1, was given {ind}"
+        )
     first, last = x.shape[:ind], x.shape[ind:]
     n = size_of(first)
-    if ind < 1 or n != size_of(last):
-        raise ShapeError(
+    if n != size_of(last):
+        raise MatrixShapeError(
             f"tensorinv: the first {ind} and the other extents of {x.shape} must have equal "
             f"products"
             "; choose `ind` so that they do"

@@ -93,14 +93,17 @@ def _reshaped(x: Array, extents: Shape, copy: bool | None) -> Array:
     return Array(manipulation.reshape(x.node, extents))
 
 
-def check_order(operation: str, order: str) -> str:
+def check_order(operation: str, order: str | None) -> str:
     """Return the order in which elements are read: "C" or "F". Arrays have no order in memory, so
-    "A" and "K" mean "C"; OptionError for anything else."""
-    if order not in ("C", "F", "A", "K"):
+    "A", "K" and None mean "C"; OptionError for anything else. Small letters are accepted."""
+    if order is None:
+        return "C"
+    letter = str(order).upper()
+    if letter not in ("C", "F", "A", "K"):
         is_axis = hasattr(order, "__index__")
         remedy = "; to merge axes write mm.reshape(x, (n, -1))" if is_axis else ""
         raise OptionError(f'{operation}: order is "C" or "F", was given {order!r}{remedy}')
-    return "F" if order == "F" else "C"
+    return "F" if letter == "F" else "C"
 
 
 def ravel(a: Array, order: str = "C") -> Array:

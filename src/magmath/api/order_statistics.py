@@ -12,6 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
+from magmath.api.aligned_weights import aligned_weights
 from magmath.api.creation import asarray, full, zeros
 from magmath.api.cumulative import cumulative_sum
 from magmath.api.data_types import astype
@@ -210,7 +211,7 @@ def _quantile(
         return full(shape, math.nan, dtype=x.dtype)
     lines = _lines(x, axes, rest)
     if weights is not None:
-        aligned = _lines(_weights(name, weights, x, axes, method), axes, rest)
+        aligned = _lines(_weights(name, weights, x, axis, method), axes, rest)
         values = _at_weighted(lines, aligned, shares.ravel(), counts_nan)
     elif not shares.ndim and (counts_nan or x.dtype.is_integer):
         value = astype(_single(lines, shares, method, name), result_dtype, copy=False)
@@ -230,23 +231,14 @@ def _lines(x: Array, axes: tuple[int, ...], rest: tuple[int, ...]) -> Array:
     return reshape(moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)), (*rest, -1))
 
 
-def _weights(name: str, weights: Any, x: Array, axes: tuple[int, ...], method: str) -> Array:
+def _weights(name: str, weights: Any, x: Array, axis: Axis, method: str) -> Array:
     """Return the weights of the elements in the shape of x. Their signs and sums are not tested."""
     if method != "inverted_cdf":
         raise OptionError(
             f'{name}: weights need method="inverted_cdf", was given {method!r}; give that method'
         )
-    aligned = astype(as_array(name, weights), float64)
-    if aligned.shape != x.shape:
-        if len(axes) != 1 or aligned.shape != (x.shape[axes[0]],):
-            raise ShapeError(
-                f"{name}: weights have the shape of the array, {x.shape}, or the extent of the "
-                f"axis, was given {aligned.shape}"
-            )
-        extents = [1] * x.ndim
-        extents[axes[0]] = aligned.size
-        aligned = broadcast_to(reshape(aligned, extents), x.shape)
-    return aligned
+    known = astype(as_array(name, weights), float64)
+    return broadcast_to(aligned_weights(name, known, x, axis), x.shape)
 
 
 def _at_weighted(lines: Array, weights: Array, shares: Any, counts_nan: bool) -> Array:
@@ -412,7 +404,7 @@ def _check_positions(name: str, kth: Any, x: Array, axis: int | None) -> None:
     positions: Any = (kth,) if not hasattr(kth, "__iter__") else kth
     if not all(hasattr(k, "__index__") for k in positions):
         raise TypeError(f"{name}: kth must be integers, was given {kth!r}; pass Python integers")
-    for k in map(index, positions):
+    for k in map(index, positions) if x.size else ():
         if not -extent <= k < extent:
             raise RangeError(
                 f"{name}: kth {k} is out of range for an extent of {extent}"

@@ -192,3 +192,8 @@ def floating_type(dtype: DTypeLike) -> DType:
 def whole_numbers(node: Node, dtype: DTypeLike, layout: LayoutLike) -> Array:
     """Return numbers without fractions as an array of a type, by default int64."""
     return in_layout(e.astype(node, int64 if dtype is None else as_dtype(dtype)), layout)
+
+
+def size_or_shape_of(size: Size, out: Any) -> Size:
+    """Return a size, by default that of the array in which the numbers are stored, if any."""
+    return out.shape if size is None and isinstance(out, Array) else size

@@ -9,18 +9,19 @@ from magmath.api.creation import asarray
 from magmath.api.data_types import astype
 from magmath.api.elementwise import truth_values
 from magmath.arrays.array import Array, as_array
+from magmath.arrays.indexing.index_checks import check_indices
 from magmath.arrays.indexing.masks import count_mask
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
-from magmath.core.dtypes import uint8
+from magmath.core.dtypes import int64, uint8
 from magmath.core.keyword_hints import keyword_hints
-from magmath.core.shapes import normalize_axis
+from magmath.core.shapes import normalize_axis, size_of
 from magmath.core.type_aliases import Number
 from magmath.engine.user_line import user_line
-from magmath.errors import OptionError, ShapeError
-from magmath.graph import apply
+from magmath.errors import OptionError, PositionError, ShapeError
+from magmath.graph import Node, apply
 from magmath.ops import argreduce, manipulation
 from magmath.ops import elementwise as e
 from magmath.ops.indexing.gather_scatter import take
@@ -116,5 +117,25 @@ def searchsorted(
         raise OptionError(f"searchsorted: side is 'left' or 'right', was given {side!r}")
     x, values = promoted_nodes("searchsorted", a, v)
     if sorter is not None:
-        x = take(x, as_array("searchsorted", sorter).node, 0)
+        order = as_array("searchsorted", sorter)
+        x = take(x, _order_of("searchsorted", order, size_of(x.shape)), 0)
     return Array(apply(SEARCHSORTED, x, values, side=side, line=user_line()))
+
+
+def _order_of(name: str, sorter: Array, extent: int) -> Node:
+    """Return the node of the positions that sort an array of this extent."""
+    if sorter.ndim != 1 or sorter.size != extent:
+        raise ShapeError(
+            f"{name}: the sorter has one position for each of the {extent} elements, was given "
+            f"shape {sorter.shape}; it is mm.argsort(a)"
+        )
+    if sorter.dtype.kind == "int":  # negative numbers do not count from the end
+        sorter = where(sorter < 0, extent, astype(sorter, int64))
+    try:
+        check_indices(sorter.node, 0, extent)
+    except IndexError:
+        raise PositionError(
+            f"{name}: a position of the sorter is out of range for {extent} elements; it is "
+            "mm.argsort(a)"
+        ) from None
+    return sorter.node

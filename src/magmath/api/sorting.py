@@ -31,8 +31,10 @@ def _sorted_along(record: Operation, x: Array, axis: int | None, descending: boo
 
 
 def check_kind(name: str, kind: object, kinds: Sequence[str] = _KINDS) -> None:
-    """Raise OptionError unless `kind` is a name of an algorithm of NumPy, or None."""
-    if kind is not None and kind not in kinds:
+    """Raise OptionError unless `kind` is None, or begins with the first letter of an algorithm of
+    NumPy, which is enough there too."""
+    initials = {name[0] for name in kinds}
+    if kind is not None and not (isinstance(kind, str) and kind[:1].lower() in initials):
         raise OptionError(
             f"{name}: kind must be one of {', '.join(kinds)}, was given {kind!r}; it has no "
             f"effect, so leave it out"

@@ -190,4 +190,5 @@ def _variance(
     result = divide(squares, degrees)
     if name == "std":
         result = Array(e.call("root", result.node))
-    return astype(result, real_dtype(floating_dtype(x.dtype)), copy=False)
+    result = astype(result, real_dtype(floating_dtype(x.dtype)), copy=False)
+    return result if dtype is None or x.dtype.kind != "complex" else astype(result, dtype)

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from operator import index
 from typing import Any
 
+from magmath import errors
 from magmath.core.integers import is_integer
 from magmath.core.shown_value import shown
-from magmath.errors import AxisError, ShapeError
+from magmath.errors import ShapeError
 
 Shape = tuple[int, ...]
 AxisNumbers = tuple[int, ...]
@@ -65,7 +66,7 @@ def normalize_axis(operation: str, axis: int, ndim: int) -> int:
         )
     if not -ndim <= position < ndim:
         remedy = f"; pass an axis from {-ndim} to {ndim - 1}" if ndim else ""
-        raise AxisError(
+        raise errors.AxisError(
             f"{operation}: axis {position} is out of range for an array of {ndim} dimensions"
             f"{remedy}"
         )

@@ -209,7 +209,9 @@ def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
             f"asarray: NumPy type {values.dtype} has no counterpart; convert it to one of the "
             f"array API's types first"
         )
-    return np.asarray(values, dtype=values.dtype.name)  # in native byte order
+    name = values.dtype.name
+    native = np.asarray(values, dtype=name)
+    return native.view(name)  # C's long long is an int64 too, which only a view makes one
 
 
 def _no_numbers_error(obj: Any, values: np.ndarray[Any, Any]) -> DTypeError:

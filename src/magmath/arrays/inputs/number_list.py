@@ -33,6 +33,11 @@ class NumberList:
         values = np.asarray(self.values)
         return (values.min(), values.max()) if values.size else (0, 0)
 
+    @cached_property
+    def is_empty(self) -> bool:
+        """True for lists of any depth without a number, which have the type of any array."""
+        return not np.size(self.values)
+
     def fits(self, dtype: DType) -> bool:
         """Return True if an integer type can represent all of its integers."""
         return not any(side_of_range(int(bound), dtype) for bound in self.bounds)

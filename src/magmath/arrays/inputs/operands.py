@@ -254,8 +254,8 @@ def written_operand(dtype: DType, value: Any) -> Node:
     elif dtype is bool_ and is_number(value):
         value = bool(value)  # as in NumPy: visited[i] = 1
     value, kind = operand_and_kind("indexing", value)
-    if dtype is bool_ and isinstance(value, NumberList):
-        return leaf_of_values(np.asarray(value.values, dtype=bool))
+    if isinstance(value, NumberList) and (dtype is bool_ or value.is_empty):
+        return leaf_of_values(np.asarray(value.values), dtype)
     offered = kind if isinstance(kind, DType) else common_dtype(dtype, kind)
     if not is_same_kind(offered, dtype):
         loses_part = offered.kind == "complex"

@@ -335,7 +335,7 @@ class _Methods:
         name = self._name
         d = normalize_axis(name, axis, x.ndim)
         extent = x.shape[d]
-        if starts.ndim != 1 or starts.dtype.kind not in "iu":
+        if starts.ndim != 1 or (starts.size and starts.dtype.kind not in "iu"):
             raise ShapeError(
                 f"{name}.reduceat: indices are 1-D integers, was given {starts.dtype} of shape "
                 f"{starts.shape}"

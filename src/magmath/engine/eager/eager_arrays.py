@@ -71,6 +71,8 @@ _MAX_CREATED = 1024
 _CREATIONS = frozenset({FULL, IOTA})
 """Operations on numbers alone."""
 _DTYPES = {np.dtype(name): dtype for name, dtype in DTYPES.items() if dtype is not bfloat16}
+_LONG_LONGS = "qQ"
+"""Codes of C's long long: for NumPy they are equal to the types of 64 bits, for torch not."""
 _new_leaf: Callable[..., Node] = Node
 _NEVER: Mapping[Any, Recipe] = MappingProxyType({})
 """The recipes of a signature whose nodes are not computed eagerly."""
@@ -166,6 +168,8 @@ class EagerArrays:
         its type needs a conversion."""
         shape, dtype = values.shape, _DTYPES.get(values.dtype)
         if dtype is None or values.nbytes > self.max_eager_bytes or self.pool.closed:
+            return None
+        if values.dtype.char in _LONG_LONGS:
             return None
         layout = self._copy_layouts.get(shape)
         if layout is None:
