@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,9 @@ from arrays import check
 from engines import current
 from magmath.engine import session
 from magmath.errors import DTypeError, ShapeError
+from magmath.layout import Rule
 from magmath.runtime import Pool
+from random_programs import RULES
 
 
 @pytest.mark.parametrize("look", [np.asarray, str, mm.Array.tolist])
@@ -180,6 +183,34 @@ def test_variables_change_places() -> None:
     assert (v.tolist(), w.tolist()) == ([3.0, 4.0], [1.0, 2.0])
     w += 1
     assert (v.tolist(), w.tolist()) == ([3.0, 4.0], [2.0, 3.0])
+
+
+@pytest.mark.parametrize("kind", ["shared", "eager", "hosts"])
+@pytest.mark.parametrize("own", RULES, ids=str)
+def test_every_worker_reads_what_a_variable_was_assigned(kind: str, own: Rule | None) -> None:
+    """A target network: each worker reads its part of the value in a compiled function, also where
+    one copy for all workers takes the place of one for each."""
+    for workers, other in itertools.product((2, 3), RULES):
+        with current(kind, workers):
+            target = mm.variable("target", mm.asarray(np.ones((6, 4)), layout=own))
+            source = mm.variable("source", mm.asarray(np.arange(24.0).reshape(6, 4), layout=other))
+
+            @mm.compile
+            def step(x: Any, target: Any = target, source: Any = source) -> Any:
+                read = x * target
+                source.assign(source * 2 + 1)
+                return read
+
+            x = mm.asarray(np.ones((6, 4)), layout=mm.Layout.split(0))
+            kept, expected, values = [], np.ones((6, 4)), source.numpy()
+            for i in range(6):
+                np.testing.assert_array_equal(step(x), expected)
+                values = values * 2 + 1
+                if i % 2:
+                    kept.append(target.snapshot())
+                    target.assign(source)
+                    expected = values
+            np.testing.assert_array_equal(kept[0], np.ones((6, 4)))
 
 
 def test_variables_and_constants_have_names_types_and_layouts() -> None:
