@@ -6,6 +6,7 @@ import gc
 import itertools
 import operator
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from magmath.engine import session
 from magmath.errors import DTypeError, ShapeError
 from magmath.layout import Rule
 from magmath.runtime import Pool
-from random_programs import RULES
+from random_programs import RULES, placed, random_assignments
 
 
 @pytest.mark.parametrize("look", [np.asarray, str, mm.Array.tolist])
@@ -211,6 +212,23 @@ def test_every_worker_reads_what_a_variable_was_assigned(kind: str, own: Rule | 
                     target.assign(source)
                     expected = values
             np.testing.assert_array_equal(kept[0], np.ones((6, 4)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", ["inline", "shared", "eager", "messages"])
+def test_random_assignments_to_variables_in_any_layout(kind: str, seed: int) -> None:
+    choice = Random(seed)
+    shape = choice.randint(4, 40), choice.randint(1, 6)
+    with current(kind, 1 if kind == "inline" else choice.choice([2, 3])):
+        for _ in range(3):
+            run = random_assignments(choice, shape)
+            draw = np.random.default_rng(choice.randrange(10**6))
+            values = {name: draw.standard_normal(shape) for name in "abc"}
+            variables = {name: mm.variable(name, *placed(choice, x)) for name, x in values.items()}
+            expected = run(np, values, lambda f: f)
+            found = run(mm, variables, mm.compile)
+            for ours, theirs in zip(found, expected, strict=True):
+                np.testing.assert_allclose(np.asarray(ours), theirs, 1e-9, 1e-9)
 
 
 def test_variables_and_constants_have_names_types_and_layouts() -> None:
