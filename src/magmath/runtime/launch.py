@@ -91,11 +91,13 @@ def hosts_command(hosts: HostList) -> list[str]:
 
 def _split_command(launcher: str | Sequence[str]) -> list[str]:
     """Split and check a user's command."""
+    reason = ""
     try:
         words = shlex.split(launcher) if isinstance(launcher, str) else list(launcher)
         fits = all(isinstance(word, str) for word in words) and "{n}" in "".join(words[1:])
-        reason = ""
-    except (TypeError, ValueError) as error:  # not a sequence, or an unclosed quote
+    except TypeError:  # not a sequence
+        fits = False
+    except ValueError as error:  # an unclosed quote
         fits, reason = False, f" ({error})".lower()
     if not fits:
         raise OptionError(
