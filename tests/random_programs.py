@@ -1,4 +1,5 @@
-"""Random programs of ordinary NumPy functions, which run with NumPy and with magmath."""
+"""Random programs of ordinary NumPy functions, which run with NumPy and with magmath, and random
+sequences of assignments to variables."""
 
 from __future__ import annotations
 
@@ -119,3 +120,60 @@ def placed(choice: Random, *arrays: Any) -> list[mm.Array]:
 def numbers(found: list[Any]) -> list[Any]:
     """The results as NumPy arrays."""
     return [np.asarray(x) for x in found]
+
+
+UPDATES: dict[str, Callable[..., Any]] = {
+    # (library, x, y) → the next value of the variable x, from its value and that of another one
+    "copy": lambda lib, x, y: y,
+    "mean": lambda lib, x, y: 0.9 * x + 0.1 * y,
+    "product": lambda lib, x, y: lib.tanh(x @ (y.T @ y)),
+    "rows": lambda lib, x, y: lib.concatenate([x[:2], y[2:] * 0.5]),
+    "flip": lambda lib, x, y: lib.flip(y, axis=0) - 0.5,
+    "centre": lambda lib, x, y: x - y.mean(axis=0),
+    "where": lambda lib, x, y: lib.where(y > 0, x, y + 1.0),
+}
+Assignments = Callable[[Any, dict[str, Any], Callable[..., Any]], list[Any]]
+"""Assigns variables, given by name, with a library and its `compile`; returns what it has read."""
+
+
+def random_assignments(choice: Random, shape: tuple[int, int], steps: int = 16) -> Assignments:
+    """Return random assignments to the variables "a", "b" and "c", some of them in compiled
+    functions that are called repeatedly, such as training steps with a target network."""
+    rows = np.random.default_rng(choice.randrange(10**6)).standard_normal(shape)
+    layouts = [choice.choice(RULES) for _ in range(steps)]
+
+    def drawn(count: int) -> list[tuple[str, str, str]]:
+        return [(choice.choice([*UPDATES]), *choice.sample("abc", 2)) for _ in range(count)]
+
+    functions = [drawn(choice.randint(1, 3)) for _ in range(2)]
+    plan = [(choice.choice(["call", "call", "assign", "keep"]), *drawn(1)[0]) for _ in range(steps)]
+
+    def run(lib: Any, variables: dict[str, Any], compiled: Callable[..., Any]) -> list[Any]:
+        def assign(updates: list[tuple[str, str, str]]) -> None:
+            for kind, name, other in updates:
+                value = UPDATES[kind](lib, variables[name], variables[other])
+                if lib is np:
+                    variables[name] = value
+                else:
+                    variables[name].assign(value)
+
+        def calling(updates: list[tuple[str, str, str]]) -> Callable[..., Any]:
+            def function(x: Any) -> Any:
+                read = [x * variables[name] for name in "abc"]
+                assign(updates)
+                return read
+
+            return compiled(function)
+
+        calls, found = [calling(updates) for updates in functions], []
+        for layout, (action, kind, name, other) in zip(layouts, plan, strict=True):
+            if action == "call":
+                x = rows if lib is np else mm.asarray(rows, layout=layout)
+                found += calls[kind < "m"](x)
+            elif action == "keep":  # whoever reads the former value keeps its memory from reuse
+                found.append(variables[name] + 0.0)
+            else:
+                assign([(kind, name, other)])
+        return [*found, *[variables[name] + 0.0 for name in "abc"]]
+
+    return run

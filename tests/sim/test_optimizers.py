@@ -17,7 +17,7 @@ import magmath as mm
 from arrays import programs
 from engines import current
 from executors import only, use_native_code
-from magmath.errors import MagmathError, OptionError, ShapeError
+from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
 from magmath.optim import (
     LARS,
     OPTIMIZERS,
@@ -253,6 +253,69 @@ def test_half_types_are_updated_in_float32(name: str, dtype: str) -> None:
                 optimizer.update({v: mm.asarray([0.5, -0.25, 1.0], dtype=element)})
             ends.append(optimizer.state_dict()["v.master"] if element == dtype else v)
         np.testing.assert_allclose(ends[0].numpy(), ends[1].numpy(), rtol=1e-6)
+
+
+# complex parameters ---------------------------------------------------------------------------
+
+
+def complex_loss(lib: Any, w: Any, b: Any, x: Any, y: Any) -> Any:
+    """A real loss of complex w and real b, by magmath or PyTorch."""
+    real, imaginary = lib.real(w), lib.imag(w)
+    return lib.mean((lib.abs(x @ w + 0.5j) + b - y) ** 2) + lib.sum(real * imaginary**2) / 50
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize(
+    ("way", "kind", "workers"),
+    [("minimize", "inline", 1), ("update", "inline", 1), ("compiled", "shared", 2)],
+)
+def test_steps_of_complex_parameters_are_those_of_pytorch(
+    way: str, kind: str, workers: int, name: str
+) -> None:
+    """Together with a real parameter, also clipped, from a saved state, and with a loss scale."""
+    (ours, theirs), clips = PAIRS[name], way == "compiled"
+    first, x = W + 1j * np.roll(W, 1), X + 0j
+    w, b = (torch.nn.Parameter(torch.from_numpy(v)) for v in (first.copy(), B.copy()))
+    optimizer = theirs([w, b])
+    for rows in BATCHES[:6]:
+        optimizer.zero_grad()
+        complex_loss(torch, w, b, *map(torch.from_numpy, (x[rows], Y[rows]))).backward()
+        if clips:
+            torch.nn.utils.clip_grad_norm_([w, b], 0.1)
+        optimizer.step()
+    limit = 0.1 if clips else None
+    with current(kind, workers):
+        found = [
+            mm.variable("net.weight", first, layout=mm.Layout.split(0)),
+            mm.variable("net.bias", B),
+        ]
+        rule, scale = replace(ours(), clip_norm=limit), mm.optim.LossScale(8.0)
+
+        def update(x: Any, y: Any) -> None:
+            _, gradients = scale.value_and_grad(lambda: complex_loss(mm, *found, x, y), found)
+            rule.update(gradients, scale)
+
+        def minimize(x: Any, y: Any) -> None:
+            rule.minimize(complex_loss(mm, *found, x, y), found)
+
+        steps = {"minimize": minimize, "update": update, "compiled": mm.compile(update)}
+        for i, rows in enumerate(BATCHES[:6]):
+            if i == 3 and way == "update":
+                state = {key: value.numpy() for key, value in rule.state_dict().items()}
+                rule = replace(ours(), clip_norm=limit)
+                rule.load_state_dict(state)
+            steps[way](mm.asarray(x[rows]), mm.asarray(Y[rows]))
+        for v, value in zip(found, (w, b), strict=True):
+            np.testing.assert_allclose(v.numpy(), value.detach().numpy(), rtol=1e-11, atol=1e-12)
+
+
+def test_a_real_parameter_has_no_complex_gradient() -> None:
+    v, optimizer = mm.variable("v", [1.0, 2.0]), GradientDescent(0.1)
+    with pytest.raises(DTypeError, match=r"variable v is float32, so its gradient must be real"):
+        optimizer.update({v: mm.asarray([1j, 2.0])})
+    z = mm.variable("z", np.array([1.0 + 1j, 2.0]))
+    optimizer.update({z: mm.asarray([1.0, 2.0])})
+    np.testing.assert_allclose(z.numpy(), [0.9 + 1j, 1.8])
 
 
 # clipping -------------------------------------------------------------------------------------

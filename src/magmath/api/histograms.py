@@ -49,7 +49,15 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
     length = require_integer("bincount: minlength", minlength, 0)
     if x.size:
         low, high = min(positions), max(positions)
-        evaluate(low, high)
+        try:
+            evaluate(low, high)
+        except TracingError:
+            raise TracingError(
+                "bincount: the number of bins follows from the largest integer, which is unknown "
+                "while mm.compile (or mm.vmap, mm.cond, mm.scan, mm.remat) traces a function; for "
+                "n bins write mm.sum(mm.nn.functional.one_hot(x, n), axis=0), or with weights "
+                "mm.add.at(sums, x, weights), where sums = mm.zeros(n)"
+            ) from None
         if bool(low < 0):
             raise RangeError(
                 "bincount: takes integers from 0, some of those given are negative"

@@ -6,11 +6,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from magmath.arrays.called_function import called_function
 from magmath.arrays.indexing.element_reads import element_of
 from magmath.arrays.lazy_array import LazyArray, note_value_read
 from magmath.arrays.temporary_references import TEMPORARY_NUMBER
 from magmath.core.call_effects import CALL_EFFECTS
+from magmath.engine.called_function import called_function
 from magmath.engine.traces import tracing
 from magmath.errors import ScalarError
 

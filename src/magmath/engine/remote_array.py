@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from magmath.core.dtypes import DType
+from magmath.engine.called_function import called_function
 from magmath.engine.traces import tracing
 from magmath.errors import MagmathError, TracingError, WorkerLost
 from magmath.graph import Node, Shape
@@ -149,18 +150,20 @@ def remote_array_of(leaf: Node) -> RemoteArray:
 
 def no_value_error() -> TracingError:
     """Return the error for reading a value that does not exist: while a function is traced, or
-    afterwards, of an array that was made then."""
+    afterwards, of an array that was made then. It names the function of magmath that reads it."""
+    function = called_function(2)
+    subject = "" if function is None else f"{function}: "
     if tracing.current() is None:
         return TracingError(
-            "a value was requested of an array that was made while mm.compile traced a function "
-            "(or fit, build, mm.vmap, mm.cond, mm.scan, mm.remat), and was stored outside of the "
-            "function: it never has a value; return it from the function instead, or make it an "
-            "mm.nn.Buffer"
+            f"{subject}a value was requested of an array that was made while mm.compile traced a "
+            "function (or fit, build, mm.vmap, mm.cond, mm.scan, mm.remat), and was stored outside "
+            "of the function: it never has a value; return it from the function instead, or make "
+            "it an mm.nn.Buffer"
         )
     return TracingError(
-        "a value was requested while mm.compile traces a function (or mm.vmap, mm.cond, mm.scan, "
-        "mm.remat): its arguments have none then; return the array and use its value outside of "
-        "the function; choose with mm.where or mm.cond instead of if, repeat with mm.while_loop "
-        "instead of while; what must be known (in a shape, an axis, a range) is a Python number "
-        "among the arguments of the compiled function"
+        f"{subject}a value was requested while mm.compile traces a function (or mm.vmap, mm.cond, "
+        "mm.scan, mm.remat): its arguments have none then; return the array and use its value "
+        "outside of the function; choose with mm.where or mm.cond instead of if, repeat with "
+        "mm.while_loop instead of while; what must be known (in a shape, an axis, a range) is a "
+        "Python number among the arguments of the compiled function"
     )

@@ -36,6 +36,7 @@ from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.optim.checked_gradients import checked_gradients
 from magmath.optim.clip import check_limits, clipped
+from magmath.optim.complex_parts import of_parts, parts_of, parts_of_gradient
 from magmath.optim.groups import Groups
 from magmath.optim.loss_scale import LossScale, is_finite
 from magmath.optim.minimizing import Minimizer, check_finite_losses, rate_dtype
@@ -86,8 +87,9 @@ class Optimizer(metaclass=KeywordHints):
 
     The rate is a scalar of the program, so changing it does not recompile. The other settings
     cannot change. Rules compute in float32 at least: a variable of a half type has a float32 master
-    copy, to which updates are applied. Source: Micikevicius et al. (2018), Mixed precision
-    training, section 3.1; for clip_norm Pascanu et al. (2013).
+    copy, to which updates are applied. The real and imaginary parts of complex variables are
+    updated, and limited by clip_value, like real variables, as in PyTorch. Source: Micikevicius et
+    al. (2018), Mixed precision training, section 3.1; for clip_norm Pascanu et al. (2013).
     """
 
     learning_rate: LearningRate = 0.01
@@ -200,6 +202,8 @@ class Optimizer(metaclass=KeywordHints):
         """
         counted: dict[Node, Node] = {}
         pairs: dict[Node, Node] = {}
+        each = zip(parameters, gradients, strict=True)
+        gradients = [parts_of_gradient(gradient, x.value) for x, gradient in each]
         gradients = clipped(gradients, self.clip_value, self.clip_norm)
         for parameter, gradient in zip(parameters, gradients, strict=True):
             if parameter.count is not None and parameter.count not in counted:
@@ -214,9 +218,13 @@ class Optimizer(metaclass=KeywordHints):
     def _next_nodes(
         self, parameter: ParameterNodes, gradient: Node, rate: Node, count: Node | None
     ) -> ParameterNodes:
-        """Return the nodes of a parameter and its states after a step."""
-        dtype, state = compute_dtype(parameter.value.dtype), dict(parameter.states)
-        value, master = parameter.value, state.pop(MASTER, None)
+        """Return the nodes of a parameter and its states after a step.
+
+        `gradient` has the parts of a complex gradient (`optim/complex_parts.py`).
+        """
+        state = {name: parts_of(x) for name, x in parameter.states.items()}
+        value, master = parts_of(parameter.value), state.pop(MASTER, None)
+        dtype = compute_dtype(value.dtype)
         if master is not None:  # used unless the variable was assigned since the last update
             same = e.call("equal", e.astype(master, value.dtype), value)
             value = e.where(same, master, e.astype(value, dtype))
@@ -227,10 +235,9 @@ class Optimizer(metaclass=KeywordHints):
         value, state = self.rule(value, descent, state, rate, number)
         if master is not None:
             state[MASTER] = value
-        states = {name: state[name] for name in parameter.states}
-        return ParameterNodes(
-            e.astype(value, parameter.value.dtype), states, count, parameter.group
-        )
+        states = {name: of_parts(state[name], like) for name, like in parameter.states.items()}
+        value = e.astype(of_parts(value, parameter.value), parameter.value.dtype)
+        return ParameterNodes(value, states, count, parameter.group)
 
     def _required_states(self, v: Variable) -> RequiredStates:
         group = self._groups.index(v.name)

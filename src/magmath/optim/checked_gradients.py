@@ -15,8 +15,8 @@ def checked_gradients(gradients: Any) -> dict[Variable, Array]:
     """Return the gradients of an update as arrays, by the variables.
 
     Raises TypeError for anything but a dictionary of arrays by variable, DTypeError for complex
-    gradients, ShapeError for other shapes than those of the variables, OptionError if it is empty,
-    MagmathError for a variable that is frozen.
+    gradients of real variables, ShapeError for other shapes than those of the variables,
+    OptionError if it is empty, MagmathError for a variable that is frozen.
     """
     if not isinstance(gradients, Mapping):
         remedy = "write optimizer.update(dict(zip(variables, gradients)))"
@@ -58,9 +58,10 @@ def _checked_gradient(v: Variable, gradient: Any) -> Array:
             f"update: variable {v.name} has shape {v.shape}, its gradient {array.shape}; give the "
             f"gradient by this variable: mm.grad(loss, v)"
         )
-    if array.dtype.kind == "complex":
+    if array.dtype.kind == "complex" and v.dtype.kind != "complex":
         raise DTypeError(
-            f"update: the gradient of variable {v.name} must be real, was given {array.dtype}; "
-            f"give the gradient of a real loss"
+            f"update: variable {v.name} is {v.dtype}, so its gradient must be real, was given "
+            f"{array.dtype}; give the gradient by this variable, mm.grad(loss, v), or take the "
+            f"real part, mm.real(x)"
         )
     return array

@@ -19,7 +19,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable, overwrite, restored_on_failure
 from magmath.autodiff import gradients, is_independent
 from magmath.core.bounded_memo import RecentlyUsed
-from magmath.core.dtypes import DType, compute_dtype, int64
+from magmath.core.dtypes import DType, compute_dtype, int64, real_dtype
 from magmath.core.promotion import promote
 from magmath.engine import session
 from magmath.engine.engine import Engine
@@ -360,7 +360,7 @@ def _leaf(v: Variable) -> Node:
 
 def rate_dtype(variables: Sequence[Any]) -> DType:
     """Return the type of the learning rate for variables: wide enough for all of them."""
-    return promote(*[compute_dtype(v.dtype) for v in variables])
+    return promote(*[real_dtype(compute_dtype(v.dtype)) for v in variables])
 
 
 def check_finite_losses(values: Sequence[float]) -> None:

@@ -262,10 +262,10 @@ def _by_variables(
     for v in chosen:
         if not isinstance(v, Variable):
             raise _variables_error(operation, v, len(chosen))
-        if not v.dtype.is_floating:
+        if not (v.dtype.is_floating or v.dtype.kind == "complex"):
             raise DTypeError(
-                f"{operation}: variable {v.name} is {v.dtype}; a gradient needs real floating "
-                f"point: leave it out"
+                f"{operation}: variable {v.name} is {v.dtype}; a gradient needs floating point "
+                f"numbers: leave it out"
             )
     with keeping_expressions():
         try:

@@ -30,6 +30,7 @@ from magmath.errors import (
     RangeError,
     ReadOnlyError,
     ShapeError,
+    TracingError,
 )
 from magmath.graph import apply
 from magmath.ops import OPERATIONS
@@ -482,3 +483,36 @@ def test_pending_expressions_outlive_a_failed_write(monkeypatch: pytest.MonkeyPa
 def test_the_class_of_arrays_does_not_convert(given: object) -> None:
     with pytest.raises(TypeError, match=r"Array: was given .*; arrays are made by mm\.asarray"):
         mm.Array(given)  # type: ignore[arg-type]
+
+
+READS_VALUES: dict[str, Callable[[mm.Array], object]] = {
+    "arange": lambda x: mm.arange(x[0]),
+    "argwhere": mm.argwhere,
+    "bincount": lambda x: mm.bincount(x, minlength=3),
+    "eye": lambda x: mm.eye(x[0]),
+    "fft": lambda x: mm.fft.fft(x, n=x[0]),
+    "flatnonzero": mm.flatnonzero,
+    "histogram": lambda x: mm.histogram(x, bins=3),
+    "matrix_power": lambda x: mm.linalg.matrix_power(mm.eye(2), x[0]),
+    "percentile": lambda x: mm.percentile(x, x[0]),
+    "ravel_multi_index": lambda x: mm.ravel_multi_index((x // 2, x % 2), (2, 2)),
+    "repeat": lambda x: mm.repeat(x, x),
+    "roll": lambda x: mm.roll(x, x[0]),
+    "setdiff1d": lambda x: mm.setdiff1d(x, x[:2]),
+    "split": lambda x: mm.split(x, [x[0]]),
+    "unique_values": mm.unique_values,
+    "zeros": lambda x: mm.zeros(x[0]),
+}
+"""Functions for which arrays must have values, such as those that the shape of the result needs."""
+
+
+@pytest.mark.parametrize("name", READS_VALUES)
+@pytest.mark.parametrize(
+    "transform", [mm.compile, mm.remat, lambda f: lambda x: mm.vmap(f)(x[None])]
+)
+def test_a_function_that_needs_values_is_named_while_a_function_is_traced(
+    name: str, transform: Callable[[Any], Any]
+) -> None:
+    f = READS_VALUES[name]
+    with pytest.raises(TracingError, match=f"^{name}: .* mm"):
+        transform(lambda x: (f(x), x)[1])(mm.asarray([2, 0, 1, 2]))

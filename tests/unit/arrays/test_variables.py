@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import operator
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,9 @@ from arrays import check
 from engines import current
 from magmath.engine import session
 from magmath.errors import DTypeError, ShapeError
+from magmath.layout import Rule
 from magmath.runtime import Pool
+from random_programs import RULES, placed, random_assignments
 
 
 @pytest.mark.parametrize("look", [np.asarray, str, mm.Array.tolist])
@@ -180,6 +184,51 @@ def test_variables_change_places() -> None:
     assert (v.tolist(), w.tolist()) == ([3.0, 4.0], [1.0, 2.0])
     w += 1
     assert (v.tolist(), w.tolist()) == ([3.0, 4.0], [2.0, 3.0])
+
+
+@pytest.mark.parametrize("kind", ["shared", "eager", "hosts"])
+@pytest.mark.parametrize("own", RULES, ids=str)
+def test_every_worker_reads_what_a_variable_was_assigned(kind: str, own: Rule | None) -> None:
+    """A target network: each worker reads its part of the value in a compiled function, also where
+    one copy for all workers takes the place of one for each."""
+    for workers, other in itertools.product((2, 3), RULES):
+        with current(kind, workers):
+            target = mm.variable("target", mm.asarray(np.ones((6, 4)), layout=own))
+            source = mm.variable("source", mm.asarray(np.arange(24.0).reshape(6, 4), layout=other))
+
+            @mm.compile
+            def step(x: Any, target: Any = target, source: Any = source) -> Any:
+                read = x * target
+                source.assign(source * 2 + 1)
+                return read
+
+            x = mm.asarray(np.ones((6, 4)), layout=mm.Layout.split(0))
+            kept, expected, values = [], np.ones((6, 4)), source.numpy()
+            for i in range(6):
+                np.testing.assert_array_equal(step(x), expected)
+                values = values * 2 + 1
+                if i % 2:
+                    kept.append(target.snapshot())
+                    target.assign(source)
+                    expected = values
+            np.testing.assert_array_equal(kept[0], np.ones((6, 4)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("kind", ["inline", "shared", "eager", "messages"])
+def test_random_assignments_to_variables_in_any_layout(kind: str, seed: int) -> None:
+    choice = Random(seed)
+    shape = choice.randint(4, 40), choice.randint(1, 6)
+    with current(kind, 1 if kind == "inline" else choice.choice([2, 3])):
+        for _ in range(3):
+            run = random_assignments(choice, shape)
+            draw = np.random.default_rng(choice.randrange(10**6))
+            values = {name: draw.standard_normal(shape) for name in "abc"}
+            variables = {name: mm.variable(name, *placed(choice, x)) for name, x in values.items()}
+            expected = run(np, values, lambda f: f)
+            found = run(mm, variables, mm.compile)
+            for ours, theirs in zip(found, expected, strict=True):
+                np.testing.assert_allclose(np.asarray(ours), theirs, 1e-9, 1e-9)
 
 
 def test_variables_and_constants_have_names_types_and_layouts() -> None:

@@ -76,7 +76,7 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda t: t.optimizer.update({t.v: None}), TypeError, r"update: the gradient of variable v .*given None; leave"),
     (lambda t: t.optimizer.update({t.v: "a"}), TypeError, r"update of variable v: needs .*given str; convert text"),
     (lambda t: t.optimizer.update({t.v: 1j * t.gradient}), DTypeError,
-     r"update: the gradient of variable v must be real, was given complex64; "),
+     r"update: variable v is float64, so its gradient must be real, was given complex64; "),
     (lambda t: t.optimizer.update({t.v: mm.ones(4)}), ShapeError,
      r"update: variable v has shape \(3,\), its gradient \(4,\); .*mm\.grad\(loss, v\)"),
     (lambda t: t.optimizer.load_state_dict(t.optimizer), TypeError, r"load_state_dict: .*given Adam; give x\.state_dict\(\)"),

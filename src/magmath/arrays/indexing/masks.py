@@ -17,6 +17,7 @@ import numpy as np
 
 from magmath.arrays.lazy_array import LazyArray, fetch, small_local_array
 from magmath.engine import session
+from magmath.engine.called_function import called_function
 from magmath.engine.traces import tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import TracingError
@@ -96,10 +97,11 @@ def count_mask(mask: Node, indexed_layout: Layout | None = None, axis: int = 0) 
         cuts |= cuts_of(leaf.layout, 0) | cuts_of(indexed_layout, axis)
         counts = _counts(leaf, tuple(sorted(cuts)))
     except TracingError:
+        function, line = called_function(2) or "indexing", ":".join(map(str, user_line() or ()))
         raise UnknownCount(
-            "indexing: the number of elements that a mask selects is unknown while mm.compile "
-            f"traces a function ({':'.join(map(str, user_line() or ()))}); keep the shape with "
-            "mm.where(mask, x, y), or index outside of the function"
+            f"{function}: the number of elements that a mask selects is unknown while mm.compile "
+            f"traces a function ({line}); keep the shape with mm.where(mask, x, y), or index "
+            f"outside of the function"
         ) from None
     return Counted(leaf, tuple(sorted(cuts)), counts)
 

@@ -59,7 +59,7 @@ class Variable(Array):
     """A named array that can be assigned, and that optimizers update.
 
     Attributes: `name`, and those of an array. Assignment changes neither shape, element type nor
-    layout.
+    layout, except that one copy for all workers of a host may take the place of one for each.
     """
 
     __slots__ = ("_value", "_version", "leaf", "name", "number", "stored")
@@ -98,7 +98,14 @@ class Variable(Array):
         return variable
 
     def set_value(self, data: RemoteArray) -> None:
-        """Store a new value of the same shape, type and layout."""
+        """Store a new value of the same shape, type and layout.
+
+        The layout may differ in one way: where workers share memory, one copy for all of them can
+        take the place of one for each. Then compiled functions that read the variable are traced
+        again, since their programs would read the memory of each worker.
+        """
+        if data.layout != self.leaf.layout:
+            self._note_layout(data.layout)
         self.number += 1
         self._hold(data)
 
@@ -182,18 +189,19 @@ class Variable(Array):
             return
         moved = redistributed(Array(self.node), layout)
         data = remote_array_of(moved.evaluated())
-        note_update(self.leaf)
-        set_variable_layout(self.leaf, data.layout)  # copies for each worker are stored once
+        self._note_layout(data.layout)  # copies for each worker are stored once
         self._hold(data)
+
+    def _note_layout(self, layout: Layout) -> None:
+        """Have later expressions and traces read the variable in another layout."""
+        note_update(self.leaf)
+        set_variable_layout(self.leaf, layout)
 
     def _move_to_current_pool(self, node: Node) -> None:
         """Store a value in the current pool, in its default layout, after the pool of the variable
         has ended."""
         layout = default_layout(node.shape, node.nbytes)
-        data = remote_array_of(redistributed(Array(node), layout).evaluated())
-        note_update(self.leaf)
-        set_variable_layout(self.leaf, data.layout)
-        self.set_value(data)
+        self.set_value(remote_array_of(redistributed(Array(node), layout).evaluated()))
 
     def convert(self, dtype: DType) -> None:
         """Convert the variable to another element type.
