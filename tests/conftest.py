@@ -112,9 +112,10 @@ def _forget_closed_pool() -> None:
 
 
 WITH_PROCESSES = ("mpi", "faults", "unit/test_docs.py", "unit/test_cli.py", "test_smoke.py")
-GROUP_SIZE = 16  # tests of a file that are scheduled as one group, which costs less than one by one
+GROUP_SIZE = 32  # tests of a file that are scheduled as one group, which costs less than one by one
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Assign tests to groups, which pytest-xdist runs in parallel.
 
