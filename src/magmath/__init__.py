@@ -37,7 +37,7 @@ _NAMES = {
     "magmath.diagnostics.explain": "explain profile",
     "magmath.api.creation": (
         "asarray zeros ones empty full zeros_like ones_like full_like arange eye "
-        "variable constant empty_like tril triu"
+        "variable constant empty_like"
     ),
     "magmath.api.data_types": (
         "astype can_cast common_type finfo iinfo isdtype isscalar issubdtype min_scalar_type ndim "
@@ -82,8 +82,8 @@ _NAMES = {
     "magmath.api.correlation": "average corrcoef cov",
     "magmath.api.diagonals": (
         "diag diag_indices diag_indices_from diagflat diagonal fill_diagonal identity "
-        "mask_indices trace tri tril_indices tril_indices_from triu_indices triu_indices_from "
-        "vander"
+        "mask_indices trace tri tril tril_indices tril_indices_from triu triu_indices "
+        "triu_indices_from vander"
     ),
     "magmath.api.float_functions": (
         "deg2rad divmod exp2 fabs float_power fmax fmin frexp heaviside i0 isneginf "
@@ -209,7 +209,7 @@ if TYPE_CHECKING:
     from magmath.api.creation import (
         arange as arange, asarray as asarray, constant as constant, empty as empty,
         empty_like as empty_like, eye as eye, full as full, full_like as full_like,
-        ones as ones, ones_like as ones_like, tril as tril, triu as triu, variable as variable,
+        ones as ones, ones_like as ones_like, variable as variable,
         zeros as zeros, zeros_like as zeros_like,
     )  # fmt: skip
     from magmath.api.distances import cdist as cdist
@@ -308,8 +308,9 @@ if TYPE_CHECKING:
         diag as diag, diag_indices as diag_indices, diag_indices_from as diag_indices_from,
         diagflat as diagflat, diagonal as diagonal, fill_diagonal as fill_diagonal,
         identity as identity, mask_indices as mask_indices, trace as trace, tri as tri,
-        tril_indices as tril_indices, tril_indices_from as tril_indices_from,
-        triu_indices as triu_indices, triu_indices_from as triu_indices_from, vander as vander,
+        tril as tril, tril_indices as tril_indices, tril_indices_from as tril_indices_from,
+        triu as triu, triu_indices as triu_indices, triu_indices_from as triu_indices_from,
+        vander as vander,
     )  # fmt: skip
     from magmath.api.float_functions import (
         deg2rad as deg2rad, divmod as divmod, exp2 as exp2, fabs as fabs,

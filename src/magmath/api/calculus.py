@@ -148,7 +148,7 @@ def interp(
 ) -> Array:
     """Return the piecewise linear interpolation at x through the points (xp, fp), with ascending
     xp; `left` and `right` are the values outside of the points, by default those at the ends."""
-    values = floating("interp", as_arrays("interp", x, xp, fp)[2])
+    values = floating("interp", as_array("interp", fp))
     at, points = asarray(x, dtype=float64), asarray(xp, dtype=float64)
     if points.ndim != 1 or values.shape != points.shape or not points.size:
         raise ShapeError(

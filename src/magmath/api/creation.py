@@ -42,7 +42,6 @@ from magmath.errors import DTypeError, RangeError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import creation, sums
 from magmath.ops import elementwise as e
-from magmath.ops.leaves import constant as constant_leaf
 from magmath.ops.leaves import scalar
 from magmath.ops.redistribute import redistribute
 
@@ -459,11 +458,11 @@ def eye(
 ) -> Array:
     """Return ones on the k-th diagonal of N rows and M columns (N for None), zeros elsewhere."""
     shape = normal_shape("eye", (N, N if M is None else M))
-    on_diagonal = _by_diagonal("equal", shape, k)
+    on_diagonal = by_diagonal("equal", shape, k)
     return created_array(e.astype(on_diagonal, _floating(dtype)), layout, device)
 
 
-def _by_diagonal(comparison: str, shape: Shape, k: int) -> Node:
+def by_diagonal(comparison: str, shape: Shape, k: int) -> Node:
     """Return for each element of a matrix how the number of its diagonal compares with k: 0 for the
     main one, positive above it.
 
@@ -474,28 +473,3 @@ def _by_diagonal(comparison: str, shape: Shape, k: int) -> Node:
     rows, columns = creation.iota((height, 1), 0), creation.iota((1, width), 1)
     first = scalar(max(-height, min(index(k), width)), int64)  # the diagonals next to the corners
     return e.call(comparison, columns, e.add(rows, first))
-
-
-@dispatch_cached
-def tril(m: Array, k: int = 0) -> Array:
-    """Return `m` with zeros above the k-th diagonal of its last two dimensions."""
-    return _triangle("tril", m, "less_equal", k)
-
-
-@dispatch_cached
-def triu(m: Array, k: int = 0) -> Array:
-    """Return `m` with zeros below the k-th diagonal of its last two dimensions."""
-    return _triangle("triu", m, "greater_equal", k)
-
-
-def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
-    x = as_array(name, x)
-    if x.ndim == 0:
-        raise ShapeError(
-            f"{name}: needs 1 or more dimensions, was given {x.shape}"
-            "; add them with mm.reshape(x, (1, 1))"
-        )
-    if x.ndim == 1:  # a vector stands for equal rows
-        x = Array(sums.broadcast_to(x.node, (x.size, x.size)))
-    is_kept = _by_diagonal(comparison, x.shape, k)
-    return created_array(e.where(is_kept, x.node, constant_leaf(0, x.dtype)))

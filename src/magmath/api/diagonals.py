@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from magmath.api.creation import DTypeLike, arange, asarray, eye, ones, tril, zeros
+from magmath.api.creation import (
+    DTypeLike,
+    arange,
+    asarray,
+    by_diagonal,
+    created_array,
+    eye,
+    ones,
+    zeros,
+)
 from magmath.api.cumulative import cumulative_prod
 from magmath.api.data_types import astype
 from magmath.api.elementwise import not_equal
@@ -19,6 +28,9 @@ from magmath.arrays.ufuncs.output import stored, target
 from magmath.core.dtypes import bool_, int64, uint64
 from magmath.core.promotion import get_default_dtype
 from magmath.errors import ShapeError
+from magmath.ops import elementwise as e
+from magmath.ops import sums
+from magmath.ops.leaves import constant
 
 
 def _as_last(name: str, a: Any, axis1: int, axis2: int) -> Array:
@@ -71,6 +83,31 @@ def diag(v: Any, k: int = 0) -> Array:
 def diagflat(v: Any, k: int = 0) -> Array:
     """Return a matrix with the flattened elements on its k-th diagonal."""
     return diag(ravel(v), k)
+
+
+@dispatch_cached
+def tril(m: Array, k: int = 0) -> Array:
+    """Return `m` with zeros above the k-th diagonal of its last two dimensions."""
+    return _triangle("tril", m, "less_equal", k)
+
+
+@dispatch_cached
+def triu(m: Array, k: int = 0) -> Array:
+    """Return `m` with zeros below the k-th diagonal of its last two dimensions."""
+    return _triangle("triu", m, "greater_equal", k)
+
+
+def _triangle(name: str, x: Array, comparison: str, k: int) -> Array:
+    x = as_array(name, x)
+    if x.ndim == 0:
+        raise ShapeError(
+            f"{name}: needs 1 or more dimensions, was given {x.shape}"
+            "; add them with mm.reshape(x, (1, 1))"
+        )
+    if x.ndim == 1:  # a vector stands for equal rows
+        x = Array(sums.broadcast_to(x.node, (x.size, x.size)))
+    is_kept = by_diagonal(comparison, x.shape, k)
+    return created_array(e.where(is_kept, x.node, constant(0, x.dtype)))
 
 
 @dispatch_cached

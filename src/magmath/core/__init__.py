@@ -1,7 +1,7 @@
 """Definitions that several packages share; of magmath they import only `errors`.
 
 The values of arrays (data types, promotion, shapes, index sets), the processor, memory and caches
-of the machine, the validation of what users give, the names of other libraries for error messages,
-and the sizes on which plans and kernels agree (`block_cyclic`, `request_batching`,
-`svd_workspace`, `tall_skinny`).
+of the machine, checks of arguments, the names of other libraries for error messages, and the sizes
+on which plans and kernels agree (`block_cyclic`, `request_batching`, `svd_workspace`,
+`tall_skinny`).
 """

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from magmath.api.activations import softmax, softmax_or_zero
-from magmath.api.creation import ones, tril
+from magmath.api.creation import ones
+from magmath.api.diagonals import tril
 from magmath.api.manipulation import swapaxes
 from magmath.api.products import matmul
 from magmath.api.searching import where
