@@ -55,7 +55,8 @@ WAYS = [pickled, copy.copy, copy.deepcopy]
 
 
 def bits(array: mm.Array) -> bytes:
-    return array.fetch().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+    values = array.fetch().reshape(-1, 1).contiguous()  # as a column: a size of 0 has no strides
+    return values.view(torch.uint8).numpy().tobytes()
 
 
 # Arrays and variables.

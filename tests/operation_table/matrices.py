@@ -49,8 +49,13 @@ def _definite(draws: Draws) -> Case:
 
 
 def _matrix(draws: Draws, stack: Shape) -> torch.Tensor:
+    """A matrix of any shape. For differences, its rank is full and not lost by a small change."""
     m, n = (draws.draw(st.integers(1 if draws.smooth else 0, 5)) for _ in range(2))
-    return _normal(draws, (*stack, m, n))
+    matrix = _normal(draws, (*stack, m, n))
+    if not draws.smooth:
+        return matrix
+    u, s, vh = torch.linalg.svd(matrix, full_matrices=False)
+    return ((u * (s + 0.5)[..., None, :].to(u.dtype)) @ vh).contiguous()
 
 
 def _any_matrix(draws: Draws) -> Case:

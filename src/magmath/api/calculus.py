@@ -17,7 +17,7 @@ from magmath.api.reductions import sum
 from magmath.api.searching import searchsorted, where
 from magmath.api.signal import convolve as convolved
 from magmath.api.sorting import argsort
-from magmath.arrays.array import Array, as_array, as_arrays, floating
+from magmath.arrays.array import Array, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import bool_, float64, int64
@@ -148,8 +148,8 @@ def interp(
 ) -> Array:
     """Return the piecewise linear interpolation at x through the points (xp, fp), with ascending
     xp; `left` and `right` are the values outside of the points, by default those at the ends."""
-    values = floating("interp", as_array("interp", fp))
     at, points = asarray(x, dtype=float64), asarray(xp, dtype=float64)
+    values = floating("interp", as_arrays("interp", at, fp)[1])
     if points.ndim != 1 or values.shape != points.shape or not points.size:
         raise ShapeError(
             f"interp: needs two 1-D arrays of equal length, 1 or more, was given {points.shape} "
@@ -168,7 +168,8 @@ def interp(
         values = concat([values[-1:], values, values[:1]])
         left = right = None
     ends = [
-        values[i] if end is None else as_array("interp", end) for i, end in ((0, left), (-1, right))
+        values[i] if end is None else as_arrays("interp", at, end)[1]
+        for i, end in ((0, left), (-1, right))
     ]
     if values.dtype.kind == "complex":  # an infinite part leaves the other one as it is
         parts = [_interpolated(at, points, part(values), *map(part, ends)) for part in (real, imag)]

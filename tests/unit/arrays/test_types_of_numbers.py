@@ -73,6 +73,8 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "polymul": lambda np, x: np.polymul(x, [0.1, 0.3]),
     "interp": lambda np, x: np.interp(0.17, x, x * x),
     "interp of points": lambda np, x: np.interp(x, [0.05, 0.4], [0.1, 0.7]),
+    "interp outside": lambda np, x: np.interp(x + 0.5, [0.05, 0.4], [0.1, 0.7], 0.3, 0.9),
+    "interp of lists": lambda np, x: np.interp([0.1, 0.3], [0.05, 0.4], [0.1, 0.7]),
     "trapezoid": lambda np, x: np.trapezoid(x, LIST),
     "trapezoid of a list": lambda np, x: np.trapezoid(LIST, x),
     "gradient": lambda np, x: np.gradient(x, LIST),
