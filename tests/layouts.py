@@ -105,7 +105,7 @@ def draw_layout(draw: st.DrawFn, shape: tuple[int, ...], mesh: Mesh | None = Non
     if kind == "boxes":
         return draw_boxes(draw, shape, mesh)
     mesh = draw_mesh(draw) if mesh is None else mesh
-    return Layout.whole(shape, mesh, shared=draw(st.booleans()))
+    return Layout.replicated_on(shape, mesh, shared=draw(st.booleans()))
 
 
 meshes = st.composite(draw_mesh)

@@ -33,7 +33,7 @@ TOLERANCE |= {"complex64": 2e-5, "complex128": 1e-12}
 def leaf(engine: Engine, tensor: torch.Tensor, layout: Layout | None = None) -> Node:
     """A tensor on the workers, in a layout, also one with a pending reduction."""
     shape, dtype = tuple(tensor.shape), from_torch(tensor.dtype)
-    layout = engine.environment.whole(shape) if layout is None else layout
+    layout = engine.environment.replicated(shape) if layout is None else layout
     kept = replace(layout, partial=()) if layout.is_partial else layout
     data = RemoteArray(engine.pool, engine.pool.put(tensor, kept), shape, dtype, kept)
     return redistribute(input_leaf(shape, dtype, kept, data), layout)

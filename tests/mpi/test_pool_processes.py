@@ -111,7 +111,7 @@ def test_large_arrays_come_back(kept_pool: Pool) -> None:
     for layout in (
         Layout.even(tensor.shape, kept_pool.mesh, 0),
         Layout.even(tensor.shape, kept_pool.mesh, 1),
-        Layout.whole(tensor.shape, kept_pool.mesh, shared=True),
+        Layout.replicated_on(tensor.shape, kept_pool.mesh, shared=True),
     ):
         array = kept_pool.put(tensor, layout)
         assert torch.equal(kept_pool.get(array), tensor)
@@ -380,7 +380,7 @@ def test_workers_of_the_real_program_start_by_default(no_litter: None) -> None:
     assert (pool.deterministic, pool.seed) == (True, 5)
     assert torch.equal(pool.get(put_ones(pool)), torch.ones(6))
     with pytest.raises(MemoryError):
-        pool.get(pool.put(torch.zeros(1 << 19), Layout.whole((1 << 19,), pool.mesh)))
+        pool.get(pool.put(torch.zeros(1 << 19), Layout.replicated_on((1 << 19,), pool.mesh)))
     pool.close()
 
 

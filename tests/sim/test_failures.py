@@ -117,7 +117,7 @@ def test_native_code_reports_bad_positions(workers: int, monkeypatch: pytest.Mon
         total = apply(OPERATIONS["sum"], picked, axis=(0,), keepdims=False)
         cut = apply(OPERATIONS["dynamic_slice"], table, first, line=("script.py", 8), **window)
         alone = apply(OPERATIONS["dynamic_slice"], table, one, line=("script.py", 9), **element)
-        graph = Graph((redistribute(total, Layout.whole((), engine.pool.mesh)), cut, alone))
+        graph = Graph((redistribute(total, Layout.replicated_on((), engine.pool.mesh)), cut, alone))
         outputs, _ = engine.runs.run(engine.compile(graph), graph.leaves, steps=3)
         return [engine.pool.get(data.number).reshape(-1).tolist() for data in outputs]
 

@@ -82,7 +82,7 @@ def array_layouts(draw: st.DrawFn, shape: tuple[int, ...], workers: int) -> Layo
     if kind == "boxes":
         return draw(box_layouts(shape, mesh))
     shared = workers > 1 and session.pool().topology.shares_memory
-    return Layout.whole(shape, session.pool().mesh, shared=shared)
+    return Layout.replicated_on(shape, session.pool().mesh, shared=shared)
 
 
 def saved(suffix: str, array: Any) -> Any:
@@ -434,7 +434,7 @@ def test_large_replicated_arrays_are_written_by_all(
     truth = values((7, 5), "float32")
     with current("shared", 3) as pool:
         for shared in (False, True):
-            whole = Layout.whole(truth.shape, pool.mesh, shared=shared)
+            whole = Layout.replicated_on(truth.shape, pool.mesh, shared=shared)
             mm.save(tmp_path / "a.npy", mm.asarray(truth).redistribute(whole))
             np.testing.assert_array_equal(np.load(tmp_path / "a.npy"), truth)
 

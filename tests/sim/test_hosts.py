@@ -25,7 +25,7 @@ DTYPES = ("float64", "float32", "float16", "int64", "bool", "complex128")
 
 def layouts_of(shape: tuple[int, ...], mesh: Any) -> list[Layout]:
     splits = [Layout.even(shape, mesh, axis) for axis in range(len(shape))]
-    return [Layout.whole(shape, mesh), *splits]
+    return [Layout.replicated_on(shape, mesh), *splits]
 
 
 @pytest.mark.parametrize("workers", [3, 4, 5])
@@ -104,7 +104,7 @@ def test_gradients_pass_the_network_once_for_each_host() -> None:
             ones = mm.asarray(np.ones((6, 1)), layout=Layout.even((6, 1), pool.mesh, 0))
             mm.evaluate(a, ones)
             between.bytes.clear()
-            result = (a @ ones).redistribute(Layout.whole((count, 1), pool.mesh))
+            result = (a @ ones).redistribute(Layout.replicated_on((count, 1), pool.mesh))
             np.testing.assert_array_equal(np.asarray(result), np.full((count, 1), 6.0))
             sent[kind] = between.bytes["between"]
         finally:
@@ -122,7 +122,7 @@ def test_price_counts_the_bytes_between_hosts_once() -> None:
         network = Network(hosts, latency, bandwidth)
         link = Link(0.0, 1e30, shared_memory=False, barrier=0.0, network=network)
         mesh = Mesh.line(workers)
-        whole = Layout.whole((count,), mesh)
+        whole = Layout.replicated_on((count,), mesh)
         pending = Layout((count,), mesh, (None,), ("sum",))
         seconds = redistribution_seconds(plan(pending, whole), 8, link)
         assert seconds == pytest.approx(2 * latency + 8 * count / bandwidth)
@@ -161,7 +161,7 @@ def test_explanations_count_what_hosts_send_once(elements: int) -> None:
         environment = session.engine().environment
         assert environment.link.network is not None
         pending = Layout((elements,), pool.mesh, (None,), ("sum",))
-        step = plan(pending, Layout.whole((elements,), pool.mesh))
+        step = plan(pending, Layout.replicated_on((elements,), pool.mesh))
         moved, _ = redistribution_traffic(step, 8, environment.link)
         between, within = 2 * elements, 4 * elements  # each host to the other; each pair of a host
         if elements < 100:

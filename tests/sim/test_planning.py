@@ -191,7 +191,7 @@ def test_arena_places_each_temporary_at_the_lowest_free_offset(seed: int) -> Non
     for _ in range(draw.randrange(1, 60)):
         first = draw.randrange(40)
         shape = (draw.randrange(0, 400),)
-        layout = Layout.whole(shape, Mesh.line(1))
+        layout = Layout.replicated_on(shape, Mesh.line(1))
         last = min(first + draw.randrange(20), 40)
         slots.append(Slot(shape, uint8, layout, "temporary", first=first, last=last))
     program = Program(slots, [], [], [], [], {}, 1)

@@ -106,7 +106,7 @@ def test_get_is_a_copy_and_put_too(pool: Pool) -> None:
 
 def test_conjugate_and_negative_views_are_sent_as_values(pool: Pool) -> None:
     tensor = torch.tensor([1 + 2j, 3 - 4j]).conj()
-    array = pool.put(tensor, Layout.whole((2,), pool.mesh))
+    array = pool.put(tensor, Layout.replicated_on((2,), pool.mesh))
     assert torch.equal(pool.get(array), tensor.resolve_conj())
 
 
@@ -115,7 +115,7 @@ def test_only_the_tiles_that_are_needed_travel() -> None:
     before = pool.traffic.bytes
     pool.put(torch.zeros(1 << 16), Layout.even((1 << 16,), pool.mesh, 0))
     assert 4 << 16 <= pool.traffic.bytes - before < (4 << 16) + 2000
-    array = pool.put(torch.zeros(8), Layout.whole((8,), pool.mesh))
+    array = pool.put(torch.zeros(8), Layout.replicated_on((8,), pool.mesh))
     before = pool.traffic.bytes
     pool.get(array)
     assert pool.traffic.bytes - before < 60, "one worker is asked for a replicated array"
@@ -124,12 +124,12 @@ def test_only_the_tiles_that_are_needed_travel() -> None:
 
 def test_put_that_does_not_fit_says_what_to_do(pool: Pool) -> None:
     with pytest.raises(ShapeError, match=r"shape \(5,\).*shape \(6,\)"):
-        pool.put(torch.ones(6), Layout.whole((5,), pool.mesh))
+        pool.put(torch.ones(6), Layout.replicated_on((5,), pool.mesh))
     far = Mesh((1,), None, [pool.workers])
     with pytest.raises(LayoutError, match=f"needs worker {pool.workers}"):
-        pool.put(torch.ones(6), Layout.whole((6,), far))
+        pool.put(torch.ones(6), Layout.replicated_on((6,), far))
     with pytest.raises(DTypeError, match="convert"):
-        pool.put(torch.empty(6, dtype=torch.float8_e5m2), Layout.whole((6,), pool.mesh))
+        pool.put(torch.empty(6, dtype=torch.float8_e5m2), Layout.replicated_on((6,), pool.mesh))
     pending = Layout((6,), pool.mesh, (None,), ("sum",))
     with pytest.raises(LayoutError, match="pending reduction"):
         pool.put(torch.ones(6), pending)
@@ -144,7 +144,7 @@ def test_a_shared_array_is_not_written_into_what_slower_workers_use(writer: int)
     run = pool.run(slow, [put_ones(pool)])
     pool.release(run.outputs[0])  # while the slow workers still write it
     others = [writer, *(r for r in range(3) if r != writer)]
-    layout = Layout.whole((6,), Mesh((3,), workers=tuple(others)), shared=True)
+    layout = Layout.replicated_on((6,), Mesh((3,), workers=tuple(others)), shared=True)
     shared = pool.put(torch.full((6,), 7.0), layout)
     assert torch.equal(pool.get(shared), torch.full((6,), 7.0))
     pool.close()

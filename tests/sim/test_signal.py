@@ -115,9 +115,9 @@ def test_images_stay_where_they_lie(split: str) -> None:
     wide, deep = ((16, 32, 64, 64), (24, 32, 3, 3)), ((2, 512, 64, 64), (4, 512, 3, 3))
     x_shape, w_shape = deep if split == "channels" else wide
     layouts = {
-        "batch": (even(x_shape, mesh, 0), Layout.whole(w_shape, mesh)),
+        "batch": (even(x_shape, mesh, 0), Layout.replicated_on(w_shape, mesh)),
         "channels": (even(x_shape, mesh, 1), even(w_shape, mesh, 1)),
-        "rows": (even(x_shape, mesh, 2), Layout.whole(w_shape, mesh)),
+        "rows": (even(x_shape, mesh, 2), Layout.replicated_on(w_shape, mesh)),
     }
     x, w = (
         input_leaf(shape, float32, layout, None)

@@ -76,8 +76,10 @@ def test_segments_replace_no_instruction_in_which_workers_synchronize(
         node = applied(engine, name, case)
     else:  # only one worker has the operands and the result
         one = Mesh(1, workers=(data.draw(st.integers(0, workers - 1)),))
-        node = applied(engine, name, case, [Layout.whole(x.shape, one) for x in case.operands])
-        node = redistribute(node, Layout.whole(node.shape, one))
+        node = applied(
+            engine, name, case, [Layout.replicated_on(x.shape, one) for x in case.operands]
+        )
+        node = redistribute(node, Layout.replicated_on(node.shape, one))
     graph = engine.cut(Graph((node, *_company(engine))))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(isolated_run, "IsolatedCommunicator", counting)

@@ -114,7 +114,7 @@ def test_a_moved_variable_has_the_layout_of_its_data(kind: str) -> None:
     with current(kind, 3) as pool:
         v = mm.variable("residual", mm.zeros((1, 45)))
         for _ in range(2):
-            v.move(mm.Layout.whole((1, 45), pool.mesh))
+            v.move(mm.Layout.replicated_on((1, 45), pool.mesh))
             assert v.stored.layout == v.leaf.layout
             assert float(mm.sum(v * 1.0 + 1.0)) == 45.0
 

@@ -108,7 +108,9 @@ def network(engine: Any) -> tuple[Node, dict[Node, Any]]:
     random = np.random.default_rng(0)
     shapes = [(4, 3, 6, 5), (8, 3, 3, 3), (8, 8, 3, 3)]
     arrays = [random.normal(size=shape) for shape in shapes]
-    leaves = [leaf_of(engine, array, engine.environment.whole(array.shape)) for array in arrays]
+    leaves = [
+        leaf_of(engine, array, engine.environment.replicated(array.shape)) for array in arrays
+    ]
     x, first, second = leaves
     y = convolved(x, first)
     total = apply(OPERATIONS["sum"], y, axis=(0, 2, 3), keepdims=True)
@@ -124,7 +126,9 @@ def slopes(engine: Any) -> tuple[list[Node], dict[Node, Any]]:
     random = np.random.default_rng(1)
     shapes = [(4, 3, 6, 5), (4, 3, 3, 3), (3, 3, 1, 1), (5, 7, 3, 3)]
     arrays = [random.normal(size=shape) for shape in shapes]
-    leaves = [leaf_of(engine, array, engine.environment.whole(array.shape)) for array in arrays]
+    leaves = [
+        leaf_of(engine, array, engine.environment.replicated(array.shape)) for array in arrays
+    ]
     x, first, second, third = leaves
     branch = correlation(x, second, stride=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1))
     y = apply(OPERATIONS["concat"], convolved(x, first), branch, axis=1)

@@ -77,7 +77,7 @@ def test_results_lie_whole(engine: Engine) -> None:
         mm.concat([x, x]),
         mm.random.normal(shape=3),
     ):
-        assert y.layout == engine.environment.whole(y.shape)
+        assert y.layout == engine.environment.replicated(y.shape)
 
 
 def test_memory_comes_from_the_heap_and_returns_to_it(pool: Pool) -> None:

@@ -258,7 +258,7 @@ def layouts(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
         rules += [Layout.split(0), Layout.cyclic(len(shape) - 1, 2)]
     boxes = [(tuple((0, n) for n in shape), 2)]
     return [rule.bind(shape, mesh) for rule in [*rules, Layout.blocks(boxes)]] + [
-        Layout.whole(shape, mesh, shared=True)
+        Layout.replicated_on(shape, mesh, shared=True)
     ]
 
 
@@ -291,7 +291,7 @@ def test_stored_arrays(shape: tuple[int, ...]) -> None:
 
 def test_stored_memory_returns() -> None:
     heap = Heap(PrivateSource(CPU))
-    layout = Layout.whole((10, 10), Mesh.line(1))
+    layout = Layout.replicated_on((10, 10), Mesh.line(1))
     stored = LocalArray.allocate(heap, layout, float32, 0)
     assert heap.in_use == 448
     stored.free(heap)

@@ -199,7 +199,7 @@ def test_decoding_a_damaged_layout_is_a_layout_error_or_another_layout(
 
 def test_layouts_are_immutable() -> None:
     with pytest.raises(FrozenInstanceError):
-        Layout.whole((2,), POOL).shape = (3,)  # type: ignore[misc]
+        Layout.replicated_on((2,), POOL).shape = (3,)  # type: ignore[misc]
 
 
 def test_helpers_of_planners() -> None:
@@ -215,7 +215,7 @@ def test_helpers_of_planners() -> None:
     grid = reduced.replace_split(1, Split.even(1, 6, 2))
     assert grid == Layout.grid((2, 2)).bind((8, 6), NAMED)
     assert grid.splits[1] == Split.even(1, 6, 2)
-    assert grid.replace_split(0, None).replace_split(1, None) == Layout.whole((8, 6), NAMED)
+    assert grid.replace_split(0, None).replace_split(1, None) == Layout.replicated_on((8, 6), NAMED)
     assert Layout.even((8, 6), Mesh.line(1), 0).is_replicated
 
 
@@ -267,7 +267,7 @@ def test_partial_and_shared_layouts_print_short() -> None:
         str(Layout((3,), NAMED, (Split.even(0, 3, 2),), (None, "any")))
         == "[S(0)@data, P(any)@model]"
     )
-    assert str(Layout.whole((3,), POOL, shared=True)) == "R, shared"
+    assert str(Layout.replicated_on((3,), POOL, shared=True)) == "R, shared"
 
 
 def test_rules_print_as_they_are_written() -> None:

@@ -129,7 +129,7 @@ def drawings() -> dict[str, Layout]:
         "cyclic": Layout.cyclic(0).bind((1000000,), line),
         "block-cyclic": Layout.block_cyclic((64, 64), (2, 2)).bind((1000, 1000), line),
         "replicated": Layout.replicated().bind((300, 200), line),
-        "shared": Layout.whole((300, 200), line, shared=True),
+        "shared": Layout.replicated_on((300, 200), line, shared=True),
         "pending": Layout((512, 512), square, (Split.even(0, 512, 2), None), (None, "sum")),
         "a number": Layout.replicated().bind((), line),
         "empty": Layout.split(0).bind((0, 5), line),

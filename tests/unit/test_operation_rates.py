@@ -34,12 +34,12 @@ def _environment(*rates):
 
 def _seconds(node, environment):
     layouts = [operand.layout for operand in node.inputs]
-    whole = Layout.whole(node.shape, environment.mesh)
+    whole = Layout.replicated_on(node.shape, environment.mesh)
     return compute_seconds(node, layouts, whole, environment)
 
 
 def _leaf(*shape):
-    return input_leaf(shape, float64, Layout.whole(shape, Mesh((1,))), None)
+    return input_leaf(shape, float64, Layout.replicated_on(shape, Mesh((1,))), None)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_rates_of_convolutions_are_those_of_float32():
             node = mm.nn.functional.conv(mm.astype(x, dtype), mm.astype(w, dtype)).node
             leaves = tuple(
                 [
-                    input_leaf(a.shape, a.dtype, Layout.whole(a.shape, Mesh((1,))), None)
+                    input_leaf(a.shape, a.dtype, Layout.replicated_on(a.shape, Mesh((1,))), None)
                     for a in node.inputs
                 ]
             )

@@ -328,11 +328,11 @@ LINE = Mesh.line(1)
 
 
 def variable_of(shape: tuple[int, ...], dtype: DType = float32) -> Node:
-    return variable_leaf(shape, dtype, Layout.whole(shape, LINE), object())
+    return variable_leaf(shape, dtype, Layout.replicated_on(shape, LINE), object())
 
 
 def input_of(shape: tuple[int, ...], dtype: DType = float32) -> Node:
-    return input_leaf(shape, dtype, Layout.whole(shape, LINE), object())
+    return input_leaf(shape, dtype, Layout.replicated_on(shape, LINE), object())
 
 
 def op(name: str, *inputs: Node, **attributes: Any) -> Node:
@@ -432,7 +432,10 @@ def test_conversions_precede_moves_but_not_into_pending_reductions(
     partial: tuple[str, ...],
 ) -> None:
     """The largest of 0 and the identity of other workers, which is not 0, would be true."""
-    x, layout = input_of((4,), int64), replace(Layout.whole((4,), Mesh.line(2)), partial=partial)
+    x, layout = (
+        input_of((4,), int64),
+        replace(Layout.replicated_on((4,), Mesh.line(2)), partial=partial),
+    )
     node = op("astype", redistribute(x, layout), dtype=bool_)
     order = ["input", "redistribute", "astype"] if partial else ["input", "astype", "redistribute"]
     assert [n.name for n in simplify(Graph((node,))).nodes] == order
@@ -517,7 +520,7 @@ def test_update_is_not_folded_where_a_reduction_stands_between() -> None:
     whole = Mesh.line(2)
     x = input_leaf((64, 3), float32, Layout.even((64, 3), whole, 0), object())
     d = input_leaf((64, 2), float32, Layout.even((64, 2), whole, 0), object())
-    w = variable_leaf((3, 2), float32, Layout.whole((3, 2), whole), object())
+    w = variable_leaf((3, 2), float32, Layout.replicated_on((3, 2), whole), object())
     gradient = matmul(permute(x, (1, 0)), d)
     update = op("subtract", w, op("multiply", scalar(0.1, float32), gradient))
     graph = fused(update, targets=(w,), engine=engine)
@@ -535,7 +538,7 @@ def test_update_is_not_folded_where_a_reduction_stands_between() -> None:
 def test_cached_candidates_are_those_of_the_operands(name: str) -> None:
     """Whatever layouts the operands of equal nodes had before."""
     environment, mesh, shape = engine_of("messages", 2).environment, Mesh.line(2), (6, 4)
-    whole = Layout.whole(shape, mesh)
+    whole = Layout.replicated_on(shape, mesh)
     layouts = [whole, replace(whole, partial=("sum",)), replace(whole, partial=("max",))]
     layouts += [Layout.even(shape, mesh, axis) for axis in (0, 1)]
     costs = CostCache(environment)
@@ -553,7 +556,7 @@ def test_operands_in_the_required_layout_are_not_moved() -> None:
     engine = engine_of("messages", 3)
     layout = Layout.even((9, 4), Mesh.line(3), 0)
     x, y = (input_leaf((9, 4), float32, layout, object()) for _ in range(2))
-    row = input_leaf((4,), float32, Layout.whole((4,), Mesh.line(3)), object())
+    row = input_leaf((4,), float32, Layout.replicated_on((4,), Mesh.line(3)), object())
     graph = place(Graph((op("tanh", op("add", op("multiply", x, y), row)),)), engine.environment)
     assert "redistribute" not in names(graph)
     assert graph.outputs[0].layout == layout
@@ -563,7 +566,9 @@ def test_the_larger_operand_stays_where_it_is() -> None:
     engine = engine_of("messages", 3)
     mesh = Mesh.line(3)
     large = input_leaf((300, 300), float32, Layout.even((300, 300), mesh, 0), object())
-    small = input_leaf((300, 1), float32, Layout.whole((300, 1), Mesh((1,), None, (1,))), object())
+    small = input_leaf(
+        (300, 1), float32, Layout.replicated_on((300, 1), Mesh((1,), None, (1,))), object()
+    )
     graph = place(Graph((op("multiply", large, small),)), engine.environment)
     moved = [n.inputs[0] for n in graph.nodes if n.name == "redistribute"]
     assert moved == [small]
@@ -723,7 +728,7 @@ def test_gradients_by_slices_are_written_into_one_array(kind: str, function: Any
 
 def test_disjoint_parts_of_a_gradient_are_not_added() -> None:
     zeros = full((4, 12), constant(0, float32))
-    whole = Layout.whole((4, 3), Mesh.line(1))
+    whole = Layout.replicated_on((4, 3), Mesh.line(1))
     values = [input_leaf((4, 3), float32, whole, object()) for _ in range(4)]
     parts = [
         apply(SET_SLICE, zeros, x, bounds=((0, 4, 1), (3 * i, 3 * i + 3, 1)))

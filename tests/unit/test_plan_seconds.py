@@ -152,10 +152,12 @@ def test_updates_share_the_negative_of_a_rate() -> None:
     """One node, although the weight update of each layer contains it."""
     with current("inline", 1):
         environment = session.engine().environment
-        rate = variable_leaf((), float32, environment.whole(()), None)
+        rate = variable_leaf((), float32, environment.replicated(()), None)
         outputs, targets = [], []
         for n in (16, 16, 24):
-            w, g = (variable_leaf((n, n), float32, environment.whole((n, n)), None) for _ in "wg")
+            w, g = (
+                variable_leaf((n, n), float32, environment.replicated((n, n)), None) for _ in "wg"
+            )
             step = apply(OPERATIONS["multiply"], rate, matmul(g, g))
             outputs.append(apply(OPERATIONS["subtract"], w, step))
             targets.append(w)

@@ -93,7 +93,10 @@ def test_large_reductions_in_two_stages(count: int, n: int, trailing: int, seed:
     mesh = Mesh.line(count)
     source = pending(shape, mesh)
     local, truth = distribute(source, np.random.default_rng(seed))
-    for target in (Layout.whole(shape, mesh), Layout.whole(shape, mesh, shared=True)):
+    for target in (
+        Layout.replicated_on(shape, mesh),
+        Layout.replicated_on(shape, mesh, shared=True),
+    ):
         steps = plan(source, target)
         assert len(steps.stages) == (2 if count > 1 else 1)
         check_holds(target, run(steps, local), truth)
@@ -180,8 +183,8 @@ def test_collectives_move_the_known_numbers_of_elements(count: int) -> None:
     mesh, shape = Mesh.line(count), (84, 168)
     size = math.prod(shape)
     rows, columns = Layout.even(shape, mesh, 0), Layout.even(shape, mesh, 1)
-    whole, partial = Layout.whole(shape, mesh), pending(shape, mesh)
-    shared = Layout.whole(shape, mesh, shared=True)
+    whole, partial = Layout.replicated_on(shape, mesh), pending(shape, mesh)
+    shared = Layout.replicated_on(shape, mesh, shared=True)
     for source, target, kind, elements in (
         (rows, rows, "nothing", 0),
         (rows, columns, "all_to_all", size * (count - 1) // count),
@@ -198,7 +201,7 @@ def test_collectives_move_the_known_numbers_of_elements(count: int) -> None:
     ):
         steps = plan(source, target)
         assert (steps.kind, steps.total_bytes(1)) == (kind, elements), (source, target)
-    small = plan(pending((10,), mesh), Layout.whole((10,), mesh))
+    small = plan(pending((10,), mesh), Layout.replicated_on((10,), mesh))
     assert [stage.kind for stage in small.stages] == ["allreduce"]
     assert small.total_bytes(1) == 10 * (count - 1) * count
 
@@ -215,8 +218,8 @@ def test_two_stages_are_a_reduce_scatter_and_an_allgather_on_the_same_mesh() -> 
 
 
 def test_replicas_share_the_load_evenly() -> None:
-    whole = Layout.whole((8, 8), Mesh.line(3))
-    target = Layout.whole((8, 8), Mesh((6,), None, range(6)))
+    whole = Layout.replicated_on((8, 8), Mesh.line(3))
+    target = Layout.replicated_on((8, 8), Mesh((6,), None, range(6)))
     (stage,) = plan(whole, target).stages
     sources = sorted(move.source for move in stage.moves if move.source != move.target)
     assert sources == [0, 1, 2]
@@ -226,7 +229,7 @@ def test_replicas_share_the_load_evenly() -> None:
 def test_a_worker_prefers_what_it_holds_itself() -> None:
     mesh = Mesh((2, 2))
     source = Layout.even((10, 4), mesh, 0, mesh_axis=1)
-    (stage,) = plan(source, Layout.whole((10, 4), mesh)).stages
+    (stage,) = plan(source, Layout.replicated_on((10, 4), mesh)).stages
     for worker in range(4):
         assert sorted(m.source == worker for m in stage.moves_to(worker)) == [False, True]
 
@@ -256,16 +259,18 @@ def test_a_shared_copy_is_written_by_workers_that_hold_the_parts() -> None:
     mesh = Mesh((2, 2))
     rows = Layout.even((6, 4), mesh, 0)
     for workers in ((0, 1, 2, 3), (1, 3), (2, 1)):
-        shared = Layout.whole((6, 4), Mesh((len(workers),), None, workers), shared=True)
+        shared = Layout.replicated_on((6, 4), Mesh((len(workers),), None, workers), shared=True)
         assert not plan(rows, shared).reads_peers
         assert plan(rows, shared).kind not in ("nothing", "local")
-    assert not plan(Layout.on(2).bind((), mesh), Layout.whole((), mesh, shared=True)).reads_peers
+    assert not plan(
+        Layout.on(2).bind((), mesh), Layout.replicated_on((), mesh, shared=True)
+    ).reads_peers
 
 
 @pytest.mark.parametrize("shape", [(), (2,), (3, 1), (4, 5)])
 def test_a_pending_reduction_is_done_before_it_is_shared(shape: tuple[int, ...]) -> None:
     mesh = Mesh.line(4)
-    steps = plan(pending(shape, mesh), Layout.whole(shape, mesh, shared=True))
+    steps = plan(pending(shape, mesh), Layout.replicated_on(shape, mesh, shared=True))
     assert [stage.reads_peers for stage in steps.stages] == [True, False]
     assert steps.stages[0].reduce == "sum"
     assert steps.total_bytes(1) == 3 * math.prod(shape)
@@ -274,7 +279,7 @@ def test_a_pending_reduction_is_done_before_it_is_shared(shape: tuple[int, ...])
 def test_shapes_must_agree() -> None:
     mesh = Mesh.line(2)
     with pytest.raises(ShapeError, match=r"\(4,\).*\(5,\)"):
-        plan(Layout.whole((4,), mesh), Layout.whole((5,), mesh))
+        plan(Layout.replicated_on((4,), mesh), Layout.replicated_on((5,), mesh))
 
 
 @given(pairs())
@@ -291,8 +296,8 @@ def test_plans_are_the_same_on_every_worker(pair: tuple[Layout, Layout]) -> None
 
 def test_prices() -> None:
     mesh, shape = Mesh.line(4), (400, 400)
-    rows, whole = Layout.even(shape, mesh, 0), Layout.whole(shape, mesh)
-    shared = Layout.whole(shape, mesh, shared=True)
+    rows, whole = Layout.even(shape, mesh, 0), Layout.replicated_on(shape, mesh)
+    shared = Layout.replicated_on(shape, mesh, shared=True)
     memory = Link(latency=1.0, bandwidth=1e6, shared_memory=True, barrier=0.5)
     wire = Link(latency=1.0, bandwidth=1e6, shared_memory=False, barrier=0.5)
     gather = plan(rows, whole)

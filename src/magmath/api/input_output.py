@@ -329,8 +329,8 @@ def _in_chunks(layout: Layout, chunks: tuple[int, ...] | None) -> Layout:
     chunks = chunks or (1,) * len(shape)
     counts = [-(-n // max(1, c)) for n, c in zip(shape, chunks, strict=True)]
     if not counts or max(counts) <= 1:
-        return Layout.whole(shape, mesh)
+        return Layout.replicated_on(shape, mesh)
     dim = next((d for d, n in enumerate(counts) if n >= mesh.size), int(np.argmax(counts)))
     cuts = [min(cut * chunks[dim], shape[dim]) for cut in even_cuts(counts[dim], mesh.size)]
     split = Split(0, Blocks(tuple(cuts), tuple(range(mesh.size))))
-    return Layout.whole(shape, mesh).replace_split(dim, split)
+    return Layout.replicated_on(shape, mesh).replace_split(dim, split)

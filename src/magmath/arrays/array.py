@@ -241,7 +241,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["
         """
         engine = session.engine()
         source = self if wait else Array(self.evaluated())
-        result = source.redistribute(engine.environment.whole(self.shape, shared=True))
+        result = source.redistribute(engine.environment.replicated(self.shape, shared=True))
         if wait:
             evaluate(result, wait=True)
         elif result.node is not source.node:

@@ -153,4 +153,4 @@ def batch_argument(leaf: Node, varies: bool, size: int) -> BatchOperand:
 
 def _replicated_leaf(shape: Shape, dtype: DType, like: Layout | None) -> Node:
     assert like is not None, "arguments of bodies have layouts"
-    return input_leaf(shape, dtype, Layout.whole(shape, like.mesh), None)
+    return input_leaf(shape, dtype, Layout.replicated_on(shape, like.mesh), None)

@@ -52,7 +52,7 @@ class Engine:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         environment = environment_of(pool)
-        self.eager_arrays = EagerArrays(pool, environment.whole)
+        self.eager_arrays = EagerArrays(pool, environment.replicated)
         self.eager_gradients = EagerGradients(self.eager_arrays)
         self.stream_state = StreamState(pool.seed)
         self.initial_stream_state = StreamState(pool.seed, INITIAL_STREAMS)

@@ -87,7 +87,7 @@ class HoistedValues:
         if not replicated or len(replicated) < len(layouts):
             return node
         mesh, shared = replicated[0].mesh, replicated[0].shared
-        return redistribute(node, Layout.whole(node.shape, mesh, shared=shared), node.line)
+        return redistribute(node, Layout.replicated_on(node.shape, mesh, shared=shared), node.line)
 
     def data(self) -> Mapping[Node, RemoteArray]:
         """Return the current data by leaf; compute them if their operands have changed."""

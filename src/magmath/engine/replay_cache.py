@@ -163,8 +163,8 @@ class ReplayCache:
     @cached_property
     def _whole_results(self) -> list[ResultSpec]:
         """The specifications of the results of an eager run."""
-        whole = self._engine.environment.whole
-        return [x._replace(layout=whole(x.shape, shared=True)) for x in self.compiled.results]
+        replicated = self._engine.environment.replicated
+        return [x._replace(layout=replicated(x.shape, shared=True)) for x in self.compiled.results]
 
     def keep(self, results: ResultBuffers) -> None:
         """Cache results for reuse once they have no other references, if `keeps` is true."""

@@ -41,7 +41,7 @@ class WholeTile:
     __slots__ = ("layout", "spec")
 
     def __init__(self, shape: Shape, dtype: DType) -> None:
-        self.layout = Layout.whole(shape, Mesh.line(1))
+        self.layout = Layout.replicated_on(shape, Mesh.line(1))
         self.spec = tile_spec(self.layout, dtype, 0)
 
     @property

@@ -109,9 +109,9 @@ class Layout:
     # Bound layouts, as planners create them.
 
     @staticmethod
-    def whole(shape: Sequence[int], mesh: Mesh, *, shared: bool = False) -> Layout:
+    def replicated_on(shape: Sequence[int], mesh: Mesh, *, shared: bool = False) -> Layout:
         """Return the layout that replicates an array on every worker of the mesh."""
-        return _whole(tuple(shape), mesh, shared)
+        return _replicated_on(tuple(shape), mesh, shared)
 
     @staticmethod
     def even(shape: Sequence[int], mesh: Mesh, axis: int, mesh_axis: int = 0) -> Layout:
@@ -186,7 +186,7 @@ class Layout:
     @cached_property
     def is_on_single_worker(self) -> bool:
         """True if the array is stored whole on worker 0 of a pool of one worker."""
-        return self == Layout.whole(self.shape, Mesh.line(1))
+        return self == Layout.replicated_on(self.shape, Mesh.line(1))
 
     @property
     def has_overlaps(self) -> bool:
@@ -423,12 +423,12 @@ _interned: dict[Layout, Layout] = {}
 def _even(shape: tuple[int, ...], mesh: Mesh, axis: int, mesh_axis: int) -> Layout:
     """Return `Layout.even`, interned."""
     split = Split.even(mesh_axis, shape[axis], mesh.shape[mesh_axis])
-    return Layout.whole(shape, mesh).replace_split(axis, split).interned()
+    return Layout.replicated_on(shape, mesh).replace_split(axis, split).interned()
 
 
 @lru_cache(maxsize=4096)
-def _whole(shape: tuple[int, ...], mesh: Mesh, shared: bool) -> Layout:
-    """Return `Layout.whole`, interned."""
+def _replicated_on(shape: tuple[int, ...], mesh: Mesh, shared: bool) -> Layout:
+    """Return `Layout.replicated_on`, interned."""
     return Layout(shape, mesh, (None,) * len(shape), shared=shared).interned()
 
 

@@ -202,7 +202,7 @@ def _scattered(source: Layout, reduced: Sequence[int], target: Layout) -> Layout
     if source.shape:
         return Layout.even(source.shape, source.mesh.flattened(), longest_dimension(source.shape))
     first = Mesh((1,), None, source.mesh.workers[:1])
-    return Layout.whole((), first) if target.shared else None
+    return Layout.replicated_on((), first) if target.shared else None
 
 
 # One stage --------------------------------------------------------------------------------------

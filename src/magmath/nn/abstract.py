@@ -127,7 +127,8 @@ def _abstract_call(module: Callable[..., Any], inputs: Any) -> _AbstractCall:
     leaves, tree = flatten(inputs)
     with tracing.tracing(Trace()), _attributes_restored(module):
         arrays = [
-            Array(input_leaf(x.shape, x.dtype, environment.whole(x.shape), None)) for x in leaves
+            Array(input_leaf(x.shape, x.dtype, environment.replicated(x.shape), None))
+            for x in leaves
         ]
         CALLS.abstract_calls += 1
         try:

@@ -83,7 +83,7 @@ def _sum_parts_infer(x: Node, *, algorithm: str, messages: str) -> tuple[Shape, 
 
 def _sum_parts_layouts(node: Node, mesh: Mesh) -> NodeLayouts:
     parts = Layout.even(node.inputs[0].shape, mesh, 0)
-    return NodeLayouts((parts,), Layout.whole(node.shape, mesh))
+    return NodeLayouts((parts,), Layout.replicated_on(node.shape, mesh))
 
 
 def _sum_parts_kernel(call: KernelCall) -> BoundCall:

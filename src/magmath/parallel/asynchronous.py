@@ -157,7 +157,7 @@ class Asynchronous(Averaging):
         self, training: Training, environment: Environment
     ) -> Mapping[Variable, Layout]:
         states = self.state(training).values()
-        return {v: environment.whole(v.shape, shared=v.ndim > 0) for v in states}
+        return {v: environment.replicated(v.shape, shared=v.ndim > 0) for v in states}
 
     # the step ---------------------------------------------------------------------------------
 
@@ -166,9 +166,11 @@ class Asynchronous(Averaging):
 
     def copies(self, training: Training) -> Mapping[Node, Node]:
         if self._counts is None:
-            whole = session.engine().environment.whole
+            replicated = session.engine().environment.replicated
             nodes = [v.node for v in (*training.parameters, *_loss_scale(training))]
-            self._copies = {x: input_leaf(x.shape, x.dtype, whole(x.shape), None) for x in nodes}
+            self._copies = {
+                x: input_leaf(x.shape, x.dtype, replicated(x.shape), None) for x in nodes
+            }
             return self._copies
         done, schedule = [v.node for v in self._counts]
         turn = e.call("remainder", done, constant(schedule.shape[0], int64))

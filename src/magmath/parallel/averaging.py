@@ -114,7 +114,7 @@ class Averaging(Strategy):
             own = axes.of(v) if layers[owner] in DIVIDING_OPTIONS else WHOLE
             layouts[v] = parameter_layout(layers[owner], v.shape, environment, own)
         for _, v in training.module.named_buffers():
-            layouts[v] = environment.whole(v.shape, shared=True)
+            layouts[v] = environment.replicated(v.shape, shared=True)
         for entry in training.variable_states():
             parameter, *states = entry.variables()
             option = layers[owner_of[id(parameter)]]
@@ -212,7 +212,7 @@ def whole_copies(training: Training) -> dict[Node, Node]:
     """Return a copy on all workers for each parameter that is stored otherwise."""
     environment = session.engine().environment
     nodes = [v.node for _, v in training.named_parameters()]
-    copies = {x: redistribute(x, environment.whole(x.shape, shared=True)) for x in nodes}
+    copies = {x: redistribute(x, environment.replicated(x.shape, shared=True)) for x in nodes}
     return {x: copy for x, copy in copies.items() if copy is not x}
 
 

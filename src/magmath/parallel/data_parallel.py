@@ -166,7 +166,7 @@ class DataParallel(Averaging):
         layouts = {}
         for v in self.state(training).values():
             count = v.shape[0]
-            whole = environment.whole(v.shape)
+            whole = environment.replicated(v.shape)
             layouts[v] = Layout.even(v.shape, environment.mesh, 0) if count > 1 else whole
         return layouts
 
@@ -197,7 +197,7 @@ class DataParallel(Averaging):
         ):
             return Array(sum_parts(parts.node, self.exchange_name, dtype))
         if self.exchange_name == "parameter-server":
-            return sum_on(parts, Layout.whole(v.shape, environment.first_worker), dtype)
+            return sum_on(parts, Layout.replicated_on(v.shape, environment.first_worker), dtype)
         own = sum_on(parts, state_layout("sharded", v.shape, environment), dtype)
         return own if self.exchange_name == "sharded" else sent_whole(own, environment, dtype)
 

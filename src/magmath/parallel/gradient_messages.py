@@ -79,7 +79,7 @@ def sum_on(parts: Array, target: Layout, messages: DType) -> Array:
 
 def sent_whole(x: Array, environment: Environment, messages: DType) -> Array:
     """Return an array on all workers, to which it is sent in elements of `messages`."""
-    whole = environment.whole(x.shape, shared=True)
+    whole = environment.replicated(x.shape, shared=True)
     return astype(Array(redistribute(astype(x, messages).node, whole)), x.dtype)
 
 

@@ -35,12 +35,12 @@ def parameter_layout(
     A split of the units also splits the bias; a split of the inputs replicates it.
     """
     if option == "server":
-        return Layout.whole(shape, environment.first_worker)
+        return Layout.replicated_on(shape, environment.first_worker)
     if option == "sharded" and not environment.shares_memory:
         return state_layout(option, shape, environment)
     dim = axes.dimension(option)
     if dim is None:
-        return environment.whole(shape, shared=True)
+        return environment.replicated(shape, shared=True)
     return _split(shape, dim, environment)
 
 
@@ -51,14 +51,14 @@ def state_layout(
     if option != "sharded":
         return parameter_layout(option, shape, environment, axes)
     long = (d for d, extent in enumerate(shape) if extent >= environment.workers)
-    return _split(shape, next(long, 0), environment) if shape else environment.whole(shape)
+    return _split(shape, next(long, 0), environment) if shape else environment.replicated(shape)
 
 
 def _split(shape: Shape, dim: int, environment: Environment) -> Layout:
     """Return the layout split evenly along a dimension; replicated if it is too short."""
     workers = environment.workers
     if workers == 1 or shape[dim] < workers:
-        return environment.whole(shape, shared=True)
+        return environment.replicated(shape, shared=True)
     return Layout.even(shape, environment.mesh, dim)
 
 

@@ -147,7 +147,7 @@ class CostCache:
             return ()
         at_once = have.is_partial and have.size <= SINGLE_STAGE_SIZE
         if want.is_replicated and not (have.is_replicated or at_once):
-            shared = self.environment.whole(want.shape, shared=True)
+            shared = self.environment.replicated(want.shape, shared=True)
             if want.mesh == shared.mesh and want.shape != ():
                 want = shared
         return tuple([stage.target for stage in plan(have, want).stages])
@@ -326,14 +326,14 @@ class CandidateCosts:
         copies = operand.copies
         if not copies:
             return False
-        shared = self.environment.whole(layout.shape, shared=True)
+        shared = self.environment.replicated(layout.shape, shared=True)
         return layout in copies or (layout.is_replicated and shared in copies)
 
     def _operand_seconds(self, operand: OperandState, layout: Layout) -> float:
         """Return the predicted seconds of moving an operand into a layout."""
         have, copied = operand.layout, 0
         if layout.is_replicated:
-            shared = self.environment.whole(layout.shape, shared=True)
+            shared = self.environment.replicated(layout.shape, shared=True)
             if layout.mesh == shared.mesh:
                 layout = shared
                 copied = have.max_local_size if operand.is_stored else 0  # otherwise computed there
@@ -357,7 +357,7 @@ class CandidateCosts:
         if output.is_replicated or not all(x.is_replicated for x in candidate.inputs):
             return cost
         if self.node.size * itemsize <= self.environment.workspace:  # its users may need all of it
-            whole = self.environment.whole(self.node.shape)
+            whole = self.environment.replicated(self.node.shape)
             cost += 0.5 * self.cache.move(output, whole, itemsize)
         return cost
 

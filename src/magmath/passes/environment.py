@@ -90,8 +90,8 @@ class Environment:
         """Return the environment of programs that one of the workers runs on its own."""
         return replace(self, mesh=Mesh.line(1), shares_memory=False)
 
-    def whole(self, shape: tuple[int, ...], shared: bool = False) -> Layout:
+    def replicated(self, shape: tuple[int, ...], shared: bool = False) -> Layout:
         """Return the layout replicated over all workers; stored once if `shared` and they share
         memory."""
         several = self.workers > 1 and self.shares_memory
-        return Layout.whole(shape, self.mesh, shared=shared and several)
+        return Layout.replicated_on(shape, self.mesh, shared=shared and several)

@@ -208,7 +208,7 @@ class _Folded:
     def _widened(self, is_private: bool) -> tuple[Node, float]:
         x = self._x
         one = constant(1, x.dtype)
-        one = one.replace((), Layout.whole((), layout_of(x).mesh))
+        one = one.replace((), Layout.replicated_on((), layout_of(x).mesh))
         attributes = {"shape": (x.shape[0], 1), "dtype": x.dtype}
         ones = self._placed(FULL, (one,), (_splits(x)[0], None), **attributes)
         wide = self._placed(CONCAT, (ones, x), (_splits(x)[0], None), axis=1)

@@ -114,7 +114,7 @@ class LayerBlock:
         mesh = self.environment.mesh
         dim = {"rows": 0, "columns": _channel_dimension(len(shape))}.get(border)
         if dim is None or shape[dim] < mesh.size or (border == "columns" and dim == 0):
-            return self.environment.whole(shape, shared=True)
+            return self.environment.replicated(shape, shared=True)
         return Layout.even(shape, mesh, dim)
 
 
@@ -265,5 +265,5 @@ class _Cut:
             return leaf
         layout = self.layouts.get(node)
         if node.size == 1 or layout is None or layout.is_partial:
-            layout = self.environment.whole(node.shape, shared=node.size > 1)
+            layout = self.environment.replicated(node.shape, shared=node.size > 1)
         return input_leaf(node.shape, node.dtype, layout, None)

@@ -43,7 +43,7 @@ def loop_layouts(
     """Return the fastest layouts of a loop with inputs in these layouts; cached for steps of the
     same structure."""
     if environment.workers == 1:
-        whole = environment.whole
+        whole = environment.replicated
         _, rows, captured = body.divided(input_layouts)
         collected = [whole((steps, *x.shape)) for x in body.collected]
         return LoopLayouts([whole(x.shape) for x in body.states], rows, captured, collected)
@@ -82,12 +82,12 @@ class _Choice:
         return self._graph.key, places, len(self._states), len(self._rows)
 
     def _leaf(self, x: Node) -> Node:
-        return input_leaf(x.shape, x.dtype, self._environment.whole(x.shape), None)
+        return input_leaf(x.shape, x.dtype, self._environment.replicated(x.shape), None)
 
     def fastest(self) -> LoopLayouts:
         """Return the layouts of the fastest of the compared divisions."""
         environment, (*_, captured) = self._environment, self._input_layouts
-        whole = [environment.whole(x.shape, shared=True) for x in self._captured]
+        whole = [environment.replicated(x.shape, shared=True) for x in self._captured]
         self._graph = simplify(self._graph)
         self._plan = PlanSeconds(self._graph, environment)
         divided = [self._divided(*axes) for axes in product(AXES, AXES, (captured, whole))]
@@ -120,7 +120,7 @@ class _Choice:
         """
         mesh = self._environment.mesh
         if axis is None or len(shape) <= axis or shape[axis] < mesh.size:
-            return self._environment.whole(shape, shared=shape != ())
+            return self._environment.replicated(shape, shared=shape != ())
         return Layout.even(shape, mesh, axis)
 
     def _stacked(self, shape: Shape, layout: Layout) -> Layout:

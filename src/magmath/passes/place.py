@@ -52,7 +52,8 @@ def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node,
         for node, target in graph.outputs_and_targets
     )
     emitted = tuple(
-        placing.moved(placing.new[node], environment.whole(node.shape)) for node in graph.emitted
+        placing.moved(placing.new[node], environment.replicated(node.shape))
+        for node in graph.emitted
     )
     return Graph(outputs, graph.targets, emitted), placing.new
 
@@ -187,7 +188,7 @@ class _Placing:
     def _placed_leaf(self, node: Node) -> Node:
         if node.layout is not None:
             return node
-        return node.replace((), self.environment.whole(node.shape))
+        return node.replace((), self.environment.replicated(node.shape))
 
     def candidates(self, node: Node) -> list[CandidateWithRedistributions]:
         """Return the evaluated candidates of a node with placed operands, in the order of

@@ -106,7 +106,7 @@ class Decisions:
 
     def of_leaf(self, leaf: Node, layout: Layout | None) -> ArrayState:
         """Return the state of a leaf in this layout, or in its own, or replicated."""
-        layout = layout or leaf.layout or self.environment.whole(leaf.shape)
+        layout = layout or leaf.layout or self.environment.replicated(leaf.shape)
         return self.state(layout, leaf.dtype.itemsize, True)
 
     def with_copy(self, state: ArrayState, layout: Layout) -> ArrayState:

@@ -44,7 +44,7 @@ class PlanSeconds:
         )
         position = self._part.position
         self._outputs = [(position[x], numbers[t]) for x, t in graph.outputs_and_targets]
-        self._emitted = [(position[x], environment.whole(x.shape)) for x in graph.emitted]
+        self._emitted = [(position[x], environment.replicated(x.shape)) for x in graph.emitted]
         self._groups = [
             EpilogueGroup.of(nodes, self._part, self.decisions) for nodes in epilogue_groups(graph)
         ]

@@ -167,7 +167,7 @@ class ResidentFeed:
             yield FeedRun(leaves, rest, 1)
 
     def _layout_of_order(self) -> Layout:
-        return session.engine().environment.whole((self.count,), shared=True)
+        return session.engine().environment.replicated((self.count,), shared=True)
 
     def whole(self) -> Iterator[ResidentData]:
         """Yield the data set."""
@@ -197,7 +197,7 @@ class StreamFeed:
 
     def placeholders(self, batch: int) -> list[Node]:
         """Return leaves for a batch."""
-        whole = session.engine().environment.whole
+        whole = session.engine().environment.replicated
         shapes = [((batch, *x.shape[1:]), x.dtype) for x in self.example.leaves]
         return [
             input_leaf(shape, dtype, whole(shape, shared=True), None) for shape, dtype in shapes

@@ -131,7 +131,7 @@ def _is_number_row(values: tuple[Any, ...]) -> bool:
 
 def _on_workers(values: Any, dtype: DType) -> Array:
     """Return an array that all workers can read, floating point numbers in this type."""
-    whole = session.engine().environment.whole
+    whole = session.engine().environment.replicated
     if isinstance(values, np.ndarray):  # without a copy in another layout
         array = asarray(values, layout=whole(values.shape, shared=True))
     else:

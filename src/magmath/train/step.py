@@ -295,7 +295,7 @@ class TrainingStep:
 
     def _share_assigned(self) -> None:
         """Store whatever a step assigns, except step counts, once for all workers of a host."""
-        whole = self.engine.environment.whole
+        whole = self.engine.environment.replicated
         assigned = {v.leaf: v for traced in self._traced_steps.values() for v in traced.variables}
         for traced in self._traced_steps.values():
             assert traced.division is not None

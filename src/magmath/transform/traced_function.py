@@ -33,7 +33,7 @@ Result = TypeVar("Result", Node, BatchOperand)
 
 def placeholder(shape: Shape, dtype: DType) -> Node:
     """Return a leaf without a value, for an argument of a traced function."""
-    return input_leaf(shape, dtype, session.engine().environment.whole(shape), None)
+    return input_leaf(shape, dtype, session.engine().environment.replicated(shape), None)
 
 
 @final

@@ -123,7 +123,7 @@ ROLES = {"batch": 0, "channel": 1, "space": 2}
 def _layout(mesh, state, shape):
     """The layout of a state; two mesh axes that split one dimension are joined to one."""
     flat = len(state) == 2 and state[0] == state[1] and state[0] in ROLES
-    layout = Layout.whole(shape, Mesh(mesh.workers if flat else mesh.shape))
+    layout = Layout.replicated_on(shape, Mesh(mesh.workers if flat else mesh.shape))
     for axis, own in enumerate(state[:1] if flat else state):
         if own in ROLES:
             dim = ROLES[own]

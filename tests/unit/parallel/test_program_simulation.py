@@ -34,7 +34,7 @@ def _layout(workers, rule=None):
 
 def _program(workers, instructions):
     """%0 divided, %1 and %2 results in its layout, %3 a copy on all workers."""
-    split, whole = _layout(workers), Layout.whole((16,), Mesh((workers,)))
+    split, whole = _layout(workers), Layout.replicated_on((16,), Mesh((workers,)))
     kinds = ("input", "temporary", "output", "output")
     layouts = (split, split, split, whole)
     slots = [Slot((16,), float32, x, kind) for x, kind in zip(layouts, kinds, strict=True)]
@@ -130,7 +130,7 @@ def test_a_computation_touches_the_elements_that_it_reads_and_writes(
     mesh = Mesh((1,))
 
     def slot(dtype, *shape, kind="temporary", **options):
-        return Slot(shape, dtype, Layout.whole(shape, mesh), kind, **options)
+        return Slot(shape, dtype, Layout.replicated_on(shape, mesh), kind, **options)
 
     data, result = (1000, 100), (4, 100)
     slots = [

@@ -123,8 +123,10 @@ def default_layout(shape: Shape, nbytes: int) -> Layout:
     if nbytes > MAX_REPLICATED_BYTES and mesh.size > 1:
         for d, extent in enumerate(shape):
             if extent >= mesh.size:
-                return Layout.whole(shape, mesh).replace_split(d, Split.even(0, extent, mesh.size))
-    return Layout.whole(shape, mesh)
+                return Layout.replicated_on(shape, mesh).replace_split(
+                    d, Split.even(0, extent, mesh.size)
+                )
+    return Layout.replicated_on(shape, mesh)
 
 
 def bind_layout(operation: str, layout: Layout | Rule, shape: Shape) -> Layout:

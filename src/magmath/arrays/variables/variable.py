@@ -184,7 +184,7 @@ class Variable(Array):
         Compiled functions that read the variable are traced again.
         """
         own = self.layout
-        once = own.shared and layout == Layout.whole(self.shape, own.mesh)
+        once = own.shared and layout == Layout.replicated_on(self.shape, own.mesh)
         if layout == own or once:  # one copy for all workers of a host serves as one for each
             return
         moved = redistributed(Array(self.node), layout)

@@ -100,12 +100,12 @@ class _Attempt:
 class EagerArrays:
     """The computation of results of at most `max_eager_bytes` for one pool, in this process.
 
-    `whole` returns the layout of replicated arrays.
+    `replicated` returns the layout of replicated arrays.
     """
 
-    def __init__(self, pool: Pool, whole: Callable[..., Layout]) -> None:
+    def __init__(self, pool: Pool, replicated: Callable[..., Layout]) -> None:
         self.pool = pool
-        self._whole = whole
+        self._replicated = replicated
         self.max_eager_bytes = 0
         self._result_layouts: dict[Shape, Layout] = {}
         self._copy_layouts: dict[Shape, Layout] = {}
@@ -173,7 +173,7 @@ class EagerArrays:
             return None
         layout = self._copy_layouts.get(shape)
         if layout is None:
-            layout = store_bounded(self._copy_layouts, shape, self._whole(shape), _MAX_LAYOUTS)
+            layout = store_bounded(self._copy_layouts, shape, self._replicated(shape), _MAX_LAYOUTS)
         data = RemoteArray(self.pool, None, shape, dtype, layout, None, values.copy(order="C"))
         return input_leaf(shape, dtype, layout, data)
 
@@ -317,7 +317,7 @@ class EagerArrays:
 
     def result_layout(self, shape: Shape) -> Layout:
         """Return the layout of a small result: that of a program's result."""
-        layout = self._whole(shape, shared=True)
+        layout = self._replicated(shape, shared=True)
         return store_bounded(self._result_layouts, shape, layout, _MAX_LAYOUTS)
 
     def argument_leaf(self, node: Node) -> Node | None:

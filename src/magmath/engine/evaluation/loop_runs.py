@@ -141,7 +141,7 @@ class _LoopProgram:
         self._collectors = _leaves(stacked, body.collected, layouts.collected)
         shapes = [x.shape for x in body.captured]
         self._captured = _leaves(shapes, body.captured, layouts.captured)
-        self._counter = counter = input_leaf((), int64, engine.environment.whole(()), None)
+        self._counter = counter = input_leaf((), int64, engine.environment.replicated(()), None)
         number = row_number(counter, steps, reverse=reverse)
         read = [row_of(x, number) for x in self._rows]
         outputs = body.applied(self._states, read, self._captured, number)

@@ -53,9 +53,9 @@ class _Assembly:
         self._targets = [target for target in graph.targets if target is not None]
         for leaf in self._inputs:
             self._require_whole(leaf)
-        whole = environment.whole
+        replicated = environment.replicated
         self._shared = {x: self._new_slot(x, layout_of(x), "input") for x in self._inputs}
-        self._private = {x: self._new_slot(x, whole(x.shape), "temporary") for x in private}
+        self._private = {x: self._new_slot(x, replicated(x.shape), "temporary") for x in private}
         self._steps = self._private_slots([x for x in division.steps if x in self._shared])
         self._updates = self._private_slots([x for x in division.updates if x in self._shared])
         self._states = self._private_slots(split.advance.targets)
@@ -66,9 +66,9 @@ class _Assembly:
 
     def compiled(self) -> CompiledProgram:
         """Return the program of all workers."""
-        whole, targets = self._environment.whole, self._targets
+        replicated, targets = self._environment.replicated, self._targets
         step = self._asynchronous_step()
-        scalars = [self._new_slot(x, whole(()), "scalar") for x in self._numbers]
+        scalars = [self._new_slot(x, replicated(()), "scalar") for x in self._numbers]
         program = Program(
             slots=self._slots,
             instructions=[],
@@ -110,7 +110,7 @@ class _Assembly:
         """Return the program of a graph for one worker."""
         slot = self._slot_in_step
         alone = self._environment.of_one_worker()
-        new = {x: x.replace((), alone.whole(x.shape)) for x in graph.leaves if x.layout}
+        new = {x: x.replace((), alone.replicated(x.shape)) for x in graph.leaves if x.layout}
         former = {y: x for x, y in new.items()}
         changing = [y for x, y in new.items() if slot[x] in self._changing]
         placed = Graph(graph.outputs, graph.targets, graph.emitted).substituted(new)
@@ -125,8 +125,10 @@ class _Assembly:
 
     def _private_slots(self, leaves: Iterable[Node | None]) -> dict[Node, int]:
         """Return new private slots for leaves that have shared ones."""
-        whole = self._environment.whole
-        return {x: self._new_slot(x, whole(x.shape), "temporary") for x in leaves if x is not None}
+        replicated = self._environment.replicated
+        return {
+            x: self._new_slot(x, replicated(x.shape), "temporary") for x in leaves if x is not None
+        }
 
     def _new_slot(self, leaf: Node, layout: Layout, kind: str) -> int:
         self._slots.append(Slot(leaf.shape, leaf.dtype, layout, kind))

@@ -58,7 +58,9 @@ class CompiledProgram:
     def results(self) -> list[ResultSpec]:
         """The specifications of the outputs, with interned layouts, whose comparison is fast."""
         slots = [self.program.slots[output] for output in self.program.outputs]
-        usual = [Layout.whole(x.shape, x.layout.mesh, shared=x.layout.shared) for x in slots]
+        usual = [
+            Layout.replicated_on(x.shape, x.layout.mesh, shared=x.layout.shared) for x in slots
+        ]
         return [
             ResultSpec(x.shape, x.dtype, y if y == x.layout else x.layout)
             for x, y in zip(slots, usual, strict=True)
@@ -153,7 +155,9 @@ def _team_program(
         return None
     team_environment = _team_environment(environment)
     lanes = {
-        leaf: leaf.replace((), team_environment.whole(leaf.shape, shared=leaf.name != "scalar"))
+        leaf: leaf.replace(
+            (), team_environment.replicated(leaf.shape, shared=leaf.name != "scalar")
+        )
         for leaf in graph.leaves
     }
     shared = Graph(graph.outputs, graph.targets, graph.emitted).substituted(lanes)
@@ -182,7 +186,9 @@ def plan_and_lower(
     `changing`: leaves that change between the steps of a run, in addition to the targets. `room`:
     as for `build_program`.
     """
-    numbers = {x: x.replace((), environment.whole(())) for x in graph.leaves if x.layout is None}
+    numbers = {
+        x: x.replace((), environment.replicated(())) for x in graph.leaves if x.layout is None
+    }
     graph = graph.substituted(numbers) if numbers else graph
     planned = pipeline.run(graph, environment, changing)
     position = {leaf: i for i, leaf in enumerate(graph.leaves)}

@@ -105,7 +105,7 @@ class StepSplit:
 
 
 def _private_leaf(node: Node) -> Node:
-    return input_leaf(node.shape, node.dtype, Layout.whole(node.shape, Mesh.line(1)), None)
+    return input_leaf(node.shape, node.dtype, Layout.replicated_on(node.shape, Mesh.line(1)), None)
 
 
 def _step_states(

@@ -249,10 +249,10 @@ def _traced(
             for _, axis in [place for place in used if place[0] == index]:
                 shape[axis] = sizes[name]
         shapes.append(tuple(shape))
-    whole = session.engine().environment.whole
+    replicated = session.engine().environment.replicated
     with tracing.tracing(Trace()) as trace:
         inputs = [
-            Array(input_leaf(shape, x.dtype, whole(shape), None))
+            Array(input_leaf(shape, x.dtype, replicated(shape), None))
             for shape, x in zip(shapes, examples, strict=True)
         ]
         try:

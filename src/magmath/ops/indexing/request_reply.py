@@ -95,7 +95,7 @@ class IndexedAccess:
         }[role]
         own = dim - (len(whole) - len(shape))
         if own < 0 or shape[own] != whole[dim]:
-            return Layout.whole(shape, mesh)
+            return Layout.replicated_on(shape, mesh)
         return Layout.even(shape, mesh, own)
 
     def held(self, rank: int, workers: int) -> tuple[int, Shape]:

@@ -35,7 +35,7 @@ def block_cyclic_layout(
     else:
         cuts = (0, *[before + min(i + rows, extent) for i in range(0, extent, rows)])
         split = Split(0, Blocks(cuts, tuple([i % mesh.size for i in range(len(cuts) - 1)])))
-    return Layout.whole(shape, mesh).replace_split(dim, split)
+    return Layout.replicated_on(shape, mesh).replace_split(dim, split)
 
 
 def block_cyclic_rows(extent: int, comm: Communicator) -> BlockCyclicRows:

@@ -128,7 +128,7 @@ def _qr_layouts(node: Node, mesh: Mesh) -> NodeLayouts | None:
         return NodeLayouts((operand,), result)
     cuts = (*even_cuts(a.shape[0], mesh.size)[:-1], node.shape[0])
     split = Split(0, Blocks(cuts, tuple(range(mesh.size))))
-    result = Layout.whole(node.shape, mesh).replace_split(0, split)
+    result = Layout.replicated_on(node.shape, mesh).replace_split(0, split)
     return NodeLayouts((Layout.even(a.shape, mesh, 0),), result)
 
 
