@@ -50,7 +50,7 @@ from magmath.arrays.protocols.dispatch_cache import (
     repeated_operator,
 )
 from magmath.arrays.protocols.interchange_protocols import InterchangeProtocols
-from magmath.arrays.protocols.methods import Methods
+from magmath.arrays.protocols.methods import ArrayMethods
 from magmath.arrays.protocols.missing_attributes import missing_array_attribute
 from magmath.arrays.protocols.namespace import array_namespace
 from magmath.arrays.protocols.operators import Operators
@@ -102,7 +102,7 @@ REFLECTED_FRAMES = 3
 """The same for `_reflected` and the operator."""
 
 
-class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], Methods["Array"]):
+class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMethods["Array"]):
     """An n-dimensional array, distributed over the workers by its layout.
 
     Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`,

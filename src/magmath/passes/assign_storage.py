@@ -63,7 +63,7 @@ def assign_storage(
     """Return the storage of every node of a placed, scheduled graph."""
     storage = Storage()
     for node in schedule.order:
-        if node.name == "recompute" or _is_view(node):
+        if node.name == "recompute" or _is_own_part(node):
             storage.alias[node] = node.inputs[0]
         elif node.name == "slice" and is_slice_view(node):
             storage.alias[node] = node.inputs[0]
@@ -78,7 +78,7 @@ def assign_storage(
     return storage
 
 
-def _is_view(node: Node) -> bool:
+def _is_own_part(node: Node) -> bool:
     """Return True for a redistribution in which every worker keeps a part of its own tile."""
     return node.name == "redistribute" and is_view(layout_of(node.inputs[0]), layout_of(node))
 

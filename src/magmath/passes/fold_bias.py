@@ -212,14 +212,18 @@ class _Folded:
         attributes = {"shape": (x.shape[0], 1), "dtype": x.dtype}
         ones = self._placed(FULL, (one,), (_splits(x)[0], None), **attributes)
         wide = self._placed(CONCAT, (ones, x), (_splits(x)[0], None), axis=1)
-        copied = 0.0 if is_private and can_be_part(x) and not _is_view(x) else self._copy_seconds(x)
+        copied = (
+            0.0
+            if is_private and can_be_part(x) and not _is_viewed_slice(x)
+            else self._copy_seconds(x)
+        )
         return wide, self._seconds(ones) + self._environment.machine.call_seconds + copied
 
     def _realigned(self, is_private: bool) -> tuple[Node, float]:
         """Return [1 x] by realignment: other nodes then read x in it."""
         x = self._x
         is_inside = is_private and not (
-            x.is_leaf_or_constant or x.name == "recompute" or _is_view(x)
+            x.is_leaf_or_constant or x.name == "recompute" or _is_viewed_slice(x)
         )
         moved = x.replace(x.inputs) if is_inside else x
         splits = (_splits(x)[0], None)
@@ -277,7 +281,7 @@ class _Folded:
         return part.replace(part.inputs, _with_shape(layout_of(like), part.shape))
 
     def _seconds(self, node: Node) -> float:
-        return 0.0 if _is_view(node) else node_seconds(node, self._environment)
+        return 0.0 if _is_viewed_slice(node) else node_seconds(node, self._environment)
 
     def _copy_seconds(self, x: Node) -> float:
         return 2 * local_bytes(x) / self._environment.bandwidth
@@ -292,6 +296,6 @@ def _with_shape(layout: Layout, shape: tuple[int, ...]) -> Layout:
     return Layout(shape, layout.mesh, layout.splits, layout.partial)
 
 
-def _is_view(node: Node) -> bool:
+def _is_viewed_slice(node: Node) -> bool:
     """Return True for a slice that is computed without a copy."""
     return node.name == "slice" and is_slice_view(node)

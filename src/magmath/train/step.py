@@ -145,7 +145,7 @@ class TrainingStep:
         self._counter = variable("step", 0, dtype=int64)
         self._done = 0
         self._profiled: RunHandle | None = None
-        self.is_whole = True
+        self.is_between_epochs = True
         """False during an epoch, and after one that was interrupted or has failed."""
         self.strategy = settings.strategy
         self._traced_steps: dict[tuple[int, bool], _TracedStep] = {}
@@ -162,7 +162,7 @@ class TrainingStep:
     def is_current(self) -> bool:
         """True if another trace would give the same program."""
         return (
-            self.is_whole
+            self.is_between_epochs
             and self.engine is session.engine()
             and self._captured.is_current
             and self._rates.is_current
@@ -325,7 +325,7 @@ class TrainingStep:
 
     def begin_epoch(self, epoch: int) -> None:
         """Set the learning rates of the epoch with this number."""
-        self.is_whole = False
+        self.is_between_epochs = False
         self._rates.set(epoch)
         if self.strategy.is_asynchronous:
             for metric in self.metrics.values():
@@ -338,7 +338,7 @@ class TrainingStep:
 
     def end_epoch(self) -> None:
         """Note that all steps of the epoch were run."""
-        self.is_whole = True
+        self.is_between_epochs = True
 
     def step_sequences(self, first: int, steps: int) -> list[StepSequence]:
         """Return the sequences of steps of one kind, from step `first` of the training on."""

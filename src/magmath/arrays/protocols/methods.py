@@ -29,14 +29,14 @@ class _Method:
         self._name, self._function = name, function
 
     def __get__(self, instance: object, owner: type) -> Any:
-        setattr(Methods, self._name, getattr(array_namespace(), self._function))
+        setattr(ArrayMethods, self._name, getattr(array_namespace(), self._function))
         return getattr(owner if instance is None else instance, self._name)
 
 
 A = TypeVar("A")
 
 
-class Methods(Generic[A]):
+class ArrayMethods(Generic[A]):
     """The methods, for a class of arrays A."""
 
     __slots__ = ()
@@ -211,4 +211,4 @@ class Methods(Generic[A]):
 
 
 for _name, _function in METHODS.items():
-    setattr(Methods, _name, _Method(_name, _function))
+    setattr(ArrayMethods, _name, _Method(_name, _function))

@@ -121,7 +121,7 @@ def attach_ufunc_methods(
     def combine(x: Node, y: Node) -> Node:
         return as_array(name, function(Array(x), Array(y))).node
 
-    methods = _Methods(name, combine, is_associative, identity)
+    methods = _UfuncMethods(name, combine, is_associative, identity)
 
     def reduce(
         array: Array,
@@ -182,7 +182,7 @@ def _describe(function: Any, operands: int, identity: Any) -> None:
 
 
 @final
-class _Methods:
+class _UfuncMethods:
     """The methods of a function of nodes."""
 
     def __init__(
