@@ -30,6 +30,13 @@ def cpu_features() -> frozenset[str]:
     return frozenset((fields.get("flags") or fields.get("Features") or "").split())
 
 
+@cache
+def has_avx2() -> bool:
+    """Return True if the processor has the AVX2 instructions of x86 processors since 2013."""
+    return "avx2" in cpu_features()
+
+
+@cache
 def has_avx512() -> bool:
     """Return True if the processor has the AVX-512 instructions of server processors since 2017."""
     return cpu_features() >= _AVX512

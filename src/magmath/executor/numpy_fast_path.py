@@ -14,7 +14,7 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 import torch
 
-from magmath.core.cpu import has_avx512
+from magmath.core.cpu import has_avx2, has_avx512
 from magmath.core.dtypes import DTYPES, DType, bfloat16, complex64, complex128, float16
 from magmath.core.type_aliases import BoundCall
 from magmath.graph.numpy_ufunc import NumpyUfunc
@@ -53,7 +53,8 @@ def is_faster_by_numpy(ufunc: NumpyUfunc, size: int, dtypes: Sequence[DType]) ->
         return size > 0
     threads = 1 if size <= SINGLE_THREAD_ELEMENTS else torch.get_num_threads()
     is_narrow = any(dtype.itemsize == 1 for dtype in dtypes[1:])  # on which torch is as fast
-    return ufunc.avx512 > threads and not is_narrow and has_avx512()
+    ratio = ufunc.avx512 if has_avx512() else ufunc.avx2 if has_avx2() else 0.0
+    return ratio > threads and not is_narrow
 
 
 def numpy_call(ufunc: NumpyUfunc, out: torch.Tensor, inputs: Sequence[torch.Tensor]) -> BoundCall:

@@ -56,6 +56,7 @@ def row(
     result: ResultType = None,
     kernel: Callable[[str, Callable[..., Any]], Kernel] = torch_kernel,
     flops: float = 1.0,
+    avx2: float = 0.0,
     avx512: float = 0.0,
     **fields: Any,
 ) -> Operation:
@@ -68,15 +69,15 @@ def row(
     result         the result's type, if it is not that of the operands
     kernel         makes the kernel of torch's name and NumPy's function
     flops          the cost of one element, in additions
-    avx512         the time of torch's function by that of NumPy's on one thread with AVX-512, for
-                   the type for which it is the least; 0 if it is less than 1.4
+    avx2, avx512   the time of torch's function by that of NumPy's on one thread with AVX2 or
+                   AVX-512, for the type for which it is the least; 0 if it is less than 1.4
     vjp, fields    fields of `Operation`
     """
     reference, ufunc = numpy or getattr(np, torch or name), None
     kinds = UFUNC_KINDS.get(kernel)
     if kinds and isinstance(reference, np.ufunc):
         out_last = _with_positional_out(reference)
-        ufunc = NumpyUfunc(out_last, _max_numpy_elements(flops), avx512, kinds)
+        ufunc = NumpyUfunc(out_last, _max_numpy_elements(flops), avx2, avx512, kinds)
     return Operation(
         name=name,
         infer=pointwise_infer(name, domain, result),
