@@ -17,7 +17,7 @@ from scipy import sparse, special
 
 import magmath as mm
 from engines import current
-from magmath.arrays.protocols.methods import METHODS, Methods
+from magmath.arrays.protocols.methods import METHODS, ArrayMethods
 from magmath.errors import DTypeError, ShapeError
 
 KINDS = [("inline", 1), ("shared", 2), ("messages", 3)]
@@ -192,7 +192,7 @@ def test_methods_are_functions(name: str, x: mm.Array) -> None:
 def test_type_checkers_see_the_signatures_of_methods() -> None:
     (block,) = [
         node.body
-        for node in ast.walk(ast.parse(Path(inspect.getfile(Methods)).read_text()))
+        for node in ast.walk(ast.parse(Path(inspect.getfile(ArrayMethods)).read_text()))
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
     ]
     stubs = {f.name: f for f in block if isinstance(f, ast.FunctionDef)}
