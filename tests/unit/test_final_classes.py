@@ -15,7 +15,7 @@ CONCRETE_BASES = {
     "arrays/lazy_array.py": ["LazyArray"],
     "arrays/number_protocols.py": ["NumberProtocols"],
     "arrays/protocols/interchange_protocols.py": ["InterchangeProtocols"],
-    "arrays/protocols/methods.py": ["Methods"],
+    "arrays/protocols/methods.py": ["ArrayMethods"],
     "arrays/protocols/operators.py": ["Operators"],
     "arrays/variables/variable.py": ["Variable"],
     "bench/contestants/elementwise.py": ["MagmathCompiled", "MagmathElementwise"],
