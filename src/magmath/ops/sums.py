@@ -98,7 +98,7 @@ def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel
             if name in ("any", "all") or (name == "min" and x.dtype == torch.int64):
                 return partial(reference, x.numpy(), axis, out=out.numpy(), keepdims=keepdims)
             if name == "sum" and (x.dtype, out.dtype) == (torch.bool, torch.int64):
-                return lambda: out.fill_(np.count_nonzero(x.numpy()))
+                return lambda: out.fill_(int(np.count_nonzero(x.numpy())))
         function = getattr(torch, torch_name)
         extra = {"dtype": out.dtype} if name == "sum" else {}
         return lambda: function(x, axis, keepdim=keepdims, out=out, **extra)
