@@ -1,7 +1,7 @@
 """`bench parallel`: MLPs and convolutional networks on workers of one thread each.
 
 "magmath" trains with the strategy "auto", which should be no slower than the better of pure data
-and pure model parallelism. "deterministic" is data parallelism in a deterministic pool, whose price
+and pure model parallelism. "deterministic" is data parallelism in a deterministic pool, whose cost
 is the ratio to "data". The MLPs are compared with PyTorch's DDP on gloo.
 """
 

@@ -156,7 +156,7 @@ class Summed:
         )
 
     def recomputation(self) -> str:
-        """Return the price of second computations in words; "" if there are none."""
+        """Return the cost of second computations in words; "" if there are none."""
         again = CostTotals.of("", [x for x in self.instructions if x.is_recomputation])
         if not again.count:
             return ""

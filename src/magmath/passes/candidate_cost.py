@@ -126,7 +126,7 @@ class CostCache:
         if candidates is None or node.signature is None:
             every = layout_candidates(node, tuple(layouts), self.environment, hint)
             candidates = [CandidateArithmetic(c, self._compute_seconds(node, c)) for c in every]
-            count("priced candidates", len(candidates))
+            count("estimated candidates", len(candidates))
             store_bounded(self._candidates, key, candidates, MAX_CACHED_COSTS)
         return candidates
 

@@ -7,8 +7,8 @@ store [1 x]. *Widened*: it is a concatenation, and the operation that computes x
 are moved apart (SHM-Learn-Dist report, §4; `kernels/realignment_groups.py`).
 
 The pass follows `fold_epilogues`, which adds a bias in the epilogue of its product. For each x it
-prices both ways to fold its products, its gradients, or both. It folds what saves at least a tenth
-of the seconds by the cost model, and is the fastest form when it is measured
+compares the costs of both ways to fold its products, its gradients, or both. It folds what saves at
+least a tenth of the seconds by the cost model, and is the fastest form when it is measured
 (`executor/bias_tuner.py`): the model does not know that rows of one more element can slow down a
 product. It folds only what one worker stores: neither the columns of x nor the rows of W may be
 divided.
@@ -264,7 +264,7 @@ class _Folded:
         saved = self._seconds(product) + self._seconds(total)
         return _Replacement(seconds, saved, {product: weight, total: bias})
 
-    # Nodes and prices
+    # Nodes and costs
 
     def _placed(
         self, operation: Any, inputs: tuple[Node, ...], splits: Iterable[Any], **attributes: Any

@@ -1,8 +1,9 @@
 """Layer blocks: a training step, cut into one graph per layer.
 
 A block has the operations between the activations (and cotangents) that enter the layer and those
-that leave it. The values at its borders may be in a few layouts; a block is priced for each option
-of its layer and each pair of layouts at its borders, and equal blocks share these costs.
+that leave it. The values at its borders may be in a few layouts; the
+cost of a block is estimated for each option of its layer and each pair of layouts at its borders,
+and equal blocks share these costs.
 """
 
 from __future__ import annotations

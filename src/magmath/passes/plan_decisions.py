@@ -3,8 +3,8 @@
 A decision about a node depends on its signature, the states of its operands, and the layout hint
 of its result. A *state* is what decisions read of a placed array. States are interned, and nodes
 with one signature are one *kind*, so a decision is found by the identities of a few objects, and
-nodes that are equal in equal states are decided and priced once: those of repeated layers, and
-those of one layer in several searches.
+nodes that are equal in equal states have one decision, with one estimate of its cost: those of
+repeated layers, and those of one layer in several searches.
 """
 
 from __future__ import annotations

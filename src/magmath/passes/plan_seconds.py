@@ -4,7 +4,7 @@ building the plan.
 A search over layouts needs the costs of many plans of one graph. This module makes the decisions of
 `place` (`passes/plan_decisions.py`) and subtracts what `fold_epilogues` saves
 (`passes/epilogue_savings.py`), but builds no nodes. The result is that of the passes, with one
-exception: products that are computed in panels are priced without epilogues.
+exception: products that are computed in panels are estimated without epilogues.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class _Dropped:
     """Values in one memory that are computed twice, and the seconds of that for a byte."""
 
     values: Recomputed
-    price: float
+    seconds_per_byte: float
 
 
 @final
@@ -121,7 +121,7 @@ class _Selection:
         recomputed, dropped, now = self._dropped(start, bound)
         if now.peak > bound:
             return recomputed
-        for entry in sorted(dropped, key=lambda entry: -entry.price):
+        for entry in sorted(dropped, key=lambda entry: -entry.seconds_per_byte):
             fewer = {x: position for x, position in recomputed.items() if x not in entry.values}
             if self._lifetimes.occupation(fewer).peak <= bound:
                 recomputed = fewer

@@ -150,7 +150,7 @@ def _forms(
     """Return the simulated steps of each form of a program; of that with compiled functions only if
     `compiled`."""
     machine = environment.machine
-    priced = [step.seconds for step in explain_program(program, environment).instructions]
+    estimates = [step.seconds for step in explain_program(program, environment).instructions]
     network = WorkerNetwork.of(
         machine,
         program.workers,
@@ -163,11 +163,11 @@ def _forms(
     forms = (
         _measured(program, environment, compiled)
         if times == "measured"
-        else {"predicted": [_predicted(program, priced, environment)] * program.workers}
+        else {"predicted": [_predicted(program, estimates, environment)] * program.workers}
     )
     steps = []
     for form, tiers in forms.items():
-        tasks, ends = program_tasks(program, tiers, network, priced, STEPS)
+        tasks, ends = program_tasks(program, tiers, network, estimates, STEPS)
         timeline = simulate(tasks, network.levels, slowdown, host)
         last, former = (_end(timeline, end) for end in (ends[-1], ends[-2]))
         steps.append(SimulatedStep(last - former, timeline, form))
@@ -208,12 +208,12 @@ def _shape(program: Program, slot: int, worker: int) -> Hashable:
     return tuple(layout.local_shape(worker)) if layout.tiles(worker) else None
 
 
-def _predicted(program: Program, priced: list[float], environment: Environment) -> CallTimes:
+def _predicted(program: Program, estimates: list[float], environment: Environment) -> CallTimes:
     """Return the predicted times of a worker's calls; barriers and messages are tasks of their
     own."""
     times: CallTimes = []
     for i, instruction in enumerate(program.instructions):
-        seconds = priced[i] if isinstance(instruction, Call | Redistribute) else 0.0
+        seconds = estimates[i] if isinstance(instruction, Call | Redistribute) else 0.0
         if isinstance(instruction, Redistribute) and not environment.shares_memory:
             seconds = environment.machine.call_seconds
         times.append(CallTime(range(i, i + 1), seconds))

@@ -79,7 +79,7 @@ class _TaskWriter:
 
     program: Program
     network: WorkerNetwork
-    priced: Sequence[float]
+    estimates: Sequence[float]
     tasks: list[SimulatedTask] = field(default_factory=list)
     due: list[tuple[int, int]] = field(default_factory=list)
     """Positions after which all workers wait for a task, and its number."""
@@ -112,7 +112,7 @@ class _TaskWriter:
             case Barrier():
                 self._barrier()
             case Call() if instruction.workspace is not None:
-                seconds = self.priced[position]
+                seconds = self.estimates[position]
                 self._add(SimulatedTask(_name(instruction), self.workers, (COMPUTE,), seconds))
                 self._barrier()
             case Call() | Redistribute():
@@ -228,16 +228,16 @@ def program_tasks(
     program: Program,
     tiers: Sequence[CallTimes],
     network: WorkerNetwork,
-    priced: Sequence[float],
+    estimates: Sequence[float],
     steps: int = 1,
 ) -> tuple[list[SimulatedTask], list[int]]:
     """Return the tasks of some steps of a program, and the number of tasks up to the end of each.
 
-    tiers   the times of each worker's calls
-    priced  predicted seconds of each instruction, for collective kernels, which no worker can
-            execute alone
+    tiers      the times of each worker's calls
+    estimates  predicted seconds of each instruction, for collective kernels, which no worker can
+               execute alone
     """
-    writer, ends = _TaskWriter(program, network, priced), []
+    writer, ends = _TaskWriter(program, network, estimates), []
     for _ in range(steps):
         writer.step(tiers)
         ends.append(len(writer.tasks))
