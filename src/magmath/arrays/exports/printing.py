@@ -29,7 +29,8 @@ def text(array: LazyArray) -> str:
 
 
 def representation(array: LazyArray) -> str:
-    """Return the text for the prompt: values, shape, element type and layout."""
+    """Return the text for the prompt: values, shape and element type; the layout where there are
+    several workers."""
     return _shown(array, _representation)
 
 
@@ -88,7 +89,8 @@ def _representation(array: LazyArray) -> str:
     prefix = "magmath.Array("
     with shown_values(array) as values:
         shown = np.array2string(values, separator=", ", prefix=prefix)
-    return f"{prefix}{shown}, shape={array.shape}, dtype={array.dtype}, layout={array.layout})"
+    layout = "" if array.layout.is_on_single_worker else f", layout={array.layout}"
+    return f"{prefix}{shown}, shape={array.shape}, dtype={array.dtype}{layout})"
 
 
 def _html(array: LazyArray) -> str:
