@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,19 @@ def test_promotion_is_that_of_numpy(a: str) -> None:
             x, y = mm.ones(2, dtype=a), mm.ones(2, dtype=b)
             assert (x == y).dtype is mm.bool
             assert mm.result_type(x, y).name == expected
+
+
+@pytest.mark.parametrize("a", DTYPES)
+def test_promotion_of_three_types_is_that_of_numpy(a: str) -> None:
+    names = [name for name in DTYPES if name != "bfloat16"]
+    for b, c in itertools.product(names, repeat=2) if a in names else ():
+        expected = np.result_type(a, b, c).name
+        exact = all(DTYPES[name].is_integer or name == "bool" for name in (a, b, c))
+        if exact and expected == "float64":
+            with pytest.raises(DTypeError, match="no common type"):
+                promote(DTYPES[a], DTYPES[b], DTYPES[c])
+        else:
+            assert promote(DTYPES[a], DTYPES[b], DTYPES[c]).name == expected, (a, b, c)
 
 
 @pytest.mark.parametrize("name", DTYPES)
