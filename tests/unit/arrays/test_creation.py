@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,20 @@ def test_every_type_goes_there_and_back(name: str, every_pool: Pool) -> None:
     assert back.dtype == ("float32" if name == "bfloat16" else name)
     expected = (tensor.float() if name == "bfloat16" else tensor).numpy()
     np.testing.assert_array_equal(back, expected)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.conj(), lambda x: x.conj().imag, lambda x: x.mT, lambda x: x[:, ::2],
+        lambda x: x.expand(2, 3, 4), lambda x: x[1, 2], lambda x: x[:0].T,
+        lambda x: x.clone().requires_grad_().T.conj(),
+    ],
+)  # fmt: skip
+def test_views_of_tensors(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = view(torch.complex(torch.arange(12.0), torch.arange(12.0) - 3).reshape(3, 4))
+    expected = x.detach().resolve_conj().resolve_neg().numpy()
+    np.testing.assert_array_equal(mm.asarray(x).numpy(), expected)
 
 
 @given(values=hnp.arrays(st.sampled_from([np.float32, np.int64, np.bool_]),
