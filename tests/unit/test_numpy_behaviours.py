@@ -391,6 +391,10 @@ MISTAKES: dict[str, Callable[[Any], Any]] = {
     "ravel_multi_index": lambda lib: lib.ravel_multi_index((5, 5), (2, 2)),
     "partition": lambda lib: lib.partition(lib.ones(3), 5),
     "pad": lambda lib: lib.pad(lib.ones(3), -1),
+    **{
+        f"pad nothing, {mode}": lambda lib, mode=mode: lib.pad(lib.ones((2, 0)), 1, mode)
+        for mode in ("edge", "linear_ramp", "maximum", "mean", "median", "reflect", "wrap")
+    },
     "insert": lambda lib: lib.insert(lib.ones(3), 10, 1),
     "delete": lambda lib: lib.delete(lib.ones(3), 10),
     "fft": lambda lib: lib.fft.fft(lib.ones(3), n=0),

@@ -222,7 +222,8 @@ def _of_one_type(name: str, values: Any) -> list[Array]:
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Array:
-    """Return for each element that of the first choice whose condition holds."""
+    """Return for each element that of the first choice whose condition holds, otherwise the
+    default. The type is the common one of all choices and the default."""
     if not all(isinstance(one, (list, tuple)) for one in (condlist, choicelist)):
         raise TypeError(
             "select: needs a list of conditions and one of choices"
@@ -234,8 +235,8 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
             f"and {len(choicelist)}"
             "; give one choice for each condition"
         )
-    result = default
-    for condition, chosen in zip(reversed(condlist), reversed(choicelist), strict=True):
+    *choices, result = _of_one_type("select", [*choicelist, default])
+    for condition, chosen in zip(reversed(condlist), reversed(choices), strict=True):
         mask = as_array("select", condition)
         if mask.dtype is not bool_:
             raise DTypeError(
@@ -243,7 +244,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
                 "; compare, as in x > 0, or convert with mm.astype(x, mm.bool)"
             )
         result = choice(mask, chosen, result)
-    return asarray(result)
+    return result
 
 
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **options: Any) -> Array:

@@ -69,6 +69,10 @@ def _added(x: Array, d: int, widths: Pair, values: Pair, mode: str, is_odd: bool
     """Return the elements before and after an axis; `values` are those of the mode's option."""
     if mode in ("constant", "empty"):
         return _constants(x, d, widths, values)
+    if not x.shape[d]:
+        raise ShapeError(
+            f'pad: mode {mode!r} cannot extend axis {d}, which has no elements; use mode="constant"'
+        )
     if mode == "linear_ramp":
         return _ramps(x, d, widths, values)
     if mode in STATISTICS:
@@ -160,10 +164,6 @@ def _copies(x: Array, d: int, widths: Pair, mode: str, is_odd: bool) -> list[Arr
     """Return elements of the array itself, at positions that continue those of the axis."""
     n = x.shape[d]
     before, behind = widths
-    if not n:
-        raise ShapeError(
-            f'pad: mode {mode!r} cannot extend axis {d}, which has no elements; use mode="constant"'
-        )
     indices = [np.arange(-before, 0), np.arange(n, n + behind)]
     return [_copied(x, d, index, mode, is_odd) for index in indices]
 

@@ -95,12 +95,14 @@ def promote(*dtypes: DType) -> DType:
     Within bool, integers, floating point and complex this is the table of the array API standard
     2025.12. Across them, which the standard leaves open, it is NumPy's: bool gives way to numbers;
     integers of 8 bits take the other's floating point type, those of 16 bits need float32, larger
-    ones float64. Raises DTypeError for uint64 with signed integers, which no integer type holds.
+    ones float64. With floating point each integer type counts on its own, so that the order of the
+    arguments does not matter: int8, uint8 and float16 give float16, though int16 holds the first
+    two. Raises DTypeError for uint64 with signed integers, which no integer type holds.
     """
-    first, *others = sorted(dtypes, key=lambda dtype: _ORDER[dtype.kind])
+    common, *others = sorted(dtypes, key=lambda dtype: _ORDER[dtype.kind], reverse=True)
     for other in others:
-        first = _promote_pair(first, other)
-    return first
+        common = _promote_pair(other, common)
+    return common
 
 
 def _promote_pair(a: DType, b: DType) -> DType:

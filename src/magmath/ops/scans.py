@@ -69,9 +69,19 @@ def _multiply(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None)
     return torch.mul(x, y, out=out)
 
 
+def _in_float32(scan: Callable[..., Any]) -> Callable[..., Any]:
+    """Return NumPy's scan with running results in float32 for float16, as torch has them."""
+
+    def computed(x: Any, axis: int | None = None) -> Any:
+        is_half = x.dtype == np.float16
+        return scan(x, axis, np.float32).astype(x.dtype) if is_half else scan(x, axis)
+
+    return computed
+
+
 SCANS = {
-    "sum": Scan("cumsum", add, np.cumsum, np.add),
-    "prod": Scan("cumprod", _multiply, np.cumprod, np.multiply),
+    "sum": Scan("cumsum", add, _in_float32(np.cumsum), np.add),
+    "prod": Scan("cumprod", _multiply, _in_float32(np.cumprod), np.multiply),
 }
 
 

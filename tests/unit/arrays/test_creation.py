@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -47,6 +49,20 @@ def test_every_type_goes_there_and_back(name: str, every_pool: Pool) -> None:
     assert back.dtype == ("float32" if name == "bfloat16" else name)
     expected = (tensor.float() if name == "bfloat16" else tensor).numpy()
     np.testing.assert_array_equal(back, expected)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x.conj(), lambda x: x.conj().imag, lambda x: x.mT, lambda x: x[:, ::2],
+        lambda x: x.expand(2, 3, 4), lambda x: x[1, 2], lambda x: x[:0].T,
+        lambda x: x.clone().requires_grad_().T.conj(),
+    ],
+)  # fmt: skip
+def test_views_of_tensors(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    x = view(torch.complex(torch.arange(12.0), torch.arange(12.0) - 3).reshape(3, 4))
+    expected = x.detach().resolve_conj().resolve_neg().numpy()
+    np.testing.assert_array_equal(mm.asarray(x).numpy(), expected)
 
 
 @given(values=hnp.arrays(st.sampled_from([np.float32, np.int64, np.bool_]),
@@ -191,6 +207,19 @@ def test_promotion_is_that_of_numpy(a: str) -> None:
             x, y = mm.ones(2, dtype=a), mm.ones(2, dtype=b)
             assert (x == y).dtype is mm.bool
             assert mm.result_type(x, y).name == expected
+
+
+@pytest.mark.parametrize("a", DTYPES)
+def test_promotion_of_three_types_is_that_of_numpy(a: str) -> None:
+    names = [name for name in DTYPES if name != "bfloat16"]
+    for b, c in itertools.product(names, repeat=2) if a in names else ():
+        expected = np.result_type(a, b, c).name
+        exact = all(DTYPES[name].is_integer or name == "bool" for name in (a, b, c))
+        if exact and expected == "float64":
+            with pytest.raises(DTypeError, match="no common type"):
+                promote(DTYPES[a], DTYPES[b], DTYPES[c])
+        else:
+            assert promote(DTYPES[a], DTYPES[b], DTYPES[c]).name == expected, (a, b, c)
 
 
 @pytest.mark.parametrize("name", DTYPES)

@@ -25,6 +25,7 @@ from arrays import KINDS, check
 from engines import current
 from magmath.core.dtypes import DTYPES, DType, integer_bounds
 from magmath.errors import DataError, DTypeError, RangeError
+from magmath.runtime import Pool
 
 NUMPY_TYPES = [name for name in DTYPES if name != "bfloat16"]
 INTEGERS = [name for name in DTYPES if DTYPES[name].is_integer]
@@ -563,3 +564,60 @@ def test_tables_of_integers_are_never_rounded(
         assert any(int(float(n)) != n for n in flat)
         return
     assert [[int(n) for n in row] for row in found.tolist()] == [list(row) for row in rows]
+
+
+def _added_at(x: mm.Array, indices: mm.Array) -> mm.Array:
+    total = mm.zeros(2, dtype=x.dtype)
+    mm.add.at(total, indices, x)
+    return total[0]
+
+
+SUMS: dict[str, Callable[[mm.Array, mm.Array], mm.Array]] = {
+    "sum": lambda x, i: mm.sum(x),
+    "cumulative_sum": lambda x, i: mm.cumulative_sum(x)[-1],
+    "accumulate": lambda x, i: mm.add.accumulate(x)[-1],
+    "reduceat": lambda x, i: mm.add.reduceat(x, [0])[0],
+    "product": lambda x, i: x @ mm.ones_like(x),
+    "bincount": lambda x, i: mm.bincount(i, weights=x)[0],
+    "at": _added_at,
+    "gradient of x[i]": lambda x, i: mm.grad(lambda y: y[i] @ x)(x[:2])[0],
+    "gradient of take": lambda x, i: mm.grad(lambda y: mm.take(y, i) @ x)(x[:2])[0],
+    "gradient of rows": lambda x, i: mm.grad(lambda y: y[i] @ x[:2] @ x)(mm.ones((9, 2), dtype=x.dtype))[0, 0] / x[0],
+    "gradient of take_along_axis": lambda x, i: mm.grad(
+        lambda y: mm.take_along_axis(y, i) @ x
+    )(x[:2])[0],
+    "gradient of cumulative_sum": lambda x, i: mm.grad(
+        lambda y: mm.cumulative_sum(y) @ mm.ones_like(y) / 8
+    )(x)[0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("extent", [3000, 100_000])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", SUMS)
+def test_many_numbers_of_16_bits_are_added_in_float32(
+    every_pool: Pool, name: str, dtype: str, extent: int
+) -> None:
+    """A sum in the type itself stays where the next summand is less than half of its last digit:
+    at 256 or 2048 times the summand."""
+    x = mm.full((extent,), 0.125, dtype=dtype)
+    total = SUMS[name](x, mm.zeros(extent, dtype=mm.int64))
+    assert float(total) == pytest.approx(extent / 8, rel=1e-2)
+
+
+OF_THREE: dict[str, Callable[[Any, list[Any]], Any]] = {
+    "concatenate": lambda lib, x: lib.concatenate(x),
+    "stack": lambda lib, x: lib.stack(x),
+    "choose": lambda lib, x: lib.choose([2, 0], x),
+    "select": lambda lib, x: lib.select([[True, False], [False, False]], x[:2], x[2]),
+    "select, a number otherwise": lambda lib, x: lib.select([[True, False]] * 3, x),
+}
+
+
+@pytest.mark.parametrize("name", OF_THREE)
+@given(names=st.lists(st.sampled_from(NUMPY_TYPES), min_size=3, max_size=3))
+def test_several_arrays_have_the_type_that_numpy_gives_them(name: str, names: list[str]) -> None:
+    kinds = {DTYPES[one].kind for one in names}
+    assume(kinds & {"float", "complex"} or not ("uint64" in names and "int" in kinds))
+    expected = OF_THREE[name](np, [np.ones(2, one) for one in names])
+    check(OF_THREE[name](mm, [mm.ones(2, dtype=one) for one in names]), expected)

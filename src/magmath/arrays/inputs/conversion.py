@@ -166,7 +166,7 @@ _NUMPY_TYPES = frozenset(
 def _tensor(obj: Any, dtype: DType | None) -> torch.Tensor:
     """Return a contiguous CPU tensor with the values of `obj`."""
     if isinstance(obj, torch.Tensor):
-        tensor = obj.detach().cpu()
+        tensor = obj.detach().cpu().resolve_conj().resolve_neg()
     else:
         values = _numpy(obj, dtype)
         values = np.ascontiguousarray(values).reshape(values.shape)

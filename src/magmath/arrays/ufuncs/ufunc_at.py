@@ -23,10 +23,10 @@ from magmath.arrays.ufuncs.ufunc_segments import Combine, combined_segments
 from magmath.core.dtypes import bool_
 from magmath.core.shapes import broadcast
 from magmath.engine.user_line import user_line
-from magmath.graph import Node, apply
+from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.creation import iota
-from magmath.ops.indexing.gather_scatter import SCATTER_ADD
+from magmath.ops.indexing.gather_scatter import scatter_add
 from magmath.ops.manipulation import reshape
 from magmath.ops.sums import broadcast_to
 
@@ -111,10 +111,9 @@ def _added(name: str, x: Node, positions: Sequence[Any], values: Any) -> Node:
     addends = broadcast_to(added, (*shape, *behind))
     if name in ("maximum", "minimum"):
         return _extreme(name, x, [broadcast_to(index, shape) for index in indices], addends)
-    sums = apply(
-        SCATTER_ADD,
+    sums = scatter_add(
         addends,
-        *[broadcast_to(index, shape) for index in indices],
+        [broadcast_to(index, shape) for index in indices],
         axes=tuple(range(len(indices))),
         at=0,
         extents=x.shape[: len(indices)],

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from magmath.core.dtypes import DType
+from magmath.core.dtypes import DType, compute_dtype
 from magmath.core.shapes import with_extent
 from magmath.core.type_aliases import BoundCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
+from magmath.ops.elementwise import astype
 from magmath.ops.index_letters import LETTERS
 from magmath.ops.indexing.gather_scatter import (
     MultiAxisLocator,
@@ -110,7 +111,9 @@ def _numpy_take_along(node: Node) -> Callable[..., object] | None:
 def _take_along_vjp(node: Node, g: Node) -> Gradients:
     x, indices = node.inputs
     axis = node.attributes["axis"]
-    return apply(SCATTER_ALONG, g, indices, axis=axis, extent=x.shape[axis]), None
+    values = astype(g, compute_dtype(g.dtype))  # as `scatter_add`
+    sums = apply(SCATTER_ALONG, values, indices, axis=axis, extent=x.shape[axis])
+    return astype(sums, g.dtype), None
 
 
 TAKE_ALONG = Operation(

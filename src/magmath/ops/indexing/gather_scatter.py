@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, final
 import numpy as np
 
 from magmath.codegen.emit import NativeCall, Writer, emit_fault
-from magmath.core.dtypes import DType, int64
+from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.core.shapes import AxisNumbers, broadcast, size_of
 from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, IndexingError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients
+from magmath.graph.operation import Gradients, Line
 from magmath.ops.creation import full, iota
+from magmath.ops.elementwise import astype, where
 from magmath.ops.elementwise import call as pointwise
-from magmath.ops.elementwise import where
 from magmath.ops.index_letters import LETTERS, aligned_letters
 from magmath.ops.indexing.local_index import (
     Locator,
@@ -211,7 +211,7 @@ def _take_reference(x: Any, *indices: Any, axes: AxisNumbers, at: int) -> Any:
 def _take_vjp(node: Node, g: Node) -> Gradients:
     x, *indices = node.inputs
     extents = tuple(x.shape[axis] for axis in node.attributes["axes"])
-    added = apply(SCATTER_ADD, g, *indices, **node.attributes, extents=extents)
+    added = scatter_add(g, indices, **node.attributes, extents=extents)
     return added, *(None for _ in indices)
 
 
@@ -269,6 +269,24 @@ def take(x: Node, indices: Node, axis: int) -> Node:
 
 
 # scatter_add ------------------------------------------------------------------------------------
+
+
+def scatter_add(
+    x: Node,
+    indices: Sequence[Node],
+    *,
+    axes: AxisNumbers,
+    at: int,
+    extents: Shape,
+    line: Line = None,
+) -> Node:
+    """Return an array of zeros to which elements are added by position.
+
+    Numbers of 16 bits are added in float32, as by `sum`: in bfloat16 a sum of ones stays at 256.
+    """
+    values = astype(x, compute_dtype(x.dtype))
+    sums = apply(SCATTER_ADD, values, *indices, axes=axes, at=at, extents=extents, line=line)
+    return astype(sums, x.dtype)
 
 
 def _unpicked_shape(x: Shape, dims: int, axes: AxisNumbers, at: int, extents: Shape) -> Shape:
