@@ -129,6 +129,14 @@ def test_training_within_a_limit_runs_or_is_refused_with_a_batch_that_runs(
         assert _fit(workers, limit, batch, streams=streams, validates=False) is None
 
 
+def test_equal_arrays_are_named_once() -> None:
+    with mm.init(workers=0, device="cpu", memory_limit=1 << 20):
+        with pytest.raises(MemoryLimitError) as caught:
+            mm.evaluate(*[mm.ones((1000, 200)) for _ in range(3)])
+        assert str(caught.value).count("float32 (1000, 200)") == 1
+        assert "3 × " in str(caught.value)
+
+
 def test_without_a_batch_no_smaller_one_is_proposed() -> None:
     with mm.init(workers=0, device="cpu", memory_limit=1 << 20):
         x = mm.ones((1, 100))

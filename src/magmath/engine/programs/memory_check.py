@@ -78,7 +78,6 @@ def check_memory(
     need = need_of(program)
     if need.nbytes <= room:
         return
-    named = [_described(program, i) for i in need.largest[:_MAX_SHOWN]]
     smaller = _smaller_batch(unlimited(), room)
     writer = program.writer(need.largest[0])
     line = getattr(writer, "line", None)
@@ -86,7 +85,8 @@ def check_memory(
     other_arrays = f", and other arrays take {format_bytes(others)}" if others else ""
     raise MemoryLimitError(
         f"the program needs {format_bytes(need.nbytes)} on a worker{_recomputing(program)}"
-        f"{other_arrays}; the limit is {format_bytes(limit)}; largest arrays: {', '.join(named)}; "
+        f"{other_arrays}; the limit is {format_bytes(limit)}; largest arrays: "
+        f"{_listed(program, need.largest)}; "
         f"{smaller}compute parts of the function with mm.remat, divide the arrays over workers on "
         f"more hosts, or raise memory_limit{where}"
     )
@@ -115,6 +115,13 @@ def _recomputing(program: Program) -> str:
     """Return the number of values that the program computes twice, in words."""
     again = sum([isinstance(x, Call) and x.is_recomputation for x in program.instructions])
     return f", although it computes {again} intermediates twice" if again else ""
+
+
+def _listed(program: Program, largest: Sequence[int]) -> str:
+    """Return the first of these arrays in words, equal ones once with their number."""
+    counts = Counter([_described(program, i) for i in largest])
+    shown = [*counts.items()][:_MAX_SHOWN]
+    return ", ".join([f"{n} × {array}" if n > 1 else array for array, n in shown])
 
 
 def _described(program: Program, index: int) -> str:
