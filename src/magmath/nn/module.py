@@ -35,7 +35,7 @@ from magmath.nn.abstract import abstract_inputs, trace_call
 from magmath.nn.call_state import CALLS
 from magmath.nn.describe import representation, summary
 from magmath.nn.forward_hooks import forward_hook
-from magmath.nn.freezing import Filter, set_trainable
+from magmath.nn.freezing import Filter, may_select, set_trainable
 from magmath.nn.inventory import (
     Inventory,
     check_replacement,
@@ -241,7 +241,9 @@ class Module(metaclass=KeywordHints):
         """
         inventory = self._current_inventory()
         if inventory.deferred:
-            raise missing_variable_error(operation, inventory, called)
+            raise missing_variable_error(
+                operation, inventory, next(iter(inventory.deferred)), called
+            )
         return inventory
 
     @property
@@ -258,8 +260,7 @@ class Module(metaclass=KeywordHints):
         return self._parameters("parameters")
 
     def _parameters(self, operation: str) -> list[tuple[str, Parameter]]:
-        variables = self._built_inventory(operation).variables
-        return [(path, v) for path, v in variables.items() if _is_parameter(v)]  # type: ignore[misc]
+        return _parameters_in(self._built_inventory(operation))
 
     def parameters(self) -> list[Parameter]:
         """Return the parameters, in the order of `named_parameters`."""
@@ -329,15 +330,25 @@ class Module(metaclass=KeywordHints):
         which   a path such as "encoder" or "blocks.*.norm", in which * matches any one name, for
                 all parameters below it; a function of path and parameter; None for all
 
-        Raises MagmathError if a path matches no parameter, and before the module is built.
+        Raises MagmathError if a path matches no parameter, and before the layers are built that
+        `which` may select.
         """
-        set_trainable("freeze", self._parameters("freeze"), which, False)
+        set_trainable("freeze", self._selectable("freeze", which), which, False)
         return self
 
     def unfreeze(self, which: Filter = None) -> Module:
         """Include parameters in training again; return the module. `which` as in `freeze`."""
-        set_trainable("unfreeze", self._parameters("unfreeze"), which, True)
+        set_trainable("unfreeze", self._selectable("unfreeze", which), which, True)
         return self
+
+    def _selectable(self, operation: str, which: Filter) -> list[tuple[str, Parameter]]:
+        """Return the parameters that exist. Raises MagmathError, which names the operation, if the
+        filter may select one that does not."""
+        inventory = self._current_inventory()
+        for path in inventory.deferred:
+            if may_select(which, path):
+                raise missing_variable_error(operation, inventory, path)
+        return _parameters_in(inventory)
 
     # building -----------------------------------------------------------------------------------
 
@@ -450,6 +461,11 @@ def _is_equal(former: Any, value: Any) -> bool:
     """Return True for equal numbers or texts of one class."""
     is_plain = isinstance(value, (bool, int, float, complex, str))
     return is_plain and type(former) is type(value) and former == value
+
+
+def _parameters_in(inventory: Inventory[Module]) -> list[tuple[str, Parameter]]:
+    """Return the parameters among the variables that exist, with their paths."""
+    return [(path, v) for path, v in inventory.variables.items() if _is_parameter(v)]  # type: ignore[misc]
 
 
 def _is_parameter(variable: Variable) -> bool:

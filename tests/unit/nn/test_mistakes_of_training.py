@@ -45,6 +45,12 @@ class Unused(mm.nn.Module):
         return self.used(x)
 
 
+def called(module: Any) -> Any:
+    """Return the module after a call."""
+    module(mm.ones((3, 8)))
+    return module
+
+
 def loaded(t: Any, value: Any) -> object:
     return t.net.load_state_dict({**t.state, "0.weight": value})
 
@@ -94,6 +100,15 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda t: Lazy(False).parameters(), MagmathError, r"parameters: .*Lazy.*self\.materialize\(weight=shape\)"),
     (lambda t: Unused().build((1, 3)), MagmathError,
      r"build: the layer 'head' \(Dense\) has no \w+ because the call of Unused does not call this layer; "),
+    (lambda t: called(Unused()).parameters(), MagmathError,
+     r"parameters: the layer 'head' \(Dense\) has no \w+ yet.*; if Unused has been called, its call does not use "
+     r"this layer: call it in __call__, or remove it"),
+    (lambda t: called(Unused()).state_dict(), MagmathError, r"state_dict: .*'head'.*does not use this layer"),
+    (lambda t: called(Unused()).freeze("head"), MagmathError, r"freeze: .*'head'.*does not use this layer"),
+    (lambda t: called(Unused()).freeze("*.weight"), MagmathError, r"freeze: the layer 'head' \(Dense\) has no weight"),
+    (lambda t: called(Unused()).unfreeze(lambda path, p: True), MagmathError, r"unfreeze: the layer 'head' "),
+    (lambda t: mm.train.Trainer(Unused()).fit(t.x, mm.asarray([0, 1, 0])), MagmathError,
+     r"'head' \(Dense\) has no .*does not use this layer"),
     (lambda t: t.net.build(), ShapeError, r"build: Dense takes the inputs \(x\), was given 0 shapes; .*build\(\(1, 784\)\)"),
     (lambda t: t.net.summary(), ShapeError, r"summary: Dense takes the inputs \(x\), .*summary\(\(1, 784\)\)"),
     (lambda t: t.net.build((1, 8), (1, 8)), ShapeError, r"build: Dense takes the inputs \(x\), was given 2 shapes; "),
