@@ -24,7 +24,7 @@ from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_list import note_trainable_flags
 from magmath.core.dtypes import as_dtype, compute_dtype, float32
 from magmath.core.foreign_keywords import KEYWORDS, check_assigned_name
-from magmath.core.foreign_names import MODULE_ATTRIBUTES, hint, missing_attribute
+from magmath.core.foreign_names import MODULE_ATTRIBUTES, hint, is_of_package, missing_attribute
 from magmath.core.keyword_hints import KeywordHints
 from magmath.core.precision_state import PRECISION
 from magmath.engine.traces import tracing
@@ -478,6 +478,11 @@ def check_module(operation: str, module: object) -> Module:
     """Return the module. Raises MagmathError with a remedy for any other object."""
     if isinstance(module, Module):
         return module
+    if is_of_package(module, "torch.nn.modules"):
+        raise MagmathError(
+            f"{operation}: {type(module).__name__} of PyTorch is not a module of magmath; convert "
+            f"it with mm.interop.from_torch(module, example)"
+        )
     remedy = "a module is an object such as mm.nn.Dense(10)"
     if isinstance(module, type) and issubclass(module, Module):
         remedy = f"write mm.nn.{module.__name__}(…), with parentheses"

@@ -13,7 +13,15 @@ import torch
 
 import magmath as mm
 from engines import current
-from magmath.errors import DTypeError, MagmathError, ShapeError, WeightsError
+from magmath.errors import (
+    DataError,
+    DTypeError,
+    MagmathError,
+    OptionError,
+    RangeError,
+    ShapeError,
+    WeightsError,
+)
 
 
 def case() -> Any:
@@ -49,6 +57,14 @@ def called(module: Any) -> Any:
     """Return the module after a call."""
     module(mm.ones((3, 8)))
     return module
+
+
+def trainer(t: Any, *args: Any, **options: Any) -> mm.train.Trainer:
+    return mm.train.Trainer(t.net, *args, **options)
+
+
+def torch_layer() -> torch.nn.Linear:
+    return torch.nn.Linear(8, 2)
 
 
 def loaded(t: Any, value: Any) -> object:
@@ -116,6 +132,22 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda t: t.net.load_state_dict(t.net), TypeError, r"load_state_dict: .*given a Sequential; give x\.state_dict\(\)"),
     (lambda t: t.net.load_state_dict(torch.nn.Linear(8, 4)), TypeError, r"load_state_dict: .*Linear; give x\.state_dict"),
     (lambda t: t.net.load_state_dict("a.safetensors"), TypeError, r"load_state_dict: .*given a str; module\.load\(path\)"),
+    (lambda t: trainer(t, optimizer=SimpleNamespace(beta=0.9)), OptionError,
+     r"optimizer namespace\(beta=0.9\) is not known; there are sgd, .*; for an optimizer of your own derive a class from "
+     r"mm\.optim\.Optimizer that defines `states` and `rule`$"),
+    (lambda t: trainer(t, optimizer=torch.optim.Adam(torch_layer().parameters())), OptionError,
+     r"^optimizer: Adam of PyTorch is none of magmath; write mm\.optim\.Adam\(learning_rate\)$"),
+    (lambda t: trainer(t, optimizer=torch.optim.SGD(torch_layer().parameters())), OptionError,
+     r"^optimizer: SGD of PyTorch .*; write mm\.optim\.GradientDescent\(learning_rate\), or mm\.optim\.Momentum"),
+    (lambda t: trainer(t, optimizer=torch.optim.Rprop(torch_layer().parameters())), OptionError,
+     r"^optimizer: Rprop of PyTorch .*; for an optimizer of your own derive a class from mm\.optim\.Optimizer"),
+    (lambda t: mm.train.Trainer(torch.nn.Sequential(torch_layer())), MagmathError,  # type: ignore[arg-type]
+     r"^Trainer: Sequential of PyTorch is not a module of magmath; .* mm\.interop\.from_torch\(module, example\)$"),
+    (lambda t: trainer(t, "mean_squared_error", metrics=["accuracy"]).fit(np.ones((64, 8)), np.ones((64, 2, 1))),
+     DataError, r"the outputs are float32\[32, 2\], the targets float32\[32, 2, 1\]; leave `metrics` out"),
+    (lambda t: mm.nn.binary_cross_entropy(mm.asarray([0.5, 3.0]), mm.ones(2)), RangeError,
+     r"binary_cross_entropy: outputs are probabilities in \[0, 1\], was given 3\.0; .*binary_cross_entropy_with_logits"),
+    (lambda t: mm.nn.binary_cross_entropy(np.asarray([-0.1, np.nan]), np.ones(2)), RangeError, r"was given -0\.1; "),
     (lambda t: mm.nn.mean_squared_error(mm.ones((32, 1)), mm.ones(32)), ShapeError,
      r"outputs \(32, 1\) and targets \(32,\) differ; give mm\.reshape\(targets, \(32, 1\)\)"),
     (lambda t: mm.nn.mean_squared_error(mm.ones((32, 2)), mm.ones(32, dtype="int64")), ShapeError, r"one_hot\(targets, 2\)"),
