@@ -31,7 +31,7 @@ def metric_functions(metrics: Sequence[str | MetricFunction]) -> dict[str, Metri
         raise OptionError(f"fit: metrics are a list, such as [{metrics!r}]; was given {metrics!r}")
     distinct = {m if isinstance(m, str) else id(m): m for m in metrics}.values()
     functions = [m if callable(m) else _named(str(m)) for m in distinct]
-    names = numbered([_name(m) for m in distinct], RESERVED)
+    names = numbered([name_of(m) for m in distinct], RESERVED)
     return dict(zip(names, functions, strict=True))
 
 
@@ -50,12 +50,14 @@ def _named(name: str) -> MetricFunction:
     return top_k(int(top[1]))
 
 
-def _name(metric: str | MetricFunction) -> str:
-    """Return the name of a metric, or of the function that a partial object calls."""
-    while isinstance(metric, partial):
-        metric = metric.func
+def name_of(measure: str | Callable[..., Any]) -> str:
+    """Return the name of a metric or loss, or of the function that a partial object calls."""
+    while isinstance(measure, partial):
+        measure = measure.func
     name: str = (
-        metric if isinstance(metric, str) else getattr(metric, "__name__", type(metric).__name__)
+        measure
+        if isinstance(measure, str)
+        else getattr(measure, "__name__", type(measure).__name__)
     )
     return name
 

@@ -4,6 +4,7 @@ and the remedy."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +21,7 @@ from magmath.errors import (
     OptionError,
     RangeError,
     ShapeError,
+    TracingError,
     WeightsError,
 )
 
@@ -51,6 +53,18 @@ class Unused(mm.nn.Module):
 
     def __call__(self, x: mm.Array) -> mm.Array:
         return self.used(x)
+
+
+DATA = np.ones((4, 8), dtype=np.float32), np.zeros(4, dtype=np.int64)
+
+
+def mean_of_values(outputs: mm.Array, targets: mm.Array) -> mm.Array:
+    return mm.mean(outputs) + np.asarray(targets).mean()
+
+
+class NeedsValue(mm.nn.Module):
+    def __call__(self, x: mm.Array) -> mm.Array:
+        return x / float(mm.sum(x))
 
 
 def called(module: Any) -> Any:
@@ -132,6 +146,15 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda t: t.net.load_state_dict(t.net), TypeError, r"load_state_dict: .*given a Sequential; give x\.state_dict\(\)"),
     (lambda t: t.net.load_state_dict(torch.nn.Linear(8, 4)), TypeError, r"load_state_dict: .*Linear; give x\.state_dict"),
     (lambda t: t.net.load_state_dict("a.safetensors"), TypeError, r"load_state_dict: .*given a str; module\.load\(path\)"),
+    (lambda t: trainer(t, metrics=[mean_of_values]).fit(*DATA), TracingError,
+     r"^a value was requested while fit compiles the metric 'mean_of_values': .*functions of mm .*a callback of fit$"),
+    (lambda t: trainer(t, partial(mean_of_values)).fit(*DATA), TracingError, r"while fit compiles the loss 'mean_of_values': "),
+    (lambda t: mm.train.Trainer(NeedsValue()).fit(*DATA), TracingError, r"while magmath compiles the module NeedsValue: "),
+    (lambda t: NeedsValue().build((1, 8)), TracingError, r"while magmath compiles the module NeedsValue: "),
+    (lambda t: trainer(t, metrics=[mean_of_values]).evaluate(*DATA), TracingError,
+     r"while evaluate compiles the metric 'mean_of_values': "),
+    (lambda t: trainer(t, mean_of_values).evaluate(*DATA), TracingError, r"while evaluate compiles the loss 'mean_of_values': "),
+    (lambda t: mm.compile(NeedsValue())(t.x), TracingError, r"while mm\.compile traces a function"),
     (lambda t: trainer(t, optimizer=SimpleNamespace(beta=0.9)), OptionError,
      r"optimizer namespace\(beta=0.9\) is not known; there are sgd, .*; for an optimizer of your own derive a class from "
      r"mm\.optim\.Optimizer that defines `states` and `rule`$"),
