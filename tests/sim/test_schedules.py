@@ -140,7 +140,7 @@ def test_one_step_of_each_schedule() -> None:
         (lambda: s.Cosine(0.1, 5, restarts=True, growth=0), "Cosine: growth must be at least 1"),
         (lambda: s.Step(0.1, 2, per="batch"), 'per must be "epoch" or "step", was given \'batch\''),
         (lambda: s.Plateau(0.1, monitor="f1").observe_metrics({"loss": 1.0, "accuracy": None}),
-         "monitors 'f1', which fit does not measure here; there are loss"),
+         "no value is recorded as 'f1'; recorded are loss"),
     ],
 )  # fmt: skip
 def test_what_is_no_schedule(make: Callable[[], Any], message: str) -> None:
@@ -347,7 +347,7 @@ def test_a_plateau_takes_the_value_of_each_epoch() -> None:
         other = GradientDescent(s.Plateau(0.4, 0.5, patience=1))
         other.load_state_dict(state)
         assert other.learning_rate.state_dict() == descent.learning_rate.state_dict()
-        with pytest.raises(MagmathError, match="monitors 'validation_loss'"):
+        with pytest.raises(MagmathError, match="no value is recorded as 'validation_loss'"):
             fitted(s.Plateau(0.4, monitor="validation_loss"), [1], 8)
 
 

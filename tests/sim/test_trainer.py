@@ -15,7 +15,7 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import DataError, MagmathError, ShapeError, WeightsError
+from magmath.errors import DataError, MagmathError, MissingWeightsError, ShapeError, WeightsError
 from magmath.passes import pipeline
 from magmath.train import BestWeights, Callback, EarlyStopping, LearningRateSchedule, Trainer
 from magmath.train.reporter import ConsoleReporter
@@ -391,6 +391,25 @@ def test_early_stopping_restores_the_best_weights(kind: str, workers: int) -> No
             MagmathError, match=r"no value is recorded as 'f1'; recorded are loss, accuracy"
         ):
             trainer.fit(X, Y, callbacks=[BestWeights("f1")])
+        for callback in (EarlyStopping(monitor="val_loss"), BestWeights("val_accuracy")):
+            with pytest.raises(
+                MagmathError, match=rf"'{callback.monitor}'; .*did you mean 'validation_"
+            ):
+                trainer.fit(X, Y, callbacks=[callback], validation=held_out)
+
+
+@pytest.mark.parametrize("below", ["", "runs/1"])
+def test_a_file_is_no_folder_of_a_checkpoint(tmp_path: Path, below: str) -> None:
+    file = tmp_path / "env.sh"
+    file.write_text("text")
+    with current("inline"):
+        trainer = Trainer(module())
+        with pytest.raises(
+            MissingWeightsError, match=r"fit: checkpoint needs a folder.*env\.sh is a file; "
+        ):
+            trainer.fit(X, Y, checkpoint=file / below)
+        assert trainer.epochs_done == 0
+    assert file.read_text() == "text"
 
 
 def test_a_frozen_network_says_so() -> None:

@@ -424,6 +424,12 @@ VARIABLE_ATTRIBUTES: Final[Mapping[str, str]] = {
 """Attributes that variables lack."""
 
 
+def is_of_package(value: object, package: str) -> bool:
+    """Return True for an object whose class, or a class from which that derives, is in a package of
+    this name, such as "torch.optim"."""
+    return any(f"{kind.__module__}.".startswith(f"{package}.") for kind in type(value).__mro__)
+
+
 def hint(table: Mapping[str, str], name: str) -> str:
     """Return the end of a message about a missing name: what to write, if that is known."""
     return f"; write {table[name]}" if name in table else ""

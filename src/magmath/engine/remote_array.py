@@ -160,6 +160,13 @@ def no_value_error() -> TracingError:
             "of the function: it never has a value; return it from the function instead, or make "
             "it an mm.nn.Buffer"
         )
+    occasion = tracing.occasion()
+    if occasion is not None:
+        return TracingError(
+            f"{subject}a value was requested while {occasion}: its arguments have none then; use "
+            "functions of mm (mm.where or mm.cond instead of if, mm.while_loop instead of while), "
+            "or compute what needs values in a callback of fit"
+        )
     return TracingError(
         f"{subject}a value was requested while mm.compile traces a function (or mm.vmap, mm.cond, "
         "mm.scan, mm.remat): its arguments have none then; return the array and use its value "

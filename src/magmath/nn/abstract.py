@@ -90,10 +90,12 @@ def _parameters_of(module: Callable[..., Any]) -> list[Parameter]:
 
 
 def call_module(module: Callable[..., Any], inputs: Any) -> Any:
-    """Call a module with one input, a tuple of arguments, or a dictionary of keyword arguments."""
-    if isinstance(inputs, dict):
-        return module(**inputs)
-    return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
+    """Call a module with one input, a tuple of arguments, or a dictionary of keyword arguments,
+    while a function of magmath is traced."""
+    with tracing.calling(f"magmath compiles the module {type(module).__name__}"):
+        if isinstance(inputs, dict):
+            return module(**inputs)
+        return module(*inputs) if isinstance(inputs, tuple) else module(inputs)
 
 
 def trace_call(module: Callable[..., Any], inputs: Any) -> Any:

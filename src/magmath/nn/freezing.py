@@ -45,11 +45,19 @@ def set_trainable(
     note_update(TRAINABLE_FLAGS)
 
 
+def may_select(which: Filter, path: str) -> bool:
+    """Return True if a filter selects a parameter with this path, or decides by the parameter."""
+    return not isinstance(which, str) or _matches(which, path)
+
+
 def _is_selected(which: Filter, path: str, parameter: Variable) -> bool:
     """Return True if a filter selects the parameter with this path."""
-    if which is None:
-        return True
     if callable(which):
         return bool(which(path, parameter))
+    return which is None or _matches(which, path)
+
+
+def _matches(which: str, path: str) -> bool:
+    """Return True if a pattern is that of the path, or of a path above it."""
     names, patterns = path.split("."), which.split(".")
     return len(patterns) <= len(names) and all(map(fnmatchcase, names, patterns))

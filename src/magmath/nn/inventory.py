@@ -263,14 +263,14 @@ def _items(container: Any) -> list[Any]:
 
 
 def missing_variable_error(
-    operation: str, inventory: Inventory[Any], called: Collection[int] | None
+    operation: str, inventory: Inventory[Any], path: str, called: Collection[int] | None = None
 ) -> MagmathError:
-    """Return the error about the first variable that has no shape.
+    """Return the error about the variable with this path, which has no shape.
 
     `called` are the ids of the modules that a call has called, if there was one just now.
     """
     modules = inventory.modules
-    owner, _, name = next(iter(inventory.deferred)).rpartition(".")
+    owner, _, name = path.rpartition(".")
     layer = modules.get(owner, modules[""])
     kind = type(layer)
     if called is None:
@@ -279,6 +279,11 @@ def missing_variable_error(
             f"yet, because it has received no input; first call module.build(shape) with the shape "
             f"of an input, or call the module{'' if is_layer(kind) else own}"
         )
+        if any(other.rpartition(".")[0] != owner for other in inventory.variables):
+            reason += (
+                f"; if {type(modules['']).__name__} has been called, its call does not use this "
+                f"layer: call it in __call__, or remove it"
+            )
     elif id(layer) in called:
         reason = (
             f"after its call; call self.materialize({name}=shape) in {kind.__name__}.__call__ "

@@ -21,7 +21,7 @@ from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.indexing.index_checks import known_values
 from magmath.core.dtypes import compute_dtype, int64, integer_bounds
 from magmath.core.foreign_names import LOSS_NAMES
-from magmath.errors import DTypeError, OptionError, PositionError, ShapeError
+from magmath.errors import DTypeError, OptionError, PositionError, RangeError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import creation, manipulation
 from magmath.ops import elementwise as e
@@ -127,8 +127,12 @@ def binary_cross_entropy(
     Logarithms are at least -100, and the derivative (p - t) / (p · (1 - p)) is at most 1e12. For
     scores use `binary_cross_entropy_with_logits`, which is more exact. `weight` is a factor for
     each element, and broadcasts.
+
+    An output outside [0, 1] raises RangeError if this process knows the outputs, as for the labels
+    of `cross_entropy`.
     """
     outputs, targets = _in_one_type("binary_cross_entropy", outputs, targets)
+    _check_probabilities("binary_cross_entropy", outputs)
     least = max(MIN_PRODUCT, finfo(outputs.dtype).smallest_normal)
     is_end = outputs * (1.0 - outputs) < least  # close to 0 or 1
     inner, end = where(is_end, 0.5, outputs), stop_gradient(outputs)
@@ -380,6 +384,19 @@ def _check_labels(name: str, outputs: Array, labels: Array, ignored: int | None 
         raise PositionError(
             f"{name}: labels for outputs {outputs.shape} go from 0 to {classes - 1}, was given "
             f"{values[is_outside][0]}{hint}"
+        )
+
+
+def _check_probabilities(name: str, outputs: Array) -> None:
+    """Raise RangeError for an output outside [0, 1], if this process knows the values."""
+    values = known_values(outputs.node)
+    if values is None or not values.size or (values.min() >= 0 and values.max() <= 1):
+        return
+    is_outside = (values < 0) | (values > 1)
+    if is_outside.any():  # nan is not
+        raise RangeError(
+            f"{name}: outputs are probabilities in [0, 1], was given {values[is_outside][0]}; for "
+            f"scores use mm.nn.{name}_with_logits, or give mm.sigmoid(outputs)"
         )
 
 

@@ -24,7 +24,7 @@ from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_list import note_trainable_flags
 from magmath.core.dtypes import as_dtype, compute_dtype, float32
 from magmath.core.foreign_keywords import KEYWORDS, check_assigned_name
-from magmath.core.foreign_names import MODULE_ATTRIBUTES, hint, missing_attribute
+from magmath.core.foreign_names import MODULE_ATTRIBUTES, hint, is_of_package, missing_attribute
 from magmath.core.keyword_hints import KeywordHints
 from magmath.core.precision_state import PRECISION
 from magmath.engine.traces import tracing
@@ -35,7 +35,7 @@ from magmath.nn.abstract import abstract_inputs, trace_call
 from magmath.nn.call_state import CALLS
 from magmath.nn.describe import representation, summary
 from magmath.nn.forward_hooks import forward_hook
-from magmath.nn.freezing import Filter, set_trainable
+from magmath.nn.freezing import Filter, may_select, set_trainable
 from magmath.nn.inventory import (
     Inventory,
     check_replacement,
@@ -241,7 +241,9 @@ class Module(metaclass=KeywordHints):
         """
         inventory = self._current_inventory()
         if inventory.deferred:
-            raise missing_variable_error(operation, inventory, called)
+            raise missing_variable_error(
+                operation, inventory, next(iter(inventory.deferred)), called
+            )
         return inventory
 
     @property
@@ -258,8 +260,7 @@ class Module(metaclass=KeywordHints):
         return self._parameters("parameters")
 
     def _parameters(self, operation: str) -> list[tuple[str, Parameter]]:
-        variables = self._built_inventory(operation).variables
-        return [(path, v) for path, v in variables.items() if _is_parameter(v)]  # type: ignore[misc]
+        return _parameters_in(self._built_inventory(operation))
 
     def parameters(self) -> list[Parameter]:
         """Return the parameters, in the order of `named_parameters`."""
@@ -329,15 +330,25 @@ class Module(metaclass=KeywordHints):
         which   a path such as "encoder" or "blocks.*.norm", in which * matches any one name, for
                 all parameters below it; a function of path and parameter; None for all
 
-        Raises MagmathError if a path matches no parameter, and before the module is built.
+        Raises MagmathError if a path matches no parameter, and before the layers are built that
+        `which` may select.
         """
-        set_trainable("freeze", self._parameters("freeze"), which, False)
+        set_trainable("freeze", self._selectable("freeze", which), which, False)
         return self
 
     def unfreeze(self, which: Filter = None) -> Module:
         """Include parameters in training again; return the module. `which` as in `freeze`."""
-        set_trainable("unfreeze", self._parameters("unfreeze"), which, True)
+        set_trainable("unfreeze", self._selectable("unfreeze", which), which, True)
         return self
+
+    def _selectable(self, operation: str, which: Filter) -> list[tuple[str, Parameter]]:
+        """Return the parameters that exist. Raises MagmathError, which names the operation, if the
+        filter may select one that does not."""
+        inventory = self._current_inventory()
+        for path in inventory.deferred:
+            if may_select(which, path):
+                raise missing_variable_error(operation, inventory, path)
+        return _parameters_in(inventory)
 
     # building -----------------------------------------------------------------------------------
 
@@ -452,6 +463,11 @@ def _is_equal(former: Any, value: Any) -> bool:
     return is_plain and type(former) is type(value) and former == value
 
 
+def _parameters_in(inventory: Inventory[Module]) -> list[tuple[str, Parameter]]:
+    """Return the parameters among the variables that exist, with their paths."""
+    return [(path, v) for path, v in inventory.variables.items() if _is_parameter(v)]  # type: ignore[misc]
+
+
 def _is_parameter(variable: Variable) -> bool:
     if isinstance(variable, (Buffer, RngState)):
         return False
@@ -462,6 +478,11 @@ def check_module(operation: str, module: object) -> Module:
     """Return the module. Raises MagmathError with a remedy for any other object."""
     if isinstance(module, Module):
         return module
+    if is_of_package(module, "torch.nn.modules"):
+        raise MagmathError(
+            f"{operation}: {type(module).__name__} of PyTorch is not a module of magmath; convert "
+            f"it with mm.interop.from_torch(module, example)"
+        )
     remedy = "a module is an object such as mm.nn.Dense(10)"
     if isinstance(module, type) and issubclass(module, Module):
         remedy = f"write mm.nn.{module.__name__}(…), with parentheses"

@@ -29,7 +29,8 @@ from typing import (
 
 from magmath.core import foreign_names
 from magmath.core.keyword_hints import KeywordHints
-from magmath.errors import MagmathError, OptionError
+from magmath.core.monitored_figure import monitored_figure
+from magmath.errors import OptionError
 
 Per = Literal["epoch", "step"]
 MIN_CHANGE = 1e-8
@@ -273,14 +274,7 @@ class Plateau(Schedule):
 
         Raises MagmathError if it is missing.
         """
-        value = figures.get(self.monitor)
-        if value is None:
-            there = ", ".join([name for name, figure in figures.items() if figure is not None])
-            raise MagmathError(
-                f"Plateau: monitors {self.monitor!r}, which fit does not measure here; there are "
-                f"{there}"
-            )
-        self.observe(value)
+        self.observe(monitored_figure("Plateau", self.monitor, figures))
 
     def state_dict(self) -> dict[str, float]:
         """Return the rate, the best value and the counters, as numbers."""

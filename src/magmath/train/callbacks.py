@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, final
 
 from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import KeywordHints
-from magmath.errors import MagmathError, OptionError
+from magmath.core.monitored_figure import monitored_figure
+from magmath.errors import OptionError
 from magmath.train.history import EpochRecord
 from magmath.train.listeners import Listener
 from magmath.train.trainer import Trainer
@@ -83,12 +84,7 @@ class BestWeights(Callback):
         name = self.monitor
         if name is None:
             name = "validation_loss" if "validation_loss" in figures else "loss"
-        if name not in figures:
-            raise MagmathError(
-                f"{type(self).__name__}: no value is recorded as {name!r}; recorded are "
-                f"{', '.join(figures)}; give fit(…, validation=(x, y)) or metrics for others"
-            )
-        return name, figures[name]
+        return name, monitored_figure(type(self).__name__, name, figures)
 
     def _sign(self, name: str) -> int:
         """Return 1 if smaller values are better, otherwise -1."""

@@ -9,15 +9,16 @@ state store it too.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import Any, Protocol, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
 from magmath.engine.traces.stream_state import StreamState
-from magmath.errors import WeightsError
+from magmath.errors import MissingWeightsError, WeightsError
 from magmath.graph import Shape
 from magmath.nn.module import Module
 from magmath.nn.state_file import read, write
@@ -28,9 +29,6 @@ from magmath.parallel.strategy import Strategy, Training
 from magmath.train.history import EpochRecord, History
 from magmath.train.listeners import Listener, listener_names
 from magmath.train.state_tree import decoded, encoded
-
-if TYPE_CHECKING:
-    import os
 
 NAME = "checkpoint.safetensors"
 HISTORY = "history.json"
@@ -65,7 +63,10 @@ class CheckpointOwner(Protocol):
 
 @final
 class Checkpoint:
-    """The checkpoint of a trainer in a folder, which is created if it does not exist."""
+    """The checkpoint of a trainer in a folder, which is created if it does not exist.
+
+    Raises MissingWeightsError if there cannot be such a folder.
+    """
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class Checkpoint:
         """The number of epochs of the restored training if a callback has ended it before."""
         self.folder = Path(folder)
         self.path = self.folder / NAME
-        self.folder.mkdir(parents=True, exist_ok=True)
+        _make_folder(self.folder)
 
     def save(self, history: History, epochs: int) -> None:
         """Write the state after an epoch of a training with this number of epochs."""
@@ -294,6 +295,19 @@ def _with_equal_counts(
 def _parameters(module: Module) -> list[tuple[str, Parameter]]:
     """Return the parameters that can be frozen, with their paths."""
     return [(path, p) for path, p in module.named_parameters() if isinstance(p, Parameter)]
+
+
+def _make_folder(folder: Path) -> None:
+    """Create a folder unless it exists. Raises MissingWeightsError if a file is in its place, or in
+    that of a folder above it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        file = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+        raise MissingWeightsError(
+            f"fit: checkpoint needs a folder, was given '{folder}', and {file} is a file; give the "
+            f"path of a folder, such as checkpoint='{file}.checkpoint'"
+        ) from None
 
 
 def _freeze_only(module: Module, paths: Collection[str]) -> None:

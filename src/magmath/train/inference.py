@@ -10,11 +10,12 @@ from magmath.api.manipulation import concat
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
 from magmath.core.shapes import size_of
+from magmath.engine.traces import tracing
 from magmath.nn.abstract import call_module
 from magmath.nn.mixed_precision import in_compute_type, precision
 from magmath.nn.module import Module
 from magmath.ops.indexing import dynamic_slice
-from magmath.train.metric_choice import MetricFunction
+from magmath.train.metric_choice import MetricFunction, name_of
 from magmath.train.resident_data import ResidentData
 from magmath.transform.compiled import compile
 
@@ -100,8 +101,13 @@ def _measured(
     targets: Any,
 ) -> list[Array]:
     """Return the loss, followed by the metrics."""
-    outputs = in_compute_type(outputs)
-    return [loss(outputs, targets), *[metric(outputs, targets) for metric in metrics.values()]]
+    operands = in_compute_type(outputs), targets
+    with tracing.calling(f"evaluate compiles the loss {name_of(loss)!r}"):
+        values = [loss(*operands)]
+    for name, metric in metrics.items():
+        with tracing.calling(f"evaluate compiles the metric {name!r}"):
+            values.append(metric(*operands))
+    return values
 
 
 def _rows(data: ResidentData) -> int:

@@ -13,7 +13,6 @@ from magmath.errors import DataError, OptionError
 from magmath.nn.abstract import AbstractArray
 from magmath.nn.metrics import METRICS, top_k
 from magmath.parallel.strategy import STALENESS
-from magmath.train.resident_data import mapped
 
 RESERVED = ("loss", "validation_loss", STALENESS)
 """The names of other figures of an epoch."""
@@ -32,7 +31,7 @@ def metric_functions(metrics: Sequence[str | MetricFunction]) -> dict[str, Metri
         raise OptionError(f"fit: metrics are a list, such as [{metrics!r}]; was given {metrics!r}")
     distinct = {m if isinstance(m, str) else id(m): m for m in metrics}.values()
     functions = [m if callable(m) else _named(str(m)) for m in distinct]
-    names = numbered([_name(m) for m in distinct], RESERVED)
+    names = numbered([name_of(m) for m in distinct], RESERVED)
     return dict(zip(names, functions, strict=True))
 
 
@@ -51,12 +50,14 @@ def _named(name: str) -> MetricFunction:
     return top_k(int(top[1]))
 
 
-def _name(metric: str | MetricFunction) -> str:
-    """Return the name of a metric, or of the function that a partial object calls."""
-    while isinstance(metric, partial):
-        metric = metric.func
+def name_of(measure: str | Callable[..., Any]) -> str:
+    """Return the name of a metric or loss, or of the function that a partial object calls."""
+    while isinstance(measure, partial):
+        measure = measure.func
     name: str = (
-        metric if isinstance(metric, str) else getattr(metric, "__name__", type(metric).__name__)
+        measure
+        if isinstance(measure, str)
+        else getattr(measure, "__name__", type(measure).__name__)
     )
     return name
 
@@ -64,21 +65,21 @@ def _name(metric: str | MetricFunction) -> str:
 def chosen_metrics(
     asked: Sequence[str | MetricFunction] | None, outputs: Any, targets: Any, classifies: bool
 ) -> Mapping[str, MetricFunction]:
-    """Return the requested metrics; by default (None) accuracy for classifiers, otherwise none.
+    """Return the requested metrics for the abstract outputs and targets of a batch; by default
+    (None) accuracy for classifiers, otherwise none.
 
     A classifier has outputs (N, classes), and cross-entropy as the loss or integer labels as
     targets. Raises DataError if accuracy is requested by name and there are no classes.
     """
-    single = isinstance(outputs, AbstractArray) and isinstance(targets, Array)
+    single = isinstance(outputs, AbstractArray) and isinstance(targets, AbstractArray)
     classes = single and len(outputs.shape) == 2 and outputs.shape[1] > 1
-    labels = single and targets.ndim == 1 and targets.dtype.is_integer
+    labels = single and len(targets.shape) == 1 and targets.dtype.is_integer
     if asked is None:
         return metric_functions(["accuracy"] if classes and (labels or classifies) else [])
     if "accuracy" in asked and not (classes and (labels or targets.shape[1:] == outputs.shape[1:])):
-        described = mapped(targets, lambda x: AbstractArray(x.shape, x.dtype))
         raise DataError(
             "metrics: accuracy needs outputs (N, classes) of two classes or more, and integer "
             f"labels or a number for each class as targets; the outputs are {outputs}, the targets "
-            f"{described}; leave `metrics` out"
+            f"{targets}; leave `metrics` out"
         )
     return metric_functions(asked)

@@ -112,7 +112,12 @@ class ResidentData:
 
     def abstract(self, count: int) -> Any:
         """Return abstract inputs for a batch of `count` samples."""
-        return mapped(self.inputs, lambda x: AbstractArray((count, *x.shape[1:]), x.dtype))
+        return abstract_rows(self.inputs, count)
+
+
+def abstract_rows(tree: Any, count: int) -> Any:
+    """Return abstract arrays with `count` rows for arrays in tuples and dictionaries."""
+    return mapped(tree, lambda x: AbstractArray((count, *x.shape[1:]), x.dtype))
 
 
 def mapped(tree: Any, function: Callable[[Any], Any]) -> Any:

@@ -49,7 +49,7 @@ from magmath.passes.subgraphs import contains_loop
 from magmath.train.divided_step import DividedStep
 from magmath.train.epoch_metrics import epoch_metric
 from magmath.train.feeds import Feed
-from magmath.train.metric_choice import MetricFunction
+from magmath.train.metric_choice import MetricFunction, name_of
 from magmath.train.resident_data import Batch
 from magmath.train.step_explanation import explain_step
 from magmath.train.weighted_loss import ClassWeights, WeightedLoss
@@ -252,7 +252,10 @@ class TrainingStep:
         training = replace(self.training, rates=lambda variables: self._rates.nodes(number))
         loss, outputs = self.strategy.step(training, self._forward, samples, exchanges)
         step = None if self.strategy.is_asynchronous else number
-        traced = {name: m.trace(outputs, samples[1], step) for name, m in self.metrics.items()}
+        traced: dict[str, Node | None] = {}
+        for name, metric in self.metrics.items():
+            with tracing.calling(f"fit compiles the metric {name!r}"):
+                traced[name] = metric.trace(outputs, samples[1], step)
         reported = {name: node for name, node in traced.items() if node is not None}
         reported |= {name: x.node for name, x in self.strategy.reported().items()}
         self.reported = ("loss", *reported)
@@ -266,7 +269,8 @@ class TrainingStep:
         with precision(self.settings.precision), keeping_expressions():  # gradients in a loss count
             outputs = call_module(self._module, inputs)
             operands = (in_compute_type(outputs), targets)
-            loss = self._loss(*operands) if weights is None else self._loss(*operands, weights)
+            with tracing.calling(f"fit compiles the loss {name_of(self._given_loss)!r}"):
+                loss = self._loss(*operands) if weights is None else self._loss(*operands, weights)
         return scalar_loss("fit", loss), operands[0]
 
     def _number(self, batch: int) -> Node:

@@ -13,11 +13,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, final
 
+from magmath import optim
 from magmath.api.creation import zeros
 from magmath.api.random import initial_values_from
 from magmath.arrays.array import Array
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType
+from magmath.core.foreign_names import OPTIM_NAMES, is_of_package
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints, takes_options_of
 from magmath.core.promotion import get_default_dtype
@@ -426,12 +428,35 @@ def _rows_of_call(operation: str, x: Any, batch_size: int | None) -> int | None:
 def _as_optimizer(given: object) -> Optimizer:
     """Return the given optimizer, or a new one of this name with its default settings.
 
-    Raises OptionError, listing the names, for an unknown one.
+    Raises OptionError for an unknown name, which lists the names, and for other objects.
     """
     if isinstance(given, Optimizer):
         return given
     if isinstance(given, type) and issubclass(given, Optimizer):
         raise MagmathError(f"optimizer: needs an object; write mm.optim.{given.__name__}(…)")
-    if not isinstance(given, str) or given not in OPTIMIZERS:
-        raise OptionError(f"optimizer {given!r} is not known; there are {', '.join(OPTIMIZERS)}")
-    return OPTIMIZERS[given]()
+    if isinstance(given, str) and given in OPTIMIZERS:
+        return OPTIMIZERS[given]()
+    raise _unknown_optimizer(given)
+
+
+_OWN_OPTIMIZER = (
+    "for an optimizer of your own derive a class from mm.optim.Optimizer that defines `states` and "
+    "`rule`"
+)
+
+
+def _unknown_optimizer(given: object) -> OptionError:
+    """Return the error for an object that is neither an optimizer nor the name of one."""
+    names = ", ".join(OPTIMIZERS)
+    if is_of_package(given, "torch.optim"):
+        name = type(given).__name__
+        return OptionError(f"optimizer: {name} of PyTorch is none of magmath; {_counterpart(name)}")
+    own = "" if isinstance(given, str) else f"; {_OWN_OPTIMIZER}"
+    return OptionError(f"optimizer {given!r} is not known; there are {names}{own}")
+
+
+def _counterpart(name: str) -> str:
+    """Return the remedy for an optimizer of PyTorch with this class name."""
+    if hasattr(optim, name):
+        return f"write mm.optim.{name}(learning_rate)"
+    return f"write {OPTIM_NAMES[name]}" if name in OPTIM_NAMES else _OWN_OPTIMIZER

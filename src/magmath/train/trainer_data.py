@@ -14,7 +14,7 @@ from magmath.nn.losses import cross_entropy
 from magmath.nn.module import Module
 from magmath.train.feeds import EXAMPLE_ROWS, Feed, ResidentFeed, StreamFeed
 from magmath.train.metric_choice import MetricFunction, Metrics, chosen_metrics
-from magmath.train.resident_data import ResidentData, check_no_batches
+from magmath.train.resident_data import ResidentData, abstract_rows, check_no_batches
 
 KEPT_DATA_SETS = 2  # for training and for validation
 
@@ -112,8 +112,9 @@ class TrainerData:
         samples."""
         trainer, data = self._trainer, feed.example
         outputs = self._abstract_outputs(data, rows, training)
+        targets = abstract_rows(data.targets, min(rows, data.count))
         classifies = trainer.loss is cross_entropy
-        return chosen_metrics(trainer.metrics, outputs, data.targets, classifies)
+        return chosen_metrics(trainer.metrics, outputs, targets, classifies)
 
     def _data_set(self, operation: str, x: Any, y: Any, weights: Any) -> ResidentData:
         """Return the data on the workers; reuses a data set of the same arrays."""

@@ -4,6 +4,7 @@ and the remedy."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,16 @@ import torch
 
 import magmath as mm
 from engines import current
-from magmath.errors import DTypeError, MagmathError, ShapeError, WeightsError
+from magmath.errors import (
+    DataError,
+    DTypeError,
+    MagmathError,
+    OptionError,
+    RangeError,
+    ShapeError,
+    TracingError,
+    WeightsError,
+)
 
 
 def case() -> Any:
@@ -43,6 +53,32 @@ class Unused(mm.nn.Module):
 
     def __call__(self, x: mm.Array) -> mm.Array:
         return self.used(x)
+
+
+DATA = np.ones((4, 8), dtype=np.float32), np.zeros(4, dtype=np.int64)
+
+
+def mean_of_values(outputs: mm.Array, targets: mm.Array) -> mm.Array:
+    return mm.mean(outputs) + np.asarray(targets).mean()
+
+
+class NeedsValue(mm.nn.Module):
+    def __call__(self, x: mm.Array) -> mm.Array:
+        return x / float(mm.sum(x))
+
+
+def called(module: Any) -> Any:
+    """Return the module after a call."""
+    module(mm.ones((3, 8)))
+    return module
+
+
+def trainer(t: Any, *args: Any, **options: Any) -> mm.train.Trainer:
+    return mm.train.Trainer(t.net, *args, **options)
+
+
+def torch_layer() -> torch.nn.Linear:
+    return torch.nn.Linear(8, 2)
 
 
 def loaded(t: Any, value: Any) -> object:
@@ -94,6 +130,15 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda t: Lazy(False).parameters(), MagmathError, r"parameters: .*Lazy.*self\.materialize\(weight=shape\)"),
     (lambda t: Unused().build((1, 3)), MagmathError,
      r"build: the layer 'head' \(Dense\) has no \w+ because the call of Unused does not call this layer; "),
+    (lambda t: called(Unused()).parameters(), MagmathError,
+     r"parameters: the layer 'head' \(Dense\) has no \w+ yet.*; if Unused has been called, its call does not use "
+     r"this layer: call it in __call__, or remove it"),
+    (lambda t: called(Unused()).state_dict(), MagmathError, r"state_dict: .*'head'.*does not use this layer"),
+    (lambda t: called(Unused()).freeze("head"), MagmathError, r"freeze: .*'head'.*does not use this layer"),
+    (lambda t: called(Unused()).freeze("*.weight"), MagmathError, r"freeze: the layer 'head' \(Dense\) has no weight"),
+    (lambda t: called(Unused()).unfreeze(lambda path, p: True), MagmathError, r"unfreeze: the layer 'head' "),
+    (lambda t: mm.train.Trainer(Unused()).fit(t.x, mm.asarray([0, 1, 0])), MagmathError,
+     r"'head' \(Dense\) has no .*does not use this layer"),
     (lambda t: t.net.build(), ShapeError, r"build: Dense takes the inputs \(x\), was given 0 shapes; .*build\(\(1, 784\)\)"),
     (lambda t: t.net.summary(), ShapeError, r"summary: Dense takes the inputs \(x\), .*summary\(\(1, 784\)\)"),
     (lambda t: t.net.build((1, 8), (1, 8)), ShapeError, r"build: Dense takes the inputs \(x\), was given 2 shapes; "),
@@ -101,6 +146,31 @@ MISTAKES: list[tuple[Callable[[Any], object], type[Exception], str]] = [
     (lambda t: t.net.load_state_dict(t.net), TypeError, r"load_state_dict: .*given a Sequential; give x\.state_dict\(\)"),
     (lambda t: t.net.load_state_dict(torch.nn.Linear(8, 4)), TypeError, r"load_state_dict: .*Linear; give x\.state_dict"),
     (lambda t: t.net.load_state_dict("a.safetensors"), TypeError, r"load_state_dict: .*given a str; module\.load\(path\)"),
+    (lambda t: trainer(t, metrics=[mean_of_values]).fit(*DATA), TracingError,
+     r"^a value was requested while fit compiles the metric 'mean_of_values': .*functions of mm .*a callback of fit$"),
+    (lambda t: trainer(t, partial(mean_of_values)).fit(*DATA), TracingError, r"while fit compiles the loss 'mean_of_values': "),
+    (lambda t: mm.train.Trainer(NeedsValue()).fit(*DATA), TracingError, r"while magmath compiles the module NeedsValue: "),
+    (lambda t: NeedsValue().build((1, 8)), TracingError, r"while magmath compiles the module NeedsValue: "),
+    (lambda t: trainer(t, metrics=[mean_of_values]).evaluate(*DATA), TracingError,
+     r"while evaluate compiles the metric 'mean_of_values': "),
+    (lambda t: trainer(t, mean_of_values).evaluate(*DATA), TracingError, r"while evaluate compiles the loss 'mean_of_values': "),
+    (lambda t: mm.compile(NeedsValue())(t.x), TracingError, r"while mm\.compile traces a function"),
+    (lambda t: trainer(t, optimizer=SimpleNamespace(beta=0.9)), OptionError,
+     r"optimizer namespace\(beta=0.9\) is not known; there are sgd, .*; for an optimizer of your own derive a class from "
+     r"mm\.optim\.Optimizer that defines `states` and `rule`$"),
+    (lambda t: trainer(t, optimizer=torch.optim.Adam(torch_layer().parameters())), OptionError,
+     r"^optimizer: Adam of PyTorch is none of magmath; write mm\.optim\.Adam\(learning_rate\)$"),
+    (lambda t: trainer(t, optimizer=torch.optim.SGD(torch_layer().parameters())), OptionError,
+     r"^optimizer: SGD of PyTorch .*; write mm\.optim\.GradientDescent\(learning_rate\), or mm\.optim\.Momentum"),
+    (lambda t: trainer(t, optimizer=torch.optim.Rprop(torch_layer().parameters())), OptionError,
+     r"^optimizer: Rprop of PyTorch .*; for an optimizer of your own derive a class from mm\.optim\.Optimizer"),
+    (lambda t: mm.train.Trainer(torch.nn.Sequential(torch_layer())), MagmathError,  # type: ignore[arg-type]
+     r"^Trainer: Sequential of PyTorch is not a module of magmath; .* mm\.interop\.from_torch\(module, example\)$"),
+    (lambda t: trainer(t, "mean_squared_error", metrics=["accuracy"]).fit(np.ones((64, 8)), np.ones((64, 2, 1))),
+     DataError, r"the outputs are float32\[32, 2\], the targets float32\[32, 2, 1\]; leave `metrics` out"),
+    (lambda t: mm.nn.binary_cross_entropy(mm.asarray([0.5, 3.0]), mm.ones(2)), RangeError,
+     r"binary_cross_entropy: outputs are probabilities in \[0, 1\], was given 3\.0; .*binary_cross_entropy_with_logits"),
+    (lambda t: mm.nn.binary_cross_entropy(np.asarray([-0.1, np.nan]), np.ones(2)), RangeError, r"was given -0\.1; "),
     (lambda t: mm.nn.mean_squared_error(mm.ones((32, 1)), mm.ones(32)), ShapeError,
      r"outputs \(32, 1\) and targets \(32,\) differ; give mm\.reshape\(targets, \(32, 1\)\)"),
     (lambda t: mm.nn.mean_squared_error(mm.ones((32, 2)), mm.ones(32, dtype="int64")), ShapeError, r"one_hot\(targets, 2\)"),

@@ -145,6 +145,20 @@ def test_freeze_takes_paths_patterns_and_functions() -> None:
         module.freeze("encoder")
 
 
+def test_freeze_needs_only_the_layers_that_it_may_select() -> None:
+    module = outer()
+    module.extra = mm.nn.Dense(3)
+    module.freeze("blocks.*.dense")
+    assert not module.blocks[0].dense.weight.trainable
+    module.unfreeze("blocks")
+    assert module.blocks[0].dense.weight.trainable
+    for which in (None, "extra", "*", "*.weight", lambda path, p: False):
+        with pytest.raises(
+            MagmathError, match=r"freeze: the layer 'extra' \(Dense\) has no weight yet"
+        ):
+            module.freeze(which)
+
+
 def test_states_round_trip(tmp_path: Path) -> None:
     module = outer()
     module(mm.asarray(X))

@@ -247,9 +247,10 @@ TracedType = TypeVar("TracedType", bound="Trace | Scope")
 
 @final
 class _State(local):
-    """The trace of a thread: others may compute meanwhile."""
+    """The trace of a thread, and the occasion of the call: others may compute meanwhile."""
 
     current: Trace | Scope | None = None
+    occasion: str | None = None
 
 
 _state = _State()
@@ -284,3 +285,19 @@ def suspended() -> Iterator[None]:
         yield
     finally:
         _state.current = outer
+
+
+@contextmanager
+def calling(occasion: str) -> Iterator[None]:
+    """Name within this block the occasion on which magmath calls a function of the user, such as
+    "fit compiles the loss 'f'", for errors: the user has compiled nothing."""
+    outer, _state.occasion = _state.occasion, occasion
+    try:
+        yield
+    finally:
+        _state.occasion = outer
+
+
+def occasion() -> str | None:
+    """Return the occasion of the innermost block of `calling`; None outside of them."""
+    return _state.occasion
