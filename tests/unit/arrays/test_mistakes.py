@@ -209,6 +209,7 @@ def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object)
         (lambda x: mm.nn.NeuralNetwork([mm.nn.Dense(3)], loss="mse"), MagmathError, "loss 'mse' is not known; .*; write \"mean_squared_error\""),
         (lambda x: mm.nn.NeuralNetwork([mm.nn.Dense(3)], "mse"), TypeError, "^NeuralNetwork: takes layers by position, and by name loss"),
         (lambda x: mm.ones(3, requires_grad=True), TypeError, r"ones.*'requires_grad'; no array requires gradients: mm\.grad\(loss, x\)"),
+        (lambda x: mm.array([1.0], requires_grad=True), TypeError, r"array.*'requires_grad'; no array requires gradients"),
         (lambda x: mm.linalg.solve(mm.eye(3), mm.ones(4)), ShapeError, r"solve: .* was given \(3, 3\) and \(4,\); give a right side of 3 rows"),
         (lambda x: x[mm.ones(5) > 0], IndexError, r"a mask of shape \(5,\) .* shape \(4, 3\); give a mask of shape \(4,\)"),
         (lambda x: x.__array_interface__, AttributeError, r"'__array_interface__'; write np\.asarray\(x\)"),
