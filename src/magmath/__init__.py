@@ -446,7 +446,7 @@ else:  # hidden from type checkers: with a `__getattr__`, any name would pass
             reason = import_module("magmath.core.missing_numpy_names").numpy_hint(name)
             foreign = import_module("magmath.core.foreign_names")
             hint = reason or foreign.hint(foreign.MM_NAMES, name)
-            raise foreign.missing_attribute("module 'magmath'", name, hint)
+            raise foreign.missing_in_module("magmath", __dir__(), name, hint)
         globals()[name] = value
         return value
 

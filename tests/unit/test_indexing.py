@@ -458,7 +458,9 @@ def test_a_write_that_fails_leaves_the_array_as_it_was(extent: int) -> None:
     values = np.arange(extent)
     x = mm.asarray(values)
     mm.evaluate(x)
-    with pytest.raises(IndexError, match="take, or indexing by an array: index 5 is out of range"):
+    with pytest.raises(
+        IndexError, match="take, embedding, or indexing by an array: index 5 is out of range"
+    ):
         x[1:3] = mm.take(mm.asarray([1, 2]), mm.asarray([0, 5]))
     np.testing.assert_array_equal(np.asarray(x), values)
     x[1:3] = mm.asarray([7, 8])

@@ -298,6 +298,10 @@ def test_it_is_told_why_a_name_of_numpy_is_missing() -> None:
                 getattr(mm.ones(3), name)
     with pytest.raises(AttributeError, match=r"no attribute 'exp'; write mm\.exp\(x\)"):
         mm.ones(3).exp()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="no attribute 'meen'; did you mean 'mean'"):
+        mm.meen  # type: ignore[attr-defined]  # noqa: B018
+    with pytest.raises(AttributeError, match="'magmath.linalg' has .*; did you mean 'solve'"):
+        mm.linalg.slove  # type: ignore[attr-defined]  # noqa: B018
     with pytest.raises(AttributeError, match="no attribute 'frobnicate'$"):
         mm.frobnicate  # type: ignore[attr-defined]  # noqa: B018
 

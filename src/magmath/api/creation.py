@@ -50,6 +50,7 @@ _EXACT_BITS = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}
 """Types, and the bits of the integers that they represent exactly."""
 
 
+@keyword_hints
 def asarray(
     a: Any,
     dtype: DTypeLike = None,
@@ -199,6 +200,7 @@ def normal_shape(operation: str, shape: int | Sequence[int]) -> Shape:
     return extents
 
 
+@keyword_hints
 @dispatch_cached
 def full(
     shape: int | Sequence[int],
@@ -232,6 +234,7 @@ def full(
     return _in_layout(filled, layout, device)
 
 
+@keyword_hints
 @dispatch_cached
 def zeros(
     shape: int | Sequence[int],
@@ -245,6 +248,7 @@ def zeros(
     return _filled("zeros", shape, 0, dtype, layout, device)
 
 
+@keyword_hints
 @dispatch_cached
 def ones(
     shape: int | Sequence[int],
@@ -258,6 +262,7 @@ def ones(
     return _filled("ones", shape, 1, dtype, layout, device)
 
 
+@keyword_hints
 def empty(
     shape: int | Sequence[int],
     dtype: DTypeLike = None,
@@ -362,6 +367,7 @@ def empty_like(
     return _like("empty_like", x, 0, dtype, shape, layout, device)
 
 
+@keyword_hints
 @dispatch_cached
 def arange(
     start: float | None = None,
@@ -445,6 +451,7 @@ def require_known(operation: str, remedy: str, *numbers: Any) -> None:
         )
 
 
+@keyword_hints
 @dispatch_cached
 def eye(
     N: int,

@@ -17,7 +17,7 @@ from magmath.api.manipulation import roll
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import as_dtype, int64
-from magmath.core.foreign_names import missing_attribute
+from magmath.core.foreign_names import missing_in_module
 from magmath.core.missing_numpy_names import numpy_hint
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import normalize_axes, normalize_axis
@@ -34,7 +34,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> Any:
         """Raise AttributeError; for a NumPy name the message has the name used here."""
-        raise missing_attribute("module 'magmath.fft'", name, numpy_hint(name))
+        raise missing_in_module("magmath.fft", __all__, name, numpy_hint(name))
 
 
 __all__ = [

@@ -59,7 +59,7 @@ def _system(name: str, x1: Array, x2: Array) -> tuple[Node, Node, bool]:
     if b.ndim == 0 or a.shape[-2] != b.shape[-2 if b.ndim > 1 else 0]:
         raise MatrixShapeError(
             f"{name}: needs (…, m, n) and (m,) or (…, m, k), was given {a.shape} and {b.shape}"
-            "; reshape the right side"
+            f"; give a right side of {a.shape[-2]} rows"
         )
     is_vector = b.ndim == 1
     b = reshape(b, (*b.shape, 1)) if is_vector else b

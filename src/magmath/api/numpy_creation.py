@@ -16,9 +16,11 @@ from magmath.api.reductions import all
 from magmath.arrays.array import Array, copy_of
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.core.dtypes import as_dtype
+from magmath.core.keyword_hints import keyword_hints
 from magmath.errors import RangeError
 
 
+@keyword_hints
 def array(
     object: Any,
     dtype: DTypeLike = None,

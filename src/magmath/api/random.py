@@ -19,7 +19,7 @@ from magmath.api.creation import DTypeLike
 from magmath.api.distributions import Distributions
 from magmath.api.random_draw import DistributionParameter, DrawState, Size
 from magmath.arrays.array import Array
-from magmath.core.foreign_names import RANDOM_NAMES, hint, missing_attribute
+from magmath.core.foreign_names import RANDOM_NAMES, hint, missing_in_module
 from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.engine.traces.stream_state import StreamState
@@ -45,7 +45,7 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
-        raise missing_attribute("module 'magmath.random'", name, hint(RANDOM_NAMES, name))
+        raise missing_in_module("magmath.random", __all__, name, hint(RANDOM_NAMES, name))
 
 
 OWN_STREAMS = 1 << 44

@@ -7,7 +7,9 @@ from typing import Final
 
 _FIRST_CALL = "the number of inputs follows from the first call"
 _DEVICE = 'the device is chosen once, by mm.init(device="cuda")'
-_GRADIENTS = "mm.grad(loss, x) differentiates with respect to any array"
+_GRADIENTS = (
+    "no array requires gradients: mm.grad(loss, x) differentiates with respect to any array"
+)
 _IN_PLACE = "magmath chooses the memory of results"
 
 KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -5,7 +5,8 @@ Each text names functions and classes of magmath as `mm.…`, and methods of an 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Final
 
 MM_NAMES: Final[Mapping[str, str]] = {
@@ -159,10 +160,10 @@ NN_NAMES: Final[Mapping[str, str]] = {
     "Unflatten": "mm.nn.Lambda(lambda x: mm.reshape(x, shape))",
     "DataParallel": 'mm.train.Trainer(module, strategy="data")',
     "Sequence": "mm.nn.Sequential",
-    "Conv2D": "mm.nn.Conv2d(filters, size)",
-    "Conv1D": "mm.nn.Conv1d(filters, size)",
-    "MaxPooling2D": "mm.nn.MaxPool2d(size)",
-    "AveragePooling2D": "mm.nn.AvgPool2d(size)",
+    "Conv2D": "mm.nn.Conv2d(channels, kernel)",
+    "Conv1D": "mm.nn.Conv1d(channels, kernel)",
+    "MaxPooling2D": "mm.nn.MaxPool2d(kernel)",
+    "AveragePooling2D": "mm.nn.AvgPool2d(kernel)",
     "GlobalAveragePooling2D": "mm.nn.GlobalAvgPool()",
     "Input": "mm.nn.Module.build(shape); sizes follow from the first call",
     "Model": "mm.nn.Module, or mm.nn.NeuralNetwork for fit and predict",
@@ -314,6 +315,7 @@ DATA_NAMES: Final[Mapping[str, str]] = {
 """Names that are missing in `mm.data`."""
 
 ARRAY_ATTRIBUTES: Final[Mapping[str, str]] = {
+    "__array_interface__": "np.asarray(x), whose memory has an address",
     "backward": "mm.grad(loss, parameters), which returns the gradients",
     "grad": "mm.grad(loss, x), which returns the gradient",
     "requires_grad": "mm.grad(loss, x); every array has gradients",
@@ -433,6 +435,15 @@ def is_of_package(value: object, package: str) -> bool:
 def hint(table: Mapping[str, str], name: str) -> str:
     """Return the end of a message about a missing name: what to write, if that is known."""
     return f"; write {table[name]}" if name in table else ""
+
+
+def missing_in_module(module: str, public: Sequence[str], name: str, hint: str) -> AttributeError:
+    """Return the error for a name that a module lacks. Without a hint on what to write, it suggests
+    the one of its public names that is spelt most similarly."""
+    if not hint and not name.startswith("_"):
+        close = get_close_matches(name, public, n=1, cutoff=0.7)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+    return missing_attribute(f"module {module!r}", name, hint)
 
 
 def missing_attribute(owner: str, name: str, hint: str) -> AttributeError:

@@ -117,7 +117,7 @@ def _name_positions(
     code = called.__init__ if isinstance(called, type) else called  # type: ignore[misc]
     if not str(error).startswith(f"{code.__qualname__}()"):
         return  # a function that `called` calls takes fewer
-    own = signature(called).parameters.values()
+    own = [x for x in signature(called).parameters.values() if x.name != "self"]
     first = [x.name for x in own if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
     others = [x.name for x in own if x.kind is x.KEYWORD_ONLY]
     message = f"{called.__name__}: lacks {missing}; it " if missing else f"{called.__name__}: "
@@ -128,6 +128,8 @@ def _name_positions(
         message += "; the number of inputs follows from the first call"
     elif first[:1] in (["arrays"], ["tup"]):
         message += f"; the arrays are one list, as in {called.__name__}([x, y])"
+    elif "variables" in first:
+        message += "; the variables are a list, such as module.parameters()"
     elif "axes" in first:
         message += "; several axes are one tuple, such as (1, 0)"
     error.args = (message,)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from magmath.core.foreign_names import DATA_NAMES, hint, missing_attribute
+from magmath.core.foreign_names import DATA_NAMES, hint, missing_in_module
 from magmath.data.csv import read_csv
 from magmath.data.dataset import Dataset
 from magmath.data.datasets import load
@@ -43,4 +43,4 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
-        raise missing_attribute("module 'magmath.data'", name, hint(DATA_NAMES, name))
+        raise missing_in_module("magmath.data", __all__, name, hint(DATA_NAMES, name))

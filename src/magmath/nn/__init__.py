@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from magmath.core.foreign_names import NN_NAMES, hint, missing_attribute
+from magmath.core.foreign_names import NN_NAMES, hint, missing_in_module
 from magmath.nn import functional, initializers, layers, losses, metrics, zoo
 from magmath.nn.layers import *  # noqa: F403
 from magmath.nn.losses import (
@@ -70,7 +70,7 @@ else:  # hidden from type checkers, which would accept any name because of `__ge
             from magmath.train.network import NeuralNetwork
 
             return NeuralNetwork
-        raise missing_attribute("module 'magmath.nn'", name, hint(NN_NAMES, name))
+        raise missing_in_module("magmath.nn", __all__, name, hint(NN_NAMES, name))
 
     def __dir__() -> list[str]:
         return __all__

@@ -19,7 +19,7 @@ from magmath.core.promotion import get_default_dtype
 from magmath.engine import session
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import Trace
-from magmath.errors import ShapeError
+from magmath.errors import DTypeError, ShapeError
 from magmath.graph import topological
 from magmath.nn.call_state import CALLS
 from magmath.ops.leaves import input_leaf
@@ -82,6 +82,20 @@ def abstract_inputs(
             f"shape of each input, batch included, such as module.{operation}((1, 784))"
         )
     return abstract_arrays(operation, shapes, dtype)
+
+
+@contextmanager
+def types_of_shapes(operation: str, dtype: DTypeLike) -> Iterator[None]:
+    """Add to a DTypeError in this block, if the inputs have the default type, that `operation` was
+    given shapes alone."""
+    try:
+        yield
+    except DTypeError as error:
+        if dtype is None:
+            error.add_note(
+                f"{operation} was given a shape alone; for integer inputs pass dtype='int64'"
+            )
+        raise
 
 
 def _parameters_of(module: Callable[..., Any]) -> list[Parameter]:

@@ -252,4 +252,4 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
         hint = foreign_names.hint(foreign_names.FUNCTIONAL_NAMES, name)
-        raise foreign_names.missing_attribute("module 'magmath.nn.functional'", name, hint)
+        raise foreign_names.missing_in_module("magmath.nn.functional", list(globals()), name, hint)

@@ -31,7 +31,7 @@ from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_update
 from magmath.engine.traces.tracing import Scope, Trace
 from magmath.errors import DTypeError, MagmathError
-from magmath.nn.abstract import abstract_inputs, trace_call
+from magmath.nn.abstract import abstract_inputs, trace_call, types_of_shapes
 from magmath.nn.call_state import CALLS
 from magmath.nn.describe import representation, summary
 from magmath.nn.forward_hooks import forward_hook
@@ -362,7 +362,10 @@ class Module(metaclass=KeywordHints):
         """
         inputs = abstract_inputs("build", first_called(self), shapes, dtype)
         called: set[int] = set()
-        with forward_hook(lambda module, _: called.add(id(module))):
+        with (
+            forward_hook(lambda module, _: called.add(id(module))),
+            types_of_shapes("build", dtype),
+        ):
             trace_call(self, inputs)
         self._built_inventory("build", called)
         return self
@@ -375,7 +378,8 @@ class Module(metaclass=KeywordHints):
         """Return a table of the layers with their output shapes and numbers of parameters, for
         inputs of these shapes (see `build`)."""
         inputs = abstract_inputs("summary", first_called(self), shapes, dtype)
-        return summary(self, Module, inputs, partial(self._built_inventory, "summary"))
+        with types_of_shapes("summary", dtype):
+            return summary(self, Module, inputs, partial(self._built_inventory, "summary"))
 
     def astype(self, dtype: DTypeLike) -> Module:
         """Convert floating point parameters and buffers to another type; return the module.

@@ -54,4 +54,4 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
         hint = foreign_names.hint(foreign_names.OPTIM_NAMES, name)
-        raise foreign_names.missing_attribute("module 'magmath.optim'", name, hint)
+        raise foreign_names.missing_in_module("magmath.optim", __all__, name, hint)

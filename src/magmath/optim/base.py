@@ -26,7 +26,7 @@ from magmath.core.dtypes import compute_dtype, float64
 from magmath.core.foreign_keywords import check_assigned_name
 from magmath.core.foreign_names import OPTIMIZER_ATTRIBUTES, hint
 from magmath.core.integers import require_integer
-from magmath.core.keyword_hints import KeywordHints
+from magmath.core.keyword_hints import KeywordHints, keyword_hints
 from magmath.core.real_numbers import require_number
 from magmath.engine.lifetimes.retained_expressions import keeps_expressions
 from magmath.engine.traces import tracing
@@ -382,6 +382,7 @@ class Optimizer(metaclass=KeywordHints):
         """Return the learning rates of the next update as nodes, in the order of `rates`."""
         return rates_of_update(self, rate_dtype(variables))
 
+    @keyword_hints
     def minimize(
         self,
         expression: Array,

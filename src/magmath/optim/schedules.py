@@ -316,4 +316,6 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
         hint = foreign_names.hint(foreign_names.SCHEDULE_NAMES, name)
-        raise foreign_names.missing_attribute("module 'magmath.optim.schedules'", name, hint)
+        raise foreign_names.missing_in_module(
+            "magmath.optim.schedules", list(globals()), name, hint
+        )

@@ -94,8 +94,10 @@ class _RecordFunction(Listener[object]):
 
 
 def callback_list(callbacks: Any) -> list[Any]:
-    """Return a sequence of callbacks, or a single one, as a list."""
-    return list(callbacks) if isinstance(callbacks, Iterable) else [callbacks]
+    """Return a sequence of callbacks, or a single one, as a list. A text is a single one, which
+    `as_listener` refuses."""
+    is_sequence = isinstance(callbacks, Iterable) and not isinstance(callbacks, str)
+    return list(callbacks) if is_sequence else [callbacks]
 
 
 def as_listener(given: Any) -> Listener[Any]:

@@ -782,3 +782,8 @@ def test_spatial_transformers_and_bilinear_layers() -> None:
     found = mm.grad(mm.sum(ours(images, features) ** 2), ours.trainable())
     for g, p in zip(found, theirs.parameters(), strict=True):
         np.testing.assert_allclose(g, p.grad, rtol=1e-3, atol=1e-5)
+
+
+def test_a_missing_example_is_named() -> None:
+    with pytest.raises(OptionError, match=r"Linear.forward: .*'input'; .* from_torch\(module, x\)"):
+        from_torch(nn.Linear(2, 3))

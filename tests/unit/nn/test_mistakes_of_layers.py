@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 import magmath as mm
 from magmath.arrays.tree import flatten
-from magmath.errors import OptionError, ShapeError, WeightsError
+from magmath.errors import DTypeError, OptionError, ShapeError, WeightsError
 
 
 @pytest.mark.parametrize("layer", [mm.nn.Conv1d, mm.nn.Conv2d, mm.nn.Conv3d, mm.nn.ConvTranspose2d])
@@ -226,6 +226,8 @@ def test_a_weight_init_of_zero_is_one() -> None:
         (lambda x: mm.train.BestWeights(5), OptionError, "BestWeights: monitor is the name .* given 5"),  # type: ignore[arg-type]
         (lambda x: mm.nn.NeuralNetwork([mm.nn.Dense(3)]).compile("adam"), AttributeError, r"'compile'; write mm\.nn\.NeuralNetwork\(layers, loss="),
         (lambda x: mm.nn.NeuralNetwork([mm.nn.Dense(3)]).fit(x, x, callbacks=mm.train.EarlyStopping), OptionError, "fit: a callback is an object such as"),  # type: ignore[arg-type]
+        (lambda x: mm.nn.NeuralNetwork([mm.nn.Dense(3)]).fit(x, x, callbacks="early"), OptionError, "fit: a callback is .* was given 'early'"),
+        (lambda x: mm.optim.Adam().minimize(x.sum()), TypeError, "^minimize: lacks 'variables'; it takes expression, variables.*; the variables are a list"),  # type: ignore[call-arg]
         (lambda x: mm.optim.Adam().apply_gradients([]), AttributeError, r"write optimizer\.update\(dict\(zip"),
     ],
 )  # fmt: skip
@@ -259,3 +261,12 @@ def test_a_shared_parameter_that_is_nan_in_a_file(tmp_path: Path) -> None:
     save_file({"second": np.array([np.nan, 1], "f4")}, tmp_path / "a.safetensors")
     with pytest.raises(WeightsError, match="nan"):
         Tied().load(tmp_path / "a.safetensors")
+
+
+def test_a_shape_alone_is_named_if_the_type_does_not_fit() -> None:
+    network = mm.nn.Sequential(mm.nn.Embedding(5, 2), mm.nn.Dense(3))
+    for call in (network.build, network.summary):
+        with pytest.raises(DTypeError, match="needs integer indices") as failed:
+            call((1, 4))
+        assert "for integer inputs pass dtype='int64'" in failed.value.__notes__[0]
+    assert network.build((1, 4), dtype="int64").is_built

@@ -730,6 +730,9 @@ def test_errors_of_writing(tmp_path: Path) -> None:
         to_onnx(mm.relu, path)
     with pytest.raises(MagmathError, match=r"pass variable_axes=0"):
         to_onnx(mm.linalg.inv, path, x)
+    words = np.ones((2, 6, 4), np.float32)
+    with pytest.raises(MagmathError, match=r"recurrent layer, .*; .* pass variable_axes=1"):
+        to_onnx(mm.nn.LSTM(8), path, words, variable_axes=2)
     with pytest.raises(MagmathError, match=r"operation inv.*has no equal in ONNX"):
         to_onnx(mm.linalg.inv, path, x, variable_axes=0)
     with pytest.raises(MagmathError, match="random numbers"):

@@ -257,6 +257,7 @@ class _Parser:
             raise IndexingError(
                 f"indexing: a mask of shape {mask.shape} does not fit axes {self.axis} to "
                 f"{self.axis + mask.ndim - 1} of an array of shape {self.key.shape}"
+                f"; give a mask of shape {own}"
             )
         mask_index = MaskIndex(mask, self.layout, self.axis)
         if self.alone:

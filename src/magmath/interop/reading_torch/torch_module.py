@@ -7,6 +7,7 @@ programs. `TorchModule` runs these programs with magmath's functions (`aten_oper
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import signature
 from typing import Any, final
 
 import torch
@@ -83,6 +84,13 @@ def from_torch(
             f"from_torch: needs a module of PyTorch, was given {type(module).__name__}"
             "; modules of magmath need no conversion"
         )
+    try:
+        signature(module.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        raise OptionError(
+            f"from_torch: needs an example of the arguments of {type(module).__name__}.forward: "
+            f"{error}; give an example, as in from_torch(module, x)"
+        ) from None
     was_training = {part: part.training for part in module.modules()}
     try:
         with silent(), average_moments_of_tensors(module):

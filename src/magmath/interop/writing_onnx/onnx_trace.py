@@ -128,6 +128,12 @@ class TracedModule:
             name: tuple([sizes[name] for sizes in variants]) for name in places
         }
         self.axis_names = {place: name for name, used in places.items() for place in used}
+        if not _have_same_operations(traces):
+            raise MagmathError(
+                f"to_onnx: the module has other operations for other extents of its inputs, such "
+                f"as those of a recurrent layer, whose steps are written one by one; "
+                f"{_remedy_for_other_operations(module, examples, variable_axes)}"
+            )
         self.nodes = _traced_nodes(traces)
         of = {traced.first: traced for traced in self.nodes}
         self.inputs = [
@@ -163,15 +169,33 @@ class TracedModule:
         return [Array(node) for node in graph.substituted(known).outputs]
 
 
+def _have_same_operations(traces: Sequence[_ModuleTrace]) -> bool:
+    """Return True if all traces have the same operations in the same order."""
+    names = [[n.name for n in topological(tuple(one.outputs))] for one in traces]
+    return all(order == names[0] for order in names)
+
+
 def _traced_nodes(traces: Sequence[_ModuleTrace]) -> list[TracedNode]:
-    """Return the operations of all traces, in order. Raises MagmathError if they differ."""
+    """Return the operations of all traces, in order."""
     orders = [topological(tuple(one.outputs)) for one in traces]
-    if any([n.name for n in order] != [n.name for n in orders[0]] for order in orders):
-        raise MagmathError(
-            f"to_onnx: the module has other operations for other extents of its inputs; "
-            f"{KEEP_FIXED}"
-        )
     return [TracedNode(nodes) for nodes in zip(*orders, strict=True)]
+
+
+def _remedy_for_other_operations(
+    module: Callable[..., Any],
+    examples: Sequence[mm.Array],
+    variable_axes: Sequence[Sequence[int]],
+) -> str:
+    """Return the remedy for a module whose operations depend on extents: if they do not depend on
+    that of the first axis, it alone can vary."""
+    first_axes = [[axis for axis in axes if axis == 0] for axes in variable_axes]
+    if first_axes == [list(axes) for axes in variable_axes]:
+        return KEEP_FIXED
+    try:
+        TracedModule(module, examples, first_axes)
+    except MagmathError:
+        return KEEP_FIXED
+    return "the number of samples alone can vary: pass variable_axes=1"
 
 
 def _has_same_values(node: Node, other: Node) -> bool:

@@ -164,9 +164,10 @@ def not_from_the_end(indices: Node) -> Node:
 
 
 index_out_of_range = partial(
-    out_of_range, operation="take, or indexing by an array", may_be_of_table=True
+    out_of_range, operation="take, embedding, or indexing by an array", may_be_of_table=True
 )
-"""Return the error for an element of an index array, in `take` or an indexing expression."""
+"""Return the error for an element of an index array, in `take`, `embedding` or an indexing
+expression."""
 
 
 def conjunction(*masks: torch.Tensor | None) -> torch.Tensor | None:
