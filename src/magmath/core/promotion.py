@@ -99,10 +99,14 @@ def promote(*dtypes: DType) -> DType:
     arguments does not matter: int8, uint8 and float16 give float16, though int16 holds the first
     two. Raises DTypeError for uint64 with signed integers, which no integer type holds.
     """
-    common, *others = sorted(dtypes, key=lambda dtype: _ORDER[dtype.kind], reverse=True)
+    common, *others = sorted(dtypes, key=_order, reverse=True)
     for other in others:
-        common = _promote_pair(other, common)
+        common = _promote_pair(*sorted((common, other), key=_order))
     return common
+
+
+def _order(dtype: DType) -> int:
+    return _ORDER[dtype.kind]
 
 
 def _promote_pair(a: DType, b: DType) -> DType:
