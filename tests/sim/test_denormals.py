@@ -66,18 +66,6 @@ def test_steps_that_are_divided_at_loops(flushes: bool) -> None:
         assert (value == 0).all() if flushes else (value > 0).all()
 
 
-@pytest.mark.parametrize("flushes", [True, False])
-def test_compiled_steps(flushes: bool) -> None:
-    x = np.zeros((8, 4), np.float32)
-    with mm.init(workers=2, launcher="threads", device="cpu", flush_denormals=flushes):
-        model = Scale()
-        step = mm.parallel.CompiledStep("mean_squared_error", model, mm.optim.GradientDescent(0.1))
-        for _ in range(2):
-            step(x, x)
-        found = model.w.numpy()
-    assert (found == 0).all() if flushes else (found > 0).all()
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_training_flushes_and_other_computations_keep_gradual_underflow(workers: int) -> None:
     w, product = trained(workers=workers)

@@ -95,8 +95,7 @@ class CompiledStep:
         self._prepare(tree, leaves)
         self.steps += 1
         self._last = self._programs[self.steps % self.strategy.every == 0]
-        with session.engine().training_step():
-            value: Array = self._last(*unflatten(tree, leaves))
+        value: Array = self._last(*unflatten(tree, leaves))
         return value
 
     def collect(self) -> None:
