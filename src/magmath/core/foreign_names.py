@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from functools import lru_cache
 from typing import Final
 
 MM_NAMES: Final[Mapping[str, str]] = {
@@ -441,9 +442,16 @@ def missing_in_module(module: str, public: Sequence[str], name: str, hint: str) 
     """Return the error for a name that a module lacks. Without a hint on what to write, it suggests
     the one of its public names that is spelt most similarly."""
     if not hint and not name.startswith("_"):
-        close = get_close_matches(name, public, n=1, cutoff=0.7)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        close = _closest(name, tuple(public))
+        hint = f"; did you mean {close!r}?" if close else ""
     return missing_attribute(f"module {module!r}", name, hint)
+
+
+@lru_cache(maxsize=256)
+def _closest(name: str, public: tuple[str, ...]) -> str:
+    """Return the most similar name, "" if none is similar. A search takes half a millisecond, and
+    libraries ask a namespace for the same missing names in each call."""
+    return next(iter(get_close_matches(name, public, n=1, cutoff=0.7)), "")
 
 
 def missing_attribute(owner: str, name: str, hint: str) -> AttributeError:

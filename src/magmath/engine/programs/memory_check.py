@@ -119,9 +119,18 @@ def _recomputing(program: Program) -> str:
 
 def _listed(program: Program, largest: Sequence[int]) -> str:
     """Return the first of these arrays in words, equal ones once with their number."""
-    counts = Counter([_described(program, i) for i in largest])
-    shown = [*counts.items()][:_MAX_SHOWN]
-    return ", ".join([f"{n} × {array}" if n > 1 else array for array, n in shown])
+    counts: Counter[str] = Counter()
+    least = 0
+    for i in largest:
+        nbytes = bytes_of(program.slots[i])
+        if nbytes < least:  # no later one equals one that is shown
+            break
+        array = _described(program, i)
+        if array in counts or len(counts) < _MAX_SHOWN:
+            counts[array] += 1
+        if len(counts) == _MAX_SHOWN:
+            least = nbytes
+    return ", ".join([f"{n} × {array}" if n > 1 else array for array, n in counts.items()])
 
 
 def _described(program: Program, index: int) -> str:
