@@ -28,6 +28,7 @@ from magmath.arrays.indexing.masks import UnknownCount
 from magmath.arrays.indexing.number_items import part_of
 from magmath.arrays.indexing.single_elements import read_element, write_element
 from magmath.arrays.indexing.subscripts import getitem
+from magmath.arrays.indexing.written_values import is_small_write_into_new, small_operand
 from magmath.arrays.inputs.conversion import bind_layout, foreign_operand
 from magmath.arrays.inputs.number_list import LISTS
 from magmath.arrays.inputs.operands import (
@@ -61,6 +62,7 @@ from magmath.arrays.temporary_references import (
     TEMPORARY_TARGET,
     TEMPORARY_UPDATE,
 )
+from magmath.arrays.value_ownership import owns_value
 from magmath.arrays.views import (
     ComplexPart,
     Permuted,
@@ -307,16 +309,22 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
             raise unread_write_error()
         if value_has_no_name:
             value.view_of = None  # not read after the write
-        leaf = write_element(self, key, value)
+        if self._leaf is None and is_small_write_into_new(self, key):
+            self.evaluated()
+        operand = small_operand(self, value)
+        if operand is not None:
+            value, value_has_no_name = Array(operand), True
+        in_place = owns_value(self)
+        leaf = write_element(self, key, value, in_place=in_place)
         if leaf is not None:
             self.replace_value(leaf)
             return
         former, (key, part) = self._leaf, part_of(self._node, key)
-        leaf = repeated_write(self, key, part, value)
+        leaf = repeated_write(self, key, part, value, in_place=in_place)
         self.replace_value(with_item(self, key, value) if leaf is None else leaf)
+        if leaf is None:
+            note_write(former, key, part, value, self)
         if self._leaf is not None:
-            if leaf is None:
-                note_write(former, key, part, value, self)
             return
         former = None  # an evaluation counts references
         if session.engine().evaluator.should_evaluate_now(

@@ -1,5 +1,5 @@
-"""The dispatch cache of indexing: slices and elements of small arrays, which NumPy reads and writes
-in this process.
+"""The dispatch cache of indexing: slices and elements of small arrays, and small parts of larger
+ones, which NumPy reads and writes in this process.
 
 What `x[1:]` and `x[1:] = v` do is noted by the indexing key and the shapes and types of the arrays,
 which are the key of the call in `EagerArrays.calls`. Later lines with the same key of the call are
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
 from math import prod
+from sys import maxsize
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
@@ -24,7 +25,7 @@ from magmath.arrays.indexing.part_programs import (
     WindowWriteProgram,
     WriteProgram,
 )
-from magmath.arrays.indexing.single_elements import METHOD_FRAMES
+from magmath.arrays.indexing.single_elements import METHOD_FRAMES, written_leaf
 from magmath.arrays.indexing.subscripts import Part, Window, fixed_bounds
 from magmath.arrays.indexing.window_recipes import with_starts
 from magmath.arrays.indexing.written_values import written_value
@@ -34,6 +35,7 @@ from magmath.arrays.storage.element_storage import ViewStep
 from magmath.core.dtypes import uint64
 from magmath.engine import session
 from magmath.engine.eager.eager_calls import CallProgram, EagerCall, recipe_of_call
+from magmath.engine.evaluation.result_records import leaf_of_pending
 from magmath.engine.user_line import user_line
 from magmath.graph import Node
 from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeStep
@@ -89,11 +91,14 @@ def _selection_and_starts(step: Any) -> tuple[Hashable, tuple[int, ...]]:
     return step, ()
 
 
-def repeated_write(array: LazyArray, key: Any, part: Part | None, value: Any) -> Node | None:
-    """Return a leaf with the elements of a small stored array, in which a number or a stored array
-    of the same type replaces those that a key selects; None if an operation writes them.
+def repeated_write(
+    array: LazyArray, key: Any, part: Part | None, value: Any, *, in_place: bool
+) -> Node | None:
+    """Return a leaf with the elements of a stored array, in which a number or a stored array of the
+    same type replaces those that a key selects; None if an operation writes them.
 
-    `part` is the part that the key selects; None if the key has arrays.
+    part      the part that the key selects; None if the key has arrays
+    in_place  nothing else references the value of the array
     """
     leaf = array.stored_leaf()
     eager = session.eager_indexing()
@@ -108,29 +113,30 @@ def repeated_write(array: LazyArray, key: Any, part: Part | None, value: Any) ->
     try:
         line = user_line(METHOD_FRAMES)
         numbers = (*write.numbers, *write.starts)
-        written: Node | None = call.run(eager, write.arguments, line, numbers)
+        return written_leaf(eager, call, write.arguments, line, numbers, in_place)
     except (IndexError, ValueError):  # the operation raises it at its own line
         return None
-    return written
 
 
 def note_write(
     source: Node | None, key: Any, part: Part | None, value: Any, written: LazyArray
 ) -> None:
-    """Note how elements of an array were replaced, for the next ones; `source` is its former
-    leaf."""
+    """Note how elements of an array were replaced, for the next ones; `source` is its former leaf,
+    in the memory of this process."""
     eager = session.eager_indexing()
-    if source is None or written._leaf is None or eager is None:
+    if source is None or eager is None or eager.stored_value(source, maxsize) is None:
         return
     write = _write_of(eager, source, key, part, value)
     if write is None or write.call_key in eager.calls:
         return
-    call, arguments = None, write.arguments
-    known = recipe_of_call(written._leaf, arguments)
+    call, arguments, result = None, write.arguments, written._leaf
+    if result is None:  # a large array
+        result = leaf_of_pending(written._node)
+    known = recipe_of_call(result, arguments)
     if known is not None and sorted(known[1]) == [*range(len(arguments))]:
         recipe = _with_numbers(known[0], write)
         if recipe is not None:
-            call = EagerCall(write.program(known[1]), recipe, written._leaf, known[1])
+            call = EagerCall(write.program(known[1]), recipe, result, known[1])
     eager.note_call(write.call_key, call)
 
 
@@ -175,11 +181,13 @@ def _write_of(
     the part of each worker.
     """
     written = written_value(leaf, value)
-    if written is None:
+    if written is None or any(x.nbytes > eager.max_eager_bytes for x in written.arrays):
         return None
     arguments, numbers = written.arrays, written.numbers
     call_key = "write", leaf.shape, leaf.dtype.name, written.form
     if part is not None:
+        if prod(part.shape) * leaf.dtype.itemsize > eager.max_eager_bytes:
+            return None
         selection, starts = _selection_and_starts(part)
         arguments = (leaf, *arguments)
         return _KeyedWrite(
@@ -187,6 +195,8 @@ def _write_of(
         )
     known = _array_key(eager, key)
     if known is None or leaf in known.arrays:
+        return None
+    if any(x.nbytes > eager.max_eager_bytes for x in known.arrays):
         return None
     if known.has_mask and arguments and arguments[0].shape and eager.pool.workers > 1:
         return None

@@ -63,7 +63,7 @@ class ArrayReadProgram:
 
 @final
 class WriteProgram:
-    """The program that copies an array and writes elements of the copy.
+    """The program that writes elements of an array or of a copy of it.
 
     items   the key, with None in place of arrays
     arrays  where arrays are among the items, each with its position among the operands
@@ -84,20 +84,26 @@ class WriteProgram:
         self._source, self._value = source, value
 
     def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
-        """Return the array with the elements replaced."""
-        values = arrays[self._source].copy()
+        """Return a copy of the array with the elements replaced."""
+        copied = arrays[self._source].copy()
+        self.write(copied, arrays, numbers)
+        return (copied,)
+
+    def write(
+        self, target: np.ndarray[Any, Any], arrays: CallArrays, numbers: Sequence[Any]
+    ) -> None:
+        """Replace the elements of `target`."""
         items = self._items
         if self._arrays:
             items = items.copy()
             for i, operand in self._arrays:
                 items[i] = arrays[operand]
-        values[tuple(items)] = numbers[0] if self._value is None else arrays[self._value]
-        return (values,)
+        target[tuple(items)] = numbers[0] if self._value is None else arrays[self._value]
 
 
 @final
 class WindowWriteProgram:
-    """The program that copies an array and writes a window of the copy.
+    """The program that writes a window of an array or of a copy of it.
 
     source  the position of the array among the operands
     value   that of the written array; None if it is the first number, before those of the window
@@ -109,10 +115,16 @@ class WindowWriteProgram:
         self._key, self._source, self._value = window.numpy_key, source, value
 
     def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
-        """Return the array with the window replaced."""
-        values = arrays[self._source].copy()
+        """Return a copy of the array with the window replaced."""
+        copied = arrays[self._source].copy()
+        self.write(copied, arrays, numbers)
+        return (copied,)
+
+    def write(
+        self, target: np.ndarray[Any, Any], arrays: CallArrays, numbers: Sequence[Any]
+    ) -> None:
+        """Replace the window of `target`."""
         if self._value is None:
-            values[self._key(numbers[1:])] = numbers[0]
+            target[self._key(numbers[1:])] = numbers[0]
         else:
-            values[self._key(numbers)] = arrays[self._value]
-        return (values,)
+            target[self._key(numbers)] = arrays[self._value]

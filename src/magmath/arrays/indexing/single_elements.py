@@ -1,4 +1,4 @@
-"""Single elements of small arrays, `x[i]` and `x[i, j] = v`: the shortest way to their calls.
+"""Single elements of stored arrays, `x[i]` and `x[i, j] = v`: the shortest way to their calls.
 
 The dispatch cache has one call for all elements of arrays of a shape and a type, with the positions
 as its numbers (`arrays/indexing/indexing_cache.py`, which notes it). A loop over the elements of a
@@ -7,18 +7,24 @@ table has a new key in each step, which this module reads without parsing it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from magmath.arrays.indexing.subscripts import ELEMENT
 from magmath.arrays.indexing.written_values import written_value
 from magmath.arrays.lazy_array import LazyArray
+from magmath.core.type_aliases import Number
 from magmath.engine import session
 from magmath.engine.user_line import user_line
 from magmath.graph import Node
+from magmath.graph.operation import Line
 
 if TYPE_CHECKING:
     from magmath.engine.eager.eager_arrays import EagerArrays
+    from magmath.engine.eager.eager_calls import EagerCall
 
+MAX_COPIED: Final = 8 << 10
+"""Bytes of the largest array that each write copies, which takes no longer than the rest of it."""
 METHOD_FRAMES = 2
 """Frames from `user_line` to the caller of functions here, which is a method of the array."""
 
@@ -34,9 +40,12 @@ def read_element(array: LazyArray, key: Any) -> Node | None:
     return None if call is None else call.run(eager, (leaf,), user_line(METHOD_FRAMES), position)
 
 
-def write_element(array: LazyArray, key: Any, value: Any) -> Node | None:
-    """Return a leaf with the elements of a small stored array, in which a number or a stored array
-    of the same type replaces one; None if it is written as another part."""
+def write_element(array: LazyArray, key: Any, value: Any, *, in_place: bool) -> Node | None:
+    """Return a leaf with the elements of a stored array, in which a number or a stored array of the
+    same type replaces one; None if it is written as another part.
+
+    in_place  nothing else references the value of the array
+    """
     element = _element(array, key)
     if element is None:
         return None
@@ -49,8 +58,24 @@ def write_element(array: LazyArray, key: Any, value: Any) -> Node | None:
     if call is None:
         return None
     line = user_line(METHOD_FRAMES)
-    result: Node | None = call.run(eager, (leaf, *arrays), line, (*numbers, *position))
-    return result
+    return written_leaf(eager, call, (leaf, *arrays), line, (*numbers, *position), in_place)
+
+
+def written_leaf(
+    eager: EagerArrays,
+    call: EagerCall,
+    arguments: Sequence[Node],
+    line: Line,
+    numbers: Sequence[Number],
+    in_place: bool,
+) -> Node | None:
+    """Return a leaf with the elements that a call writes into the first argument: into a copy of a
+    small array, and if nothing else references it, into the memory of a larger one; None if an
+    operation writes them."""
+    nbytes = arguments[0].nbytes
+    if in_place and nbytes > MAX_COPIED:
+        return call.write(eager, arguments, line, numbers)
+    return call.run(eager, arguments, line, numbers) if nbytes <= eager.max_eager_bytes else None
 
 
 def _element(array: LazyArray, key: Any) -> tuple[EagerArrays, Node, tuple[int, ...]] | None:

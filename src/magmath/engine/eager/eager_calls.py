@@ -8,14 +8,14 @@ the arguments. From that this module makes one recipe and one list of calls of k
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, final
 
 import numpy as np
 from msgspec.structs import replace
 
 from magmath.core.type_aliases import Number
 from magmath.engine.lifetimes.retained_expressions import keep_expression, keeps_expressions
-from magmath.engine.remote_array import RemoteArray
+from magmath.engine.remote_array import OVERWRITTEN, RemoteArray
 from magmath.graph import Graph, Node, Provenance, provenance_of
 from magmath.graph.operation import Line
 from magmath.graph.provenance.provenance import provenance_before
@@ -33,6 +33,7 @@ from magmath.graph.provenance.recorded_operands import (
     LeafOperand,
     RecordedOperand,
     operand_of_array,
+    set_provenance,
 )
 from magmath.ops.leaves import input_leaf
 
@@ -53,6 +54,19 @@ class CallProgram(Protocol):
         self, arrays: Sequence[np.ndarray[Any, Any]], numbers: Sequence[Any], /
     ) -> Sequence[np.ndarray[Any, Any]]:
         """Return the result, in new memory."""
+
+
+class WriteProgram(CallProgram, Protocol):
+    """What computes an array with some elements replaced."""
+
+    def write(
+        self,
+        target: np.ndarray[Any, Any],
+        arrays: Sequence[np.ndarray[Any, Any]],
+        numbers: Sequence[Any],
+        /,
+    ) -> None:
+        """Replace the elements in the memory of the array, as `run` does in a copy."""
 
 
 @final
@@ -101,6 +115,30 @@ class EagerCall:
         recipe = self._recipe
         provenance = Provenance.of(recipe, recipe.last, operands, line, numbers)
         return eager.stored_leaf(self._shape, self._dtype, result, provenance)
+
+    def write(
+        self,
+        eager: EagerArrays,
+        arguments: Sequence[Node],
+        line: Line,
+        numbers: Sequence[Number] = (),
+    ) -> Node | None:
+        """Like `run`, for a `WriteProgram` whose array is the first argument: the result has the
+        memory of that leaf, which the caller drops."""
+        former = arguments[0]
+        if former.value.copies:  # in other layouts
+            return None
+        read = _read(eager, arguments, self._own, self._used, overwritten=former)
+        if read is None:
+            return None
+        values, operands = read
+        recipe, data = self._recipe, former.value
+        provenance = Provenance.of(recipe, recipe.last, operands, line, numbers)
+        written = input_leaf(self._shape, self._dtype, data.layout, data)
+        set_provenance(written, provenance)
+        program = cast("WriteProgram", self._program)
+        program.write(values[self._used.index(0)], values, numbers)
+        return written
 
 
 @final
@@ -169,10 +207,17 @@ class JointCall:
 
 
 def _read(
-    eager: EagerArrays, arguments: Sequence[Node], own: tuple[Node, ...], used: Sequence[int]
+    eager: EagerArrays,
+    arguments: Sequence[Node],
+    own: tuple[Node, ...],
+    used: Sequence[int],
+    overwritten: Node | None = None,
 ) -> tuple[list[np.ndarray[Any, Any]], tuple[RecordedOperand, ...]] | None:
     """Return the values of the arrays at these positions among the arguments and the own arrays of
-    a call, and what a record keeps of them; None if they are not stored here."""
+    a call, and what a record keeps of them; None if they are not stored here.
+
+    Of an array that the call overwrites, a record keeps how it was computed, or an empty leaf.
+    """
     pool = eager.pool
     if own:
         arguments = (*arguments, *own)
@@ -187,7 +232,11 @@ def _read(
         if value is None and (value := data.local_array()) is None:
             return None
         values.append(value)
-        operands.append(operand_of_array(leaf))
+        if leaf is overwritten and leaf.provenance is None:
+            empty = input_leaf(leaf.shape, leaf.dtype, data.layout, OVERWRITTEN)
+            operands.append(KeptOperand(empty, 0))
+        else:
+            operands.append(operand_of_array(leaf))
     if keeps_expressions():
         for i in used:
             keep_expression(arguments[i])
