@@ -31,7 +31,7 @@ class Edge:
 class Layer:
     """One layer. Numbers are for the whole batch on one worker, forward unless stated otherwise.
 
-    kind         the operation that it begins with
+    kind         the class of its module, or the operation that it begins with
     flops        arithmetic operations of the product, twice as many backward
     other_flops  those of the element-wise operations
     nbytes       bytes that it reads and writes

@@ -35,8 +35,8 @@ def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> Laye
     """
     module = _without_values(module)  # the nodes refer to its variables weakly
     (network_input,), outputs = trace_nodes(module, abstract_arrays("plan", [shape], dtype))
-    grouping = _Grouping(network_input)
     module.named_parameters()  # names the parameters by their paths
+    grouping = _Grouping(network_input, dict(module.named_modules()))
     for node in topological(outputs):
         grouping.add(node)
     if not any(grouping.depends(node) for node in outputs):
@@ -92,7 +92,7 @@ class _Draft:
         largest = max([node.size for node in others], default=0)
         return Layer(
             name=grouping.name_of(self),
-            kind=anchor.name if self.members else "loss",
+            kind=grouping.kind_of(self),
             flops=flops,
             other_flops=sum(node.operation.flops(node) for node in others),
             nbytes=reads + own + (anchor.size + 2 * largest) * item,
@@ -120,12 +120,13 @@ class _Draft:
 class _Grouping:
     """Assigns nodes to layers, in topological order."""
 
-    def __init__(self, network_input: Node) -> None:
+    def __init__(self, network_input: Node, modules: Mapping[str, Module]) -> None:
         self.drafts: list[_Draft] = []
         self.roles: dict[Node, Roles] = {}
         self._layer: dict[Node, _Draft] = {}
         self._parameters: dict[Node, tuple[Node, ...]] = {}
         self._input = network_input
+        self._modules = modules
         self._seen: set[Node] = set()
         self._passes_back: dict[_Draft, bool] = {}
 
@@ -240,12 +241,24 @@ class _Grouping:
             return "input"
         if not draft.members:
             return "loss"
-        for parameter in draft.parameters:
-            variable = parameter.value() if callable(parameter.value) else None
-            path = getattr(variable, "name", "").rpartition(".")[0]
-            if path:
-                return str(path)
-        return f"{draft.anchor.name} {draft.number}"
+        return _module_path(draft) or f"{draft.anchor.name} {draft.number}"
+
+    def kind_of(self, draft: _Draft) -> str:
+        """Return the class of the layer's module, or its operation."""
+        if not draft.members:
+            return "loss"
+        module = self._modules.get(_module_path(draft))
+        return draft.anchor.name if module is None else type(module).__name__
+
+
+def _module_path(draft: _Draft) -> str:
+    """Return the path of the module of a layer's parameters; empty if it has none."""
+    for parameter in draft.parameters:
+        variable = parameter.value() if callable(parameter.value) else None
+        path: str = getattr(variable, "name", "").rpartition(".")[0]
+        if path:
+            return path
+    return ""
 
 
 @final

@@ -30,7 +30,7 @@ class LayerRow(Protocol):
 
     @property
     def kind(self) -> str:
-        """The operation that it begins with."""
+        """The class of its module, or the operation that it begins with."""
 
     @property
     def option(self) -> Sequence[str]:
