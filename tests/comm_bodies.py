@@ -419,7 +419,7 @@ def two_threads(comm: Communicator) -> None:
             ring(comm, 100 * step, out)
     for task in tasks:
         task.wait()
-        assert task.done
+        assert task.is_done
     for step, out in enumerate(outs):
         assert (out == 100 * step + before).all()
     progress_thread.close()

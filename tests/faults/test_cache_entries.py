@@ -65,7 +65,7 @@ def test_a_damaged_entry_is_missing_deleted_and_made_again(
     ]
     for text in damaged:
         path.write_bytes(text)
-        assert CACHE.has("a")
+        assert CACHE.has_file("a")
         assert CACHE.read("a") is None
         assert not path.exists()
         assert CACHE.get("a", lambda: content) == content
@@ -124,7 +124,7 @@ def test_the_bound_deletes_what_was_not_read_for_the_longest_time(
     assert not left & {"1"}
     assert sum(entry.nbytes for entry in module.list_entries(folder.parent)) <= 1_000_000
     CACHE.write("huge", bytes(2_000_000))
-    assert not CACHE.has("huge"), "it would drive out all others"
+    assert not CACHE.has_file("huge"), "it would drive out all others"
 
 
 def test_a_bound_that_is_no_number_is_told_and_left(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,5 +200,5 @@ def test_an_exit_within_a_task_is_raised_by_its_wait() -> None:
     task = thread.submit(sys.exit)
     with pytest.raises(SystemExit):
         task.wait()
-    assert task.done
+    assert task.is_done
     thread.close()

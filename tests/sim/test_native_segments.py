@@ -108,7 +108,7 @@ def elementwise_cases(dtype: str, size: int) -> list[tuple[str, Case]]:
         if not operation.elementwise or dtype not in row.dtypes or name == "astype":
             continue
         kinds = [DTYPES[str(x.dtype).removeprefix("torch.")] for x in row.draw(draws).operands]
-        if not operation.same_bits(DTYPES[dtype], kinds):
+        if not operation.has_same_bits(DTYPES[dtype], kinds):
             continue
         given = [torch.from_numpy(x) for x in operands(dtype, size, len(kinds))]
         if name == "where":
@@ -117,7 +117,7 @@ def elementwise_cases(dtype: str, size: int) -> list[tuple[str, Case]]:
             given[1] = given[1] % 7
         cases.append((name, Case(tuple(given), {})))
     for target in ("bool", "int64", "float32", "float64"):
-        if OPERATIONS["astype"].same_bits(DTYPES[target], [DTYPES[dtype]]):
+        if OPERATIONS["astype"].has_same_bits(DTYPES[target], [DTYPES[dtype]]):
             (x,) = operands(dtype, size, 1)
             cases.append(("astype", Case((torch.from_numpy(x),), {"dtype": DTYPES[target]})))
     return cases
@@ -126,7 +126,7 @@ def elementwise_cases(dtype: str, size: int) -> list[tuple[str, Case]]:
 @pytest.mark.parametrize("dtype", ["bool", "int64", "uint8", "float32", "float64"])
 @pytest.mark.timeout(300)
 def test_native_forms_have_the_bits_of_kernels(dtype: str, bound: list[Any]) -> None:
-    """For the operations with `same_bits`, on numbers for which rounding and signs could differ."""
+    """For the operations with `has_same_bits`, on numbers for which rounding and signs could differ."""
     pool = start("inline", 1)
     engine = Engine(pool)
     try:
@@ -138,7 +138,7 @@ def test_native_forms_have_the_bits_of_kernels(dtype: str, bound: list[Any]) -> 
                     (name, case)
                     for name, case in structured(draws)
                     if dtype in ROWS[name].dtypes
-                    and OPERATIONS[name].same_bits(DTYPES[dtype], [DTYPES[dtype]])
+                    and OPERATIONS[name].has_same_bits(DTYPES[dtype], [DTYPES[dtype]])
                 ]
             graph = engine.cut(Graph(tuple(applied(engine, name, case) for name, case in cases)))
             compiled = engine.compile(graph)

@@ -42,7 +42,7 @@ class Late(Compiled):
         super().__init__(source, arithmetic)
 
     def function(self) -> Callable[[int], int] | None:  # type: ignore[override]
-        self._is_given = self._is_given or not self._delays.defers()
+        self._is_given = self._is_given or not self._delays.should_defer()
         return super().function() if self._is_given else None
 
 
@@ -157,6 +157,6 @@ def test_delays_are_those_of_the_seed_and_differ_between_workers(
     assert 60 < len(first) < 180
     monkeypatch.setenv(DEBUG.name, "")
     slept.clear()
-    assert not Delays("none").defers()
+    assert not Delays("none").should_defer()
     Delays("none").sleep()
     assert not slept

@@ -84,7 +84,7 @@ def test_systems_take_turns_and_ratios_are_made_in_each_round(
     assert case.rate("A own") == 5.0
     (figure,) = case.figures
     assert figure.rounds == [1.5] * 3
-    assert figure.reached
+    assert figure.has_reached_mark
     assert result.versions == {"scripted": "1"}
     result.raise_if_incomplete()
 
@@ -360,7 +360,7 @@ def test_excess_is_a_difference_in_seconds() -> None:
     ]
     (figure,) = compare_systems(CASE, systems, asked)
     assert figure.rounds == [0.25, 0.5, 1.0]
-    assert figure.reached is False
+    assert figure.has_reached_mark is False
 
 
 @pytest.mark.parametrize("width", [60, 80, 250])

@@ -177,4 +177,4 @@ def test_waits_are_many_if_threads_wait_for_a_third_of_the_time(
     waits = Waits()
     clock["now"] += 10.0
     clock["waited"] += waited
-    assert waits.are_many(2) is many
+    assert waits.has_contention(2) is many

@@ -182,7 +182,7 @@ def _key(key: str) -> str:
 def test_decisions_of_a_busy_machine_are_not_stored(
     monkeypatch: pytest.MonkeyPatch, busy: bool
 ) -> None:
-    monkeypatch.setattr(Waits, "are_many", lambda self, threads: busy)
+    monkeypatch.setattr(Waits, "has_contention", lambda self, threads: busy)
     rounds = {"slow": [1.0, 1.0], "fast": [0.5, 0.5]}
     monkeypatch.setattr(module, "_rounds", lambda calls, wait, budget: rounds)
     candidates = Candidates(slow=0, fast=0)

@@ -26,8 +26,8 @@ from magmath.arrays.array import Array, as_arrays
 from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
-from magmath.arrays.storage.element_storage import may_overlap
-from magmath.arrays.views import share_elements
+from magmath.arrays.storage.element_storage import can_overlap
+from magmath.arrays.views import can_share_elements
 from magmath.core.promotion import floating_dtype
 from magmath.errors import ShapeError
 
@@ -90,7 +90,7 @@ def shares_memory(a: Any, b: Any, max_work: Any = None) -> bool:
     """Return True if a write into one array can change the other: the same array, or views with
     elements in common."""
     if isinstance(a, Array) and isinstance(b, Array):
-        return share_elements(a, b)
+        return can_share_elements(a, b)
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return may_overlap(a, b)
+        return can_overlap(a, b)
     return a is b

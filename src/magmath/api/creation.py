@@ -11,7 +11,7 @@ import numpy as np
 
 from magmath.arrays.array import Array, as_array, copy_of
 from magmath.arrays.inputs.conversion import LayoutLike, bind_layout, leaf_of_values
-from magmath.arrays.inputs.number_list import LISTS, holds, is_number
+from magmath.arrays.inputs.number_list import LISTS, has_elements_of, is_number
 from magmath.arrays.inputs.operands import joined
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
@@ -77,7 +77,7 @@ def asarray(
     check_device("asarray", device)
     if isinstance(a, Array):
         return _converted(a.converted(), dtype, layout, copy)
-    if holds(a, LazyArray) and copy is not False:
+    if has_elements_of(a, LazyArray) and copy is not False:
         return _converted(Array(joined("asarray", a)), dtype, layout, copy=None)
     if copy is False:
         raise ValueError(

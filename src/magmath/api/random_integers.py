@@ -173,7 +173,10 @@ def _check_bounds(
     if dtype.kind != "bool":
         smallest, largest = integer_bounds(dtype if dtype.is_integer else int64)
     above = largest if endpoint else largest + 1
-    for bound, is_outside in ((low, _any_below(low, smallest)), (high, _any_below(above, high))):
+    for bound, is_outside in (
+        (low, _is_any_below(low, smallest)),
+        (high, _is_any_below(above, high)),
+    ):
         if is_outside:
             raise RangeError(
                 f"random.integers: the bound {bound} does not fit {dtype}, which holds {smallest} "
@@ -181,7 +184,7 @@ def _check_bounds(
             )
 
 
-def _any_below(x: int | NDArray[Any] | None, y: int | NDArray[Any] | None) -> bool:
+def _is_any_below(x: int | NDArray[Any] | None, y: int | NDArray[Any] | None) -> bool:
     """Return True if one of two known bounds is, at any position, below the other one."""
     return x is not None and y is not None and _is_any(x < y)
 

@@ -45,7 +45,7 @@ def convolve(in1: Array, in2: Array, /, mode: str = "full", method: str = "auto"
     for types without a common type, or for "fft" and half types.
     """
     a, b = _operands("convolve", in1, in2, mode, method)
-    if mode == "valid" and not _fits(b.shape, a.shape):
+    if mode == "valid" and not _is_within(b.shape, a.shape):
         a, b = b, a
     return _correlated("convolve", a, reversed_along(b, range(b.ndim)), mode, method)
 
@@ -58,7 +58,7 @@ def correlate(in1: Array, in2: Array, /, mode: str = "full", method: str = "auto
     """
     a, b = _operands("correlate", in1, in2, mode, method)
     b = e.conj(b)
-    if mode == "valid" and not _fits(b.shape, a.shape):
+    if mode == "valid" and not _is_within(b.shape, a.shape):
         axes = range(a.ndim)
         a, b = reversed_along(b, axes), reversed_along(a, axes)
     return _correlated("correlate", a, b, mode, method)
@@ -77,7 +77,7 @@ def _operands(name: str, in1: Array, in2: Array, mode: str, method: str) -> tupl
             f"shapes {x.shape} and {y.shape}"
             "; add dimensions with mm.expand_dims"
         )
-    if mode == "valid" and not (_fits(x.shape, y.shape) or _fits(y.shape, x.shape)):
+    if mode == "valid" and not (_is_within(x.shape, y.shape) or _is_within(y.shape, x.shape)):
         raise ShapeError(
             f'{name}: for mode "valid" one array must fit into the other, was given shapes '
             f"{x.shape} and {y.shape}"
@@ -93,7 +93,7 @@ def _operands(name: str, in1: Array, in2: Array, mode: str, method: str) -> tupl
     return x, y
 
 
-def _fits(inner: Shape, outer: Shape) -> bool:
+def _is_within(inner: Shape, outer: Shape) -> bool:
     return all(m <= n for m, n in zip(inner, outer, strict=True))
 
 

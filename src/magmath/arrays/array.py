@@ -62,7 +62,7 @@ from magmath.arrays.temporary_references import (
     TEMPORARY_TARGET,
     TEMPORARY_UPDATE,
 )
-from magmath.arrays.value_ownership import owns_value
+from magmath.arrays.value_ownership import has_unshared_value
 from magmath.arrays.views import (
     ComplexPart,
     Permuted,
@@ -314,7 +314,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         operand = small_operand(self, value)
         if operand is not None:
             value, value_has_no_name = Array(operand), True
-        in_place = owns_value(self)
+        in_place = has_unshared_value(self)
         leaf = write_element(self, key, value, in_place=in_place)
         if leaf is not None:
             self.replace_value(leaf)

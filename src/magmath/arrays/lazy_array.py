@@ -30,7 +30,7 @@ from magmath.engine.array_sizes import MAX_EAGER_BYTES
 from magmath.engine.lifetimes import pending_arrays
 from magmath.engine.lifetimes.loop_parts import MIN_DEPTH
 from magmath.engine.lifetimes.pending_readers import note_reader
-from magmath.engine.lifetimes.retained_expressions import keep_expression, keeps_expressions
+from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions, keep_expression
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_evaluation, note_update
@@ -123,7 +123,7 @@ class LazyArray(ArrayHandle):
         is_long = depth > MAX_PENDING or (is_checked and self._should_evaluate_early(depth))
         if is_long:
             self._evaluate_early()
-        elif depth >= MIN_DEPTH and not keeps_expressions():
+        elif depth >= MIN_DEPTH and not is_keeping_expressions():
             self._divide_loop()
 
     def _divide_loop(self) -> None:
@@ -148,9 +148,9 @@ class LazyArray(ArrayHandle):
         if node.size < MIN_HELD:
             if depth < INTERPRETED_PENDING:
                 return False
-            interprets = session.engine().interpreter.computes
+            interprets = session.engine().interpreter.can_compute
             return all(map(interprets, topological((node,), cut=True)))
-        return session.engine().held_operands.are_excessive(node)
+        return session.engine().held_operands.has_excess(node)
 
     def _evaluate_early(self) -> None:
         """Compute the value of a long pending expression. This bounds the memory of a loop that
@@ -280,7 +280,7 @@ class LazyArray(ArrayHandle):
         return self._leaf is not None
 
     @property
-    def keeps_values(self) -> bool:
+    def has_variable_values(self) -> bool:
         """True if this handle references values of variables.
 
         That is so for a pending expression that reads them, and after its evaluation until
@@ -390,7 +390,7 @@ def fetch(leaf: Node) -> torch.Tensor:
     """
     CALL_EFFECTS.count += 1
     data = remote_array_of(leaf)
-    if data.pool.any_failed:
+    if data.pool.has_failures:
         session.engine().runs.restore([data])
     provenance = provenance_of(leaf)
     try:

@@ -38,6 +38,6 @@ def _counts(array: Any) -> tuple[int, int]:
 _OWNED: Final = _counts(_Handle())
 
 
-def owns_value(array: LazyArray) -> bool:
+def has_unshared_value(array: LazyArray) -> bool:
     """Return True if nothing but this array references its value, or the leaf that holds it."""
     return array._leaf is array._node and _counts(array) == _OWNED

@@ -280,10 +280,10 @@ def sharing_arrays(array: LazyArray) -> list[LazyArray]:
     """Return the array, and all others that share elements with it or may do so."""
     if array.view_of is None:
         return [array]
-    return [x for x in array.view_of.storage.arrays() if share_elements(array, x)]
+    return [x for x in array.view_of.storage.arrays() if can_share_elements(array, x)]
 
 
-def share_elements(x: LazyArray, y: LazyArray) -> bool:
+def can_share_elements(x: LazyArray, y: LazyArray) -> bool:
     """Return True if two arrays share elements, or may do so."""
     if x is y:
         return True

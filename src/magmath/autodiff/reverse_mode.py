@@ -112,7 +112,7 @@ def _plain_order(output: Node, sources: Sequence[Node]) -> list[Node] | None:
         dependence = SourceDependence(
             source_leaves.union(sources, occurrences), through_gradients=True
         )
-        if any(map(dependence.has, leaves)):
+        if any(map(dependence.is_dependent_leaf, leaves)):
             return None
     return order
 

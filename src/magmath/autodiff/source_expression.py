@@ -178,7 +178,7 @@ class SourceDependence:
         """Return True if a value was computed, directly or indirectly, from a source."""
         return self._of_changing.is_dependent(record) or self._of_fixed.is_dependent(record)
 
-    def has(self, leaf: Node) -> bool:
+    def is_dependent_leaf(self, leaf: Node) -> bool:
         """Return True if a leaf was computed from a source."""
         record = provenance_of(leaf)
         return record is not None and self.is_dependent(record)

@@ -44,7 +44,7 @@ class ComparisonResult:
         return median(self.rounds)
 
     @property
-    def reached(self) -> bool | None:
+    def has_reached_mark(self) -> bool | None:
         if self.mark is None:
             return None
         return self.median >= self.mark if self.kind == "ratio" else self.median <= self.mark
@@ -139,7 +139,7 @@ class BenchResult:
         data = asdict(self) | {"summaries": [asdict(summary) for summary in self.summaries()]}
         for case, plain in zip(self.cases, data["cases"], strict=True):
             for figure, record in zip(case.figures, plain["figures"], strict=True):
-                record |= {"median": figure.median, "reached": figure.reached}
+                record |= {"median": figure.median, "reached": figure.has_reached_mark}
             for name, system in case.systems.items():
                 if system.state == "measured":
                     plain["systems"][name] |= {"median": system.median, "rate": case.rate(name)}

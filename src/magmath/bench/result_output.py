@@ -146,7 +146,7 @@ def rate_text(rate: float, unit: str) -> str:
 
 
 def _figure_text(figure: ComparisonResult) -> str:
-    color = {True: "green", False: "red", None: "default"}[figure.reached]
+    color = {True: "green", False: "red", None: "default"}[figure.has_reached_mark]
     low, high = min(figure.rounds), max(figure.rounds)
     return f"[{color}]{figure.median:.2f}[/] ({low:.2f}–{high:.2f})"
 

@@ -75,7 +75,7 @@ class AotModule:
         The disk is read at most once a second.
         """
         if not self._on_disk and monotonic() >= self._next_look:
-            self._on_disk = OBJECTS.has(self._key)
+            self._on_disk = OBJECTS.has_file(self._key)
             self._next_look = monotonic() + LOOK_SECONDS
         return self._on_disk
 

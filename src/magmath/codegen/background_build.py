@@ -89,7 +89,7 @@ class BackgroundBuild:
 
     def function(self) -> Function | None:
         """Return the compiled program, or None before its code exists."""
-        if self._loaded is None and self._delays.defers():
+        if self._loaded is None and self._delays.should_defer():
             return None
         if self._compiler is not None and self._compiler.has_ended():
             self._code, error = self._compiler.result()

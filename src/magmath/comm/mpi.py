@@ -140,7 +140,7 @@ class MPICommunicator(Communicator):
         self._messages = MessageCollectives(self.rank, self.size, self._exchange)
 
     @property
-    def aborted(self) -> bool:
+    def is_aborted(self) -> bool:
         """True if a rank is known to have aborted."""
         return bool(self._flags[ABORT])
 
@@ -209,7 +209,7 @@ class MPICommunicator(Communicator):
             communicator._wake()
 
     def _wake(self) -> None:
-        if self.aborted or self.closed:
+        if self.is_aborted or self.closed:
             return
         self._flags[ABORT] = 1
         if not self.shares_memory:
@@ -267,7 +267,7 @@ class MPICommunicator(Communicator):
             looks += 1
             if looks % _POLLS_PER_ALARM == 0:
                 self._look_at_alarm()
-            if self.aborted:
+            if self.is_aborted:
                 _abandoned.extend([requests, buffers])
                 raise aborted_error()
             if looks > _YIELDING_POLLS:
@@ -290,7 +290,7 @@ class MPICommunicator(Communicator):
             wide = tensor.float()
             self._allreduce(wide, op)
             tensor.copy_(wide)
-        elif _ignores_nan(tensor.dtype, op):
+        elif _can_lose_nan(tensor.dtype, op):
             self._messages.allreduce(tensor, op)
         else:
             self._run(self._comm.Iallreduce, MPI.IN_PLACE, tensor, _OPERATIONS[op])
@@ -302,7 +302,7 @@ class MPICommunicator(Communicator):
             wide = torch.empty_like(out, dtype=torch.float32)
             self._reduce_scatter(wide, tensor.float(), op)
             out.copy_(wide)
-        elif _ignores_nan(tensor.dtype, op):
+        elif _can_lose_nan(tensor.dtype, op):
             self._messages.reduce_scatter(out, tensor, op)
         else:
             self._run(self._comm.Ireduce_scatter_block, tensor, out, _OPERATIONS[op])
@@ -368,13 +368,13 @@ def _count_cores(comm: MPI.Comm) -> int:
 
 
 def _finalize(world: MPICommunicator, communicator: Communicator) -> None:
-    if world.closed and not world.aborted:
+    if world.closed and not world.is_aborted:
         MPI.Finalize()
     else:
         communicator.abort()
 
 
-def _ignores_nan(dtype: torch.dtype, op: str) -> bool:
+def _can_lose_nan(dtype: torch.dtype, op: str) -> bool:
     """Return True for reductions in which MPI may lose NaN: maximum and minimum of floating
     point."""
     return dtype.is_floating_point and op in ("max", "min")

@@ -29,7 +29,7 @@ class Task:
         self._error: BaseException | None = None
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """True after the task has ended, successfully or not."""
         return self._done.is_set()
 

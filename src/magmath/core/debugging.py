@@ -90,6 +90,6 @@ class Delays:
         elif kind < 0.3:
             time.sleep(self._random.uniform(0, SHORT_SECONDS))
 
-    def defers(self) -> bool:
+    def should_defer(self) -> bool:
         """Return True in three of four calls, for work that may also be done later."""
         return self._random is not None and self._random.random() < 0.75

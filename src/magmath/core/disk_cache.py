@@ -60,7 +60,7 @@ class DiskCache:
 
     kind: str
 
-    def has(self, name: str) -> bool:
+    def has_file(self, name: str) -> bool:
         """Return True if a file with this name exists; `read` checks whether it is valid."""
         return any((folder / self.kind / name).exists() for folder in cache_dir.readable_folders())
 

@@ -31,7 +31,7 @@ class StageTimes:
     _thread: int = field(default_factory=get_ident)
 
     @property
-    def records(self) -> bool:
+    def is_recording(self) -> bool:
         """True in the thread of the recording; workers may be threads that bind programs."""
         return get_ident() == self._thread
 
@@ -54,7 +54,7 @@ def recording() -> Iterator[StageTimes]:
 def stage(name: str) -> Iterator[None]:
     """Record the block of code as one stage."""
     times = _active
-    if times is None or not times.records:
+    if times is None or not times.is_recording:
         yield
         return
     start = time.thread_time()
@@ -71,5 +71,5 @@ def stage(name: str) -> Iterator[None]:
 
 def count(name: str, number: int = 1) -> None:
     """Add to a count of the active recording."""
-    if _active is not None and _active.records:
+    if _active is not None and _active.is_recording:
         _active.counts[name] += number

@@ -30,7 +30,7 @@ class ArrayHandle:
         raise NotImplementedError
 
     @property
-    def keeps_values(self) -> bool:
+    def has_variable_values(self) -> bool:
         """True if this array references values of variables."""
         raise NotImplementedError
 

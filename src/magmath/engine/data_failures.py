@@ -19,7 +19,7 @@ def is_pending_and_fallible(node: Node) -> bool:
     return node.value is None and is_fallible(node)
 
 
-def any_pending_fallible(order: Iterable[Node]) -> bool:
+def has_pending_fallible(order: Iterable[Node]) -> bool:
     """Return True if the nodes contain a pending operation that fails for some values."""
     return any(
         map(is_fallible, [x for x in order if x.value is None and not x.operation.elementwise])
@@ -30,7 +30,7 @@ def is_fallible(node: Node) -> bool:
     """Return True for an operation, pending or not, that fails for some values of its operands."""
     operation = node.operation
     if operation is SCAN:
-        return any_pending_fallible(topological(node.attributes["body"].outputs, cut=True))
+        return has_pending_fallible(topological(node.attributes["body"].outputs, cut=True))
     if operation.elementwise or operation.is_leaf or operation.is_version or operation.is_mark:
         return False
     if operation.uses_lapack or operation.lower_to is not None:

@@ -67,7 +67,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
         return self._number
 
     @property
-    def may_be_kept(self) -> bool:
+    def can_be_kept(self) -> bool:
         """True if records may keep the array alive: without a limit of memory."""
         return self.pool.memory_limit is None
 
@@ -75,7 +75,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
     def has_failed(self) -> bool:
         """True if the run that computes the array is known to have failed."""
         number = self._number
-        return number is not None and self.pool.any_failed and self.pool.has_failed(number)
+        return number is not None and self.pool.has_failures and self.pool.has_failed(number)
 
     def local_array(self) -> np.ndarray[Any, Any] | None:
         """Return the values in the memory of this process, for reading; None if it does not store

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.eager.eager_arrays import EagerArrays
 from magmath.engine.engine import Engine
-from magmath.engine.lifetimes.retained_expressions import keeps_expressions
+from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
 from magmath.engine.traces import tracing
 from magmath.errors import WorkerError, WorkerLost
 from magmath.graph import Node
@@ -270,7 +270,7 @@ def argument_leaf(node: Node) -> Node | None:
 def eager_indexing() -> EagerArrays | None:
     """Return what computes small arrays at once, for indexing, which reads and writes their parts
     without expressions; None while a function is traced or differentiated."""
-    return None if keeps_expressions() else eager_arrays()
+    return None if is_keeping_expressions() else eager_arrays()
 
 
 def eager_arrays() -> EagerArrays | None:

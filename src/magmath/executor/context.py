@@ -106,7 +106,7 @@ class Context:
         return self.faults[key].record
 
     @property
-    def records_graphs(self) -> bool:
+    def should_record_graphs(self) -> bool:
         """True if CUDA graphs execute steps: on a GPU, in the main thread, because what the
         recorder watches belongs to the process."""
         return self.native and self.device.type == "cuda" and current_thread() is main_thread()

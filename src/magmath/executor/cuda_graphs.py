@@ -139,7 +139,7 @@ class Recording:
         equal: dict[range, BoundCall] = {}
         for kernel in kernels:
             without_fp_warnings(step.run_range, range(position, kernel.positions.start))
-            if kernel.checked(partial(without_fp_warnings, step.run_range, kernel.positions)):
+            if kernel.verify(partial(without_fp_warnings, step.run_range, kernel.positions)):
                 equal[kernel.positions] = kernel.call
             position = kernel.positions.stop
         last = len(self._binding.tensors.program.instructions)

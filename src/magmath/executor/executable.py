@@ -404,7 +404,7 @@ class Executable:
 
 def _first_executor(binding: Binding, context: Context) -> Executor:
     """Return the executor of many steps that needs no compiler."""
-    if context.records_graphs:
+    if context.should_record_graphs:
         from magmath.executor.cuda_graphs import RecordedSteps
 
         return RecordedSteps(binding)
@@ -413,7 +413,7 @@ def _first_executor(binding: Binding, context: Context) -> Executor:
 
 def _tiers(context: Context) -> Tiers | RecordedRuns:
     """Return the executor of runs of one step."""
-    if context.records_graphs:
+    if context.should_record_graphs:
         from magmath.executor.cuda_graphs import RecordedRuns
 
         return RecordedRuns()

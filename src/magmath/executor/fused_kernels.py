@@ -63,7 +63,7 @@ class FusedKernel:
         """Compute all results."""
         self._kernel.launch([*self._read, *self._written], self._count)
 
-    def checked(self, compute: BoundCall) -> bool:
+    def verify(self, compute: BoundCall) -> bool:
         """Compute the results by `compute`; return True if the kernel gives the same bits for the
         same operands."""
         results: list[torch.Tensor] = []

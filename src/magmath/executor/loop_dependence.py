@@ -98,7 +98,7 @@ def next_loop(members: Sequence[MemberType]) -> tuple[list[MemberType], list[Mem
     loop, rest = [members[0]], list[MemberType]()
     for member in members[1:]:
         fits = member.shape == loop[0].shape
-        fits = fits and not any(_disturb(member, other) for other in loop)
+        fits = fits and not any(_can_disturb(member, other) for other in loop)
         if fits and not any(have_conflict(member, other) for other in rest):
             loop.append(member)
         else:
@@ -124,7 +124,7 @@ def connected(members: Sequence[MemberType]) -> list[list[MemberType]]:
     return [[members[i] for i in positions] for positions, _ in sorted(groups, key=lambda g: g[0])]
 
 
-def share_arrays(some: Sequence[Member], others: Sequence[Member]) -> bool:
+def can_share_arrays(some: Sequence[Member], others: Sequence[Member]) -> bool:
     """Return True if loops of these members access parts of one long array, or if some of the
     members access no long array."""
     ours = [x for member in some for x in _long(member)]
@@ -148,5 +148,5 @@ def have_conflict(one: Member, other: Member) -> bool:
     return any(x.has_conflict(y) for x in one.accesses for y in other.accesses)
 
 
-def _disturb(one: Member, other: Member) -> bool:
+def _can_disturb(one: Member, other: Member) -> bool:
     return any(x.can_disturb(y) for x in one.accesses for y in other.accesses)

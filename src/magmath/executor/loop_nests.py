@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, final
 
 from magmath.codegen.emit import NativeOperand, Writer
 from magmath.core.shapes import Shape
-from magmath.executor.loop_dependence import Access, Member, share_arrays
+from magmath.executor.loop_dependence import Access, Member, can_share_arrays
 
 if TYPE_CHECKING:
     import torch
@@ -125,16 +125,16 @@ def joined(loops: Sequence[PartLoop[MemberType]]) -> list[list[PartLoop[MemberTy
 
 
 def _can_join(nest: Sequence[PartLoop[MemberType]], loop: PartLoop[MemberType]) -> bool:
-    if nest[0].whole != loop.whole or any(_disturb(other, loop) for other in nest):
+    if nest[0].whole != loop.whole or any(_should_precede(other, loop) for other in nest):
         return False
-    if not share_arrays([x for other in nest for x in other.members], loop.members):
+    if not can_share_arrays([x for other in nest for x in other.members], loop.members):
         return False
     both = [*nest, loop]
     pieces = [len(_cuts(both, d)) - 1 for d in range(len(loop.whole))]
     return prod(pieces) <= MAX_RECTANGLES
 
 
-def _disturb(one: PartLoop[MemberType], other: PartLoop[MemberType]) -> bool:
+def _should_precede(one: PartLoop[MemberType], other: PartLoop[MemberType]) -> bool:
     """Return True if one loop must be complete before the other begins."""
     for x in [access for member in one.members for access in member.accesses]:
         place = one.place_of(x)

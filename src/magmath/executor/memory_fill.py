@@ -30,7 +30,7 @@ def fills_of(
     first: list[BoundCall] = []
     later: dict[int, list[BoundCall]] = {}
     for index, slot in enumerate(program.slots):
-        if not slot.owns_arena_memory:
+        if not slot.has_arena_memory:
             continue
         lasting = slot.window or slot.layout.shared or index in in_prologue
         if lasting and (index in in_prologue) == (positions.start < program.prologue):

@@ -238,7 +238,7 @@ def _packed(
     sources, targets = pieces(source, stage.source, rank), pieces(target, stage.target, rank)
     sends, packs = [], []
     for part in stage.moves_from(rank):
-        if _stays(part, sources, targets):
+        if _is_stored_in_place(part, sources, targets):
             continue
         buffer = source.new_empty(part.shape)
         packs.append(
@@ -260,7 +260,7 @@ def _received(
     sources, targets = pieces(source, stage.source, rank), pieces(target, stage.target, rank)
     receives, unpacks = [], []
     for part in stage.moves_to(rank):
-        if _stays(part, sources, targets):
+        if _is_stored_in_place(part, sources, targets):
             continue
         buffer = target.new_empty(part.shape)
         combine = _combination(stage, part, target)
@@ -271,7 +271,9 @@ def _received(
     return [lambda: comm.exchange(sends, receives), *unpacks]
 
 
-def _stays(part: Move, sources: list[torch.Tensor], targets: list[torch.Tensor]) -> bool:
+def _is_stored_in_place(
+    part: Move, sources: list[torch.Tensor], targets: list[torch.Tensor]
+) -> bool:
     """Return True for a part that this worker has in place in its tiles of the target."""
     if part.source != part.target:
         return False

@@ -246,7 +246,7 @@ class _SourceWriter:
             if not self._has_part(instruction):
                 return
             operation = OPERATIONS[instruction.operation]
-            if self.exact and not self._gives_same_bits(instruction):
+            if self.exact and not self._has_same_bits(instruction):
                 raise NoNativeForm(f"{instruction.operation}, whose native form rounds differently")
             joins = operation.elementwise or isinstance(operation.native, (IndexMap, PartUpdate))
             if joins and self.loops.join(position, instruction):
@@ -267,10 +267,10 @@ class _SourceWriter:
                 self._line(f"emitted[step, {self.emits}] = {value}")
                 self.emits += 1
 
-    def _gives_same_bits(self, call: Call) -> bool:
+    def _has_same_bits(self, call: Call) -> bool:
         slots = self.program.slots
         operands = [slots[i].dtype for i in call.inputs]
-        return OPERATIONS[call.operation].same_bits(slots[call.out].dtype, operands)
+        return OPERATIONS[call.operation].has_same_bits(slots[call.out].dtype, operands)
 
     def _has_part(self, call: Call) -> bool:
         """Return True if this worker stores a part of the result."""

@@ -42,7 +42,7 @@ class NativeForms:
         none."""
         return _stored(self._segments, binding, self._written_segments)
 
-    def are_ready(self) -> bool:
+    def has_compiled_segments(self) -> bool:
         """Return True if segments are compiled."""
         return any(form is not None and form.is_ready() for form in self._segments.values())
 

@@ -83,13 +83,15 @@ def prepared_kernel(node: Node) -> PreparedKernel:
         if function is not None and operation.flops(node) > MANY_FLOPS:
             function = partial(run_on_free_processors, function)
     numpy_type = NUMPY.get(node.dtype)
-    prepared = PreparedKernel(whole, function, _allocates(function, node, numpy_type), numpy_type)
+    prepared = PreparedKernel(
+        whole, function, _has_array_result(function, node, numpy_type), numpy_type
+    )
     if node.signature is not None:
         node.signature.prepared_kernel = prepared
     return prepared
 
 
-def _allocates(function: Callable[..., object] | None, node: Node, numpy_type: Any) -> bool:
+def _has_array_result(function: Callable[..., object] | None, node: Node, numpy_type: Any) -> bool:
     """Return True if a function without memory for its result returns a new array of this type.
 
     Of operands without dimensions, NumPy's functions return a number.

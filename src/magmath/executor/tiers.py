@@ -6,7 +6,7 @@ compilation, the runs of instructions that have a native form are compiled in th
 compiled segments are then timed on the current runs, and the faster tier continues.
 
 A result must not depend on how often a program has run before. Native segments therefore contain
-only instructions whose native form gives the bits of their kernel (`Operation.same_bits`); the
+only instructions whose native form gives the bits of their kernel (`Operation.has_same_bits`); the
 others remain bound calls. For the same reason each worker can decide alone: its messages and
 barriers are the same in both tiers.
 """
@@ -75,7 +75,7 @@ class _SegmentsTier(Alternative):
         return binding.compiled
 
     def is_ready(self) -> bool:
-        return self._forms.are_ready()
+        return self._forms.has_compiled_segments()
 
     def close(self) -> None:
         self._forms.close()

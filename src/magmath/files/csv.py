@@ -53,7 +53,7 @@ class CsvOptions:
     missing: tuple[str, ...] = MISSING
     filling: str = "nan"
 
-    def missing_all(self, fields: Sequence[str]) -> bool:
+    def are_missing(self, fields: Sequence[str]) -> bool:
         """Return True if all fields stand for missing values."""
         return all(field in self.missing for field in fields)
 
@@ -149,7 +149,7 @@ def _scan_columns(path: Path, rows: CsvRows, scanner: TableTypeScanner) -> Table
 def _scan_row(scanner: TableTypeScanner, fields: Sequence[str], rows: CsvRows) -> None:
     """Pass those fields of a row that are read to the scanner; a missing value needs a type with
     NaN."""
-    if rows.fits(len(fields)):
+    if rows.can_have_fields(len(fields)):
         chosen = [fields[column] for column in rows.columns or range(len(fields))]
         filled = ["nan" if field.strip() in rows.missing else field for field in chosen]
         scanner.add("\n".join(filled).encode())
@@ -273,5 +273,5 @@ def _header(path: Path, options: CsvOptions) -> tuple[int, list[str]]:
     names = [field.strip() for field in fields]
     is_header = options.header
     if is_header == "auto":
-        is_header = not any(map(is_number, names)) and not options.missing_all(names)
+        is_header = not any(map(is_number, names)) and not options.are_missing(names)
     return (line, names) if is_header else (0, [])

@@ -41,7 +41,7 @@ class CsvRows(msgspec.Struct, frozen=True, tag="csv", forbid_unknown_fields=True
     missing: tuple[str, ...] = ()
     filling: str = "nan"
 
-    def fits(self, count: int) -> bool:
+    def can_have_fields(self, count: int) -> bool:
         """Return True if a row may have this number of fields: the width of the table, or at least
         the columns that are read."""
         return count > max(self.columns) if self.columns else count == self.width
@@ -142,7 +142,7 @@ def _filled(text: str, rows: CsvRows) -> str:
     writer = csv.writer(filled, delimiter=rows.delimiter, lineterminator="\n")
     for row in csv.reader(io.StringIO(text, newline=""), delimiter=rows.delimiter):
         if row:
-            if not rows.fits(len(row)):
+            if not rows.can_have_fields(len(row)):
                 raise ValueError(f"a row has {len(row)} fields")
             fields = (row[column].strip() for column in selected)
             writer.writerow([rows.filling if field in missing else field for field in fields])
@@ -175,7 +175,7 @@ def raise_first_fault(path: Path, rows: CsvRows, dtype: np.dtype[Any]) -> None:
         if line <= rows.skip:
             continue
         first_line = first_line or line
-        if not rows.fits(len(fields)):
+        if not rows.can_have_fields(len(fields)):
             raise DataError(
                 f"{path}, line {line}: has {len(fields)} fields where every row needs "
                 f"{rows.width}, as line {first_line} has; correct the row or check "

@@ -306,7 +306,7 @@ SameBits = Callable[[DType, Sequence[DType]], bool]
 bits."""
 
 
-def no_same_bits(result: DType, operands: Sequence[DType]) -> bool:
+def is_never_exact(result: DType, operands: Sequence[DType]) -> bool:
     """Return False, for operations whose native form rounds differently."""
     return False
 
@@ -387,7 +387,7 @@ class Operation:
 
     kernel            KernelCall → bound call, on torch tensors of any device
     native            its form in a native function; None: it remains a call between such functions
-    same_bits         (the result's type, its operands') → True if the native form, with each
+    has_same_bits     (the result's type, its operands') → True if the native form, with each
                       operation rounded by itself, gives the bits of the kernel (nan counts as one
                       value)
     lower_to          node → the same in simpler operations, by which the passes replace it; such a
@@ -466,7 +466,7 @@ class Operation:
     additive: bool = False
     reads_subset: bool = False
     checks_indices: bool = False
-    same_bits: SameBits = no_same_bits
+    has_same_bits: SameBits = is_never_exact
     lower_to: Callable[[Node], Node] | None = None
     decompositions: Decompositions = no_decomposition
     epilogues: frozenset[str] = frozenset()

@@ -29,7 +29,7 @@ class Epilogue:
     def __bool__(self) -> bool:
         return self != NO_EPILOGUE
 
-    def accumulates(self, y: torch.Tensor) -> bool:
+    def has_residual_in(self, y: torch.Tensor) -> bool:
         """Return True if the residual is stored in the memory of y."""
         return self.residual is not None and self.residual.data_ptr() == y.data_ptr()
 

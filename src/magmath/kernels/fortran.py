@@ -37,7 +37,7 @@ def is_supported(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def has(library: str, dtype: torch.dtype, *routines: str) -> bool:
+def has_routines(library: str, dtype: torch.dtype, *routines: str) -> bool:
     """Return True if a library has these routines for a type."""
     return all(LIBRARIES[library](_name(routine, dtype)) for routine in routines)
 

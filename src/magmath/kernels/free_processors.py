@@ -60,7 +60,7 @@ class Waits:
     def __init__(self) -> None:
         self._waited, self._start = waited_seconds(), monotonic()
 
-    def are_many(self, threads: int) -> bool:
+    def has_contention(self, threads: int) -> bool:
         """Return True if other processes have used the processors of this number of computing
         threads."""
         if inf == CHECK_SECONDS:

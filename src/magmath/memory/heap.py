@@ -255,10 +255,10 @@ class Heap:
     def _grow(self, size: int, holder: object) -> None:
         """Provide a hole of `size` bytes."""
         length = max(size, self._rounded(self._chunk_bytes))
-        if self._exceeds(length):
+        if self._is_over_limit(length):
             self.trim()
-            length = size if self._exceeds(length) else length
-        if self._exceeds(size):
+            length = size if self._is_over_limit(length) else length
+        if self._is_over_limit(size):
             self._make_room(size, holder)
         if self._holes.has_fit(size):
             return
@@ -283,9 +283,9 @@ class Heap:
             self.trim()
         if self._holes.has_fit(size):
             return
-        if self._exceeds(size) and self.in_use + size <= self._limit:
+        if self._is_over_limit(size) and self.in_use + size <= self._limit:
             self._return_holes()
-        if self._exceeds(size):
+        if self._is_over_limit(size):
             raise self._too_large(size, holder)
 
     def _return_holes(self) -> None:
@@ -298,7 +298,7 @@ class Heap:
             self._returned.merge(chunk, begin, length)
             self.reserved -= length
 
-    def _exceeds(self, length: int) -> bool:
+    def _is_over_limit(self, length: int) -> bool:
         return self._limit is not None and self.reserved + length > self._limit
 
     def _free_number(self) -> int:

@@ -45,19 +45,19 @@ def set_trainable(
     note_update(TRAINABLE_FLAGS)
 
 
-def may_select(which: Filter, path: str) -> bool:
+def can_select(which: Filter, path: str) -> bool:
     """Return True if a filter selects a parameter with this path, or decides by the parameter."""
-    return not isinstance(which, str) or _matches(which, path)
+    return not isinstance(which, str) or _is_match(which, path)
 
 
 def _is_selected(which: Filter, path: str, parameter: Variable) -> bool:
     """Return True if a filter selects the parameter with this path."""
     if callable(which):
         return bool(which(path, parameter))
-    return which is None or _matches(which, path)
+    return which is None or _is_match(which, path)
 
 
-def _matches(which: str, path: str) -> bool:
+def _is_match(which: str, path: str) -> bool:
     """Return True if a pattern is that of the path, or of a path above it."""
     names, patterns = path.split("."), which.split(".")
     return len(patterns) <= len(names) and all(map(fnmatchcase, names, patterns))

@@ -35,7 +35,7 @@ from magmath.nn.abstract import abstract_inputs, trace_call, types_of_shapes
 from magmath.nn.call_state import CALLS
 from magmath.nn.describe import representation, summary
 from magmath.nn.forward_hooks import forward_hook
-from magmath.nn.freezing import Filter, may_select, set_trainable
+from magmath.nn.freezing import Filter, can_select, set_trainable
 from magmath.nn.inventory import (
     Inventory,
     check_replacement,
@@ -346,7 +346,7 @@ class Module(metaclass=KeywordHints):
         filter may select one that does not."""
         inventory = self._current_inventory()
         for path in inventory.deferred:
-            if may_select(which, path):
+            if can_select(which, path):
                 raise missing_variable_error(operation, inventory, path)
         return _parameters_in(inventory)
 

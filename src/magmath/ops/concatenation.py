@@ -13,7 +13,7 @@ from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Split
 from magmath.ops.index_letters import LETTERS, with_changed_letter
-from magmath.ops.shared_fields import no_flops, same_bits_always
+from magmath.ops.shared_fields import is_always_exact, no_flops
 from magmath.ops.slicing import slice_along
 
 
@@ -105,7 +105,7 @@ CONCAT = Operation(
         lambda *rest: np.concatenate(rest[:-1], node.attributes["axis"], out=rest[-1])
     ),
     flops=no_flops,
-    same_bits=same_bits_always,
+    has_same_bits=is_always_exact,
     derived_split=_concat_split,
     memory_orders=any_memory_order,
 )

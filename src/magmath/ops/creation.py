@@ -17,7 +17,7 @@ from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
 from magmath.graph.operation import Kernel, Line
 from magmath.ops.index_letters import LETTERS
 from magmath.ops.kernel_binding import by_reference, copy_kernel
-from magmath.ops.shared_fields import no_gradient, same_bits_always
+from magmath.ops.shared_fields import is_always_exact, no_gradient
 from magmath.ops.sums import sum_
 from magmath.ops.type_rules import numpy_name
 
@@ -51,7 +51,7 @@ FULL = Operation(
     reference=lambda value, *, shape, dtype: np.full(shape, value),
     numpy_function=lambda node: lambda value, out: np.copyto(out, value),
     flops=_element_flops,
-    same_bits=same_bits_always,
+    has_same_bits=is_always_exact,
 )
 
 

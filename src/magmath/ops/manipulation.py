@@ -15,7 +15,7 @@ from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout, Split
 from magmath.ops.index_letters import LETTERS
-from magmath.ops.shared_fields import no_flops, same_bits_always
+from magmath.ops.shared_fields import is_always_exact, no_flops
 
 # reshape ------------------------------------------------------------------------------------
 
@@ -104,7 +104,7 @@ RESHAPE = Operation(
     reference=lambda x, *, shape: np.reshape(x, shape),
     numpy_function=lambda node: lambda x, out: np.copyto(out, x.reshape(out.shape)),
     flops=no_flops,
-    same_bits=same_bits_always,
+    has_same_bits=is_always_exact,
     decompositions=_reshape_decompositions,
     derived_split=_reshape_split,
 )
@@ -157,7 +157,7 @@ PERMUTE = Operation(
     reference=lambda x, *, axes: np.transpose(x, axes),
     numpy_function=lambda node: lambda x, out: np.copyto(out, x.transpose(node.attributes["axes"])),
     flops=no_flops,
-    same_bits=same_bits_always,
+    has_same_bits=is_always_exact,
 )
 
 

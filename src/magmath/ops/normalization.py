@@ -23,7 +23,7 @@ from magmath.graph.operation import Gradients, any_memory_order
 from magmath.ops.elementwise import add, multiply, negative, subtract
 from magmath.ops.index_letters import LETTERS, letters_except, pointwise_axes
 from magmath.ops.leaves import constant
-from magmath.ops.shared_fields import same_bits_always
+from magmath.ops.shared_fields import is_always_exact
 from magmath.ops.sums import sum_, sum_to
 from magmath.ops.type_rules import pointwise_infer, require_kind
 
@@ -201,7 +201,7 @@ AFFINE = Operation(
     native="(({0} - {1}) * {2} + {3})",
     reference=lambda x, m, a, b: (x - m) * a + b,
     flops=lambda node: 3.0 * node.size,
-    same_bits=same_bits_always,
+    has_same_bits=is_always_exact,
     elementwise=True,
 )
 

@@ -38,17 +38,17 @@ def no_gradient(node: Node, cotangent: Node) -> Gradients:
     return (None,) * len(node.inputs)
 
 
-def same_bits_always(result: DType, operands: Sequence[DType]) -> bool:
+def is_always_exact(result: DType, operands: Sequence[DType]) -> bool:
     """Return True, for operations that IEEE 754 rounds exactly, or that do not round."""
     return True
 
 
-def same_bits_of_full_floats(result: DType, operands: Sequence[DType]) -> bool:
+def is_exact_for_full_floats(result: DType, operands: Sequence[DType]) -> bool:
     """Return True for float32 and float64, for operations that are rounded exactly for these."""
     return all(dtype in (float32, float64) for dtype in (result, *operands))
 
 
-def same_bits_of_integers(result: DType, operands: Sequence[DType]) -> bool:
+def is_exact_for_integers(result: DType, operands: Sequence[DType]) -> bool:
     """Return True for integers and booleans.
 
     For operations whose floating-point results may differ, for example in the sign of a zero.

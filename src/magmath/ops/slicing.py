@@ -25,7 +25,7 @@ from magmath.ops.creation import full
 from magmath.ops.index_letters import LETTERS, aligned_letters
 from magmath.ops.kernel_binding import as_signed
 from magmath.ops.leaves import constant
-from magmath.ops.shared_fields import no_flops, same_bits_always
+from magmath.ops.shared_fields import is_always_exact, no_flops
 
 if TYPE_CHECKING:
     import torch
@@ -248,7 +248,7 @@ SLICE = Operation(
     reference=lambda x, *, bounds: x[_grid_of(bounds)],
     numpy_function=_numpy_slice,
     flops=no_flops,
-    same_bits=same_bits_always,
+    has_same_bits=is_always_exact,
     derived_split=_slice_split,
     reads_subset=True,
     is_view=True,
@@ -352,7 +352,7 @@ SET_SLICE = Operation(
     reference=_set_slice_reference,
     numpy_function=_numpy_set_slice,
     flops=no_flops,
-    same_bits=same_bits_always,
+    has_same_bits=is_always_exact,
     derived_split=_slice_split,
     overwrites_first=True,
 )

@@ -25,7 +25,7 @@ from magmath.graph.operation import Gradients, Infer, Kernel, Vjp, any_memory_or
 from magmath.ops.index_letters import LETTERS, letters_except, pointwise_axes
 from magmath.ops.kernel_binding import is_numpy_only, reference_call
 from magmath.ops.manipulation import reshape
-from magmath.ops.shared_fields import no_flops, same_bits_always
+from magmath.ops.shared_fields import is_always_exact, no_flops
 from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ BROADCAST = Operation(
     reference=lambda x, *, shape: np.broadcast_to(x, shape),
     numpy_function=lambda node: lambda x, out: np.copyto(out, x),
     flops=no_flops,
-    same_bits=same_bits_always,
+    has_same_bits=is_always_exact,
     memory_orders=any_memory_order,
 )
 

@@ -29,7 +29,7 @@ class Adagrad(Optimizer):
         return ("squares",)
 
     @property
-    def counts(self) -> bool:
+    def has_step_count(self) -> bool:
         return self.learning_rate_decay != 0
 
     def rule(

@@ -26,7 +26,7 @@ class _Moments(Optimizer):
         return ("first", "second", "largest") if self.amsgrad else ("first", "second")
 
     @property
-    def counts(self) -> bool:
+    def has_step_count(self) -> bool:
         return True
 
     def rule(

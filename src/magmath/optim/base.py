@@ -28,7 +28,7 @@ from magmath.core.foreign_names import OPTIMIZER_ATTRIBUTES, hint
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints, keyword_hints
 from magmath.core.real_numbers import require_number
-from magmath.engine.lifetimes.retained_expressions import keeps_expressions
+from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
 from magmath.engine.traces import tracing
 from magmath.engine.user_line import warn_user
 from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError, TracingError
@@ -179,7 +179,7 @@ class Optimizer(metaclass=KeywordHints):
         """The names of the rule's state arrays, of the parameter's shape and initially zero."""
 
     @property
-    def counts(self) -> bool:
+    def has_step_count(self) -> bool:
         """True if the rule needs the step number (from 1)."""
         return False
 
@@ -242,7 +242,7 @@ class Optimizer(metaclass=KeywordHints):
     def _required_states(self, v: Variable) -> RequiredStates:
         group = self._groups.index(v.name)
         member = self._groups.members[group]
-        return RequiredStates(member.states, member.counts, group)
+        return RequiredStates(member.states, member.has_step_count, group)
 
     def check_groups(self, names: Sequence[str]) -> None:
         """Raise OptionError for a group without a variable among those of these names."""
@@ -300,7 +300,7 @@ class Optimizer(metaclass=KeywordHints):
         used = {v: g for v, g in gradients.items() if not is_independent(g.node)}
         if not used:
             self._warn_unused(gradients)
-        if used and tracing.current() is None and not keeps_expressions():
+        if used and tracing.current() is None and not is_keeping_expressions():
             values = [*used.values()]
             evaluate(*values)
             self._compiled_update(tuple(used), loss_scale)(*values)

@@ -87,7 +87,7 @@ def _rebuilt(expression: Node, targets: Set[Node], newest: Mapping[Node, int]) -
     Raises MagmathError if one of them cannot be built again.
     """
 
-    def varies(read: RecordedOperand) -> bool:
+    def is_varying(read: RecordedOperand) -> bool:
         if not isinstance(read, VersionOperand) or newest[read.variable] != read.number:
             return False
         return read.variable in targets or not _is_present(read.variable, read.number)
@@ -97,7 +97,7 @@ def _rebuilt(expression: Node, targets: Set[Node], newest: Mapping[Node, int]) -
             return read.variable
         return read.find()
 
-    (node,), lost, _ = with_expressions([expression], (), DependenceSearch(varies), replaced)
+    (node,), lost, _ = with_expressions([expression], (), DependenceSearch(is_varying), replaced)
     if lost:
         raise MagmathError(
             "minimize: the expression depends on variables through an array of shape "

@@ -55,7 +55,7 @@ def rate_at(rate: LearningRate, step: int, epoch: int | None = None) -> float:
     return float(rate(step if epoch is None or per_step else epoch))
 
 
-def counts_steps(rates: Iterable[LearningRate]) -> bool:
+def has_step_schedule(rates: Iterable[LearningRate]) -> bool:
     """Return True if one of the learning rates is a schedule that counts steps in `fit`."""
     return any(isinstance(rate, Schedule) and rate.per == "step" for rate in rates)
 
@@ -113,13 +113,13 @@ class EpochRates:
         self._numbers = [scalar(rate, dtype) for rate in rates]
         self._table: Variable | None = None
         self._rows: list[list[float]] = []
-        if counts_steps(optimizer.learning_rates):
+        if has_step_schedule(optimizer.learning_rates):
             self._table = variable("rates", np.zeros((steps, len(rates))), dtype=dtype)
 
     @property
     def is_current(self) -> bool:
         """False if a schedule per step has replaced rates that are the same in all steps."""
-        return self._table is not None or not counts_steps(self._optimizer.learning_rates)
+        return self._table is not None or not has_step_schedule(self._optimizer.learning_rates)
 
     def nodes(self, step: Node) -> list[Node]:
         """Return the rates at a step of the epoch, given by its number, 0-d, from 0."""

@@ -48,7 +48,7 @@ class RequiredStates(NamedTuple):
     of its group of settings."""
 
     names: tuple[str, ...]
-    counts: bool
+    has_step_count: bool
     group: int
 
 
@@ -119,10 +119,10 @@ class States:
                 self._keep_converted(v, labels[id(v)])
                 self._states[id(v)] = self._first(v, labels[id(v)])
             entries = [self._states[id(v)] for v in variables]
-            self._share_counts([entry for entry in entries if entry.required.counts])
+            self._share_counts([entry for entry in entries if entry.required.has_step_count])
         return entries
 
-    def has(self, v: Variable) -> bool:
+    def has_state_of(self, v: Variable) -> bool:
         """Return True if a variable has states, because it was updated before."""
         return self._find(v) is not None
 

@@ -144,7 +144,7 @@ _SPLITS = {"columns": "model", "rows": "rows"}
 _DIVIDED = {"model": "units", "rows": "inputs"}
 
 
-def _matches(path: str, pattern: str) -> bool:
+def _is_match(path: str, pattern: str) -> bool:
     """Return True if a pattern names a layer, or a module that contains it."""
     return fnmatchcase(path, pattern) or fnmatchcase(path, f"{pattern}.*")
 
@@ -188,7 +188,7 @@ class Hybrid(PerLayer):
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
         paths = training.layers
         for pattern in self.layers:
-            if not any(_matches(path, pattern) for path in paths):
+            if not any(_is_match(path, pattern) for path in paths):
                 raise OptionError(
                     f"Hybrid: no layer with parameters has the path {pattern!r}; the paths are "
                     f"{', '.join(paths)}"
@@ -205,7 +205,7 @@ class Hybrid(PerLayer):
         return chosen, {}
 
     def _option(self, path: str) -> str:
-        options = (o for pattern, o in self.layers.items() if _matches(path, pattern))
+        options = (o for pattern, o in self.layers.items() if _is_match(path, pattern))
         return next(options, "data")
 
 

@@ -97,7 +97,7 @@ def _assign_outputs(graph: Graph, schedule: ExecutionOrder, storage: Storage) ->
         writer = output
         if output.name == "redistribute" and _can_compute_inside(output, storage, earlier):
             writer = output.inputs[0]
-        if not _overwrites_safely(writer, target, storage):
+        if not _can_overwrite(writer, target, storage):
             storage.copied.add(i)
             continue
         storage.alias[output] = target
@@ -116,7 +116,7 @@ def _can_compute_inside(shared: Node, storage: Storage, outputs: set[Node]) -> b
     return can_publish(layout_of(source), layout_of(shared))
 
 
-def _overwrites_safely(writer: Node, target: Node, storage: Storage) -> bool:
+def _can_overwrite(writer: Node, target: Node, storage: Storage) -> bool:
     """Return True if `writer` may write where it reads: element by element, accumulating, or
     replacing some elements of its first operand."""
     reading = [i for i, x in enumerate(writer.inputs) if storage.root(x) is target]
@@ -141,7 +141,12 @@ def _store_in_halo_copies(graph: Graph, schedule: ExecutionOrder, storage: Stora
         if not layout_of(node).has_overlaps:
             continue
         x = node.inputs[0]
-        if not can_be_part(x) or x in roots or x in storage.alias or _outlives(x, node, schedule):
+        if (
+            not can_be_part(x)
+            or x in roots
+            or x in storage.alias
+            or _is_read_again(x, node, schedule)
+        ):
             continue
         if is_part(layout_of(node), layout_of(x), (0,) * x.ndim):
             storage.alias[x] = node
@@ -174,7 +179,7 @@ def _store_operands_in_results(graph: Graph, schedule: ExecutionOrder, storage: 
             continue
         if operand in roots or operand in storage.alias or operand in storage.window:
             continue
-        if _outlives(operand, node, schedule):
+        if _is_read_again(operand, node, schedule):
             continue
         grows = node.operation.grows_operand
         if grows and node not in storage.alias:
@@ -184,7 +189,7 @@ def _store_operands_in_results(graph: Graph, schedule: ExecutionOrder, storage: 
             storage.alias[operand] = node
 
 
-def _outlives(operand: Node, node: Node, schedule: ExecutionOrder) -> bool:
+def _is_read_again(operand: Node, node: Node, schedule: ExecutionOrder) -> bool:
     """Return True if later steps read an operand again, after a node would have overwritten it."""
     return operand in schedule.invariant and node not in schedule.invariant
 
@@ -212,7 +217,7 @@ def _store_parts_in_results(graph: Graph, schedule: ExecutionOrder, storage: Sto
             if not can_be_part(x) or x in excluded or x in storage.alias:
                 continue
             is_read_later = node in storage.alias and last[x] >= overwritten
-            if is_read_later or _outlives(x, node, schedule):
+            if is_read_later or _is_read_again(x, node, schedule):
                 continue
             if is_part(layout_of(node), layout_of(x), start):
                 storage.alias[x] = node
@@ -234,7 +239,7 @@ def _rewritten(node: Node) -> Node | None:
     if operation.in_place or operation.overwrites_first or operation.grows_operand:
         operand = node.inputs[0]
         computed = not operand.is_leaf and operand.name != "constant"
-        fits = operation.grows_operand or _need_equal_memory(operand, node)
+        fits = operation.grows_operand or _have_equal_memory(operand, node)
         return operand if computed and fits else None
     if node.name == "gemm" and node.attributes["accumulate"]:
         onto = node.inputs[-2]
@@ -242,7 +247,7 @@ def _rewritten(node: Node) -> Node | None:
     return None
 
 
-def _need_equal_memory(x: Node, y: Node) -> bool:
+def _have_equal_memory(x: Node, y: Node) -> bool:
     """Return True for nodes whose values need the same memory."""
     return (x.shape, x.dtype, x.layout) == (y.shape, y.dtype, y.layout)
 
@@ -289,7 +294,7 @@ def _reusable_operand(
             continue
         if root in read_later:
             continue
-        if all(_need_equal_memory(v, node) for v in (root, *inside)):
+        if all(_have_equal_memory(v, node) for v in (root, *inside)):
             return x
     return None
 

@@ -120,7 +120,7 @@ class CostCache:
         most nodes with one signature have the same ones.
         """
         choices = layouts if hint is None else (*layouts, hint)
-        adding = tuple([None if self._adds_nothing(node, x) else x for x in choices])
+        adding = tuple([None if self._is_redundant(node, x) else x for x in choices])
         key = (node.signature, adding if any(adding) else None)
         candidates = self._candidates.get(key)
         if candidates is None or node.signature is None:
@@ -130,7 +130,7 @@ class CostCache:
             store_bounded(self._candidates, key, candidates, MAX_CACHED_COSTS)
         return candidates
 
-    def _adds_nothing(self, node: Node, layout: Layout) -> bool:
+    def _is_redundant(self, node: Node, layout: Layout) -> bool:
         if layout.is_partial and node.operation.additive:
             return False
         return layout.boxes is not None or (

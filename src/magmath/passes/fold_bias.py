@@ -179,15 +179,15 @@ class _Folded:
             self._add(self._product(node), only_faster)
         for product, total in layer.gradients:
             gradient = self._gradient(product, total)
-            if not only_faster or (self._gains(gradient) and self._is_fastest(product, total)):
+            if not only_faster or (self._has_gain(gradient) and self._is_fastest(product, total)):
                 self._add(gradient, only_faster)
 
     def _add(self, folded: _Replacement, only_faster: bool) -> None:
-        if not only_faster or self._gains(folded):
+        if not only_faster or self._has_gain(folded):
             self.seconds += folded.seconds - folded.saved
             self.expressions |= folded.expressions
 
-    def _gains(self, folded: _Replacement) -> bool:
+    def _has_gain(self, folded: _Replacement) -> bool:
         return folded.seconds < (1.0 - GAIN) * folded.saved
 
     def _is_fastest(self, product: Node, total: Node) -> bool:

@@ -90,10 +90,10 @@ def _is_computable(node: Node, created: Collection[Node]) -> bool:
     if node in created:
         return True
     pointwise = node.operation.elementwise or node.operation is BROADCAST
-    return pointwise and all(_divides_alike(x, node) for x in node.inputs)
+    return pointwise and all(_have_same_split(x, node) for x in node.inputs)
 
 
-def _divides_alike(x: Node, node: Node) -> bool:
+def _have_same_split(x: Node, node: Node) -> bool:
     """Return True if a worker computes its part of `node` from its own part of `x` alone."""
     have, want = layout_of(x), layout_of(node)
     if x.shape == ():

@@ -62,13 +62,13 @@ def schedule(graph: Graph, workspace: int = 0, changing: Collection[Node] = ()) 
     levels = _levels(nodes, dependences)
     _sink_terms(nodes, dependences, levels)
     last = max(levels.values(), default=0)
-    copies = [x for x, target in graph.outputs_and_targets if target and _copies_to_all(x)]
+    copies = [x for x, target in graph.outputs_and_targets if target and _is_copy_to_all(x)]
     levels.update(dict.fromkeys(copies, last))
     levels.update(dict.fromkeys(invariant, -1))
     first = set[Node]() if workspace else _first_of_level(nodes)
     rank = {node: position[node] - 2 * len(nodes) * (node in first) for node in nodes}
     order = dependences.ordered(nodes, lambda node: (levels[node], rank[node]))
-    if last and _needs_more_memory(order, nodes):
+    if last and _has_larger_peak(order, nodes):
         order = dependences.ordered(nodes, lambda node: (min(levels[node], 0), position[node]))
     if workspace:
         order = _with_early_transfers(order, dependences, workspace, len(invariant))
@@ -159,7 +159,7 @@ def _first_of_level(nodes: Sequence[Node]) -> set[Node]:
     Between operations on arrays they would divide the loops of these.
     """
     first: set[Node] = set()
-    for node in filter(_crosses, nodes):
+    for node in filter(_is_cross_worker_move, nodes):
         first.add(node)
         source = node.inputs[0]
         while source.operation.is_view:
@@ -168,7 +168,7 @@ def _first_of_level(nodes: Sequence[Node]) -> set[Node]:
     return first
 
 
-def _needs_more_memory(order: list[Node], usual: list[Node]) -> bool:
+def _has_larger_peak(order: list[Node], usual: list[Node]) -> bool:
     """Return True if the values of an order need several times the memory of those of the usual
     order, depth first, and more than `LITTLE_BYTES`.
 
@@ -194,7 +194,7 @@ def _computed_bytes(node: Node) -> int:
     return 0 if node.is_leaf else local_bytes(node)
 
 
-def _copies_to_all(node: Node) -> bool:
+def _is_copy_to_all(node: Node) -> bool:
     """Return True for a replicated result that one worker copies into storage that all workers
     share.
 
@@ -283,12 +283,12 @@ def _barriers_between(before: Node, node: Node) -> int:
     if before.is_leaf:
         return 0
     if before in node.inputs:
-        return int(layout_of(before).shared or _crosses(node))
+        return int(layout_of(before).shared or _is_cross_worker_move(node))
     # `before` reads storage that `node` overwrites: peers may read it too
     return int(any(layout_of(x).shared for x in before.inputs))
 
 
-def _crosses(node: Node) -> bool:
+def _is_cross_worker_move(node: Node) -> bool:
     if node.name != "redistribute":
         return False
     return is_cross_worker(layout_of(node.inputs[0]), layout_of(node))
@@ -302,8 +302,8 @@ def _with_early_transfers(
 
     The first `invariant` nodes remain in front.
     """
-    others = [node for node in order if not _crosses(node)]
-    fixed = sum(not _crosses(node) for node in order[:invariant])
+    others = [node for node in order if not _is_cross_worker_move(node)]
+    fixed = sum(not _is_cross_worker_move(node) for node in order[:invariant])
     place = {node: i for i, node in enumerate(others)}
     gap: dict[Node, int] = {}  # of a transfer: the number of other nodes before it
     arrived = [0] * (len(others) + 1)  # bytes that wait for their use, in each gap

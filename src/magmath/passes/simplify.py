@@ -168,7 +168,7 @@ def _joined_parts(x: Node, y: Node) -> Node | None:
     parts, others = _parts_in_zeros(x), _parts_in_zeros(y)
     if not parts or not others or x.shape != y.shape:
         return None
-    if any(_share_elements(one, other) for one in parts for other in others):
+    if any(_have_common_elements(one, other) for one in parts for other in others):
         return None
     for part in reversed(others):
         x = apply(SET_SLICE, x, part.inputs[1], line=part.line, **part.attributes)
@@ -186,7 +186,7 @@ def _parts_in_zeros(node: Node) -> list[Node]:
     return writes if is_zero else []
 
 
-def _share_elements(some: Node, other: Node) -> bool:
+def _have_common_elements(some: Node, other: Node) -> bool:
     """Return True if the ranges of two slices have elements in common along every axis."""
     pairs = zip(some.attributes["bounds"], other.attributes["bounds"], strict=True)
     return all(

@@ -32,7 +32,7 @@ def arrange(program: Program) -> Arena:
 
     Each temporary is compared with all temporaries placed before by one vector operation.
     """
-    own = [(bytes_of(slot), i) for i, slot in enumerate(program.slots) if slot.owns_arena_memory]
+    own = [(bytes_of(slot), i) for i, slot in enumerate(program.slots) if slot.has_arena_memory]
     own.sort(key=lambda entry: (-entry[0], entry[1]))
     # placed temporaries in the order of their offsets: start, stop, first and last use
     placed = np.empty((4, len(own)), dtype=np.int64)

@@ -55,11 +55,11 @@ class Hazards:
     def _remote_roots(self) -> set[int]:
         roots = {self.root(i) for i, slot in enumerate(self.slots) if slot.layout.shared}
         for instruction in self.instructions:
-            if isinstance(instruction, Redistribute) and self._pulls(instruction):
+            if isinstance(instruction, Redistribute) and self._is_cross_worker_move(instruction):
                 roots.add(self.root(instruction.source))
         return roots
 
-    def _pulls(self, move: Redistribute) -> bool:
+    def _is_cross_worker_move(self, move: Redistribute) -> bool:
         return is_cross_worker(self.slots[move.source].layout, self.slots[move.target].layout)
 
     def _accesses(self, instruction: Instruction) -> Iterable[_Access]:
@@ -68,7 +68,7 @@ class Hazards:
                 yield from (self._access(slot, False) for slot in inputs)
                 yield self._access(out, True)
             case Redistribute(source, target):
-                if self._pulls(instruction):
+                if self._is_cross_worker_move(instruction):
                     yield _Access(self.root(source), None, False)
                 else:
                     yield self._access(source, False)

@@ -52,7 +52,7 @@ class Slot(msgspec.Struct, frozen=True):
         return self.layout.max_local_size * self.dtype.itemsize
 
     @property
-    def owns_arena_memory(self) -> bool:
+    def has_arena_memory(self) -> bool:
         """True for a temporary that is not stored in the memory of another slot."""
         return self.kind == "temporary" and self.alias is None
 

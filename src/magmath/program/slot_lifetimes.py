@@ -54,13 +54,13 @@ def _runs(instructions: list[Instruction]) -> Iterable[tuple[int, int]]:
     one."""
     begin = 0
     for i, instruction in enumerate(instructions):
-        follows = i + 1 < len(instructions) and _joins_loops(instructions[i + 1])
-        if not (_joins_loops(instruction) and follows):
+        follows = i + 1 < len(instructions) and _can_join_loops(instructions[i + 1])
+        if not (_can_join_loops(instruction) and follows):
             yield begin, i + 1
             begin = i + 1
 
 
-def _joins_loops(instruction: Instruction) -> bool:
+def _can_join_loops(instruction: Instruction) -> bool:
     if not isinstance(instruction, Call):
         return False
     operation = OPERATIONS[instruction.operation]

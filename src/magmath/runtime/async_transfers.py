@@ -51,7 +51,7 @@ class AsyncTransfers:
 
     def count_run(self) -> None:
         """Count a completed run."""
-        self.overlapped_runs += any(not transfer.task.done for transfer in self._transfers)
+        self.overlapped_runs += any(not transfer.task.is_done for transfer in self._transfers)
 
     def wait_for(self, array: int) -> None:
         """Wait for the transfers that write an array. Raises their exceptions."""

@@ -449,7 +449,7 @@ class CommandQueue:
         follows immediately, as from a held key."""
         if self._pending:
             runs = [p.run for p in self._pending.values() if p.run is not None]
-            abandon = not any(run.must_finish for run in runs)
+            abandon = not any(run.should_finish for run in runs)
             self._send(messages.Interrupt(max(self._pending), abandon), self._all_ranks)
         start = time.monotonic()
         while self._pending and time.monotonic() < start + INTERRUPT_SECONDS:

@@ -44,7 +44,7 @@ def check_device_name(name: object) -> None:
     raise DeviceError(f'init: device must be "auto", "cpu" or "cuda", was given {name!r}')
 
 
-def may_be_gpu(name: str) -> bool:
+def can_be_gpu(name: str) -> bool:
     """Return True if workers with this name of a device compute on GPUs of this machine."""
     return name != "cpu" and torch.cuda.device_count() > 0
 

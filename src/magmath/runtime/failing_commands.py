@@ -58,7 +58,7 @@ class FailingCommands:
         """Return what follows from the failure of the first command."""
         first = self._commands[0]
         continues = first.is_independent or first.is_in_step
-        if continues or first.have_all_failed_alike:
+        if continues or first.has_uniform_failure:
             if first.waiting:
                 return Outcome.UNKNOWN
             return Outcome.CONTINUES if continues else Outcome.RESUMES

@@ -427,7 +427,7 @@ class Pool:
         self._queue.close()
 
     @property
-    def any_failed(self) -> bool:
+    def has_failures(self) -> bool:
         """True if the run of any array is known to have failed."""
         return bool(self._records.failures)
 
@@ -440,7 +440,7 @@ class Pool:
         """Return True if the run that produces the array is known to have failed."""
         return array in self._records.failures
 
-    def was_abandoned(self, array: int) -> bool:
+    def has_been_abandoned(self, array: int) -> bool:
         """Return True if the run that produces the array was interrupted between two
         instructions."""
         failure = self._records.failures.get(array)

@@ -27,7 +27,7 @@ from magmath.errors import WorkerError
 from magmath.kernels.thread_count import set_threads
 from magmath.runtime.bound_program import BindProgram, bind_program
 from magmath.runtime.command_loop import CommandLoop, CommandPort
-from magmath.runtime.device import HOST, may_be_gpu
+from magmath.runtime.device import HOST, can_be_gpu
 from magmath.runtime.failures import failure_from
 from magmath.runtime.health import expect_heartbeats
 from magmath.runtime.messages import Reply, encode
@@ -170,7 +170,7 @@ def _worker_options(settings: argparse.Namespace) -> WorkerOptions:
 def _join_mpi(device: str) -> Communicator:
     from magmath.comm.mpi import world_communicator  # importing it starts MPI
 
-    return world_communicator(shares_memory=not may_be_gpu(device))
+    return world_communicator(shares_memory=not can_be_gpu(device))
 
 
 def _check_size(size: int, workers: int) -> None:

@@ -94,7 +94,7 @@ class RunHandle:
         return self.is_pending and self.program is not None and self.program.is_abandonable
 
     @property
-    def must_finish(self) -> bool:
+    def should_finish(self) -> bool:
         """True if abandoning the run, or a run that it depends on, would lose arrays."""
         if self.program is None or self.program.donated:
             return True
@@ -150,7 +150,7 @@ class PendingCommand:
     failures: list[Failure] = field(default_factory=list)
 
     @property
-    def have_all_failed_alike(self) -> bool:
+    def has_uniform_failure(self) -> bool:
         """True if every worker has failed at the same place."""
         alike = len({(failure.kind, failure.site) for failure in self.failures}) == 1
         return alike and len(self.failures) == len(self.ranks)

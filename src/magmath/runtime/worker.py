@@ -103,7 +103,7 @@ class Worker:
             transfers_async=self.device.type == "cpu",
             frees_at_once=is_limited,
         )
-        self.poll: Callable[[messages.LongCommand, int, list[float]], bool] = _never_stop
+        self.poll: Callable[[messages.LongCommand, int, list[float]], bool] = _should_not_stop
         self.is_abandoned: Callable[[], bool] = bool
         """Called between two instructions of a run; returns whether the run is abandoned."""
         self._bind = bind
@@ -420,5 +420,5 @@ class Worker:
         self._poison.poison(command, failure)
 
 
-def _never_stop(command: messages.LongCommand, steps: int, values: list[float]) -> bool:
+def _should_not_stop(command: messages.LongCommand, steps: int, values: list[float]) -> bool:
     return False

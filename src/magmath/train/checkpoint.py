@@ -88,7 +88,7 @@ class Checkpoint:
         """Write the state after an epoch of a training with this number of epochs."""
         trainer = self._trainer
         arrays = {_MODULE + k: v for k, v in trainer.module.state_dict().items()}
-        has_states = trainer.optimizer.variable_states.has
+        has_states = trainer.optimizer.variable_states.has_state_of
         frozen = {path: p for path, p in _parameters(trainer.module) if not p.trainable}
         paused = [path for path, p in frozen.items() if has_states(p)]
         states_of = self._optimizer_states(paused)

@@ -22,7 +22,7 @@ from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_metrics import weighted_mean
 from magmath.train.feeds import Feed, FeedRun
 from magmath.train.history import EpochRecord, History, summarized_delays
-from magmath.train.listeners import Listener, reports_each_step
+from magmath.train.listeners import Listener, has_step_callback
 from magmath.train.scaling_record import with_scaling
 from magmath.train.step import StepSequence, TrainingStep
 
@@ -88,7 +88,7 @@ class EpochLoop:
         self._step = step_now()
         self._validation, self._checkpoint = validation, checkpoint
         self._listeners = listeners
-        self._reports_each_step = reports_each_step(listeners)
+        self._has_step_callback = has_step_callback(listeners)
         self._steps = self._step.steps
 
     def run(self, first: int, last: int, history: History) -> None:
@@ -200,16 +200,16 @@ class EpochLoop:
     def _end_single_step(self, report: Callable[[], None], done: int) -> None:
         """Report a step that ran alone, the last of `done` steps of the epoch. Callbacks for each
         step see the trained values, and may change the learning rate."""
-        if self._reports_each_step:
+        if self._has_step_callback:
             self._step.collect()
         report()
-        if self._reports_each_step:
+        if self._has_step_callback:
             self._step.set_rates(self._trainer.epochs_done, done)
 
     def _step_sequences(self, first: int, count: int) -> Iterator[StepSequence]:
         """Yield the runs of steps from step `first` of the training on (see
         `TrainingStep.step_sequences`), of one step each if a callback is called after each one."""
-        alone = self._reports_each_step and not self._step.strategy.is_asynchronous
+        alone = self._has_step_callback and not self._step.strategy.is_asynchronous
         for sequence in self._step.step_sequences(first, count):
             if alone:
                 yield from [sequence._replace(steps=1)] * sequence.steps

@@ -74,7 +74,7 @@ class Reporting(Listener[object]):
         self._reporter.end()
 
 
-def reports_each_step(listeners: Sequence[Listener[Any]]) -> bool:
+def has_step_callback(listeners: Sequence[Listener[Any]]) -> bool:
     """Return True if a callback has its own `on_step_end`. A reporter needs some of the steps
     only."""
     callbacks = [listener for listener in listeners if not isinstance(listener, Reporting)]

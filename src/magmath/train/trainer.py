@@ -42,7 +42,7 @@ from magmath.train.feeds import EXAMPLE_ROWS, Feed
 from magmath.train.fit_request import FitOptions, FitRequest
 from magmath.train.history import History
 from magmath.train.inference import Inference
-from magmath.train.listeners import callback_list, reports_each_step
+from magmath.train.listeners import callback_list, has_step_callback
 from magmath.train.metric_choice import Metrics, metric_functions
 from magmath.train.restarts import restarted_on_loss
 from magmath.train.step import StepSettings, TrainingStep
@@ -252,7 +252,7 @@ class Trainer(metaclass=KeywordHints):
         """Train in the current pool; add the checkpoint to `saved` once it has a file of this
         training."""
         is_asynchronous = as_strategy(self.strategy).is_asynchronous
-        alone = reports_each_step(request.listeners) and not is_asynchronous
+        alone = has_step_callback(request.listeners) and not is_asynchronous
         feed = self._data.training_feed(
             request.samples, request.batch_size, request.shuffle, alone=alone
         )

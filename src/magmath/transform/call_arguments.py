@@ -12,7 +12,7 @@ import numpy as np
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
-from magmath.arrays.storage.element_storage import may_overlap
+from magmath.arrays.storage.element_storage import can_overlap
 from magmath.arrays.traced_scalar import TracedScalar, TypedScalar
 from magmath.arrays.variables.variable import Variable
 from magmath.arrays.views import sharing_arrays
@@ -83,11 +83,11 @@ def is_update_shared(
         own = _memory_of(originals[i])
         if own is not None:
             others = [_memory_of(x) for x in originals if x is not originals[i]]
-            if any(may_overlap(own, other) for other in others if other is not None):
+            if any(can_overlap(own, other) for other in others if other is not None):
                 return True
         for x in sharing_arrays(arguments[i]):
             is_argument = x is not arguments[i] and any(x is argument for argument in arguments)
-            if is_argument or captured.includes(x.node):
+            if is_argument or captured.contains(x.node):
                 return True
     return False
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, final
 
-from magmath.engine.lifetimes.retained_expressions import keep_expression, keeps_expressions
+from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions, keep_expression
 from magmath.graph import (
     Graph,
     Node,
@@ -63,7 +63,7 @@ class ProvenanceTemplate:
     def continued(self, arguments: Sequence[Any]) -> CallChain | None:
         """Take the chain of the latest calls, if a call with these arguments would continue it;
         otherwise return None."""
-        if keeps_expressions():
+        if is_keeping_expressions():
             return None
         try:
             chain = self.chains.pop()
@@ -102,7 +102,7 @@ class ProvenanceTemplate:
     ) -> None:
         """Store the provenance in the leaves of the results of a call."""
         chain = None if self._chain_maker is None else self._chain_maker.begun(operands)
-        if chain is not None and not keeps_expressions():
+        if chain is not None and not is_keeping_expressions():
             self.note_continued(leaves, chain, arguments)
             return
         numbers: Sequence[Any] = ()

@@ -174,10 +174,10 @@ def _keys_in(following: list[dis.Instruction]) -> ReadKeys:
 def _reads_item(x: dis.Instruction) -> bool:
     """Return True for `d[k]` and the beginning of `d[k] += v`."""
     is_item = x.opname == "BINARY_OP" and x.argrepr == "[]"
-    return is_item or x.opname == "BINARY_SUBSCR" or _begins_item_update(x)
+    return is_item or x.opname == "BINARY_SUBSCR" or _is_item_update_start(x)
 
 
-def _begins_item_update(x: dis.Instruction) -> bool:
+def _is_item_update_start(x: dis.Instruction) -> bool:
     """Return True for the first instruction of `d[k] += v` after those of d and k."""
     return x.opname == "COPY" and x.arg == 2
 
@@ -222,5 +222,5 @@ class _Order:
         """Note a constant that may be a key."""
         if _reads_item(following):
             self.read(key)
-        if following.opname == "STORE_SUBSCR" or _begins_item_update(following):
+        if following.opname == "STORE_SUBSCR" or _is_item_update_start(following):
             self.bind(key, counts=following.opname == "COPY")

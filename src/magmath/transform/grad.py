@@ -19,7 +19,10 @@ from magmath.arrays.variables.variable_list import is_module, remedy_for
 from magmath.autodiff import gradients
 from magmath.core.integers import is_integer
 from magmath.engine import session
-from magmath.engine.lifetimes.retained_expressions import keeping_expressions, keeps_expressions
+from magmath.engine.lifetimes.retained_expressions import (
+    is_keeping_expressions,
+    keeping_expressions,
+)
 from magmath.engine.traces import tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, MagmathError, ShapeError
@@ -170,7 +173,7 @@ def value_and_grad(
 def _note_gradients(gradients: Sequence[Array], value: Array) -> None:
     """Have one program compute gradients and the value, unless they are parts of a trace or of a
     function that is differentiated itself."""
-    if tracing.current() is None and not keeps_expressions():
+    if tracing.current() is None and not is_keeping_expressions():
         session.engine().evaluator.note_gradients(gradients, value)
 
 
@@ -229,7 +232,7 @@ def _eager_gradients(
     output, leaves = y.stored_leaf(), [x.leaf_or_self for x in sources]
     if output is None or any(x.operation is not INPUT for x in leaves):
         return None
-    is_marked = create_graph is None and not keeps_expressions()
+    is_marked = create_graph is None and not is_keeping_expressions()
     computed = session.engine().eager_gradients.compute(
         output, leaves, GRADIENT if is_marked else None, user_line(),
         check_independence=check_independence,
@@ -242,7 +245,7 @@ def _eager_gradients(
 
 def _result(gradient: Node, create_graph: bool | None) -> Node:
     """Return a gradient as `create_graph` of `grad` describes it."""
-    if create_graph or (create_graph is None and keeps_expressions()):
+    if create_graph or (create_graph is None and is_keeping_expressions()):
         return gradient
     if create_graph is None:
         return apply(GRADIENT, gradient, line=user_line())

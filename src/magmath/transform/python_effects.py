@@ -36,12 +36,12 @@ class _Change(NamedTuple):
         return not names.isdisjoint((self.key, (self.key,)))
 
 
-def _keeps_array(change: _Change, names: ObservedNames, used: Collection[Node]) -> bool:
+def _has_kept_array(change: _Change, names: ObservedNames, used: Collection[Node]) -> bool:
     """Return True if a change keeps an array that further calls would have to read."""
     before, after = change.before, change.after
     if not _is_array(after):
         return False
-    is_state = change.is_in(names.rebound) and _depends_on_run(after.node)
+    is_state = change.is_in(names.rebound) and _is_run_dependent(after.node)
     return is_state or (_is_array(before) and before.node in used)
 
 
@@ -88,7 +88,7 @@ class PythonEffects:
         """
         names = ObservedNames(*self._functions, arguments=self._arguments)
         changes = self._changes(names)
-        self._refuse([x for x in changes if _keeps_array(x, names, used)])
+        self._refuse([x for x in changes if _has_kept_array(x, names, used)])
         self._warn_of_drawn(names)
         counters = [x.entries.label(x.key) for x in changes if _is_counter(x, names)]
         self._warn_of_counted([*counters, *names.iterators])
@@ -171,7 +171,7 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, Array) and not isinstance(value, Variable)
 
 
-def _depends_on_run(node: Node) -> bool:
+def _is_run_dependent(node: Node) -> bool:
     """Return True if a value may differ between the runs of a program."""
     leaves = [x for x in topological((node,), cut=True) if x.is_leaf]
     return any(x.value is None or x.name == "variable" for x in leaves)

@@ -19,7 +19,7 @@ from magmath.arrays.variables.variable import overwrite
 from magmath.core.dtypes import int64
 from magmath.engine import session
 from magmath.engine.evaluation.loop_rows import row_number, row_of, step_graph
-from magmath.engine.lifetimes.retained_expressions import keep_expression, keeps_expressions
+from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions, keep_expression
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import Trace
@@ -62,7 +62,7 @@ def run_loop(
     inputs = [x.node for x in (*states, *rows)]  # as expressions, for gradients
     step = _TracedStep(name, step_function, states, rows)
     results = step.results(inputs, steps, reverse=reverse)
-    if results is not None and keeps_expressions():
+    if results is not None and is_keeping_expressions():
         loop = results[0].inputs[0]  # one program computes it with its gradient
         return _divided(unrolled(loop) if is_short(loop) else results, len(states))
     for node in inputs:

@@ -251,7 +251,7 @@ class _Parser:
     def _mask(self, item: LazyArray | np.ndarray[Any, Any]) -> None:
         mask = item_node(item)
         own = self.key.shape[self.axis : self.axis + mask.ndim]
-        if mask.size == 0 and _fits_or_empty(mask.shape, own):
+        if mask.size == 0 and _is_equal_or_empty(mask.shape, own):
             mask = full(own, constant(False, bool_))  # it selects nothing
         if mask.shape != own:
             raise IndexingError(
@@ -300,7 +300,7 @@ class _Parser:
             raise out_of_range(int(item[outside].flat[0]), self.axis, self._extent)
 
 
-def _fits_or_empty(mask: Shape, own: Shape) -> bool:
+def _is_equal_or_empty(mask: Shape, own: Shape) -> bool:
     """Return True if each extent of a mask is that of its dimension or 0, as the standard
     allows."""
     return len(mask) == len(own) and all(m in (n, 0) for m, n in zip(mask, own, strict=True))

@@ -74,9 +74,9 @@ def _with_list(
     """
     wider = (uint64, int64) if dtype.kind == "uint" else (int64,)
     for candidate in (dtype, *wider):
-        if numbers.fits(candidate) and not (dtype is uint64 and candidate is int64):
+        if numbers.is_representable_as(candidate) and not (dtype is uint64 and candidate is int64):
             return candidate, x, numbers
-    if dtype is uint64 and aligned and numbers.fits(int64):
+    if dtype is uint64 and aligned and numbers.is_representable_as(int64):
         return dtype, *_without_negative(x, leaf_of_values(numbers.values, int64))
     return dtype, x, numbers
 

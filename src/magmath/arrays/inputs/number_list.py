@@ -38,7 +38,7 @@ class NumberList:
         """True for lists of any depth without a number, which have the type of any array."""
         return not np.size(self.values)
 
-    def fits(self, dtype: DType) -> bool:
+    def is_representable_as(self, dtype: DType) -> bool:
         """Return True if an integer type can represent all of its integers."""
         return not any(side_of_range(int(bound), dtype) for bound in self.bounds)
 
@@ -64,7 +64,7 @@ def is_number_table(value: Sequence[Any]) -> bool:
     return bool(value) and all(issubclass(c, numbers) for c in _classes_in(value))
 
 
-def holds(value: Any, kind: type) -> bool:
+def has_elements_of(value: Any, kind: type) -> bool:
     """Return True for a list with elements, perhaps in lists inside, of a class."""
     return isinstance(value, LISTS) and any(issubclass(c, kind) for c in _classes_in(value))
 

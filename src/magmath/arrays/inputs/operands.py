@@ -12,7 +12,13 @@ import numpy as np
 from magmath.arrays.inputs import complex_compare
 from magmath.arrays.inputs.conversion import as_node, foreign_operand, leaf_of_values
 from magmath.arrays.inputs.integer_compare import ALIGNED, comparable_operands
-from magmath.arrays.inputs.number_list import LISTS, NumberList, holds, is_number, number_list
+from magmath.arrays.inputs.number_list import (
+    LISTS,
+    NumberList,
+    has_elements_of,
+    is_number,
+    number_list,
+)
 from magmath.arrays.lazy_array import LazyArray
 from magmath.core.dtypes import (
     PYTHON_NUMBERS,
@@ -213,7 +219,9 @@ def unpromoted_nodes(operation: str, *values: Any) -> list[Node]:
 
 def node_of_value(operation: str, value: Any) -> Node:
     """Return the node of a value as `as_node` does, or of a list that contains arrays."""
-    return joined(operation, value) if holds(value, LazyArray) else as_node(operation, value)
+    return (
+        joined(operation, value) if has_elements_of(value, LazyArray) else as_node(operation, value)
+    )
 
 
 def joined(operation: str, values: Sequence[Any]) -> Node:

@@ -64,13 +64,13 @@ def dispatch_cached(function: F) -> F:
                 leaves.append(leaf)
                 parts += leaf.shape, leaf.dtype.name
             elif not _add(x, parts, leaves):
-                if _computes_numbers(eager, (*args, *options.values())):
+                if _compute_numbers(eager, (*args, *options.values())):
                     return dispatch(*args, **options)
                 return function(*args, **options)
         for name, x in options.items():
             parts.append(name)
             if not _add(x, parts, leaves):
-                if _computes_numbers(eager, (*args, *options.values())):
+                if _compute_numbers(eager, (*args, *options.values())):
                     return dispatch(*args, **options)
                 return function(*args, **options)
         if len(leaves) > 1:  # f(x, x) and f(x, y) are different calls
@@ -141,7 +141,7 @@ def _add(x: Any, parts: list[Hashable], leaves: list[Node]) -> bool:
     return True
 
 
-def _computes_numbers(eager: EagerArrays, arguments: Sequence[Any]) -> bool:
+def _compute_numbers(eager: EagerArrays, arguments: Sequence[Any]) -> bool:
     """Compute pending arrays of numbers alone among the arguments of a call, if another one is
     stored, as the operations on both would; return True if there are some."""
     arrays = [x for x in arguments if isinstance(x, LazyArray)]
@@ -187,7 +187,7 @@ def _repeated(
     except Exception:  # the function raises it at its own line
         return None
     if results is None:
-        if call.misses_often:
+        if call.has_frequent_misses:
             eager.note_call(key, None)
         return None
     return call.assembled([*map(_array_class(), results)])

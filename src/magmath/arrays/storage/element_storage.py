@@ -131,10 +131,10 @@ class ArrayView:
 
     def overlaps(self, other: ArrayView) -> bool:
         """Return True if another array of the same storage may have elements of this one."""
-        return may_overlap(self.elements, other.elements)
+        return can_overlap(self.elements, other.elements)
 
 
-def may_overlap(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> bool:
+def can_overlap(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> bool:
     """Return True if two NumPy arrays share memory, or may do so."""
     try:
         return np.shares_memory(x, y, max_work=MAX_WORK)

@@ -17,7 +17,7 @@ from weakref import ref
 
 from magmath.arrays.storage.element_storage import ArrayView, Path, read
 from magmath.engine import session
-from magmath.engine.data_failures import any_pending_fallible, is_pending_and_fallible
+from magmath.engine.data_failures import has_pending_fallible, is_pending_and_fallible
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import MemoryLimitError, TracingError, WorkerLost
 from magmath.graph import Node, set_value, topological
@@ -270,7 +270,7 @@ class _Check:
 
     def _is_certain(self, node: Node) -> bool:
         order = topological((node,), cut=True)
-        if self._limited or any_pending_fallible(order):
+        if self._limited or has_pending_fallible(order):
             return False
         return all(_has_succeeded(x) for x in order if x.operation is INPUT or x.value is not None)
 

@@ -19,13 +19,13 @@ from magmath.arrays.array import Array, as_array, copy_of, redistributed
 from magmath.arrays.exports.pickling import restored_leaf, values_of
 from magmath.arrays.indexing.masked_elements import with_item
 from magmath.arrays.inputs.conversion import default_layout, leaf_of_values
-from magmath.arrays.inputs.number_list import LISTS, holds, is_number
+from magmath.arrays.inputs.number_list import LISTS, has_elements_of, is_number
 from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.storage.failed_updates import undo_failed_updates
 from magmath.core.dtypes import DType, is_same_kind
 from magmath.core.foreign_names import VARIABLE_ATTRIBUTES, hint, missing_attribute
 from magmath.engine import session
-from magmath.engine.data_failures import any_pending_fallible
+from magmath.engine.data_failures import has_pending_fallible
 from magmath.engine.lifetimes.live_references import is_referenced
 from magmath.engine.lifetimes.pending_readers import readers_of_former_values
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
@@ -159,7 +159,7 @@ class Variable(Array):
         other than arrays, numbers and nested lists, ShapeError for another shape, DTypeError if the
         conversion would lose information.
         """
-        if holds(value, LazyArray):
+        if has_elements_of(value, LazyArray):
             value = as_array("assign", value)
         shape = _shape_of(self.name, value)
         if shape != self.shape:
@@ -342,7 +342,7 @@ def _is_surely_computed(node: Node) -> bool:
     known = [x.value if isinstance(x.value, Node) else x for x in order]
     data = [remote_array_of(x) for x in known if x.name == "input"]
     is_present = all(x.pool is pool and not x.has_failed for x in data)
-    return is_present and not any_pending_fallible(order)
+    return is_present and not has_pending_fallible(order)
 
 
 def overwrite(

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from magmath.core.type_aliases import Number
-from magmath.engine.lifetimes.retained_expressions import keep_expression, keeps_expressions
+from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions, keep_expression
 from magmath.engine.remote_array import OVERWRITTEN, RemoteArray
 from magmath.graph import Graph, Node, Provenance, provenance_of
 from magmath.graph.operation import Line
@@ -177,7 +177,7 @@ class JointCall:
         return bool(self._numbers)
 
     @property
-    def misses_often(self) -> bool:
+    def has_frequent_misses(self) -> bool:
         """True if the numbers were others more often than the same."""
         return self._misses > MAX_MISSES
 
@@ -237,7 +237,7 @@ def _read(
             operands.append(KeptOperand(empty, 0))
         else:
             operands.append(operand_of_array(leaf))
-    if keeps_expressions():
+    if is_keeping_expressions():
         for i in used:
             keep_expression(arguments[i])
     return values, tuple(operands)

@@ -102,7 +102,7 @@ class GradientTape:
         if len(self._sources) > 1 and self._has_dependent_source():
             raise NotEagerError
         record = provenance_of(output)
-        if record is None or output in self._sources or not self._depends(record):
+        if record is None or output in self._sources or not self._is_dependent(record):
             raise NotEagerError
         self._position_of_result(record, output)
         self.key = (self.sources, *self._key)
@@ -125,11 +125,11 @@ class GradientTape:
     def _has_dependent_source(self) -> bool:
         """Return True if a source was computed from another one."""
         if not unchanged_sources(self._sources):  # all are new: few records are newer
-            return any(map(self._depends, map(provenance_of, self._sources)))
+            return any(map(self._is_dependent, map(provenance_of, self._sources)))
         dependence = SourceDependence(self._sources, through_gradients=self._through_gradients)
         return bool(dependence.on_others([*self._sources]))
 
-    def _depends(self, record: ProvenanceRecord | None) -> bool:
+    def _is_dependent(self, record: ProvenanceRecord | None) -> bool:
         """Return True if a result was computed from a source."""
         if record is None or record.sequence_number < self._first_number:
             return False
@@ -141,7 +141,7 @@ class GradientTape:
             for operand in record.direct_operands(
                 through_gradients=self._through_gradients, through_stops=False
             ):
-                if self._source(operand) is not None or self._depends(operand.provenance):
+                if self._source(operand) is not None or self._is_dependent(operand.provenance):
                     depends = True
                     break
             self._dependence[record] = depends
@@ -206,7 +206,7 @@ class GradientTape:
         if not isinstance(operand, (LeafOperand, KeptOperand)):
             raise NotEagerError
         leaf, before = operand.find(), provenance_before(operand)
-        if leaf is not None and (leaf in self._sources or not self._depends(before)):
+        if leaf is not None and (leaf in self._sources or not self._is_dependent(before)):
             return self._position_of_leaf(leaf, max_bytes)
         if before is None:
             raise NotEagerError  # an array that does not exist any more

@@ -17,7 +17,7 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.core.traceback_cleanup import clear_frames
 from magmath.engine.array_handle import ArrayHandle
-from magmath.engine.data_failures import any_pending_fallible
+from magmath.engine.data_failures import has_pending_fallible
 from magmath.engine.eager.eager_arrays import EagerArrays
 from magmath.engine.evaluation.intermediate_choice import worthwhile_intermediates
 from magmath.engine.evaluation.interpreter import Interpreter
@@ -41,7 +41,7 @@ from magmath.engine.lifetimes.donation import (
 )
 from magmath.engine.lifetimes.intermediate_cache import IntermediateCache
 from magmath.engine.lifetimes.live_references import is_unobservable, live_intermediates
-from magmath.engine.lifetimes.retained_expressions import keeps_expressions
+from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
 from magmath.engine.programs.cut import cut
 from magmath.engine.programs.expression_program import ExpressionProgram
 from magmath.engine.programs.program_runs import ProgramRuns
@@ -156,7 +156,7 @@ class Evaluator:
         requested = tuple([node for node in nodes if _is_pending(node) and node not in eager])
         # The list of `topological` has no name: while it existed, each node would have one more
         # reference, and would count as referenced by user code (`live_intermediates`).
-        certain = not any_pending_fallible(topological(requested, cut=True))
+        certain = not has_pending_fallible(topological(requested, cut=True))
         overwritten = {node: v.release() for v, node in pairs} if certain else {}
         with self._pool.defer_interrupts():
             if requested:
@@ -218,7 +218,7 @@ class Evaluator:
             )
         else:
             targets: tuple[Node | None, ...] = ()
-            if not lowered and self._may_donate(order, outputs):
+            if not lowered and self._can_donate(order, outputs):
                 outputs, targets = donate(order, outputs)
                 targets = with_former_values(order, outputs, targets, overwritten)
                 lost = readers_of_overwritten(order, targets)
@@ -278,13 +278,13 @@ class Evaluator:
                     set_value(leaf, OVERWRITTEN)
         return leaves
 
-    def _may_donate(self, order: Sequence[Node], requested: Sequence[Node]) -> bool:
+    def _can_donate(self, order: Sequence[Node], requested: Sequence[Node]) -> bool:
         """Return True if no failure of the expression could follow a write to donated memory.
 
         Worker processes report failures later. In this process nothing fails after the only write,
         which checks its indices first.
         """
-        if not any_pending_fallible(order):
+        if not has_pending_fallible(order):
             return True
         writes = [x for x in order if x.operation.overwrites_first and x.value is None]
         return self._pool.is_inline and len(requested) == 1 and writes == list(requested)
@@ -326,7 +326,7 @@ class Evaluator:
         Nodes of `lost` read memory that the run has overwritten, so their values are never dropped.
         """
         certain = bool(nodes) and self._is_certain(expression.order)
-        if certain and not lost and not keeps_expressions() and tracing.current() is None:
+        if certain and not lost and not is_keeping_expressions() and tracing.current() is None:
             _forget_former_expressions(expression.order, leaves)
         for node in nodes:
             can_drop = certain and (not node.reads_version or node in expression.results)
@@ -342,7 +342,7 @@ class Evaluator:
     def _is_certain(self, expression: Sequence[Node]) -> bool:
         """Return True if the run of an expression cannot fail for its data, and neither can a run
         on which it depends."""
-        if any_pending_fallible(expression):
+        if has_pending_fallible(expression):
             return False
         if not self._runs.has_uncertain_runs:
             return True
@@ -381,7 +381,7 @@ class Evaluator:
         operations with small writes, since one evaluation of them all is faster.
         """
         written = own[0]
-        if self._interpreter.computes(written):
+        if self._interpreter.can_compute(written):
             max_bytes = self._interpreter.max_bytes
             if written.depth < PENDING_WRITES and is_small_write(written, max_bytes):
                 return False

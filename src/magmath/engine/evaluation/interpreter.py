@@ -35,7 +35,7 @@ class Interpreter:
         """True if small nodes may be computed without a program, which a profiler could observe."""
         return self._can_interpret and self._runs.profiler is None
 
-    def computes(self, node: Node) -> bool:
+    def can_compute(self, node: Node) -> bool:
         """Return True if the worker computes a node of this size without a program."""
         return self._is_possible and node.nbytes <= self.max_bytes
 

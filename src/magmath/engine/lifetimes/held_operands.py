@@ -22,7 +22,7 @@ class HeldOperands:
         self._examined: ref[Node] | None = None
         """The deepest operand of the expression that was examined last."""
 
-    def are_excessive(self, node: Node) -> bool:
+    def has_excess(self, node: Node) -> bool:
         """Return True if an expression references much more memory than its value needs.
 
         Each examination walks along the whole expression, so several that are based on the same

@@ -39,7 +39,7 @@ class IntermediateCache:
             return
         reference = self._kept.popleft()
         oldest = reference()
-        if oldest is None or self._forgets(oldest, []):
+        if oldest is None or self._drop_failed(oldest, []):
             return
         if is_sole_owner(oldest):
             set_value(oldest, None)
@@ -58,18 +58,18 @@ class IntermediateCache:
         These nodes are not kept any more: what computes them next may write into the memory of its
         operands, so that they could not be computed once more.
         """
-        if not self._pool.any_failed:
+        if not self._pool.has_failures:
             return []
         forgotten: list[Node] = []
-        kept = [x for x in self._kept if not self._forgets(x(), forgotten)]
-        uncertain = [x for x in self._uncertain if not self._forgets(x(), forgotten)]
+        kept = [x for x in self._kept if not self._drop_failed(x(), forgotten)]
+        uncertain = [x for x in self._uncertain if not self._drop_failed(x(), forgotten)]
         self._kept, self._uncertain = (
             deque(kept),
             [x for x in uncertain if _is_uncertain(x())],
         )
         return forgotten
 
-    def _forgets(self, node: Node | None, forgotten: list[Node]) -> bool:
+    def _drop_failed(self, node: Node | None, forgotten: list[Node]) -> bool:
         """Drop the value of a node if its run has failed; return True if it has no value then."""
         if node is None or node.value is None:
             return True

@@ -27,7 +27,7 @@ from typing import Protocol
 
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.data_failures import is_fallible
-from magmath.engine.lifetimes.retained_expressions import keeps_expressions
+from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
 from magmath.engine.remote_array import remote_array_of
 from magmath.engine.traces import tracing
 from magmath.errors import MemoryLimitError
@@ -76,7 +76,7 @@ def limit_held_bytes(engine: EngineMemory) -> None:
     """Compute pending arrays that hold much memory, if the arrays of the pool have grown by
     `GROWTH` since the last search."""
     global _bound, room
-    if tracing.current() is not None or keeps_expressions():
+    if tracing.current() is not None or is_keeping_expressions():
         return
     used = engine.pool.array_bytes
     if used <= _bound:

@@ -35,7 +35,7 @@ class _RegisteredReader:
     def array(self) -> ArrayHandle | None:
         """Return the array if it exists and keeps values of variables, otherwise None."""
         array = self._array()
-        return array if array is not None and array.keeps_values else None
+        return array if array is not None and array.has_variable_values else None
 
     def reads_former_value(self, current: Mapping[Node, Node]) -> bool:
         """Return True if it reads a former value of one of these variables, whose current values

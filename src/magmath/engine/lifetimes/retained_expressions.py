@@ -43,6 +43,6 @@ def keep_expression(node: Node) -> None:
         _state.kept.append(node)
 
 
-def keeps_expressions() -> bool:
+def is_keeping_expressions() -> bool:
     """Return True within a `keeping_expressions` block."""
     return _state.kept is not None

@@ -53,7 +53,7 @@ def need_of(program: Program) -> Need:
     return Need(total_bytes(program, inputs) + new, new, largest)
 
 
-def could_exceed(program: Program, limit: int) -> bool:
+def can_exceed(program: Program, limit: int) -> bool:
     """Return False for a program whose arrays fit into `limit` bytes even if none shares memory."""
     return sum([bytes_of(slot) for slot in program.slots]) > limit
 
@@ -73,7 +73,7 @@ def check_memory(
     if limit is None:
         return
     room = limit - others
-    if not could_exceed(program, room):
+    if not can_exceed(program, room):
         return
     need = need_of(program)
     if need.nbytes <= room:
@@ -94,7 +94,7 @@ def check_memory(
 
 def _temporaries(program: Program) -> list[int]:
     """Return the slots of the temporaries that own memory."""
-    return [i for i, slot in enumerate(program.slots) if slot.owns_arena_memory]
+    return [i for i, slot in enumerate(program.slots) if slot.has_arena_memory]
 
 
 def total_bytes(program: Program, slots: Collection[int]) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from magmath.engine.programs.memory_check import RESERVED_SHARE, could_exceed, need_of
+from magmath.engine.programs.memory_check import RESERVED_SHARE, can_exceed, need_of
 from magmath.passes import pipeline
 from magmath.passes.environment import Environment
 from magmath.passes.node_cost import node_seconds
@@ -44,7 +44,7 @@ def fit_memory(
     program     the program without second computations, which is returned if it fits
     lower_plan  returns the program of a plan
     """
-    if not could_exceed(program, room):
+    if not can_exceed(program, room):
         return program
     attempts = [_SizedProgram(program, need_of(program).nbytes, 0.0)]
     if attempts[0].nbytes <= room:

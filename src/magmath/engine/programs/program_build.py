@@ -14,7 +14,7 @@ from magmath.core.dtypes import DType
 from magmath.core.optional_passes import REMATERIALIZE
 from magmath.core.stage_times import stage
 from magmath.cost import ETHERNET, Level, Link, Machine, Network, current_machine
-from magmath.engine.programs.memory_check import could_exceed, need_of
+from magmath.engine.programs.memory_check import can_exceed, need_of
 from magmath.engine.programs.memory_fit import fit_memory
 from magmath.executor.bias_tuner import fastest_gradients
 from magmath.graph import Graph, Node, Shape
@@ -86,7 +86,7 @@ def build_program(
     intermediates a second time, as far as that helps.
     """
     single = plan_and_lower(graph, environment, room=room)
-    if room is not None and environment.workers > 1 and could_exceed(single.program, room):
+    if room is not None and environment.workers > 1 and can_exceed(single.program, room):
         single = _with_less_memory(graph, single, environment, room)
     with stage("team"):
         team = _team_program(graph, single, environment, device)

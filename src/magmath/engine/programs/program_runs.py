@@ -102,7 +102,7 @@ class ProgramRuns:
             if (
                 run is not None
                 and run.recovery is not None
-                and self.pool.was_abandoned(data.number)
+                and self.pool.has_been_abandoned(data.number)
             ):
                 run.recovery.rerun(self.start)
 
@@ -114,20 +114,20 @@ class ProgramRuns:
             if run.is_pending:
                 run.wait()
             self._last_fallible = None
-        if self.pool.any_failed:
+        if self.pool.has_failures:
             self.drain()
 
     @property
     def has_uncertain_runs(self) -> bool:
         """True if a run that can fail for its data may be pending, or if one has failed."""
-        return self._last_fallible is not None or self.pool.any_failed
+        return self._last_fallible is not None or self.pool.has_failures
 
     def has_succeeded(self, data: RemoteArray) -> bool:
         """Wait for the run that computes an array; return False if it has failed. Failures are not
         raised."""
         if data.pool is not self.pool or self.pool.is_inline:
             return True
-        if self.pool.any_failed:
+        if self.pool.has_failures:
             self.restore([data])
         if data.origin is not None:
             data.origin.wait_ignoring_failures()
@@ -136,7 +136,7 @@ class ProgramRuns:
     def wait_for(self, leaves: Sequence[Node]) -> None:
         """Wait until all started runs are done. Raises their failures, and those of the leaves."""
         self.wait()
-        if self.pool.any_failed:
+        if self.pool.has_failures:
             data = [remote_array_of(x) for x in leaves]
             self.restore(data)
             for x in data:
@@ -159,7 +159,7 @@ class ProgramRuns:
 
     def numbers_of(self, operands: Sequence[RemoteArray]) -> list[int]:
         """Return the numbers of arrays. Raises WorkerLost for data of another pool."""
-        if self.pool.any_failed:
+        if self.pool.has_failures:
             self.restore(operands)
         pool = self.pool
         return [x.number if x.pool is pool else self.checked(x).number for x in operands]

@@ -59,7 +59,7 @@ class Captured:
         names = [state.changed_name() for state in self._observed_states]
         return next((name for name in names if name is not None), None)
 
-    def includes(self, node: object) -> bool:
+    def contains(self, node: object) -> bool:
         """Return True if the function reads a node."""
         return id(node) in self._identities
 

@@ -20,7 +20,7 @@ def operand_node(operand: RecordedOperand) -> Node | None:
     return operand.find()
 
 
-def never_ends(node: Node) -> bool:
+def is_no_end(node: Node) -> bool:
     """Return False: expressions are followed to their leaves."""
     return False
 
@@ -44,7 +44,7 @@ def with_expressions(
     kept: Collection[Node],
     dependence: Dependence,
     replace: Replace = operand_node,
-    is_end: Callable[[Node], bool] = never_ends,
+    is_end: Callable[[Node], bool] = is_no_end,
 ) -> Rebuilt:
     """Return the roots with expressions in place of the leaves that depend on a source.
 

@@ -54,7 +54,7 @@ def keep_recent(leaf: Node, nbytes: int) -> KeptArray | None:
     """Return what keeps an array alive for records that have just read it; None for an array of
     more than `MAX_BYTES`, one without value, and one whose memory is limited."""
     global _nbytes
-    if nbytes > MAX_BYTES or not getattr(leaf.value, "may_be_kept", False):
+    if nbytes > MAX_BYTES or not getattr(leaf.value, "can_be_kept", False):
         return None
     released: list[KeptArray] = []
     with _lock:

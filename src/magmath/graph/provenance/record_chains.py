@@ -106,15 +106,15 @@ def _shorten(records: Sequence[ProvenanceRecord]) -> None:
 
 
 def _with_operands(
-    records: Collection[ProvenanceRecord], includes: Callable[[ProvenanceRecord], bool]
+    records: Collection[ProvenanceRecord], is_included: Callable[[ProvenanceRecord], bool]
 ) -> set[ProvenanceRecord]:
-    """Return records and, of those from which they were computed, the ones that `includes` selects,
-    directly or through others of them."""
+    """Return records and, of those from which they were computed, the ones that `is_included`
+    selects, directly or through others of them."""
     found, stack = set(records), [*records]
     while stack:
         for operand in stack.pop().direct_operands():
             earlier = operand.provenance
-            if earlier is not None and earlier not in found and includes(earlier):
+            if earlier is not None and earlier not in found and is_included(earlier):
                 found.add(earlier)
                 stack.append(earlier)
     return found

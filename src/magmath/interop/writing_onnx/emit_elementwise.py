@@ -115,7 +115,10 @@ def _where(w: OnnxWriter, node: TracedNode, condition: str, x: str, y: str) -> s
 def _is_equal_number(x: TracedNode, y: TracedNode) -> bool:
     numbers = x.name == y.name == "scalar"
     return x is y or (
-        numbers and not x.varies() and not y.varies() and x.first.value == y.first.value
+        numbers
+        and not x.has_varying_number()
+        and not y.has_varying_number()
+        and x.first.value == y.first.value
     )
 
 

@@ -11,13 +11,13 @@ import magmath as mm
 from magmath.errors import MagmathError
 from magmath.interop.writing_onnx.onnx_emitter import END, Emitter
 from magmath.interop.writing_onnx.onnx_trace import KEEP_FIXED, Extent, TracedNode
-from magmath.interop.writing_onnx.onnx_writer import OnnxWriter, varies
+from magmath.interop.writing_onnx.onnx_writer import OnnxWriter, is_varying
 
 
 def _reshape(w: OnnxWriter, node: TracedNode, x: str) -> str:
-    if len(list(filter(varies, node.shape))) != 1 or 0 in node.first.shape:
+    if len(list(filter(is_varying, node.shape))) != 1 or 0 in node.first.shape:
         return w.add("Reshape", x, w.shape(node.shape, node))
-    shape = [-1 if varies(extent) else extent[0] for extent in node.shape]
+    shape = [-1 if is_varying(extent) else extent[0] for extent in node.shape]
     return w.add("Reshape", x, w.store(np.asarray(shape, np.int64)))
 
 
@@ -62,7 +62,7 @@ def _slices(node: TracedNode) -> list[_AxisSlice]:
         if all(b == (0, n, 1) for b, n in zip(of_traces, extent, strict=True)):
             continue
         starts, stops, steps = zip(*of_traces, strict=True)
-        if varies(steps):
+        if is_varying(steps):
             raise node.unsupported("whose step depends on an extent of the inputs")
         if steps[0] < 0:  # -1 is before the first element
             stops = tuple([-END if stop < 0 else stop for stop in stops])
@@ -88,7 +88,7 @@ def _set_window(w: OnnxWriter, node: TracedNode, x: str, values: str, *starts: s
     for axis, extent, step, start in zip(
         axes, extents, node.attribute("steps"), node.inputs[2:], strict=True
     ):
-        if start.name != "scalar" or start.varies():
+        if start.name != "scalar" or start.has_varying_number():
             raise node.unsupported("at a position that the inputs determine")
         first = int(start.first.value) % _only(node, node.inputs[0].shape[axis])
         written[axis] = first + step * np.arange(1 if extent is None else extent)
@@ -216,7 +216,7 @@ def _take_along(w: OnnxWriter, node: TracedNode, x: str, indices: str) -> str:
 
 
 def _diagonal(w: OnnxWriter, node: TracedNode, x: str) -> str:
-    if node.inputs[0].ndim != 2 or node.varies():
+    if node.inputs[0].ndim != 2 or node.has_varying_number():
         raise node.unsupported("of more than one matrix")
     positions = np.arange(node.first.shape[-1], dtype=np.int64)
     return w.add("GatherND", x, w.store(np.stack([positions, positions], 1)))

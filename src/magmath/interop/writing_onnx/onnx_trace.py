@@ -89,7 +89,7 @@ class TracedNode:
             kind = "array" if self.ndim else "number"
         return MagmathError(f"to_onnx: the module has the {kind}{where}, {reason}; {remedy}")
 
-    def varies(self) -> bool:
+    def has_varying_number(self) -> bool:
         """Return True if a number of the operation itself depends on an extent."""
         first = self.first
         if first.name == "scalar":
@@ -156,7 +156,7 @@ class TracedModule:
             )
             if not traced.depends_on_inputs:
                 traced.depends_on_extents = (
-                    any(x.depends_on_extents for x in traced.inputs) or traced.varies()
+                    any(x.depends_on_extents for x in traced.inputs) or traced.has_varying_number()
                 )
 
     def values(self, nodes: Sequence[TracedNode]) -> list[Array]:

@@ -39,7 +39,7 @@ class OnnxWriter:
     def record_extents(self, name: str, node: TracedNode) -> None:
         """Record a result, whose extents other shapes may use."""
         for axis, extent in enumerate(node.shape):
-            if varies(extent):
+            if is_varying(extent):
                 self._axes.setdefault(extent, (name, axis))
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
@@ -86,7 +86,7 @@ class OnnxWriter:
         """Return the name of an integer, as an array of one element, that may depend on named
         extents. Raises MagmathError if it is no extent of a result, no multiple of a named extent
         plus a number, and no product of two extents."""
-        if not varies(value):
+        if not is_varying(value):
             return self.store(np.asarray([value[0]], np.int64))
         key = ("integer", value)
         if key not in self._known:
@@ -110,13 +110,13 @@ class OnnxWriter:
         for extent in list(self._axes):
             quotient = tuple([v // max(n, 1) for v, n in zip(value, extent, strict=True)])
             product = tuple([a * b for a, b in zip(extent, quotient, strict=True)])
-            if product == value and (quotient in self._axes or not varies(quotient)):
+            if product == value and (quotient in self._axes or not is_varying(quotient)):
                 return self.add("Mul", self.integer(extent, node), self.integer(quotient, node))
         raise node.unsupported("which depends on the extents of the inputs in an unknown way")
 
     def shape(self, extents: Sequence[Extent], node: TracedNode) -> str:
         """Return the name of a shape, which may depend on named extents."""
-        if not any(map(varies, extents)):
+        if not any(map(is_varying, extents)):
             return self.store(np.asarray([extent[0] for extent in extents], np.int64))
         return self.add("Concat", *[self.integer(n, node) for n in extents], axis=0)
 
@@ -128,7 +128,7 @@ class OnnxWriter:
         return name
 
 
-def varies(value: Extent) -> bool:
+def is_varying(value: Extent) -> bool:
     """Return True if an integer differs between the traces."""
     return len(set(value)) > 1
 
@@ -173,7 +173,7 @@ def value_infos(
     infos = []
     for i, (name, node) in enumerate(zip(names, nodes, strict=True)):
         shape: list[int | str | None] = [
-            axis_names.get((i, axis)) or (name_of.get(extent) if varies(extent) else extent[0])
+            axis_names.get((i, axis)) or (name_of.get(extent) if is_varying(extent) else extent[0])
             for axis, extent in enumerate(node.shape)
         ]
         kind = element_type(node.first.dtype)

@@ -83,6 +83,6 @@ def _bound(
         return sequence(partial(row.copy_, bias), _bound(candidate, adjacent, bind_product))
     if not epilogue or candidate.can_apply_epilogue(problem):
         return candidate.bind(problem, bind_product)
-    source = torch.empty_like(y) if epilogue.accumulates(y) else y
+    source = torch.empty_like(y) if epilogue.has_residual_in(y) else y
     call = candidate.bind(replace(problem, y=source, epilogue=NO_EPILOGUE), bind_product)
     return sequence(call, partial(finish, source, y, epilogue, blocks(y)))

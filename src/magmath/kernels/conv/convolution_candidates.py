@@ -20,7 +20,7 @@ from magmath.kernels.conv import (
     winograd,
 )
 from magmath.kernels.conv.winograd_loops import is_compiled
-from magmath.kernels.dispatch.registry import Candidate, applies_epilogues
+from magmath.kernels.dispatch.registry import Candidate, can_apply_all_epilogues
 
 
 def _winograd(method: winograd.Method) -> Candidate:
@@ -46,7 +46,7 @@ CANDIDATES: Mapping[str, Candidate] = {
             "torch",
             torch_convolution.can_bind,
             torch_convolution.bind,
-            can_apply_epilogue=applies_epilogues,
+            can_apply_epilogue=can_apply_all_epilogues,
         ),
         Candidate(
             "dot products",
@@ -65,14 +65,14 @@ CANDIDATES: Mapping[str, Candidate] = {
             torch_convolution.can_bind_channels_last,
             torch_convolution.bind_channels_last,
             torch_convolution.channels_last_workspace,
-            can_apply_epilogue=applies_epilogues,
+            can_apply_epilogue=can_apply_all_epilogues,
         ),
         Candidate(
             "packed",
             packed_convolution.can_bind,
             packed_convolution.bind,
             packed_convolution.workspace,
-            can_apply_epilogue=applies_epilogues,
+            can_apply_epilogue=can_apply_all_epilogues,
         ),
         *map(_winograd, winograd.ERROR_BOUND),
         Candidate(

@@ -102,7 +102,7 @@ def _optional_words(problem: ConvolutionProblem) -> list[str]:
     words = ["frozen filters"] * (problem.version is not None)
     words += ["bias"] * (epilogue.bias is not None)
     if epilogue.residual is not None:
-        words.append("accumulated" if epilogue.accumulates(problem.y) else "residual")
+        words.append("accumulated" if epilogue.has_residual_in(problem.y) else "residual")
     return words + [epilogue.activation] * (epilogue.activation != "none")
 
 

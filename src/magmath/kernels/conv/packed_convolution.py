@@ -64,7 +64,7 @@ def _computation(
     epilogue, y = problem.epilogue, problem.y
     bias = None if epilogue.bias is None else epilogue.bias.reshape(-1)
     activation = _ACTIVATIONS[epilogue.activation]
-    if epilogue.accumulates(y):
+    if epilogue.has_residual_in(y):
         unary = None if activation == "none" else activation
 
         def accumulate(w: Any) -> None:

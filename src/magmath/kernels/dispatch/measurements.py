@@ -39,7 +39,7 @@ class Measurements:
         While the code of one is not ready, this is the fastest of the others.
         """
         with self.lock:
-            unmeasured = [name for name in self.names if self._needs_timing(name)]
+            unmeasured = [name for name in self.names if self._should_measure(name)]
             ready = [name for name in unmeasured if is_ready[name]()]
             if ready:
                 return min(ready, key=lambda name: len(self.seconds.get(name, ())))
@@ -60,7 +60,7 @@ class Measurements:
             elif len(timings) < ROUNDS:
                 timings.append(seconds)
 
-    def _needs_timing(self, name: str) -> bool:
+    def _should_measure(self, name: str) -> bool:
         timings = self.seconds.get(name, [])
         if not timings:
             return True

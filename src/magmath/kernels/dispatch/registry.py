@@ -42,12 +42,12 @@ def is_always_ready() -> bool:
     return True
 
 
-def applies_epilogues(problem: object) -> bool:
+def can_apply_all_epilogues(problem: object) -> bool:
     """Return True, for candidates that apply every epilogue themselves."""
     return True
 
 
-def applies_none(problem: object) -> bool:
+def can_apply_no_epilogue(problem: object) -> bool:
     """Return False, for candidates that apply no epilogue."""
     return False
 
@@ -70,7 +70,7 @@ class Candidate:
     bind: Callable[[Any, Callable[..., BoundCall]], BoundCall]
     workspace: Callable[[Any], int] = lambda call: 0
     is_ready: Callable[[], bool] = is_always_ready
-    can_apply_epilogue: Callable[[Any], bool] = applies_none
+    can_apply_epilogue: Callable[[Any], bool] = can_apply_no_epilogue
 
 
 @final

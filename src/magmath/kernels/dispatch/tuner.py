@@ -166,7 +166,7 @@ class Tuner:
         chosen = best if seconds[best] < ADVANTAGE * seconds[default] else default
         decision = self._decisions[full_key] = TunerDecision(full_key, chosen, seconds)
         is_stable = median(rounds[chosen]) < DISTURBED * seconds[chosen]
-        is_disturbed = not is_stable or waits.are_many(torch.get_num_threads())
+        is_disturbed = not is_stable or waits.has_contention(torch.get_num_threads())
         if self._cache is not None and not is_disturbed:
             self._cache.write(_name(full_key), _encoded(decision))
         return decision

@@ -42,7 +42,7 @@ def candidates_for(product: GemmProblem, workspace_limit: int) -> list[Candidate
 
 
 def _can_bind_torch(product: GemmProblem) -> bool:
-    if product.widens:
+    if product.is_widening:
         return product.out.is_cuda and product.is_plain
     return has_instructions(product.a)
 
@@ -50,11 +50,11 @@ def _can_bind_torch(product: GemmProblem) -> bool:
 def _bind_torch(product: GemmProblem, bind_product: object) -> BoundCall:
     out, a, b = product.out, product.a, product.b
     if product.is_plain:
-        if product.bias is not None and out.ndim == 2 and not product.widens:
+        if product.bias is not None and out.ndim == 2 and not product.is_widening:
             call: BoundCall = partial(torch.addmm, product.bias, a, b, out=out)
             return sequence(call, *product.epilogue_calls(bias=False))
         multiply = torch.mm if out.ndim == 2 else torch.bmm
-        wider = {"out_dtype": out.dtype} if product.widens else {}
+        wider = {"out_dtype": out.dtype} if product.is_widening else {}
         return sequence(partial(multiply, a, b, out=out, **wider), *product.epilogue_calls())
     return sequence(_torch_scaled(product), *product.epilogue_calls())
 
@@ -81,7 +81,9 @@ def _unchanged(value: Number) -> Number:
 
 
 def _can_bind_fused(product: GemmProblem) -> bool:
-    fits = product.is_plain and product.bias is not None and product.relu and not product.widens
+    fits = (
+        product.is_plain and product.bias is not None and product.relu and not product.is_widening
+    )
     return fits and product.out.ndim == 2 and has_instructions(product.a)
 
 
@@ -243,7 +245,7 @@ def _bind_tiled(product: GemmProblem, bind_product: object) -> BoundCall:
 
 
 def _can_bind_widened(product: GemmProblem) -> bool:
-    return product.out.is_cpu or product.dtype == torch.bool or product.widens
+    return product.out.is_cpu or product.dtype == torch.bool or product.is_widening
 
 
 def _bind_widened(

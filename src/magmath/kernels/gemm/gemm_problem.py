@@ -71,11 +71,11 @@ class GemmProblem:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the result, and of the operands unless it `widens`."""
+        """The type of the result, and of the operands unless it `is_widening`."""
         return self.out.dtype
 
     @property
-    def widens(self) -> bool:
+    def is_widening(self) -> bool:
         """True for a product of half types with a float32 result."""
         return self.a.dtype != self.out.dtype
 
@@ -100,14 +100,16 @@ class GemmProblem:
 def check_product(product: GemmProblem) -> None:
     """Raise ShapeError or DTypeError unless the operands fit."""
     out, a, b, bias = product.out, product.a, product.b, product.bias
-    if not _fit(out.shape, a.shape, b.shape) or not (bias is None or bias.shape == out.shape[-1:]):
+    if not _are_compatible(out.shape, a.shape, b.shape) or not (
+        bias is None or bias.shape == out.shape[-1:]
+    ):
         row = f" + {tuple(bias.shape)}" if bias is not None else ""
         raise ShapeError(
             f"gemm: needs (…, m, k) @ (…, k, n) + (n,) into (…, m, n), was given "
             f"{tuple(a.shape)} @ {tuple(b.shape)}{row} into {tuple(out.shape)}"
         )
     types = {a.dtype, b.dtype, out.dtype, out.dtype if bias is None else bias.dtype}
-    accumulates = product.widens and types == {torch.float32, a.dtype} and a.dtype == b.dtype
+    accumulates = product.is_widening and types == {torch.float32, a.dtype} and a.dtype == b.dtype
     if len(types) > 1 and not (accumulates and a.dtype in (torch.float16, torch.bfloat16)):
         raise DTypeError(
             f"gemm: all operands need one type, or halves a float32 result, was given "
@@ -117,7 +119,7 @@ def check_product(product: GemmProblem) -> None:
         _check_whole(product)
 
 
-def _fit(out: Shape, a: Shape, b: Shape) -> bool:
+def _are_compatible(out: Shape, a: Shape, b: Shape) -> bool:
     if min(len(out), len(a), len(b)) < 2 or a[-1] != b[-2] or out[-2:] != (a[-2], b[-1]):
         return False
     try:
@@ -216,7 +218,7 @@ def key(product: GemmProblem) -> str:
     orders = "".join(_ORDERS[_order(x)] for x in (product.a, product.b, product.out))
     dtype = dtype_name(product.a.dtype)
     words = ["gemm", f"{batch}{m}x{n}x{k}", dtype, orders, product.out.device.type]
-    words += ["widening"] * product.widens
+    words += ["widening"] * product.is_widening
     words += ["Gram"] * product.is_gram
     if not product.is_plain:
         words.append("accumulated" if product.beta else "scaled")

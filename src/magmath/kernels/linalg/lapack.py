@@ -37,7 +37,7 @@ from magmath.kernels.linalg.lapack_candidates import (
     SINGULAR,
     copy_single_threaded,
 )
-from magmath.kernels.linalg.tall_skinny_qr import tall_qr
+from magmath.kernels.linalg.tall_skinny_qr import try_tall_qr
 
 DIRECT = 96
 """Minimum extent for calls by pointer: smaller ones use torch, whose loop over a stack is
@@ -195,7 +195,7 @@ def qr(out: Tensor, a: Tensor, *, tuner: Tuner) -> None:
     if max(j, n) > min(j, n):
         out.zero_()
     q, r = out[..., :m, :j], out[..., m:, :n]
-    if a.ndim == 2 and is_tall(m, n) and j == n and tall_qr(q, r, a):
+    if a.ndim == 2 and is_tall(m, n) and j == n and try_tall_qr(q, r, a):
         return
     if _is_direct(a):
         for matrix, own_q, own_r in zip(_matrices(a), _matrices(q), _matrices(r), strict=True):

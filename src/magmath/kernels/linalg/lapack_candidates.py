@@ -67,7 +67,7 @@ class Routine:
     def libraries(self, dtype: torch.dtype) -> list[str]:
         """Return the libraries that can compute it, in order of preference."""
         registered = registry.libraries(self.name, "cpu", dtype)
-        return [name for name in registered if fortran.has(name, dtype, *self.needs)]
+        return [name for name in registered if fortran.has_routines(name, dtype, *self.needs)]
 
     def size_class(self, forms: OperandForms) -> OperandForms:
         """Return the class of the operands' sizes.
@@ -174,7 +174,7 @@ def _inverse(matrix: Tensor, *, library: str) -> int:
     pivots, info = _lu(matrix, library=library)
     if info:
         return info
-    if fortran.has(library, matrix.dtype, "getri"):
+    if fortran.has_routines(library, matrix.dtype, "getri"):
         return call_with_work("getri", matrix, n, matrix, step, pivots, library=library)
     factors = torch.from_numpy(np.array(matrix.numpy(), order="C"))
     matrix.numpy()[...] = 0

@@ -32,7 +32,7 @@ def _keep(product: Tensor) -> None:
     """Sum a product over the workers if there is only one: it stays as it is."""
 
 
-def tall_qr(
+def try_tall_qr(
     q: Tensor,
     r: Tensor,
     a: Tensor,
@@ -87,8 +87,8 @@ def distributed_tall_qr(
     """Factorize a = q·r for the rows of a, (m, n), m at least n, of each worker; all workers get
     the same r. Collective.
 
-    This uses `tall_qr` with the sum of all workers' AᴴA. If that is not accurate enough, it uses
-    TSQR: each worker computes a QR of its own rows, and all compute a QR of the resulting
+    This uses `try_tall_qr` with the sum of all workers' AᴴA. If that is not accurate enough, it
+    uses TSQR: each worker computes a QR of its own rows, and all compute a QR of the resulting
     triangles, which are stacked in `scratch`. Source: Demmel, Grigori, Hoemmen and Langou (2012),
     "Communication-optimal parallel and sequential QR and LU factorizations".
     """
@@ -96,7 +96,7 @@ def distributed_tall_qr(
     def is_on_any(condition: bool) -> bool:
         return bool(comm.allreduce_max(int(condition)))
 
-    if tall_qr(q, r, a, comm.allreduce, is_on_any):
+    if try_tall_qr(q, r, a, comm.allreduce, is_on_any):
         return
     n = a.shape[1]
     own, triangle = torch.linalg.qr(a)

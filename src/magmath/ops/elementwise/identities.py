@@ -7,7 +7,7 @@ import numpy as np
 from magmath.graph import Operation
 from magmath.ops.index_letters import pointwise_axes
 from magmath.ops.kernel_binding import copy_kernel
-from magmath.ops.shared_fields import flops_per_element, no_gradient, same_bits_always
+from magmath.ops.shared_fields import flops_per_element, is_always_exact, no_gradient
 from magmath.ops.type_rules import pointwise_infer
 
 STOP_GRADIENT = Operation(  # a mark for autodiff; the simplify pass removes it
@@ -20,7 +20,7 @@ STOP_GRADIENT = Operation(  # a mark for autodiff; the simplify pass removes it
     native="{0}",
     reference=np.asarray,
     flops=flops_per_element(0),
-    same_bits=same_bits_always,
+    has_same_bits=is_always_exact,
     elementwise=True,
 )
 

@@ -15,7 +15,7 @@ from magmath.ops.elementwise.gradients import constant_like
 from magmath.ops.elementwise.node_functions import where
 from magmath.ops.index_letters import pointwise_axes
 from magmath.ops.kernel_binding import torch_kernel
-from magmath.ops.shared_fields import flops_per_element, same_bits_always
+from magmath.ops.shared_fields import flops_per_element, is_always_exact
 from magmath.ops.type_rules import pointwise_infer, require_kind
 
 
@@ -60,6 +60,6 @@ WHERE = Operation(
     reference=np.where,
     numpy_function=lambda node: _numpy_where,
     flops=flops_per_element(1),
-    same_bits=same_bits_always,
+    has_same_bits=is_always_exact,
     elementwise=True,
 )

@@ -41,7 +41,7 @@ def _reference(x: Any, *, dtype: DType) -> Any:
     return np.asarray(x).astype(numpy_name(dtype))
 
 
-def _same_bits(result: DType, operands: Sequence[DType]) -> bool:
+def _has_same_bits(result: DType, operands: Sequence[DType]) -> bool:
     """Return False if the result may depend on the processor's instruction.
 
     It does for floats that are converted to an integer type that cannot represent them.
@@ -50,7 +50,7 @@ def _same_bits(result: DType, operands: Sequence[DType]) -> bool:
 
 
 def _numpy_function(node: Node) -> Callable[..., object] | None:
-    if not _same_bits(node.dtype, [x.dtype for x in node.inputs]):
+    if not _has_same_bits(node.dtype, [x.dtype for x in node.inputs]):
         return None
     return lambda x, out: np.copyto(out, x, casting="unsafe")
 
@@ -66,6 +66,6 @@ ASTYPE = Operation(
     reference=_reference,
     numpy_function=_numpy_function,
     flops=flops_per_element(1),
-    same_bits=_same_bits,
+    has_same_bits=_has_same_bits,
     elementwise=True,
 )

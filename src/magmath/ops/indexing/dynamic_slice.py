@@ -37,7 +37,7 @@ from magmath.ops.index_letters import LETTERS, aligned_letters
 from magmath.ops.indexing.local_index import neutral, out_of_range, record_first_fault
 from magmath.ops.kernel_binding import as_signed
 from magmath.ops.leaves import constant
-from magmath.ops.shared_fields import no_flops, same_bits_always
+from magmath.ops.shared_fields import is_always_exact, no_flops
 from magmath.ops.slicing import (
     Bound,
     SlicedView,
@@ -372,7 +372,7 @@ DYNAMIC_SLICE = Operation(
     numpy_function=_numpy_slice,
     flops=no_flops,
     checks_indices=True,
-    same_bits=same_bits_always,
+    has_same_bits=is_always_exact,
     reads_subset=True,
 )
 
@@ -455,7 +455,7 @@ DYNAMIC_UPDATE_SLICE = Operation(
     numpy_function=_numpy_update,
     flops=no_flops,
     checks_indices=True,
-    same_bits=same_bits_always,
+    has_same_bits=is_always_exact,
     overwrites_first=True,
 )
 

@@ -44,7 +44,7 @@ from magmath.ops.indexing.request_reply import (
 from magmath.ops.kernel_binding import as_parts, as_signed, is_numpy_only
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
-from magmath.ops.shared_fields import no_flops, same_bits_always
+from magmath.ops.shared_fields import is_always_exact, no_flops
 from magmath.ops.slicing import check_written, keep
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ TAKE = Operation(
     numpy_function=numpy_take,
     flops=no_flops,
     checks_indices=True,
-    same_bits=same_bits_always,
+    has_same_bits=is_always_exact,
     reads_subset=True,
     collective=collective_access(
         lambda shapes, shape, a: IndexedAccess(

@@ -155,7 +155,7 @@ class _Exchange:
         return self.result == "picked"
 
     @property
-    def replaces(self) -> bool:
+    def is_assignment(self) -> bool:
         """True if elements of an array are replaced."""
         return "picked" in self.roles and "array" in self.roles
 
@@ -165,7 +165,7 @@ class _Exchange:
 
         These are the row number and, for replacement, the number of the assignment.
         """
-        return 2 * NUMBER if self.replaces else NUMBER
+        return 2 * NUMBER if self.is_assignment else NUMBER
 
     def layouts(self, node: Node, mesh: Mesh) -> NodeLayouts | None:
         access = self._of(node)
@@ -187,7 +187,7 @@ class _Exchange:
         size = requests_per_round(access.share(workers), self.sent + row, workers)
         nbytes = receive_buffer_bytes(size, (self.sent, row), row if self.reads else 0, workers)
         return Workspace(
-            0, nbytes + (_last_assignment_bytes(access, workers) if self.replaces else 0)
+            0, nbytes + (_last_assignment_bytes(access, workers) if self.is_assignment else 0)
         )
 
     def traffic(self, node: Node, workers: int) -> tuple[int, int]:

@@ -198,7 +198,7 @@ def emit_gemm(w: Writer, call: NativeCall) -> bool:
     bias = rest[0] if attributes.get("bias") else None
     relu = attributes.get("activation") == "relu"
     beta = one if accumulate else zero
-    if _tiles_well(m, n, k) and not (transpose_a and transpose_b) and _is_row(bias):
+    if _should_tile(m, n, k) and not (transpose_a and transpose_b) and _is_row(bias):
         row = "0" if bias is None else f"address({bias.name})"
         w.line(
             f"tiled_gemm_{out.dtype.name}({transpose_a}, {transpose_b}, {m}, {n}, {k}, {alpha}, "
@@ -215,7 +215,7 @@ def emit_gemm(w: Writer, call: NativeCall) -> bool:
     return True
 
 
-def _tiles_well(m: int, n: int, k: int) -> bool:
+def _should_tile(m: int, n: int, k: int) -> bool:
     """Return True if the tiled product is faster than OpenBLAS, both single-threaded in native
     code."""
     return min(m, n) > 1 and m * n * k <= MAX_TILED_MULTIPLICATIONS

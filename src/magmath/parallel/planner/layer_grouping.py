@@ -39,12 +39,12 @@ def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> Laye
     grouping = _Grouping(network_input, dict(module.named_modules()))
     for node in topological(outputs):
         grouping.add(node)
-    if not any(grouping.depends(node) for node in outputs):
+    if not any(grouping.is_input_dependent(node) for node in outputs):
         raise MagmathError(
             "plan: the output of the network does not depend on its input"
             "; compute the output in __call__ from its argument"
         )
-    grouping.finish([node for node in outputs if grouping.depends(node)])
+    grouping.finish([node for node in outputs if grouping.is_input_dependent(node)])
     layers = tuple(draft.layer(grouping) for draft in grouping.drafts)
     return LayerGraph(layers, network_input.shape[0], network_input.dtype.itemsize)
 
@@ -108,7 +108,7 @@ class _Draft:
             reductions=tuple(self.reductions),
             result=anchor.size * item,
             trainable=grouping.is_trainable(self),
-            passes_back=grouping.passes_back(self),
+            passes_back=grouping.has_trainable_input(self),
             inputs=tuple(
                 Edge(n, node.size * item, frozenset(r for r in grouping.roles[node] if r))
                 for node, n in self.tensors.items()
@@ -128,9 +128,9 @@ class _Grouping:
         self._input = network_input
         self._modules = modules
         self._seen: set[Node] = set()
-        self._passes_back: dict[_Draft, bool] = {}
+        self._has_trainable_input: dict[_Draft, bool] = {}
 
-    def depends(self, node: Node) -> bool:
+    def is_input_dependent(self, node: Node) -> bool:
         """Return True if a node depends on the network's input."""
         return node in self._layer
 
@@ -140,7 +140,7 @@ class _Grouping:
             self.roles[node] = _input_roles(node.ndim)
             self._layer[node] = self._open(node, product=False)
             return
-        sources = [x for x in node.inputs if self.depends(x)]
+        sources = [x for x in node.inputs if self.is_input_dependent(x)]
         if not sources:
             below = [p for x in node.inputs for p in self._parameters[x]]
             own = [node] if node.operation.is_leaf and node.name == "variable" else []
@@ -197,13 +197,13 @@ class _Grouping:
 
     def weight_of(self, draft: _Draft) -> Node:
         """Return the parameter of a product, as its operand."""
-        (operand,) = [x for x in draft.anchor.inputs if not self.depends(x)]
+        (operand,) = [x for x in draft.anchor.inputs if not self.is_input_dependent(x)]
         return operand
 
     def _summed(self, draft: _Draft) -> int | None:
         """Return the dimension of the activation over which a product sums."""
         notation = draft.anchor.index_notation
-        which = next(i for i, x in enumerate(draft.anchor.inputs) if self.depends(x))
+        which = next(i for i, x in enumerate(draft.anchor.inputs) if self.is_input_dependent(x))
         shared = set(notation.inputs[1 - which]) - set(notation.output) - {"."}
         for d, letter in enumerate(notation.inputs[which]):
             if letter in shared:
@@ -212,27 +212,27 @@ class _Grouping:
 
     def can_split_input(self, draft: _Draft) -> bool:
         """Return True if the summed dimension of a product has the role of channels."""
-        (x,) = [x for x in draft.anchor.inputs if self.depends(x)]
+        (x,) = [x for x in draft.anchor.inputs if self.is_input_dependent(x)]
         d = self._summed(draft)
         return d is not None and self.roles[x][d] == CHANNEL
 
     def input_extent(self, draft: _Draft) -> int:
         """Return the extent of the summed dimension of a product."""
-        (x,) = [x for x in draft.anchor.inputs if self.depends(x)]
+        (x,) = [x for x in draft.anchor.inputs if self.is_input_dependent(x)]
         d = self._summed(draft)
         assert d is not None
         return x.shape[d]
 
     def is_trainable(self, draft: _Draft) -> bool:
         """Return True if a layer, or one that it reads, has parameters."""
-        return bool(draft.parameters) or self.passes_back(draft)
+        return bool(draft.parameters) or self.has_trainable_input(draft)
 
-    def passes_back(self, draft: _Draft) -> bool:
+    def has_trainable_input(self, draft: _Draft) -> bool:
         """Return True if a layer reads a trainable one."""
-        known = self._passes_back.get(draft)
+        known = self._has_trainable_input.get(draft)
         if known is None:
             read = {self.drafts[number] for number in draft.tensors.values()}
-            known = self._passes_back[draft] = any(map(self.is_trainable, read))
+            known = self._has_trainable_input[draft] = any(map(self.is_trainable, read))
         return known
 
     def name_of(self, draft: _Draft) -> str:
@@ -247,7 +247,8 @@ class _Grouping:
         """Return the class of the layer's module, or its operation."""
         if not draft.members:
             return "loss"
-        module = self._modules.get(_module_path(draft))
+        path = _module_path(draft)
+        module = self._modules.get(path) if path else None
         return draft.anchor.name if module is None else type(module).__name__
 
 

@@ -77,10 +77,10 @@ def meshes(workers: int) -> list[PlannerMesh]:
 def options_of(layer: Layer, mesh: PlannerMesh) -> list[Option]:
     """Return the options of a layer that leave each worker at least one element."""
     choices = CHOICES if layer.rows else (BATCH, OUTPUT, SPACE, REPLICATED)
-    return [o for o in product(choices, repeat=len(mesh.shape)) if _fits(o, layer, mesh)]
+    return [o for o in product(choices, repeat=len(mesh.shape)) if _can_split(o, layer, mesh)]
 
 
-def _fits(option: Option, layer: Layer, mesh: PlannerMesh) -> bool:
+def _can_split(option: Option, layer: Layer, mesh: PlannerMesh) -> bool:
     for choice, role in _NEEDS.items():
         parts = mesh.count(option, choice)
         if parts > 1 and parts > layer.extents.get(role, 0):

@@ -21,7 +21,7 @@ from magmath.comm.local_hosts import LocalHosts
 from magmath.kernels.thread_count import set_threads
 from magmath.runtime.bound_program import BindProgram, bind_program
 from magmath.runtime.command_loop import CommandLoop, CommandPort
-from magmath.runtime.device import HOST, may_be_gpu
+from magmath.runtime.device import HOST, can_be_gpu
 from magmath.runtime.failures import exception_from, failure_from
 from magmath.runtime.messages import Command, Failure, Hello, Reply, Stop, decode_reply, encode
 from magmath.runtime.tiles import TileData, tile_bytes
@@ -58,7 +58,7 @@ class ThreadTransport(Transport):
         super().__init__(size)
         self._options = options
         self._bind = bind
-        shares_memory = shares_memory and not may_be_gpu(options.device)
+        shares_memory = shares_memory and not can_be_gpu(options.device)
         count = len(set(hosts or (0,)))
         if 1 < count < size:
             group: LocalHosts | LocalGroup = LocalHosts(hosts or ())
