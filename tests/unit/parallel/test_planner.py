@@ -261,8 +261,8 @@ def is_hybrid(candidate: MeshCandidate) -> bool:
         for layer, option in zip(candidate.tables.graph.layers, candidate.options, strict=True)
         if layer.rows
     ]
-    convolutions = [option for layer, option in products if "correlation" in layer.kind]
-    dense = [option for layer, option in products if "correlation" not in layer.kind]
+    convolutions = [option for layer, option in products if layer.kind == "Conv2d"]
+    dense = [option for layer, option in products if layer.kind != "Conv2d"]
     divides = [bool({OUTPUT, INPUT} & set(option)) for option in dense]
     return all(set(o) <= {BATCH, REPLICATED} for o in convolutions) and any(divides)
 
@@ -274,8 +274,8 @@ def test_alexnet_finds_one_weird_trick():
     strategies = {name: step.seconds for name, step in plan.search.strategies.items()}
     assert plan.seconds < strategies["data"]
     assert plan.seconds < strategies["model"]
-    convolutions = [one for one in plan.layers if one.kind == "correlation"]
-    dense = [one for one in plan.layers if one.kind == "contract"]
+    convolutions = [one for one in plan.layers if one.kind == "Conv2d"]
+    dense = [one for one in plan.layers if one.kind == "Dense"]
     assert {choice for one in convolutions for choice in one.option} == {"batch"}
     assert all({"input", "output"} & set(one.option) for one in dense)
     assert str(plan).count("batch × batch") >= 5
