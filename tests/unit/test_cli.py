@@ -443,6 +443,20 @@ def test_data_are_augmented_and_resized(tmp_path: Path) -> None:
     assert data("vgg11", image_size=40).shape == (1, 40, 40)
 
 
+@pytest.mark.parametrize(
+    "arguments", [["plan"], ["info"], ["plan", "lenet5", "--machine", "k80-fdr"]]
+)
+def test_a_reader_that_ends_early_is_no_error(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as output:
+        done = subprocess.run(
+            [*COMMAND, *arguments], stdout=output, stderr=subprocess.PIPE, text=True, timeout=100
+        )
+    assert done.stderr == ""
+    assert done.returncode in (141, 1)  # 1 where rich prints
+
+
 def test_ctrl_c_saves_what_there_is(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, "train", "mlp", "--epochs", "100000", "--output", str(tmp_path)],

@@ -1,17 +1,21 @@
 """The entry point of the command `magmath`: dispatches to sub-commands, and reports errors.
 
-Exit codes: 0 only on success, 1 for an error, 2 for an invalid command line, 130 after Ctrl-C. Help
-that was requested, and that of `magmath` alone, is a success.
+Exit codes: 0 only on success, 1 for an error, 2 for an invalid command line, 130 after Ctrl-C, 141
+if the reader of the output has ended (`magmath plan … | head`). Help that was requested, and that of
+`magmath` alone, is a success.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
+import os
+import select
 import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 from cyclopts import App, Parameter
@@ -29,6 +33,7 @@ from magmath.cli.train import train_app
 
 INVALID = 2
 INTERRUPTED = 130
+OUTPUT_CLOSED = 141
 TERMINATED = 143
 
 HELP = """\
@@ -95,9 +100,28 @@ def launch(
         Console(stderr=True).print("magmath: interrupted")
         return INTERRUPTED
     except Exception as error:
+        if is_output_closed():
+            return OUTPUT_CLOSED
         report(error)
         return 1
-    return 0
+    return OUTPUT_CLOSED if is_output_closed() else 0
+
+
+def is_output_closed() -> bool:
+    """Return True if the reader of the standard output has ended; what follows is discarded, so
+    that Python's exit does not fail too."""
+    with suppress(BrokenPipeError):
+        sys.stdout.flush()
+    try:
+        descriptor = sys.stdout.fileno()
+    except OSError:  # not a file
+        return False
+    output = select.poll()
+    output.register(descriptor, 0)
+    if not any(event & select.POLLERR for _, event in output.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
+    return True
 
 
 def report(error: Exception) -> None:

@@ -142,9 +142,13 @@ class Plan:
             for name, step in self.search.strategies.items()
         ]
         gap = "fixed strategy" if self.gap is None else f"optimality gap {self.gap:.1%}"
+        idle = self.mesh.workers - self.graph.batch
+        few = (
+            f": fewer samples than workers, data parallelism leaves {idle} idle" if idle > 0 else ""
+        )
         return [
             f"{self.machine.source}: {self.mesh.workers} workers, mesh {self.mesh}, batch "
-            f"{self.graph.batch}",
+            f"{self.graph.batch}{few}",
             f"{seconds_text(self.seconds)} a step, {self.samples_per_second:,.0f} samples/s, "
             f"{size_text(self.received)} received and {size_text(self.memory)} of memory a worker",
             f"{gap}, {self.search.meshes} meshes, {self.search.simulated} plans simulated",
