@@ -1,7 +1,7 @@
 """The entry point of the command `magmath`: dispatches to sub-commands, and reports errors.
 
 Exit codes: 0 only on success, 1 for an error, 2 for an invalid command line, 130 after Ctrl-C, 141
-if the reader of the output has ended (`magmath plan … | head`). Help that was requested, and that of
+if the reader of the output has ended (`magmath plan … | head`). Requested help, and that of
 `magmath` alone, is a success.
 """
 
