@@ -158,12 +158,13 @@ def _devices() -> Section:
 def _threads() -> Section:
     """Return the libraries of linear algebra with their versions and threads."""
     import numpy  # noqa: F401  (its BLAS is reported)
-    import scipy.linalg.blas  # noqa: F401  (likewise)
     import torch
     from threadpoolctl import threadpool_info
 
+    from magmath.kernels.scipy_openblas import load_blas_of_scipy
     from magmath.kernels.thread_count import limit_to_processors, shorten_waits
 
+    load_blas_of_scipy()
     limit_to_processors()  # as in a pool in this process
     shorten_waits()
     names = {"numpy.libs": "NumPy", "scipy.libs": "SciPy", "torch": "torch"}

@@ -17,6 +17,8 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from magmath.kernels.scipy_openblas import scipy_routine
+
 SCIPY: Final = "scipy"
 TORCH: Final = "torch"
 
@@ -106,24 +108,11 @@ def address_of(name: str, library: str = SCIPY) -> int:
 @cache
 def _in_scipy(name: str) -> int:
     """Return the address of a routine in SciPy's BLAS or LAPACK; 0 if it has none."""
-    from scipy.linalg import cython_blas, cython_lapack
-
     from magmath.kernels.thread_count import limit_loaded
 
-    capsule = {**cython_lapack.__pyx_capi__, **cython_blas.__pyx_capi__}.get(name)
-    if capsule is None:
-        return 0
-    name_of, pointer_of = ctypes.pythonapi.PyCapsule_GetName, ctypes.pythonapi.PyCapsule_GetPointer
-    name_of.restype, name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    signature = name_of(capsule)
-    if b"int *" not in signature:
-        raise ImportError(
-            f"SciPy's {name} has the signature {signature.decode()}; magmath needs a SciPy whose "
-            f"LAPACK takes 32-bit integers, as the wheels on PyPI have"
-        )
+    address = scipy_routine(name)
     limit_loaded()
-    return int(pointer_of(capsule, signature))
+    return address
 
 
 @cache

@@ -23,6 +23,7 @@ from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limi
 
 from magmath.core import wait_policy
 from magmath.core.resources import processor_count
+from magmath.kernels.scipy_openblas import load_blas_of_scipy
 
 _REREAD: Final = ("openblas_thread_timeout", "openblas_read_env", "blas_thread_shutdown_")
 """Functions of OpenBLAS: return the current setting, read it again, and end the threads, which
@@ -155,8 +156,7 @@ def _park_team(path: str) -> None:
 
 @lru_cache(maxsize=1)
 def _controller() -> ThreadpoolController:
-    import scipy.linalg.cython_blas  # noqa: F401  its library must be loaded to be found
-
+    load_blas_of_scipy()  # a library must be loaded to be found
     return ThreadpoolController()
 
 
