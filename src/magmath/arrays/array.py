@@ -319,14 +319,18 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         if leaf is not None:
             self.replace_value(leaf)
             return
-        former, (key, part) = self._leaf, part_of(self._node, key)
+        key, part = part_of(self._node, key)
         leaf = repeated_write(self, key, part, value, in_place=in_place)
-        self.replace_value(with_item(self, key, value) if leaf is None else leaf)
         if leaf is None:
-            note_write(former, key, part, value, self)
+            node = with_item(self, key, value)
+            if note_write(self, key, part, value, node):
+                leaf = repeated_write(self, key, part, value, in_place=in_place)
+            leaf = leaf or node
+            del node  # an evaluation counts references
+        self.replace_value(leaf)
         if self._leaf is not None:
             return
-        former = None  # an evaluation counts references
+        del leaf
         if session.engine().evaluator.should_evaluate_now(
             [self.node, *([value.node] if value_has_no_name else [])]
         ):
@@ -434,12 +438,12 @@ def copy_of(array: Array, layout: Layout | None = None) -> Array:
 
 def rearranged(array: Array, step: ViewStep) -> Array:
     """Return the view of an array that a step selects."""
-    leaf = repeated_part(array, step)
-    if leaf is None:
-        view = Array(step.read(array.node))
-        note_part(array, step, view)
-    else:
-        view = Array(leaf)
+    node = repeated_part(array, step)
+    if node is None:
+        node = step.read(array.node)
+        if note_part(array, step, node):
+            node = repeated_part(array, step) or node
+    view = Array(node)
     if step.is_view:
         link(array, view, step)
     return view

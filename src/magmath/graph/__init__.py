@@ -18,7 +18,7 @@ from magmath.graph.operation import (
 from magmath.graph.provenance.provenance import Provenance, provenance_of
 from magmath.graph.provenance.recipe import Recipe
 from magmath.graph.provenance.recorded_operands import RecordedOperand, set_provenance, weak_operand
-from magmath.graph.provenance.recording import recipe_of
+from magmath.graph.provenance.recording import recipe_of, recipe_of_nodes
 from magmath.graph.structure import structure_of
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "provenance_of",
     "read_leaves",
     "recipe_of",
+    "recipe_of_nodes",
     "recording_nodes",
     "rewrite",
     "set_provenance",

@@ -35,9 +35,8 @@ from magmath.arrays.storage.element_storage import ViewStep
 from magmath.core.dtypes import uint64
 from magmath.engine import session
 from magmath.engine.eager.eager_calls import CallProgram, EagerCall, recipe_of_call
-from magmath.engine.evaluation.result_records import leaf_of_pending
 from magmath.engine.user_line import user_line
-from magmath.graph import Node
+from magmath.graph import Node, recipe_of_nodes, topological
 from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeStep
 from magmath.ops.indexing.dynamic_slice import DYNAMIC_SLICE, DYNAMIC_UPDATE_SLICE
 from magmath.ops.masking import COMPRESS
@@ -63,17 +62,17 @@ def repeated_part(array: LazyArray, step: ViewStep) -> Node | None:
     return None if call is None else call.run(eager, (leaf,), user_line(PART_FRAMES), starts)
 
 
-def note_part(array: LazyArray, step: ViewStep, selected: LazyArray) -> None:
-    """Note how an array was selected by a step, for the next ones."""
-    source, leaf = array.stored_leaf(), selected._leaf
-    eager = session.eager_indexing()
-    if source is None or leaf is None or eager is None:
-        return
+def note_part(array: LazyArray, step: ViewStep, selected: Node) -> bool:
+    """Note how a step selects small parts of an array, for this one and the next ones, from the
+    pending node of a part; return True if it is repeated by `repeated_part`."""
+    source, eager = array.stored_leaf(), session.eager_indexing()
+    if source is None or eager is None or selected.nbytes > eager.max_eager_bytes:
+        return False
     selection, starts = _selection_and_starts(step)
     key = selection, source.shape, source.dtype.name
-    if key in eager.calls:
-        return
-    known = recipe_of_call(leaf, (source,))
+    if key in eager.calls or eager.stored_value(source, maxsize) is None:
+        return False
+    known = _recipe_of_pending(selected, (source,))
     recipe = None if known is None else known[0]
     program: CallProgram = PartReadProgram(step)
     if recipe is not None and starts:
@@ -81,7 +80,21 @@ def note_part(array: LazyArray, step: ViewStep, selected: LazyArray) -> None:
         assert step.window is not None
         recipe = with_starts(recipe, DYNAMIC_SLICE, 1, len(starts))
         program = WindowReadProgram(step.window)
-    eager.note_call(key, None if recipe is None else EagerCall(program, recipe, leaf, (0,)))
+    eager.note_call(key, None if recipe is None else EagerCall(program, recipe, selected, (0,)))
+    return recipe is not None
+
+
+def _recipe_of_pending(
+    node: Node, arguments: Sequence[Node]
+) -> tuple[Recipe, tuple[int, ...]] | None:
+    """Return the recipe of a pending node, and the positions of its operands among stored
+    arguments; None if it has other operands, or is an argument itself."""
+    order = topological((node,), cut=True)
+    recipe, operands = recipe_of_nodes(order, {x: i for i, x in enumerate(order)})
+    leaves = [x.leaf_or_self for x in operands]
+    if not recipe.length or not all(x in arguments for x in leaves):
+        return None
+    return recipe, tuple(map(arguments.index, leaves))
 
 
 def _selection_and_starts(step: Any) -> tuple[Hashable, tuple[int, ...]]:
@@ -118,26 +131,23 @@ def repeated_write(
         return None
 
 
-def note_write(
-    source: Node | None, key: Any, part: Part | None, value: Any, written: LazyArray
-) -> None:
-    """Note how elements of an array were replaced, for the next ones; `source` is its former leaf,
-    in the memory of this process."""
-    eager = session.eager_indexing()
+def note_write(array: LazyArray, key: Any, part: Part | None, value: Any, written: Node) -> bool:
+    """Note how elements of an array are replaced, for this write and the next ones, from the
+    pending node of the written array; return True if it is repeated by `repeated_write`."""
+    source, eager = array.stored_leaf(), session.eager_indexing()
     if source is None or eager is None or eager.stored_value(source, maxsize) is None:
-        return
+        return False
     write = _write_of(eager, source, key, part, value)
     if write is None or write.call_key in eager.calls:
-        return
-    call, arguments, result = None, write.arguments, written._leaf
-    if result is None:  # a large array
-        result = leaf_of_pending(written._node)
-    known = recipe_of_call(result, arguments)
+        return False
+    call, arguments = None, write.arguments
+    known = _recipe_of_pending(written, arguments)
     if known is not None and sorted(known[1]) == [*range(len(arguments))]:
         recipe = _with_numbers(known[0], write)
         if recipe is not None:
-            call = EagerCall(write.program(known[1]), recipe, result, known[1])
+            call = EagerCall(write.program(known[1]), recipe, written, known[1])
     eager.note_call(write.call_key, call)
+    return call is not None
 
 
 @final

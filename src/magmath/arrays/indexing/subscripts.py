@@ -368,13 +368,15 @@ def _written(x: Node, values: Node, region: _Region) -> Node:
 def _large_and_small(x: Node, cuts: Sequence[Cut]) -> tuple[list[Cut], list[Cut]]:
     """Return the cuts that span more than a worker's share and half of a dimension, and the others.
 
-    If there are several workers, all cuts of a small array, which is replicated, are among the
-    others.
+    All cuts are among the others if there are several workers and the array is small, hence
+    replicated, or if there is one worker and one of them is: then one window has them all.
     """
     workers = session.engine().environment.workers
     if workers > 1 and x.nbytes <= MAX_REPLICATED_BYTES:
         return [], list(cuts)
     large = [c for c in cuts if c.span * max(workers, 2) > x.shape[c.axis]]
+    if workers == 1 and len(large) < len(cuts):
+        return [], list(cuts)
     return large, [c for c in cuts if c not in large]
 
 

@@ -35,11 +35,14 @@ def written_value(leaf: Node, value: Any) -> WrittenValue | None:
     """Return the array or the number that is written into the array of a leaf; None if the value
     must be converted or computed."""
     kind: Any = type(value)
+    own = leaf.dtype.kind
     if kind is float or kind is int:
-        if leaf.dtype.kind == "float":
+        if own == "float":
             return WrittenValue(kind, (), (convert_number(value, leaf.dtype),))
-        if kind is int and leaf.dtype.kind == "int" and -128 <= value < 128:
+        if kind is int and own == "int" and value.bit_length() < 8 * leaf.dtype.itemsize:
             return WrittenValue(kind, (), (value,))
+    elif kind is bool:
+        return WrittenValue(kind, (), (value,)) if own == "bool" else None
     elif isinstance(value, LazyArray) and not value.is_weak and not value.is_variable:
         node = value._node
         if node is value._leaf and node is not leaf and node.dtype is leaf.dtype:

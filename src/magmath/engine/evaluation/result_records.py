@@ -114,17 +114,12 @@ def _record_outputs(
             set_provenance(leaf, record)
 
 
-def leaf_of_pending(node: Node) -> Node:
-    """Return a leaf without a value, with the provenance of a pending node."""
-    order = topological((node,), cut=True)
-    leaf = Node(SCALAR, (), NO_ATTRIBUTES, node.shape, node.dtype)
-    record_provenance({node: leaf}, order, live_intermediates(order, (node,)))
-    return leaf
-
-
 def provenance_of_pending(node: Node) -> Provenance:
     """Return the provenance of a pending node."""
-    provenance = provenance_of(leaf_of_pending(node))
+    order = topological((node,), cut=True)
+    leaves = {node: Node(SCALAR, (), NO_ATTRIBUTES, node.shape, node.dtype)}
+    record_provenance(leaves, order, live_intermediates(order, (node,)))
+    provenance = provenance_of(leaves[node])
     if provenance is None:
         return Provenance(node.line, (), sequence_number=node.sequence_number)
     return provenance

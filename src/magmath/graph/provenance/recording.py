@@ -23,8 +23,21 @@ def recipe_of(
     needs no former value.
     """
     position = {node: i for i, node in enumerate(order)}
-    steps: list[RecipeEntry] = []
+    recipe, nodes = recipe_of_nodes(order, position, held)
     operands: list[RecordedOperand] = []
+    for node in nodes:
+        empty = overwritten.get(node) if node.provenance is None else None
+        operands.append(operand_of(node) if empty is None else KeptOperand(empty, 0))
+    return recipe, operands, position
+
+
+def recipe_of_nodes(
+    order: Sequence[Node], position: Mapping[Node, int], held: Container[Node] = ()
+) -> tuple[Recipe, list[Node]]:
+    """Return the recipe of an expression, and the nodes that are its operands; `position` has the
+    positions of all nodes, and `held` as in `recipe_of`."""
+    steps: list[RecipeEntry] = []
+    operands: list[Node] = []
     positions: list[int] = []
     for i, node in enumerate(order):
         operation = node.operation
@@ -44,10 +57,9 @@ def recipe_of(
         else:
             steps.append(None)
         positions.append(i)
-        empty = overwritten.get(node) if node.provenance is None else None
-        operands.append(operand_of(node) if empty is None else KeptOperand(empty, 0))
+        operands.append(node)
     _replace_numbers(steps, position)
-    return Recipe(steps, positions), operands, position
+    return Recipe(steps, positions), operands
 
 
 def _replace_numbers(steps: list[RecipeEntry], position: Mapping[Node, int]) -> None:
