@@ -380,10 +380,9 @@ class Evaluator:
         depends on an earlier pending write stays pending, and so do up to `PENDING_WRITES`
         operations with small writes, since one evaluation of them all is faster.
         """
-        written = own[0]
-        if self._interpreter.can_compute(written):
-            max_bytes = self._interpreter.max_bytes
-            if written.depth < PENDING_WRITES and is_small_write(written, max_bytes):
+        written, max_bytes = own[0], self._interpreter.max_bytes
+        if self._interpreter.can_compute(written) and is_small_write(written, max_bytes):
+            if written.depth < PENDING_WRITES:
                 return False
         elif any(x.operation.overwrites_first and x.value is None for x in written.inputs[:1]):
             return False
