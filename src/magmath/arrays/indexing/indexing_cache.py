@@ -1,10 +1,10 @@
 """The dispatch cache of indexing: slices and elements of small arrays, which NumPy reads and writes
 in this process.
 
-What `x[1:]` and `x[1:] = v` do is noted by the indexing key and the shapes and types of the arrays,
-which are the key of the call in `EagerArrays.calls`. Later lines with the same key of the call are
+What `x[1:]` and `x[1:] = v` do is noted by the index and the shapes and types of the arrays,
+which are the call key in `EagerArrays.calls`. Later lines with the same call key are
 one line of NumPy (`part_programs`), and share the recipe, by which gradients pass through them.
-Small windows, as `x[i : i + 3]`, have one key of the call for all first positions, which are
+Small slices, as `x[i : i + 3]`, have one call key for all first positions, which are
 numbers of the call.
 """
 
@@ -20,13 +20,13 @@ import numpy as np
 from magmath.arrays.indexing.part_programs import (
     ArrayReadProgram,
     PartReadProgram,
-    WindowReadProgram,
-    WindowWriteProgram,
+    SliceReadProgram,
+    SliceWriteProgram,
     WriteProgram,
 )
 from magmath.arrays.indexing.single_elements import METHOD_FRAMES
-from magmath.arrays.indexing.subscripts import Part, Window, fixed_bounds
-from magmath.arrays.indexing.window_recipes import with_starts
+from magmath.arrays.indexing.slice_recipes import with_starts
+from magmath.arrays.indexing.subscripts import Part, SliceForm, fixed_bounds
 from magmath.arrays.indexing.written_values import written_value
 from magmath.arrays.lazy_array import LazyArray, small_local_array
 from magmath.arrays.number_leaves import number_leaf
@@ -76,15 +76,15 @@ def note_part(array: LazyArray, step: ViewStep, selected: LazyArray) -> None:
     program: CallProgram = PartReadProgram(step)
     if recipe is not None and starts:
         assert isinstance(step, Part)
-        assert step.window is not None
+        assert step.form is not None
         recipe = with_starts(recipe, DYNAMIC_SLICE, 1, len(starts))
-        program = WindowReadProgram(step.window)
+        program = SliceReadProgram(step.form)
     eager.note_call(key, None if recipe is None else EagerCall(program, recipe, leaf, (0,)))
 
 
 def _selection_and_starts(step: Any) -> tuple[Hashable, tuple[int, ...]]:
     """Return what equal selections have in common, and the first positions in which they differ."""
-    if type(step) is Part and step.window is not None:
+    if type(step) is Part and step.form is not None:
         return step.selection, step.starts
     return step, ()
 
@@ -143,7 +143,7 @@ class _KeyedWrite(NamedTuple):
     numbers          a written number
     items            the key, with None in place of arrays
     array_positions  where arrays are among the items
-    window           the written part, if its first positions are not in the key of the call
+    form             of the written part, if its first positions are not in the call key
     starts           these first positions
     """
 
@@ -152,15 +152,15 @@ class _KeyedWrite(NamedTuple):
     numbers: tuple[float, ...]
     items: Sequence[Any]
     array_positions: tuple[int, ...]
-    window: Window | None = None
+    form: SliceForm | None = None
     starts: tuple[int, ...] = ()
 
     def program(self, used: Sequence[int]) -> CallProgram:
         """Return the program, for operands that are the arguments at these positions."""
         count = len(self.array_positions)
         value = None if self.numbers else used.index(count + 1)
-        if self.window is not None:
-            return WindowWriteProgram(self.window, used.index(0), value)
+        if self.form is not None:
+            return SliceWriteProgram(self.form, used.index(0), value)
         arrays = [(i, used.index(1 + k)) for k, i in enumerate(self.array_positions)]
         return WriteProgram(self.items, arrays, used.index(0), value)
 
@@ -183,7 +183,7 @@ def _write_of(
         selection, starts = _selection_and_starts(part)
         arguments = (leaf, *arguments)
         return _KeyedWrite(
-            (*call_key, selection), arguments, numbers, part.key, (), part.window, starts
+            (*call_key, selection), arguments, numbers, part.key, (), part.form, starts
         )
     known = _array_key(eager, key)
     if known is None or leaf in known.arrays:
@@ -202,7 +202,7 @@ def _write_of(
 def _with_numbers(recipe: Recipe, write: _KeyedWrite) -> Recipe | None:
     """Return the recipe of a write with the numbers of the write as its numbers; None if they
     cannot be told apart, or if the recipe does not hold for all writes with its key."""
-    if write.window is not None:
+    if write.form is not None:
         first = 1 if write.numbers else 2
         return with_starts(
             recipe, DYNAMIC_UPDATE_SLICE, first, len(write.numbers) + len(write.starts)
@@ -267,7 +267,7 @@ class _ArrayKey(NamedTuple):
 
 
 def _array_key(eager: EagerArrays, key: Any) -> _ArrayKey | None:
-    """Return an indexing key with stored arrays; None if it has no arrays, or others."""
+    """Return an index with stored arrays; None if it has no arrays, or others."""
     call_key: list[Hashable] = []
     items: list[Any] = []
     positions: list[int] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, final
 
-from magmath.arrays.indexing.keys import is_mask, item_node, key_items
+from magmath.arrays.indexing.parsed_index import is_mask, item_node, key_items
 from magmath.arrays.indexing.subscripts import getitem, setitem
 from magmath.graph import Node
 

@@ -305,7 +305,7 @@ def _is_same(x: Node, y: Node) -> bool:
     """Return True if two masks are the same expression of the same arrays and numbers."""
     if x is y:
         return True
-    orders = topological((x,), cut=True), topological((y,), cut=True)
+    orders = topological((x,), pending=True), topological((y,), pending=True)
     if any(node.operation.is_random for node in orders[0]):
         return False
     (key, leaves), (other_key, others) = (

@@ -1,6 +1,6 @@
 """The programs of calls that read and write parts of small arrays: lines of NumPy.
 
-A program gets the arrays of a call, and its numbers: first positions of windows, a written number.
+A program gets the arrays of a call, and its numbers: first positions of slices, a written number.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from magmath.arrays.indexing.subscripts import Window
+from magmath.arrays.indexing.subscripts import SliceForm
 from magmath.arrays.storage.element_storage import ViewStep
 
 CallArrays = Sequence["np.ndarray[Any, Any]"]
@@ -31,13 +31,13 @@ class PartReadProgram:
 
 
 @final
-class WindowReadProgram:
-    """The program that copies a window from the first positions on that are its numbers."""
+class SliceReadProgram:
+    """The program that copies a slice from the first positions on that are its numbers."""
 
     __slots__ = ("_key",)
 
-    def __init__(self, window: Window) -> None:
-        self._key = window.numpy_key
+    def __init__(self, form: SliceForm) -> None:
+        self._key = form.numpy_key
 
     def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
         """Return the copy."""
@@ -96,20 +96,20 @@ class WriteProgram:
 
 
 @final
-class WindowWriteProgram:
-    """The program that copies an array and writes a window of the copy.
+class SliceWriteProgram:
+    """The program that copies an array and writes a slice of the copy.
 
     source  the position of the array among the operands
-    value   that of the written array; None if it is the first number, before those of the window
+    value   that of the written array; None if it is the first number, before those of the slice
     """
 
     __slots__ = ("_key", "_source", "_value")
 
-    def __init__(self, window: Window, source: int, value: int | None) -> None:
-        self._key, self._source, self._value = window.numpy_key, source, value
+    def __init__(self, form: SliceForm, source: int, value: int | None) -> None:
+        self._key, self._source, self._value = form.numpy_key, source, value
 
     def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
-        """Return the array with the window replaced."""
+        """Return the array with the slice replaced."""
         values = arrays[self._source].copy()
         if self._value is None:
             values[self._key(numbers[1:])] = numbers[0]

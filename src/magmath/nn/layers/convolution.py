@@ -15,7 +15,7 @@ from magmath.nn.functional import activation_function
 from magmath.nn.initializers import initializer
 from magmath.nn.module import Module
 from magmath.nn.variables import Initial, Parameter, deferred
-from magmath.nn.windows import Padding, Size, check_images, immutable_padding, sizes
+from magmath.nn.window_settings import Padding, Size, check_images, immutable_padding, sizes
 
 
 class _Filters(Module, ABC):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
-from magmath.ops.conv.sliding_windows import Attributes, window_elements
+from magmath.ops.conv.window_ranges import Attributes, window_elements
 
 if TYPE_CHECKING:
     import torch

@@ -1,8 +1,8 @@
-"""The parser of indexing keys, by NumPy's rules.
+"""The parser of the indices that users write (`x[index]`), by NumPy's rules.
 
-Slices and integers cut single dimensions. If a key has an array of integers or a mask, its integers
-count as arrays too: all of them broadcast against each other, and the dimensions of their common
-shape replace those of the arrays, or come first if the arrays are not adjacent.
+Slices and integers select ranges of single dimensions. If an index has an array of integers or a
+mask, its integers count as arrays too: all of them broadcast against each other, and the dimensions
+of their common shape replace those of the arrays, or come first if the arrays are not adjacent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NEW, KEPT, PICKED, BETWEEN = "new", "kept", "picked", "between"
 
 @final
 @dataclass(frozen=True)
-class Cut:
+class AxisRange:
     """The part of a dimension to keep: `extent` elements from `start` on by `step`.
 
     An extent of None selects one element and removes the dimension.
@@ -54,17 +54,17 @@ class Cut:
 
 @final
 @dataclass
-class Key:
+class ParsedIndex:
     """A parsed key for arrays of one shape.
 
-    cuts     cuts of single dimensions, in order
+    ranges     ranges of single dimensions, in order
     indices  integer arrays by dimension; 0-d arrays for integers in the same key
     mask     the mask, if it is the only array of the key
     order    the dimensions of the result: new ones, kept ones, and one entry for all picked ones
     """
 
     shape: Shape
-    cuts: list[Cut] = field(default_factory=list)
+    ranges: list[AxisRange] = field(default_factory=list)
     indices: dict[int, Node] = field(default_factory=dict)
     mask: MaskIndex | None = None
     order: list[str] = field(default_factory=list)
@@ -81,10 +81,10 @@ class Key:
         return common_shape(*[node.shape for node in self.indices.values()])
 
     def remaining(self) -> Shape:
-        """Return the extents, after the cuts, of the dimensions that no array indexes."""
+        """Return the extents that the ranges leave, of the dimensions that no array indexes."""
         extents: list[int | None] = list(self.shape)
-        for cut in self.cuts:
-            extents[cut.axis] = cut.extent
+        for kept in self.ranges:
+            extents[kept.axis] = kept.extent
         picked = set(self.indices)
         if self.mask is not None:
             picked = set(range(self.mask.axis, self.mask.axis + self.mask.node.ndim))
@@ -101,14 +101,14 @@ class Key:
         return found
 
 
-def parse(x: Node, key: Any) -> Key:
+def parse(x: Node, key: Any) -> ParsedIndex:
     """Parse a key for an array. Raises IndexError for indices that do not fit."""
     items = key_items(key, x.ndim)
     arrays = [item for item in items if isinstance(item, (LazyArray, np.ndarray))]
     masks = [item for item in arrays if is_mask(item)]
     alone = len(masks) == len(arrays) == 1 and not any(isinstance(item, int) for item in items)
     picking = bool(masks) or any(item.ndim for item in arrays)
-    parser = _Parser(Key(x.shape), x.layout, picking, alone)
+    parser = _Parser(ParsedIndex(x.shape), x.layout, picking, alone)
     for item in items:
         parser.add(item)
     parser.key.order = _with_picked_together(parser.key.order)
@@ -212,7 +212,7 @@ def _with_picked_together(order: list[str]) -> list[str]:
 class _Parser:
     """The state of parsing a key, item by item; `axis` is the next dimension of the array."""
 
-    key: Key
+    key: ParsedIndex
     layout: Layout | None  # layout of the array, if it is known
     picking: bool  # the key has arrays, so integers count as arrays
     alone: bool  # a mask is the only array of the key
@@ -228,7 +228,7 @@ class _Parser:
         elif self.picking:
             self._pick(self._position(item))
         else:
-            self.key.cuts.append(Cut(self.axis, self._start(item), None))
+            self.key.ranges.append(AxisRange(self.axis, self._start(item), None))
             self.axis += 1
 
     @property
@@ -244,7 +244,7 @@ class _Parser:
             ) from None
         extent = len(range(start, stop, step))
         if (extent, step) != (self._extent, 1):
-            self.key.cuts.append(Cut(self.axis, start, extent, step))
+            self.key.ranges.append(AxisRange(self.axis, start, extent, step))
         self.key.order.append(KEPT)
         self.axis += 1
 
