@@ -28,7 +28,6 @@ SAME_IDEA = {
     "pooling": f"operations; {FUNCTION_AND_LAYER}",
     "random": "the functions that users call, and their kernels",
     "realignment": OPERATION_AND_KERNEL,
-    "recurrence": FUNCTION_AND_LAYER,
     "reductions": OPERATION_AND_FUNCTION,
     "request_reply": OPERATION_AND_KERNEL,
     "resampling": FUNCTION_AND_LAYER,
