@@ -16,6 +16,7 @@ SAME_IDEA = {
     "creation": OPERATION_AND_FUNCTION,
     "csv": "the file format, and the function that reads it",
     "distributed_svd": OPERATION_AND_KERNEL,
+    "dropout": FUNCTION_AND_LAYER,
     "elementwise": OPERATION_AND_FUNCTION,
     "fft": f"{OPERATION_AND_KERNEL}; {OPERATION_AND_FUNCTION}",
     "gemm": OPERATION_AND_KERNEL,

@@ -1,4 +1,4 @@
-"""The network plan: how each layer is divided over the workers of a machine, and what a step costs."""
+"""The network plan: how each layer is divided over a machine, and what a step costs."""
 
 from __future__ import annotations
 
