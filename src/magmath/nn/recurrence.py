@@ -36,7 +36,7 @@ DirectionWeights = Sequence[Array]
 """Of one layer in one direction of time: the weights of the inputs (inputs, gates · units) and of
 the hidden values (units, gates · units), and then no biases or both, (gates · units,)."""
 
-Dropout = float | Callable[[Array], Array]
+LayerDropout = float | Callable[[Array], Array]
 """The probability of dropout between layers, or a function of the outputs of a layer."""
 
 RecurrentStep = Callable[[Array, Array, RecurrentState], RecurrentState]
@@ -123,7 +123,7 @@ def rnn(
     state: Any = None,
     *,
     bidirectional: bool = False,
-    dropout: Dropout = 0.0,
+    dropout: LayerDropout = 0.0,
     training: bool = False,
     name: str = "rnn",
 ) -> tuple[Array, RecurrentState]:
@@ -152,7 +152,7 @@ def gru(
     state: Any = None,
     *,
     bidirectional: bool = False,
-    dropout: Dropout = 0.0,
+    dropout: LayerDropout = 0.0,
     training: bool = False,
     name: str = "gru",
 ) -> tuple[Array, RecurrentState]:
@@ -170,7 +170,7 @@ def lstm(
     state: Any = None,
     *,
     bidirectional: bool = False,
-    dropout: Dropout = 0.0,
+    dropout: LayerDropout = 0.0,
     training: bool = False,
     name: str = "lstm",
 ) -> tuple[Array, RecurrentState]:
@@ -256,7 +256,7 @@ def _sequence(
     weights: Sequence[DirectionWeights],
     state: Any,
     bidirectional: bool,
-    dropout: Dropout,
+    dropout: LayerDropout,
     training: bool,
     name: str,
 ) -> tuple[Array, RecurrentState]:
