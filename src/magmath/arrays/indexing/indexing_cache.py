@@ -91,9 +91,9 @@ def _selection_and_starts(step: Any) -> tuple[Hashable, tuple[int, ...]]:
 
 def repeated_write(array: LazyArray, key: Any, part: Part | None, value: Any) -> Node | None:
     """Return a leaf with the elements of a small stored array, in which a number or a stored array
-    of the same type replaces those that a key selects; None if an operation writes them.
+    of the same type replaces those that an index selects; None if an operation writes them.
 
-    `part` is the part that the key selects; None if the key has arrays.
+    `part` is the part that the index selects; None if the index has arrays.
     """
     leaf = array.stored_leaf()
     eager = session.eager_indexing()
@@ -139,9 +139,9 @@ class _KeyedWrite(NamedTuple):
     """A write into an array.
 
     call_key         what is the same for writes of other values by the same operations
-    arguments        the leaves of the array, of arrays in the key, and of a written array
+    arguments        the leaves of the array, of arrays in the index, and of a written array
     numbers          a written number
-    items            the key, with None in place of arrays
+    items            the index, with None in place of arrays
     array_positions  where arrays are among the items
     form             of the written part, if its first positions are not in the call key
     starts           these first positions
@@ -185,7 +185,7 @@ def _write_of(
         return _KeyedWrite(
             (*call_key, selection), arguments, numbers, part.key, (), part.form, starts
         )
-    known = _array_key(eager, key)
+    known = _array_index(eager, key)
     if known is None or leaf in known.arrays:
         return None
     if known.has_mask and arguments and arguments[0].shape and eager.pool.workers > 1:
@@ -201,7 +201,7 @@ def _write_of(
 
 def _with_numbers(recipe: Recipe, write: _KeyedWrite) -> Recipe | None:
     """Return the recipe of a write with the numbers of the write as its numbers; None if they
-    cannot be told apart, or if the recipe does not hold for all writes with its key."""
+    cannot be told apart, or if the recipe does not hold for all writes with its call key."""
     if write.form is not None:
         first = 1 if write.numbers else 2
         return with_starts(
@@ -218,7 +218,8 @@ def _written_number(recipe: Recipe, write: _KeyedWrite) -> int | None:
     """Return the position of the written number in a recipe, whose other numbers are positions;
     None if they cannot be told apart, or there is no written number.
 
-    A write of a part has the number before the positions; a key with arrays may read a part first.
+    A write of a part has the number before the positions; an index with arrays may read a part
+    first.
     """
     if not write.numbers:
         return None
@@ -249,11 +250,11 @@ def _has_own_counts(recipe: Recipe, write: _KeyedWrite) -> bool:
 
 
 @final
-class _ArrayKey(NamedTuple):
-    """A key with stored arrays of positions, or a mask.
+class _ArrayIndex(NamedTuple):
+    """An index with stored arrays of positions, or a mask.
 
-    call_key         the key, with shapes and types in place of arrays
-    items            the key, with None in place of arrays
+    call_key         the index, with shapes and types in place of arrays
+    items            the index, with None in place of arrays
     array_positions  where the arrays are among the items
     arrays           their leaves
     has_mask         one of them is a mask
@@ -266,7 +267,7 @@ class _ArrayKey(NamedTuple):
     has_mask: bool
 
 
-def _array_key(eager: EagerArrays, key: Any) -> _ArrayKey | None:
+def _array_index(eager: EagerArrays, key: Any) -> _ArrayIndex | None:
     """Return an index with stored arrays; None if it has no arrays, or others."""
     call_key: list[Hashable] = []
     items: list[Any] = []
@@ -298,7 +299,7 @@ def _array_key(eager: EagerArrays, key: Any) -> _ArrayKey | None:
         items.append(item)
     if not arrays or (has_mask and len(arrays) > 1):
         return None
-    return _ArrayKey(tuple(call_key), items, tuple(positions), tuple(arrays), has_mask)
+    return _ArrayIndex(tuple(call_key), items, tuple(positions), tuple(arrays), has_mask)
 
 
 def are_small_positions(array: LazyArray, key: np.ndarray[Any, Any]) -> bool:
@@ -317,7 +318,7 @@ def repeated_elements(array: LazyArray, key: Any) -> Node | None:
     if (eager := session.eager_indexing()) is None:
         return None
     leaf = array.stored_leaf() or number_leaf(eager, array)
-    known = None if leaf is None else _array_key(eager, key)
+    known = None if leaf is None else _array_index(eager, key)
     if leaf is None or known is None:
         return None
     call_key = "read", leaf.shape, leaf.dtype.name, *known.call_key
@@ -336,7 +337,7 @@ def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
     source, leaf, eager = array._leaf, selected._leaf, session.eager_indexing()
     if source is None or source is not array._node or leaf is None or eager is None:
         return
-    known = _array_key(eager, key)
+    known = _array_index(eager, key)
     if known is None:
         return
     call_key = "read", source.shape, source.dtype.name, *known.call_key

@@ -37,7 +37,7 @@ class SliceReadProgram:
     __slots__ = ("_key",)
 
     def __init__(self, form: SliceForm) -> None:
-        self._key = form.numpy_key
+        self._key = form.numpy_index
 
     def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
         """Return the copy."""
@@ -65,7 +65,7 @@ class ArrayReadProgram:
 class WriteProgram:
     """The program that copies an array and writes elements of the copy.
 
-    items   the key, with None in place of arrays
+    items   the index, with None in place of arrays
     arrays  where arrays are among the items, each with its position among the operands
     source  the position of the array among the operands
     value   that of the written array; None if it is a number
@@ -106,7 +106,7 @@ class SliceWriteProgram:
     __slots__ = ("_key", "_source", "_value")
 
     def __init__(self, form: SliceForm, source: int, value: int | None) -> None:
-        self._key, self._source, self._value = form.numpy_key, source, value
+        self._key, self._source, self._value = form.numpy_index, source, value
 
     def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
         """Return the array with the slice replaced."""

@@ -18,8 +18,8 @@ from magmath.arrays.indexing.parsed_index import (
     NEW,
     AxisRange,
     ParsedIndex,
+    index_items,
     indexed_dimensions,
-    key_items,
     parse,
 )
 from magmath.arrays.inputs.conversion import leaf_of_values
@@ -46,7 +46,7 @@ REGION_FRAMES = 2
 
 
 def getitem(x: Node, key: Any) -> tuple[Node, Part | None]:
-    """Return x[key], and the part of x that it is, None for a copy of elements.
+    """Return x[index], and the part of x that it is, None for a copy of elements.
 
     Raises IndexError for indices that do not fit or are out of range.
     """
@@ -70,7 +70,7 @@ def getitem(x: Node, key: Any) -> tuple[Node, Part | None]:
 
 
 def setitem(x: Node, key: Any, values: Node) -> Node:
-    """Return x with x[key] replaced by values of its type, which are broadcast.
+    """Return x with x[index] replaced by values of its type, which are broadcast.
 
     Raises IndexError as `getitem` does, ShapeError if the values do not fit.
     """
@@ -97,7 +97,7 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
 
 
 def _has_truth(key: Any) -> bool:
-    """Return True for a key with a single truth value, which selects all or nothing of a new
+    """Return True for an index with a single truth value, which selects all or nothing of a new
     dimension."""
     return any(map(_is_truth, key)) if type(key) is tuple else _is_truth(key)
 
@@ -109,11 +109,11 @@ def _is_truth(item: Any) -> bool:
 
 
 def _with_masks(x: Node, key: Any) -> tuple[Node, tuple[Any, ...]]:
-    """Return the array with a dimension of extent 1 for each truth value of the key, and the key
-    with a mask of one element in place of it."""
+    """Return the array with a dimension of extent 1 for each truth value of the index, and the
+    index with a mask of one element in place of it."""
     shape: list[int] = []
     items, axis = [], 0
-    for item in key_items(key, x.ndim):
+    for item in index_items(key, x.ndim):
         if _is_truth(item):
             shape.append(1)
             items.append(_as_mask(item))
@@ -171,8 +171,8 @@ class SliceForm:
         return len(self.axes) == self.ndim and all(extent is None for extent in self.extents)
 
     @property
-    def numpy_key(self) -> Callable[[Sequence[int]], tuple[Any, ...]]:
-        """The function that returns NumPy's key of the elements from first positions on."""
+    def numpy_index(self) -> Callable[[Sequence[int]], tuple[Any, ...]]:
+        """The function that returns NumPy's index of the elements from first positions on."""
         return tuple if self.is_element else self._key_from
 
     def _key_from(self, starts: Sequence[int]) -> tuple[Any, ...]:
@@ -197,13 +197,13 @@ def slice_form_of(
 @final
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
-    """The part of an array that a key without arrays selects, a step of `views`.
+    """The part of an array that an index without arrays selects, a step of `views`.
 
     ranges     the ranges of single dimensions, in order
     result     the kind and extent of each dimension of the result
     shape      the shape of the result
     fitting    the shape of written values that fit as they are: the same, if no dimension is new
-    key        the key, with 0 for computed positions
+    key        the index, with 0 for computed positions
     is_view    False for a single element, which is a number in NumPy
     form       of the part as a dynamic slice; None if bounds are attributes of an operation, or
                dimensions are new
@@ -256,7 +256,7 @@ _parts: dict[Hashable, Part] = {}
 
 
 def _part(x: Node, parsed: ParsedIndex, key: Any) -> Part:
-    """Return the part that a parsed key without arrays selects."""
+    """Return the part that a parsed index without arrays selects."""
     result = parsed.result()
     shape = tuple([extent for _, extent in result])
     fitting = None if any(kind is NEW for kind, _ in result) else shape
@@ -280,8 +280,8 @@ def _without_node(item: Any) -> Any:
 
 
 def known_part(x: Node, key: Any) -> Part | None:
-    """Return the part that a key of Python integers, slices of these, `...` and None selects; None
-    for other keys. It is the same for all arrays of a shape, and parsed once."""
+    """Return the part that an index of Python integers, slices of these, `...` and None selects;
+    None for other indices. It is the same for all arrays of a shape, and parsed once."""
     items: list[Hashable] = []
     for item in key if type(key) is tuple else (key,):
         if type(item) is slice:
@@ -440,7 +440,7 @@ def _fitted(values: Node, result: list[tuple[str, int]]) -> Node:
 
 
 def _written_by_mask(x: Node, key: ParsedIndex, values: Node) -> Node:
-    """Return x with the elements replaced that the key's mask selects."""
+    """Return x with the elements replaced that the index's mask selects."""
     assert key.mask is not None
     mask, ndim = key.mask.node, key.mask.node.ndim
     behind = x.ndim - key.mask.axis - ndim
