@@ -28,7 +28,7 @@ from magmath.comm import Communicator, barrier, futex_wait
 from magmath.comm.progress_thread import ProgressThread
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DeviceError, DTypeError, MagmathError, ShapeError, WorkerLost
-from magmath.memory import Block, Heap, WindowSource, to_torch
+from magmath.memory import Block, Heap, SharedWindowSource, to_torch
 
 Body = Callable[[Communicator], None]
 
@@ -219,7 +219,7 @@ def agreement(comm: Communicator) -> None:
 
 def barriers_meet(comm: Communicator) -> None:
     """No rank leaves a barrier before all have entered it."""
-    counts = [memory.view(torch.int64) for memory in comm.window(8)]
+    counts = [memory.view(torch.int64) for memory in comm.shared_window(8)]
     for step in range(1, 200):
         counts[comm.rank].fill_(step)
         if step % 3:
@@ -279,7 +279,7 @@ def in_every_state_of_waiting(comm: Communicator) -> None:
 
 def windows(comm: Communicator) -> None:
     for nbytes in (1, 100, 5000, 1 << 20):
-        memory = comm.window(nbytes)
+        memory = comm.shared_window(nbytes)
         assert [tensor.nbytes for tensor in memory] == [nbytes] * comm.size
         assert all(tensor.data_ptr() % 64 == 0 for tensor in memory)
         memory[comm.rank].fill_(comm.rank + 1)
@@ -291,7 +291,7 @@ def windows(comm: Communicator) -> None:
 
 def window_collectives(comm: Communicator) -> None:
     """Tensors in windows, also at different places on each rank, mixed with tensors outside."""
-    first, second = comm.window(4 << 20), comm.window(4 << 20)
+    first, second = comm.shared_window(4 << 20), comm.shared_window(4 << 20)
     length = 200_000
     for kind in range(4):
         places = [
@@ -314,7 +314,7 @@ def windows_past_the_cache(comm: Communicator) -> None:
     """All collectives of tensors in windows, as large as fits into the cache, and larger."""
     size = comm.size
     fitting = CACHE_BYTES // (2 * size * size * 8)
-    windows = comm.window(16 * size * fitting)  # kept, because the others read its memory
+    windows = comm.shared_window(16 * size * fitting)  # kept, because the others read its memory
     window = windows[comm.rank]
     for count in (fitting // 2 + 3, fitting + 13):
         parts = [contribution(torch.float64, size * count, r, count) for r in range(size)]
@@ -362,15 +362,15 @@ def late_ranks(comm: Communicator) -> None:
 
 def outlived_window(comm: Communicator) -> None:
     """Memory stays as long as a tensor views it."""
-    tensor = comm.window(1 << 16)[comm.rank][100:200]
+    tensor = comm.shared_window(1 << 16)[comm.rank][100:200]
     tensor.fill_(comm.rank)
-    comm.window(1 << 16)[comm.rank].fill_(77)
+    comm.shared_window(1 << 16)[comm.rank].fill_(77)
     assert (tensor == comm.rank).all()
 
 
 def symmetric_heap(comm: Communicator) -> None:
     """Random allocations, the same on each rank; every peer's copy is where it should be."""
-    heap = Heap(WindowSource(comm), chunk_bytes=1 << 16)
+    heap = Heap(SharedWindowSource(comm), chunk_bytes=1 << 16)
     rng = np.random.default_rng(5)
     held: list[tuple[Block, int]] = []
     for number in range(60):
@@ -499,7 +499,7 @@ def failed_errand_wakes(make: Callable[[], Communicator]) -> None:
 
 def no_shared_memory(comm: Communicator) -> None:
     with pytest.raises(DeviceError, match="do not share memory"):
-        comm.window(100)
+        comm.shared_window(100)
     with pytest.raises(DeviceError, match="do not share memory"):
         _ = comm.flags
 
@@ -609,7 +609,7 @@ def abort_wakes(make: Callable[[], Communicator]) -> None:
 
 def lost_window(comm: Communicator) -> None:
     """A tensor in a window that a peer has given back is an error, not a crash. Processes only."""
-    first, second = comm.window(1 << 20), comm.window(1 << 20)
+    first, second = comm.shared_window(1 << 20), comm.shared_window(1 << 20)
     out = torch.empty(comm.size << 20, dtype=torch.uint8)
     if comm.size == 1:
         comm.allgather(out, first[0])

@@ -46,9 +46,9 @@ class CountingCommunicator(Communicator):
         self._count("barrier")
         self._inner.barrier()
 
-    def window(self, nbytes: int) -> list[Tensor]:
+    def shared_window(self, nbytes: int) -> list[Tensor]:
         self._count("window")
-        return self._inner.window(nbytes)
+        return self._inner.shared_window(nbytes)
 
     def allreduce_max(self, value: int) -> int:
         self._count("allreduce_max")

@@ -65,7 +65,7 @@ class FakeExecutable:
             self._duplicate = self._comm.duplicate()
         self._counters: list[torch.Tensor] = []
         if self._operation == "wait_for_counter":
-            self._counters = self._comm.window(CACHE_LINE)
+            self._counters = self._comm.shared_window(CACHE_LINE)
             self._counters[self._comm.rank].zero_()
             self._comm.barrier()
 

@@ -170,7 +170,7 @@ def random_assignments(choice: Random, shape: tuple[int, int], steps: int = 16) 
             if action == "call":
                 x = rows if lib is np else mm.asarray(rows, layout=layout)
                 found += calls[kind < "m"](x)
-            elif action == "keep":  # whoever reads the former value keeps its memory from reuse
+            elif action == "keep":  # a reader of the former value keeps its memory from reuse
                 found.append(variables[name] + 0.0)
             else:
                 assign([(kind, name, other)])

@@ -9,6 +9,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+__all__ = [
+    "AxisError",
+    "DTypeError",
+    "DataError",
+    "DeviceError",
+    "IndexingError",
+    "LayoutError",
+    "LinAlgError",
+    "MagmathError",
+    "MatrixShapeError",
+    "MemoryLimitError",
+    "MissingDataError",
+    "MissingPackageError",
+    "MissingWeightsError",
+    "NonFiniteLoss",
+    "OptionError",
+    "PositionError",
+    "ProtocolError",
+    "RangeError",
+    "ReadOnlyError",
+    "ScalarError",
+    "ShapeError",
+    "TracingError",
+    "WeightsError",
+    "WorkerError",
+    "WorkerLost",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 class MagmathError(Exception):
     """The base of all errors of magmath."""

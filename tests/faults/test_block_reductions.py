@@ -51,7 +51,7 @@ def operations(array: mm.Array) -> list[str]:
 def _graph(array: mm.Array) -> Any:
     from magmath.graph import Graph
 
-    return session.engine().cut(Graph((array.node,)))
+    return session.engine().pending_graph(Graph((array.node,)))
 
 
 def draw_operand(data: st.DataObject, shape: tuple[int, ...]) -> Callable[[], mm.Array]:

@@ -24,7 +24,7 @@ import os, re, signal, sys, time
 import torch
 from magmath.comm.mpi import world_communicator
 comm = world_communicator()
-memory = comm.window(1 << 20)
+memory = comm.shared_window(1 << 20)
 memory[comm.rank].fill_(1)
 comm.allreduce(torch.ones(1 << 18))
 comm.barrier()

@@ -272,7 +272,7 @@ def test_moves_begin_early_and_are_waited_for_late(monkeypatch: pytest.MonkeyPat
     with current("overlapped", 2):
         engine = engine_of("overlapped", 2)
         graph, expected = two_products("overlapped")
-        compiled = engine.compile(engine.cut(graph))
+        compiled = engine.compile(engine.pending_graph(graph))
         listing = compiled.program.instructions
         moves = [i for i, x in enumerate(listing) if isinstance(x, Redistribute) and x.overlapped]
         assert moves, compiled.program

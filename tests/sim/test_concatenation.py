@@ -1,4 +1,4 @@
-"""Operands of a concatenation are computed in its storage, without copies, for any readers."""
+"""Operands of a concatenation are computed in its buffer, without copies, for any readers."""
 
 from __future__ import annotations
 

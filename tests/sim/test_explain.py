@@ -13,7 +13,7 @@ import magmath as mm
 from engines import current
 from magmath.engine import session
 from magmath.errors import MagmathError, ShapeError
-from magmath.layout import plan
+from magmath.layout import plan_redistribution
 from magmath.program.instructions import Redistribute
 
 POOLS = [("planned", 1), ("shared", 2), ("messages", 3)]
@@ -86,7 +86,9 @@ def test_bytes_are_the_plans(kind: tuple[str, int]) -> None:
         assert x.node.value.origin is not None
         program = x.node.value.origin.program
         moved = sum(
-            plan(program.slots[i.source].layout, program.slots[i.target].layout).total_bytes(4)
+            plan_redistribution(
+                program.slots[i.source].layout, program.slots[i.target].layout
+            ).total_bytes(4)
             for i in program.instructions
             if isinstance(i, Redistribute)
         )

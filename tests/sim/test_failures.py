@@ -189,7 +189,7 @@ mm.evaluate(mm.linalg.cholesky(-mm.eye(160, dtype="float64")))
 def test_a_failure_that_is_known_when_the_next_command_is_sent_is_raised_once(
     kind: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever reads the failed array raises it; commands that read others do not."""
+    """A read of the failed array raises it; commands that read others do not."""
     monkeypatch.setattr(queue_limit, "MIN_COMMANDS", 1)
     monkeypatch.setattr(queue_limit, "MAX_COMMANDS", 1)
     with current(kind, workers) as pool:

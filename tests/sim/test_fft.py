@@ -177,10 +177,10 @@ def test_the_last_transform_is_stored_in_the_result() -> None:
     with current("shared", 2):
         x = mm.asarray(numbers((256, 256), "complex64"), layout=Layout.split(0))
         engine = engine_of("shared", 2)
-        planned = run(engine.cut(Graph((mm.fft.fftn(x).node,))), engine.environment)
+        planned = run(engine.pending_graph(Graph((mm.fft.fftn(x).node,))), engine.environment)
         (last,) = planned.graph.outputs
         assert [node.name for node in (last, last.inputs[0])] == ["fft_c2c", "redistribute"]
-        assert planned.storage.alias == {last.inputs[0]: last}
+        assert planned.buffers.alias == {last.inputs[0]: last}
 
 
 LONG = [((64 * 66,), 0), ((64 * 65,), 0), ((65 * 68,), 0), ((2, 65 * 67, 3), 1)]

@@ -45,7 +45,7 @@ from magmath.errors import (
     ShapeError,
 )
 from magmath.files import csv, npy
-from magmath.files.storage import ArraySpec, RawBytes
+from magmath.files.array_specs import ArraySpec, RawBytes
 from magmath.layout import Layout, Rule
 from magmath.runtime import array_file as worker_file
 

@@ -94,7 +94,7 @@ EXPRESSIONS: dict[str, Callable[[], Any]] = {
     "unique_inverse": lambda: mm.unique_inverse(_numbers())[1],
     "unique_all": lambda: mm.unique_all(_numbers())[1],
     "reshape": lambda: mm.reshape(_square(COLUMNS), (-1,)),
-    "reshape (rows cut otherwise)": lambda: mm.reshape(_numbers((1500, 1000)), (1000, 1500)),
+    "reshape (rows split otherwise)": lambda: mm.reshape(_numbers((1500, 1000)), (1000, 1500)),
     "permute_dims": lambda: mm.permute_dims(_square(), (1, 0)),
     "matmul": lambda: _square() @ _numbers((SIDE,)),
     "vecdot": lambda: mm.vecdot(_numbers(), _numbers()),

@@ -14,7 +14,7 @@ from engines import current
 from magmath.comm import Communicator
 from magmath.cost import Link, Network, redistribution_seconds, redistribution_traffic
 from magmath.engine import session
-from magmath.layout import Layout, Mesh, plan
+from magmath.layout import Layout, Mesh, plan_redistribution
 from magmath.runtime import Pool
 from magmath.runtime.transport.threads import ThreadTransport
 from magmath.runtime.transport_interface import WorkerOptions
@@ -124,7 +124,7 @@ def test_price_counts_the_bytes_between_hosts_once() -> None:
         mesh = Mesh.line(workers)
         whole = Layout.replicated_on((count,), mesh)
         pending = Layout((count,), mesh, (None,), ("sum",))
-        seconds = redistribution_seconds(plan(pending, whole), 8, link)
+        seconds = redistribution_seconds(plan_redistribution(pending, whole), 8, link)
         assert seconds == pytest.approx(2 * latency + 8 * count / bandwidth)
 
 
@@ -161,7 +161,7 @@ def test_explanations_count_what_hosts_send_once(elements: int) -> None:
         environment = session.engine().environment
         assert environment.link.network is not None
         pending = Layout((elements,), pool.mesh, (None,), ("sum",))
-        step = plan(pending, Layout.replicated_on((elements,), pool.mesh))
+        step = plan_redistribution(pending, Layout.replicated_on((elements,), pool.mesh))
         moved, _ = redistribution_traffic(step, 8, environment.link)
         between, within = 2 * elements, 4 * elements  # each host to the other; each pair of a host
         if elements < 100:

@@ -110,9 +110,9 @@ def wakes(
 
 def test_different_window_sizes_are_refused() -> None:
     group = LocalGroup(2)
-    assert group.communicator(0).window(10)[1].nbytes == 10
+    assert group.communicator(0).shared_window(10)[1].nbytes == 10
     with pytest.raises(ShapeError, match="10"):
-        group.communicator(1).window(20)
+        group.communicator(1).shared_window(20)
 
 
 def test_message_of_another_size_is_refused() -> None:
@@ -161,7 +161,7 @@ def test_one_rank_needs_no_compiler() -> None:
 
     code = (
         "import sys; from magmath.comm import LocalGroup; c = LocalGroup(1).communicator(0);"
-        "c.barrier(); c.allreduce_max(1); c.window(8); sys.exit('llvmlite' in sys.modules)"
+        "c.barrier(); c.allreduce_max(1); c.shared_window(8); sys.exit('llvmlite' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -56,7 +56,7 @@ def cases_of(dtype: str) -> list[tuple[str, Case]]:
 def run_natively(engine: Engine, cases: list[tuple[str, Case]]) -> list[torch.Tensor]:
     """The values of the operations, computed twice over by one native function."""
     nodes = tuple(applied(engine, name, case) for name, case in cases)
-    graph = engine.cut(Graph(nodes))
+    graph = engine.pending_graph(Graph(nodes))
     outputs, _ = engine.runs.run(engine.compile(graph), graph.leaves, steps=2)
     return [engine.pool.get(data.number) for data in outputs]
 

@@ -16,7 +16,7 @@ from engines import engine_of
 from magmath.diagnostics.candidate_tables import describe_candidates
 from magmath.engine.engine import Engine
 from magmath.graph import Graph, Node
-from magmath.layout import Layout, Mesh, Split, plan
+from magmath.layout import Layout, Mesh, Split, plan_redistribution
 from magmath.ops.product import panel_products
 from magmath.ops.product.contraction import contraction, matmul
 from magmath.passes.candidate_cost import CandidateWithRedistributions
@@ -66,7 +66,7 @@ def product(engine: Engine, m: int, n: int, k: int, *at: Layout) -> tuple[Node, 
 
 def planned(engine: Engine, node: Node) -> tuple[list[CandidateWithRedistributions], Program]:
     """The ways to compute a product, the one taken first, and the program."""
-    graph = engine.cut(Graph((node,)))
+    graph = engine.pending_graph(Graph((node,)))
     (found,) = node_candidates(simplify(graph), engine.environment)
     return found.ranked, engine.compile(graph).program
 
@@ -75,7 +75,7 @@ def traffic(program: Program) -> int:
     """The bytes that go from one worker to another."""
     slots = program.slots
     return sum(
-        plan(slots[i.source].layout, slots[i.target].layout).total_bytes(ITEM)
+        plan_redistribution(slots[i.source].layout, slots[i.target].layout).total_bytes(ITEM)
         for i in program.instructions
         if isinstance(i, Redistribute)
     )
@@ -197,7 +197,9 @@ def test_panels_bound_what_a_worker_needs(grid: tuple[int, int]) -> None:
     assert traffic(bounded) == traffic(program)
     panel_products = 2 * 4096  # one that is multiplied, and the next one under way
     assert arrange(bounded).nbytes <= panel_products < arrange(program).nbytes
-    assert "summed in" in describe_candidates(parts.cut(Graph((panelled,))), parts.environment)
+    assert "summed in" in describe_candidates(
+        parts.pending_graph(Graph((panelled,))), parts.environment
+    )
     np.testing.assert_allclose(
         bodies.values(parts, panelled)[0].numpy(), expected, rtol=1e-10, atol=1e-10
     )
@@ -251,6 +253,6 @@ def test_stacks_are_summed_in_panels_too() -> None:
     at = Layout.even(tuple(a.shape), line, 1), Layout.even(tuple(b.shape), line, 0)
     nodes = [bodies.leaf(engine, x, layout) for x, layout in zip((a, b), at, strict=True)]
     result = contraction(nodes[0], "bkm", nodes[1], "nbk", "bnm")
-    (found,) = node_candidates(simplify(engine.cut(Graph((result,)))), engine.environment)
+    (found,) = node_candidates(simplify(engine.pending_graph(Graph((result,)))), engine.environment)
     assert found.panels == -(-2 * 96 * 8 * ITEM // 4096) == 3
     assert bodies.values(engine, result)[0].eq(96).all()

@@ -1,7 +1,7 @@
 """Results do not depend on when each worker does its part, and no worker waits for ever.
 
 Workers sleep for random times around commands, barriers and messages, and differ in the moment from
-which they use compiled segments (`core/debugging.py`). A deadlock ends by the watchdog, which shows
+which they use native segments (`core/debugging.py`). A deadlock ends by the watchdog, which shows
 the stacks of all workers.
 """
 
@@ -19,8 +19,8 @@ import pytest
 import magmath as mm
 from engines import debugged
 from executors import Compiled
-from magmath.bench import programs
-from magmath.bench.programs.agreement import difference
+from magmath.bench import numpy_programs
+from magmath.bench.numpy_programs.agreement import difference
 from magmath.codegen import background_build
 from magmath.comm.delayed import DelayedCommunicator
 from magmath.comm.isolated_communicator import IsolatedCommunicator
@@ -74,7 +74,7 @@ def test_random_programs(kind: str, workers: int) -> None:
 
 @pytest.mark.parametrize("name", ["gaussian_process", "group_statistics", "gaussian_mixture"])
 def test_ordinary_programs(name: str) -> None:
-    program = programs.load(name)
+    program = numpy_programs.load(name)
     data = program.data(program.SIZES[0] // 16)
     expected = program.main(np, *data)
     with debugged("delays=1", "shared", 2):

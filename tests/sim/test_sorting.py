@@ -148,7 +148,7 @@ def test_the_parts_are_as_large_as_the_layout_says(pool: Any) -> None:
     cuts = even_cuts(3, pool.workers)
     assert [layouts.local_size(r) for r in range(pool.workers)] == list(np.diff(cuts))
     assert out == layouts
-    assert engine.compile(engine.cut(Graph((node,)))).program
+    assert engine.compile(engine.pending_graph(Graph((node,)))).program
     np.testing.assert_array_equal(np.asarray(mm.sort(x)), [1, 2, 3])
 
 

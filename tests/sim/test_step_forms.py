@@ -1,4 +1,4 @@
-"""Each worker decides by its own clock when its calls become compiled segments, so the segments
+"""Each worker decides by its own clock when its calls become native segments, so the segments
 must replace no instruction in which workers synchronize, whether this worker has a part in it or
 not."""
 
@@ -80,7 +80,7 @@ def test_segments_replace_no_instruction_in_which_workers_synchronize(
             engine, name, case, [Layout.replicated_on(x.shape, one) for x in case.operands]
         )
         node = redistribute(node, Layout.replicated_on(node.shape, one))
-    graph = engine.cut(Graph((node, *_company(engine))))
+    graph = engine.pending_graph(Graph((node, *_company(engine))))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(isolated_run, "IsolatedCommunicator", counting)
         replaced = check_segments(

@@ -32,7 +32,7 @@ from magmath.errors import (
 )
 from magmath.executor import native_forms
 from magmath.executor.step_executors import ExecutorSelector, Segmented
-from magmath.layout import plan
+from magmath.layout import plan_redistribution
 from magmath.nn import Dense, Dropout, Flatten, NeuralNetwork
 from magmath.optim import Adam, GradientDescent, Momentum
 from magmath.program.instructions import Program, Redistribute
@@ -700,7 +700,7 @@ def test_a_step_moves_the_bytes_that_were_planned(workers: int, strategy: str) -
 
         def moved(instructions: Sequence[Any]) -> int:
             return sum(
-                plan(slots[i.source].layout, slots[i.target].layout).total_bytes(
+                plan_redistribution(slots[i.source].layout, slots[i.target].layout).total_bytes(
                     slots[i.source].dtype.itemsize
                 )
                 for i in instructions

@@ -16,8 +16,8 @@ import torch
 import magmath as mm
 from engines import current, debugged
 from magmath import nn
-from magmath.bench import programs
-from magmath.bench.programs.agreement import difference
+from magmath.bench import numpy_programs
+from magmath.bench.numpy_programs.agreement import difference
 from magmath.core.debugging import FILL_BYTE, Debugging, debugging
 from magmath.core.options import DEBUG
 from magmath.errors import OptionError
@@ -83,9 +83,9 @@ def test_random_programs(kind: str, workers: int) -> None:
                 assert bits(program(mm, *placed(choice, *given))) == bits(found[0]), names
 
 
-@pytest.mark.parametrize("name", programs.NAMES)
+@pytest.mark.parametrize("name", numpy_programs.NAMES)
 def test_ordinary_programs(name: str) -> None:
-    program = programs.load(name)
+    program = numpy_programs.load(name)
     data = program.data(program.SIZES[0] // 8)
     expected = program.main(np, *data)
     for kind, workers in (("inline", 1), ("shared", 2)):

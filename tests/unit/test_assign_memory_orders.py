@@ -82,7 +82,7 @@ def test_steps_in_any_order_compute_what_numpy_does(
 
 def check(engine: Any, steps: Steps) -> None:
     """Assert that two runs of a program leave NumPy's values."""
-    graph = engine.cut(steps.graph)
+    graph = engine.pending_graph(steps.graph)
     compiled = engine.compile(graph)
     for count in (1, 2):
         outputs, run = engine.runs.run(compiled, graph.leaves, steps=count)

@@ -295,3 +295,24 @@ def test_modules_that_sources_name_exist() -> None:
         for name in re.findall(r"`((?:\w+/)*\w+\.py)`", source.read_text(encoding="utf-8")):
             places = (ROOT / name, package / name, source.parent / name)
             assert any(place.exists() for place in places), f"{source} names {name}"
+
+
+GLOSSARY_ENTRY = re.compile(r"^\| \*\*(.+?)\*\* \| (.+) \|$", re.MULTILINE)
+
+
+def test_glossary_has_few_terms_with_one_meaning_each() -> None:
+    entries = GLOSSARY_ENTRY.findall((ROOT / "docs/glossary.md").read_text())
+    terms = [term for term, _ in entries]
+    assert terms == sorted(set(terms)), "in the order of the alphabet, each once"
+    assert 25 <= len(terms) <= 40
+    for term, meaning in entries:
+        assert meaning.endswith("."), term
+        assert not re.search(r"\. |\b1\. ", meaning), f"{term} has one meaning, one sentence"
+
+
+def test_terms_of_the_glossary_are_in_use() -> None:
+    pages = [x for x in DOCUMENTS if x.name != "glossary.md"]
+    sources = ROOT.glob("src/magmath/**/*.py")
+    text = " ".join(" ".join(x.read_text().split()) for x in [*pages, *sources]).lower()
+    terms = [term for term, _ in GLOSSARY_ENTRY.findall((ROOT / "docs/glossary.md").read_text())]
+    assert [term for term in terms if not re.search(rf"\b{term}(s|es)?\b", text)] == []

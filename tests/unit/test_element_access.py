@@ -1,4 +1,4 @@
-"""Loops that read and write single elements: NumPy's values, whoever else refers to the arrays."""
+"""Loops that read and write single elements: NumPy's values, whatever else refers to the arrays."""
 
 from __future__ import annotations
 

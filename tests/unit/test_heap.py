@@ -18,7 +18,7 @@ from magmath.memory import (
     Heap,
     LocalArray,
     PrivateSource,
-    WindowSource,
+    SharedWindowSource,
     to_torch,
 )
 from magmath.memory.local_array import tile_tensor
@@ -181,7 +181,7 @@ def test_what_the_limit_allows_fits(
 ) -> None:
     """Wherever the free ranges are, and with contents that stay."""
     limit = 100_032
-    source = WindowSource(LocalGroup(1).communicator(0)) if is_shared else PrivateSource(CPU)
+    source = SharedWindowSource(LocalGroup(1).communicator(0)) if is_shared else PrivateSource(CPU)
     heap = Heap(source, chunk_bytes=chunk_bytes, limit=limit)
     held: list[Block] = []
     for number, (size, freed) in enumerate(steps):
@@ -207,7 +207,7 @@ def test_what_the_limit_allows_fits(
 
 def test_free_ranges_are_returned_to_the_system() -> None:
     """Of windows and of private memory; so the limit holds for what the process has."""
-    for source in (PrivateSource(CPU), WindowSource(LocalGroup(1).communicator(0))):
+    for source in (PrivateSource(CPU), SharedWindowSource(LocalGroup(1).communicator(0))):
         heap = Heap(source, chunk_bytes=1 << 22, limit=1 << 22)
         blocks = [heap.allocate(1 << 20) for _ in range(4)]
         for block in blocks:
@@ -269,7 +269,9 @@ def test_stored_arrays(shape: tuple[int, ...]) -> None:
     mesh = Mesh.line(size)
     group = LocalGroup(size)
     # Windows are collective only in size, so one thread may play all ranks in turn.
-    heaps = [Heap(WindowSource(group.communicator(rank)), chunk_bytes=4096) for rank in range(size)]
+    heaps = [
+        Heap(SharedWindowSource(group.communicator(rank)), chunk_bytes=4096) for rank in range(size)
+    ]
     kept: list[tuple[torch.Tensor, torch.Tensor]] = []
     for layout in layouts(shape, mesh):
         for dtype in DTYPES.values():

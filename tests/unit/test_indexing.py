@@ -1,4 +1,4 @@
-"""Reading and writing parts of arrays: all of NumPy's indexing keys, in any layout."""
+"""Reading and writing parts of arrays: all of NumPy's indices, in any layout."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_a_mask_is_applied_where_the_array_is_stored() -> None:
     with current("messages", 2) as pool:
         x = mm.asarray(np.arange(100.0), layout=mm.Layout.split(0))
         picked = x[x >= 30]
-        program = session.engine().compile(session.engine().cut(_graph(picked))).program
+        program = session.engine().compile(session.engine().pending_graph(_graph(picked))).program
         assert [i for i in program.instructions if type(i).__name__ == "Move"] == []
         assert str(picked.layout) == "S(0: 20+50)"
         check(picked, np.arange(30.0, 100.0))

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from magmath.comm import LocalGroup
 from magmath.errors import ProtocolError, WorkerError
+from magmath.files.array_specs import RawBytes
 from magmath.files.csv_rows import CsvRows
 from magmath.files.hdf5 import Hdf5Chunks
 from magmath.files.npz import ZipMember
-from magmath.files.storage import RawBytes
 from magmath.files.zarr import ZarrChunks
 from magmath.layout import Layout, Mesh
 from magmath.runtime import messages

@@ -10,8 +10,8 @@ import pytest
 
 import magmath as mm
 from engines import current
-from magmath.bench import programs
-from magmath.bench.programs.agreement import difference
+from magmath.bench import numpy_programs
+from magmath.bench.numpy_programs.agreement import difference
 from numpy_programs import PROGRAMS, compare, result
 
 KINDS = [("inline", 1), ("shared", 2), ("messages", 3)]
@@ -33,11 +33,11 @@ def test_program_gives_numpys_numbers(program: Path, kind: tuple[str, int], doub
 
 
 @pytest.mark.parametrize("kind", KINDS[:2], ids=lambda kind: kind[0])
-@pytest.mark.parametrize("name", programs.NAMES)
+@pytest.mark.parametrize("name", numpy_programs.NAMES)
 def test_benchmarked_program_gives_numpys_numbers(
     name: str, kind: tuple[str, int], doubles: None
 ) -> None:
-    program = programs.load(name)
+    program = numpy_programs.load(name)
     data = program.data(program.SIZES[0] // 2)
     with current(*kind):
         ours = program.main(mm, *map(mm.asarray, data))
@@ -45,9 +45,9 @@ def test_benchmarked_program_gives_numpys_numbers(
 
 
 def test_other_variants_of_a_program_give_the_same_numbers() -> None:
-    for name in programs.NAMES:
-        program = programs.load(name)
-        variant = programs.variant(program, "with_scipy")
+    for name in numpy_programs.NAMES:
+        program = numpy_programs.load(name)
+        variant = numpy_programs.variant(program, "with_scipy")
         if variant is not None:
             data = program.data(program.SIZES[0])
             found = difference(variant(np, *data), program.main(np, *data))

@@ -14,7 +14,7 @@ import pytest
 import magmath as mm
 from arrays import programs
 from engines import current
-from magmath.bench.programs import conjugate_gradients
+from magmath.bench.numpy_programs import conjugate_gradients
 from magmath.engine.evaluation.evaluator import Evaluator
 from magmath.engine.lifetimes.live_references import has_array
 from magmath.errors import LinAlgError
@@ -160,7 +160,7 @@ def test_a_process_computes_with_no_more_threads_than_it_was_given() -> None:
     code = """
 import os, threading, numpy as np, magmath as mm
 mm.init(threads=1)
-from magmath.bench.programs import conjugate_gradients, logistic_regression
+from magmath.bench.numpy_programs import conjugate_gradients, logistic_regression
 def ticks():
     found = {}
     for task in os.listdir("/proc/self/task"):

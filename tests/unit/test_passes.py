@@ -81,14 +81,14 @@ def test_planned_expressions_compute_what_numpy_does(
 def test_planned_steps_compute_what_numpy_does(
     kind: str, workers: int, data: st.DataObject
 ) -> None:
-    """Several steps in one run, twice: storage that is overwritten, read by others, and kept."""
+    """Several steps in one run, twice: buffers that are overwritten, read by others, and kept."""
     check_steps(engine_of(kind, workers), data)
 
 
 def check_steps(engine: Engine, data: st.DataObject) -> None:
     """Assert that runs of a random program leave NumPy's values."""
     steps = data.draw(stepping(engine))
-    graph = engine.cut(steps.graph)
+    graph = engine.pending_graph(steps.graph)
     compiled = engine.compile(graph)
     for count in (data.draw(st.integers(1, 4)), 1, 2):
         outputs, run = engine.runs.run(compiled, graph.leaves, steps=count)
@@ -120,8 +120,8 @@ def planned_programs(data: st.DataObject, engine: Engine) -> Program:
     """A random program of the engine's pool."""
     if data.draw(st.booleans()):
         outputs, _ = data.draw(expressions(engine))
-        return engine.compile(engine.cut(Graph(tuple(outputs)))).program
-    return engine.compile(engine.cut(data.draw(stepping(engine)).graph)).program
+        return engine.compile(engine.pending_graph(Graph(tuple(outputs)))).program
+    return engine.compile(engine.pending_graph(data.draw(stepping(engine)).graph)).program
 
 
 def check_placed(graph: Graph) -> None:
@@ -181,7 +181,7 @@ def _read_as(node: Node) -> list[Layout]:
 def test_placed_graphs_keep_the_rules(kind: str, workers: int, data: st.DataObject) -> None:
     engine = engine_of(kind, workers)
     steps = data.draw(stepping(engine))
-    graph = engine.cut(steps.graph)
+    graph = engine.pending_graph(steps.graph)
     check_forms(simplify(graph))
     planned = pipeline.run(graph, engine.environment)
     check_placed(planned.graph)
@@ -283,7 +283,7 @@ def typical_program() -> Program:
     halves = apply(OPERATIONS["astype"], total, dtype=float32)
     step = apply(OPERATIONS["multiply"], scalar(0.5, float64), w)
     graph = Graph((apply(OPERATIONS["subtract"], w, step), halves), (w, None), (total,))
-    return engine.compile(engine.cut(graph)).program
+    return engine.compile(engine.pending_graph(graph)).program
 
 
 @given(data=st.data(), kind=st.sampled_from(KINDS))
@@ -306,7 +306,7 @@ def test_temporaries_with_overlapping_lifetimes_are_disjoint(
             assert not together or end <= other_begin or other_end <= begin
 
 
-def test_an_output_is_computed_in_its_own_storage_from_the_first_operation_on() -> None:
+def test_an_output_is_computed_in_its_own_buffer_from_the_first_operation_on() -> None:
     """Random initial values need no temporary array."""
     engine = engine_of("planned")
     draws = apply(
@@ -317,7 +317,7 @@ def test_an_output_is_computed_in_its_own_storage_from_the_first_operation_on() 
         dtype=float32,
     )
     scaled = apply(OPERATIONS["multiply"], draws, scalar(0.1, float32))
-    assert arrange(engine.compile(engine.cut(Graph((scaled,)))).program).nbytes == 0
+    assert arrange(engine.compile(engine.pending_graph(Graph((scaled,)))).program).nbytes == 0
 
 
 # keys: what programs are looked up by
@@ -453,7 +453,7 @@ def test_two_operands_are_not_both_made_smaller_than_the_result() -> None:
 
 
 def fused(*outputs: Node, targets: tuple[Node | None, ...] = (), engine: Engine) -> Graph:
-    graph = engine.cut(Graph(outputs, targets))
+    graph = engine.pending_graph(Graph(outputs, targets))
     return merge_equal(fold_epilogues(place(simplify(graph), engine.environment)))
 
 
@@ -500,8 +500,8 @@ def test_update_goes_into_the_product_of_the_gradient(sign: str) -> None:
     graph = fused(update, targets=(w,), engine=engine)
     assert sorted(products(graph)) == [(False, "none", True), (True, "none", False)]
     assert "subtract" not in names(graph)
-    storage = pipeline.run(engine.cut(Graph((update,), (w,))), engine.environment).storage
-    assert not storage.copied, "computed where the weights lie"
+    buffers = pipeline.run(engine.pending_graph(Graph((update,), (w,))), engine.environment).buffers
+    assert not buffers.copied, "computed where the weights are stored"
 
 
 def test_update_is_not_folded_where_others_read_the_scaled_gradient() -> None:
@@ -591,7 +591,7 @@ def test_elementwise_chains_need_no_memory_of_their_own() -> None:
     for _ in range(20):
         node = op("tanh", op("add", node, constant(1, float32)))
     total = op("sum", node, axis=(0, 1), keepdims=False)
-    compiled = engine.compile(engine.cut(Graph((total,))))
+    compiled = engine.compile(engine.pending_graph(Graph((total,))))
     assert arrange(compiled.program).nbytes == 64 * 64 * 4
 
 
@@ -599,15 +599,15 @@ def test_what_no_step_changes_is_computed_once() -> None:
     engine = engine_of("inline")
     x, v = input_of((8, 8)), variable_of((8, 8))
     update = op("add", v, op("exp", matmul(x, x)))
-    planned = pipeline.run(engine.cut(Graph((update,), (v,))), engine.environment)
+    planned = pipeline.run(engine.pending_graph(Graph((update,), (v,))), engine.environment)
     assert {n.name for n in planned.schedule.invariant if not n.is_leaf} == {"gemm", "exp"}
 
 
 def test_exchange_of_two_variables_keeps_both() -> None:
     engine = engine_of("inline")
     v, w = variable_of((8,)), variable_of((8,))
-    planned = pipeline.run(engine.cut(Graph((w, v), (v, w))), engine.environment)
-    assert planned.storage.copied == {0, 1}
+    planned = pipeline.run(engine.pending_graph(Graph((w, v), (v, w))), engine.environment)
+    assert planned.buffers.copied == {0, 1}
 
 
 # barriers and moves of a training step

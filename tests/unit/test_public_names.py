@@ -9,6 +9,7 @@ import sys
 from functools import reduce
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -368,3 +369,43 @@ USUAL_LAYERS = """
     ModuleList ModuleDict ParameterList Module Parameter Upsample Unfold Fold Bilinear ZeroPad2d CrossEntropyLoss MSELoss
     L1Loss SmoothL1Loss HuberLoss BCELoss BCEWithLogitsLoss KLDivLoss NLLLoss LocalResponseNorm
 """
+
+
+def _public_modules() -> dict[str, ModuleType]:
+    """Return the modules that users reach by public names, by these names."""
+    found: dict[str, ModuleType] = {}
+    waiting = {"mm": mm}
+    while waiting:
+        name, module = waiting.popitem()
+        found[name] = module
+        for own in dir(module):
+            value = getattr(module, own)
+            if isinstance(value, ModuleType) and value not in found.values():
+                waiting[f"{name}.{own}"] = value
+    return found
+
+
+PUBLIC_MODULES = _public_modules()
+HELPERS = {"Any", "TYPE_CHECKING", "annotations", "dataclass", "final", "math", "np", "partial"}
+"""What modules import for themselves."""
+
+
+def test_public_modules_are_found() -> None:
+    expected = {"mm.linalg", "mm.nn.functional", "mm.nn.metrics", "mm.optim.schedules", "mm.errors"}
+    assert expected <= PUBLIC_MODULES.keys()
+
+
+@pytest.mark.parametrize("name", PUBLIC_MODULES)
+def test_dir_of_a_public_module_has_its_public_names_only(name: str) -> None:
+    """`dir` is `__all__`, without what the module imports for itself."""
+    module = PUBLIC_MODULES[name]
+    assert module.__name__.startswith("magmath")
+    names = dir(module)
+    if module is not mm:
+        assert names == sorted(module.__all__)
+    assert not HELPERS & set(names)
+    for own in names:
+        value = getattr(module, own)
+        assert not own.startswith("_") or (module is mm and own.startswith("__"))
+        if isinstance(value, ModuleType):
+            assert value.__name__.startswith("magmath"), own

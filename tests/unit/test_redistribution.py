@@ -25,7 +25,7 @@ from layouts import (
 )
 from magmath.cost import Link, redistribution_seconds
 from magmath.errors import ShapeError
-from magmath.layout import Layout, Mesh, Redistribution, Split, Stage, plan
+from magmath.layout import Layout, Mesh, Redistribution, Split, Stage, plan_redistribution
 from magmath.layout.moves import Select
 
 GARBAGE = -77
@@ -84,7 +84,7 @@ def test_any_layout_to_any_layout(pair: tuple[Layout, Layout], seed: int) -> Non
     source, target = pair
     local, truth = distribute(source, np.random.default_rng(seed))
     check_holds(source, local, truth)
-    check_holds(target, run(plan(source, target), local), truth)
+    check_holds(target, run(plan_redistribution(source, target), local), truth)
 
 
 @given(st.integers(1, 7), st.integers(1025, 1300), st.integers(0, 2), st.integers(0, 2**32))
@@ -97,7 +97,7 @@ def test_large_reductions_in_two_stages(count: int, n: int, trailing: int, seed:
         Layout.replicated_on(shape, mesh),
         Layout.replicated_on(shape, mesh, shared=True),
     ):
-        steps = plan(source, target)
+        steps = plan_redistribution(source, target)
         assert len(steps.stages) == (2 if count > 1 else 1)
         check_holds(target, run(steps, local), truth)
 
@@ -111,14 +111,14 @@ def test_large_arrays_on_any_mesh(data: st.DataObject, seed: int) -> None:
     source = data.draw(product_layouts(shape, mesh))
     target = data.draw(product_layouts(shape, data.draw(st.just(mesh) | meshes())))
     local, truth = distribute(source, np.random.default_rng(seed))
-    check_holds(target, run(plan(source, target), local), truth)
+    check_holds(target, run(plan_redistribution(source, target), local), truth)
 
 
 @settings(max_examples=500)
 @given(pairs())
 def test_no_worker_is_sent_more_than_it_misses(pair: tuple[Layout, Layout]) -> None:
     source, target = pair
-    steps = plan(source, target)
+    steps = plan_redistribution(source, target)
     if source.is_partial:
         return
     if target.shared:
@@ -146,7 +146,7 @@ def held(layout: Layout, workers: tuple[int, ...]) -> NDArray[np.bool_]:
 @settings(max_examples=300)
 @given(pairs())
 def test_counts_agree_with_the_moves(pair: tuple[Layout, Layout]) -> None:
-    steps = plan(*pair)
+    steps = plan_redistribution(*pair)
     total = messages = 0
     for stage in steps.stages:
         crossing = [move for move in stage.moves if move.source != move.target]
@@ -168,7 +168,7 @@ def test_counts_agree_with_the_moves(pair: tuple[Layout, Layout]) -> None:
 @given(pairs())
 def test_nothing_means_that_the_same_tensors_serve(pair: tuple[Layout, Layout]) -> None:
     source, target = pair
-    if plan(source, target).kind == "nothing":
+    if plan_redistribution(source, target).kind == "nothing":
         local, truth = distribute(source, np.random.default_rng(0))
         check_holds(target, local, truth)
         assert source.shared == target.shared
@@ -199,9 +199,9 @@ def test_collectives_move_the_known_numbers_of_elements(count: int) -> None:
         (partial, shared, "allreduce", size * (count - 1)),
         (whole, partial, "local", 0),
     ):
-        steps = plan(source, target)
+        steps = plan_redistribution(source, target)
         assert (steps.kind, steps.total_bytes(1)) == (kind, elements), (source, target)
-    small = plan(pending((10,), mesh), Layout.replicated_on((10,), mesh))
+    small = plan_redistribution(pending((10,), mesh), Layout.replicated_on((10,), mesh))
     assert [stage.kind for stage in small.stages] == ["allreduce"]
     assert small.total_bytes(1) == 10 * (count - 1) * count
 
@@ -211,7 +211,7 @@ def test_two_stages_are_a_reduce_scatter_and_an_allgather_on_the_same_mesh() -> 
     split = Split.even(1, 60, 3)
     source = Layout((60, 40), mesh, (split, None), ("sum", None))
     target = Layout((60, 40), mesh, (split, None))
-    first, second = plan(source, target).stages
+    first, second = plan_redistribution(source, target).stages
     assert (first.kind, second.kind) == ("reduce_scatter", "allgather")
     assert first.target.mesh == mesh
     assert str(first.target) == "[S(1)@data, S(0)@model]"
@@ -220,7 +220,7 @@ def test_two_stages_are_a_reduce_scatter_and_an_allgather_on_the_same_mesh() -> 
 def test_replicas_share_the_load_evenly() -> None:
     whole = Layout.replicated_on((8, 8), Mesh.line(3))
     target = Layout.replicated_on((8, 8), Mesh((6,), None, range(6)))
-    (stage,) = plan(whole, target).stages
+    (stage,) = plan_redistribution(whole, target).stages
     sources = sorted(move.source for move in stage.moves if move.source != move.target)
     assert sources == [0, 1, 2]
     assert all(move.source == move.target for move in stage.moves if move.target < 3)
@@ -229,14 +229,14 @@ def test_replicas_share_the_load_evenly() -> None:
 def test_a_worker_prefers_what_it_holds_itself() -> None:
     mesh = Mesh((2, 2))
     source = Layout.even((10, 4), mesh, 0, mesh_axis=1)
-    (stage,) = plan(source, Layout.replicated_on((10, 4), mesh)).stages
+    (stage,) = plan_redistribution(source, Layout.replicated_on((10, 4), mesh)).stages
     for worker in range(4):
         assert sorted(m.source == worker for m in stage.moves_to(worker)) == [False, True]
 
 
 def test_contributions_come_in_one_order_everywhere() -> None:
     mesh = Mesh.line(4)
-    (stage,) = plan(pending((40,), mesh), Layout.even((40,), mesh, 0)).stages
+    (stage,) = plan_redistribution(pending((40,), mesh), Layout.even((40,), mesh, 0)).stages
     assert stage.reduce == "sum"
     for worker in range(4):
         moves = stage.moves_to(worker)
@@ -247,7 +247,7 @@ def test_contributions_come_in_one_order_everywhere() -> None:
 def test_a_cyclic_dimension_is_moved_by_slices() -> None:
     mesh, n = Mesh.line(4), 10**6
     dealt = Layout.cyclic(0).bind((n,), mesh)
-    steps = plan(dealt, Layout.even((n,), mesh, 0))
+    steps = plan_redistribution(dealt, Layout.even((n,), mesh, 0))
     assert len(steps.stages[0].moves) == 16
     for move in steps.stages[0].moves:
         assert isinstance(move.source_select[0], slice)
@@ -260,9 +260,9 @@ def test_a_shared_copy_is_written_by_workers_that_hold_the_parts() -> None:
     rows = Layout.even((6, 4), mesh, 0)
     for workers in ((0, 1, 2, 3), (1, 3), (2, 1)):
         shared = Layout.replicated_on((6, 4), Mesh((len(workers),), None, workers), shared=True)
-        assert not plan(rows, shared).reads_peers
-        assert plan(rows, shared).kind not in ("nothing", "local")
-    assert not plan(
+        assert not plan_redistribution(rows, shared).reads_peers
+        assert plan_redistribution(rows, shared).kind not in ("nothing", "local")
+    assert not plan_redistribution(
         Layout.on(2).bind((), mesh), Layout.replicated_on((), mesh, shared=True)
     ).reads_peers
 
@@ -270,7 +270,9 @@ def test_a_shared_copy_is_written_by_workers_that_hold_the_parts() -> None:
 @pytest.mark.parametrize("shape", [(), (2,), (3, 1), (4, 5)])
 def test_a_pending_reduction_is_done_before_it_is_shared(shape: tuple[int, ...]) -> None:
     mesh = Mesh.line(4)
-    steps = plan(pending(shape, mesh), Layout.replicated_on(shape, mesh, shared=True))
+    steps = plan_redistribution(
+        pending(shape, mesh), Layout.replicated_on(shape, mesh, shared=True)
+    )
     assert [stage.reads_peers for stage in steps.stages] == [True, False]
     assert steps.stages[0].reduce == "sum"
     assert steps.total_bytes(1) == 3 * math.prod(shape)
@@ -279,16 +281,16 @@ def test_a_pending_reduction_is_done_before_it_is_shared(shape: tuple[int, ...])
 def test_shapes_must_agree() -> None:
     mesh = Mesh.line(2)
     with pytest.raises(ShapeError, match=r"\(4,\).*\(5,\)"):
-        plan(Layout.replicated_on((4,), mesh), Layout.replicated_on((5,), mesh))
+        plan_redistribution(Layout.replicated_on((4,), mesh), Layout.replicated_on((5,), mesh))
 
 
 @given(pairs())
 def test_plans_are_the_same_on_every_worker(pair: tuple[Layout, Layout]) -> None:
     source, target = pair
     copies = Layout.decode(source.encode()), Layout.decode(target.encode())
-    first = plan(source, target)
-    plan.cache_clear()
-    again = plan(*copies)
+    first = plan_redistribution(source, target)
+    plan_redistribution.cache_clear()
+    again = plan_redistribution(*copies)
     for one, two in zip(first.stages, again.stages, strict=True):
         assert repr(one.moves) == repr(two.moves)
         assert one.identity == two.identity
@@ -300,20 +302,20 @@ def test_prices() -> None:
     shared = Layout.replicated_on(shape, mesh, shared=True)
     memory = Link(latency=1.0, bandwidth=1e6, shared_memory=True, barrier=0.5)
     wire = Link(latency=1.0, bandwidth=1e6, shared_memory=False, barrier=0.5)
-    gather = plan(rows, whole)
+    gather = plan_redistribution(rows, whole)
     assert redistribution_seconds(gather, 4, memory) == pytest.approx(0.5 + 3 * 40000 * 4 / 1e6)
     assert redistribution_seconds(gather, 4, wire) == pytest.approx(3 * 1.0 + 3 * 40000 * 4 / 1e6)
-    assert redistribution_seconds(plan(rows, shared), 4, memory) == 0.5
+    assert redistribution_seconds(plan_redistribution(rows, shared), 4, memory) == 0.5
     for link in (memory, wire):
-        assert redistribution_seconds(plan(whole, rows), 4, link) == 0
-        assert redistribution_seconds(plan(rows, rows), 4, link) == 0
+        assert redistribution_seconds(plan_redistribution(whole, rows), 4, link) == 0
+        assert redistribution_seconds(plan_redistribution(rows, rows), 4, link) == 0
     # The sender's side counts: one worker that serves three sends three times what each receives.
     one = Layout.on(0).bind(shape, mesh)
-    assert redistribution_seconds(plan(one, whole), 4, wire) == pytest.approx(
+    assert redistribution_seconds(plan_redistribution(one, whole), 4, wire) == pytest.approx(
         3 * 1.0 + 3 * 160000 * 4 / 1e6
     )
-    reduced = plan(pending(shape, mesh), whole)
-    stages = [plan(stage.source, stage.target) for stage in reduced.stages]
+    reduced = plan_redistribution(pending(shape, mesh), whole)
+    stages = [plan_redistribution(stage.source, stage.target) for stage in reduced.stages]
     assert redistribution_seconds(reduced, 4, wire) == pytest.approx(
         sum(redistribution_seconds(s, 4, wire) for s in stages)
     )

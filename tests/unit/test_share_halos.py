@@ -85,7 +85,7 @@ def test_random_stencils_agree_with_numpy(
 
 def _program(x: mm.Array) -> Program:
     engine = session.engine()
-    return engine.compile(engine.cut(Graph((x.node,)))).program
+    return engine.compile(engine.pending_graph(Graph((x.node,)))).program
 
 
 def _moves(program: Program) -> list[Redistribute]:

@@ -70,7 +70,7 @@ def _torus(lib: Any, x: Any, steps: int) -> Any:
 
 def _program(x: mm.Array) -> Program:
     engine = session.engine()
-    return engine.compile(engine.cut(Graph((x.node,)))).program
+    return engine.compile(engine.pending_graph(Graph((x.node,)))).program
 
 
 def test_a_stencil_of_rolls_copies_the_edges_alone() -> None:

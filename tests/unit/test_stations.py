@@ -16,7 +16,7 @@ import magmath as mm
 from engines import current
 from magmath.core.stage_times import recording
 from magmath.engine import session
-from magmath.engine.programs.cut import cut
+from magmath.engine.programs.pending_graph import pending_graph
 from magmath.graph import Graph, structure_of, topological
 from magmath.ops import elementwise as e
 from magmath.runtime import Pool
@@ -98,9 +98,9 @@ def test_equal_structures_have_equal_graphs() -> None:
     graphs: dict[Any, Any] = {}
     for seed in range(300):
         nodes = _expression(random.Random(seed % 200), leaves)
-        order = topological(nodes, cut=True)
+        order = topological(nodes, pending=True)
         structure, found = structure_of(order, nodes, ())
-        graph = cut(Graph(nodes), order)
+        graph = pending_graph(Graph(nodes), order)
         places = [found.index(leaf) for leaf in graph.leaves]
         assert sorted(places) == list(range(len(found)))
         assert known.setdefault(structure, (graph.key, places)) == (graph.key, places)

@@ -2,9 +2,9 @@
 
 Transforms accept float32, float64, complex64, complex128, and integers, which become floating point
 (`promotion.floating_dtype`). `norm` determines which transform has the factor 1/n: "backward" the
-inverse transform, "forward" the other, "ortho" both, as 1/√n. An axis is cut or padded with zeros
-at its end to the requested length. The axes of a transform may be split over the workers: unsplit
-axes are transformed in place, split axes after a redistribution.
+inverse transform, "forward" the other, "ortho" both, as 1/√n. An axis is truncated or padded with
+zeros at its end to the requested length. The axes of a transform may be split over the workers:
+unsplit axes are transformed in place, split axes after a redistribution.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _over(
     inverse: bool,
 ) -> Node:
     """Return the transform over axes, the last one first. An axis that is named again is
-    transformed again, and cut or padded before each time, as in NumPy."""
+    transformed again, and truncated or padded before each time, as in NumPy."""
     first = len(axes)
     while first and axes[first - 1] not in axes[first:]:
         first -= 1
@@ -272,7 +272,7 @@ def _chosen(
 
 
 def _resized(x: Node, axes: Sequence[int], extents: Sequence[int]) -> Node:
-    """Return x cut, or padded with zeros, to these lengths of its axes."""
+    """Return x truncated, or padded with zeros, to these lengths of its axes."""
     kept, full = list(x.shape), list(x.shape)
     for axis, extent in zip(axes, extents, strict=True):
         kept[axis], full[axis] = min(x.shape[axis], extent), extent

@@ -25,9 +25,9 @@ from magmath.engine import session
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import DataError, MissingDataError, OptionError
 from magmath.files import safetensors
+from magmath.files.array_specs import ArraySpec
 from magmath.files.csv import DEFAULT_OPTIONS, CsvOptions, read_table_spec
 from magmath.files.formats import Format, StorageSpec, StoredArray, format_of
-from magmath.files.storage import ArraySpec
 from magmath.layout import Blocks, Layout, Split, even_cuts
 from magmath.ops.leaves import input_leaf
 

@@ -325,9 +325,12 @@ def roll(
         )
     for one, by in zip(axes, shifts, strict=True):
         d = normalize_axis("roll", one, a.ndim)
-        cut = -by % max(a.shape[d], 1)
-        if cut:
-            front, back = slice_along(a.node, d, 0, cut), slice_along(a.node, d, cut, a.shape[d])
+        start = -by % max(a.shape[d], 1)
+        if start:
+            front, back = (
+                slice_along(a.node, d, 0, start),
+                slice_along(a.node, d, start, a.shape[d]),
+            )
             a = Array(apply(CONCAT, back, front, axis=d, line=user_line()))
     return a
 

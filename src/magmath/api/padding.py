@@ -95,7 +95,7 @@ def _widths(pad_width: Any, ndim: int) -> list[tuple[int, int]]:
     if any(a < 0 or b < 0 for a, b in pairs):
         raise ShapeError(
             f"pad: widths must be at least 0, was given {pad_width}"
-            "; cut with a slice instead, as x[1:-1]"
+            "; use a slice instead, as x[1:-1]"
         )
     return pairs
 

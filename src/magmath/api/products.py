@@ -64,7 +64,7 @@ def vecdot(x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1) -> Array:
     if a.shape[axis] != b.shape[axis]:
         raise ShapeError(
             f"vecdot: needs equal lengths along axis {axis}, was given {a.shape} and {b.shape}"
-            "; transpose or cut one of them"
+            "; transpose or slice one of them"
         )
     shape = broadcast("vecdot", a.shape, b.shape)
     letters = LETTERS[: len(shape)]

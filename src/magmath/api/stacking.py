@@ -146,24 +146,24 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array
     extent, or those between positions."""
     x = as_array("array_split", ary)
     dim = normalize_axis("array_split", axis, x.ndim)
-    return _parts(x, dim, _cuts("array_split", indices_or_sections, x.shape[dim]))
+    return _parts(x, dim, _boundaries("array_split", indices_or_sections, x.shape[dim]))
 
 
-def _parts(x: Array, dim: int, cuts: list[int]) -> list[Array]:
+def _parts(x: Array, dim: int, boundaries: list[int]) -> list[Array]:
     before = (slice(None),) * dim
-    return [x[(*before, slice(a, b))] for a, b in pairwise(cuts)]
+    return [x[(*before, slice(a, b))] for a, b in pairwise(boundaries)]
 
 
-def _cuts(name: str, cuts: Any, extent: int) -> list[int]:
-    """Return the first position of each part, and the end of the last; `cuts` is a number of parts,
-    or the positions between them."""
+def _boundaries(name: str, sections: Any, extent: int) -> list[int]:
+    """Return the first position of each part, and the end of the last; `sections` is a number of
+    parts, or the positions between them."""
     try:
-        if not is_integer(cuts):
-            return [0, *map(index, cuts), extent]
-        sections = index(cuts)
+        if not is_integer(sections):
+            return [0, *map(index, sections), extent]
+        sections = index(sections)
     except TypeError:
         raise TypeError(
-            f"{name}: needs a number of parts, or positions between them, was given {cuts!r}"
+            f"{name}: needs a number of parts, or positions between them, was given {sections!r}"
             "; pass an integer, or a list of positions"
         ) from None
     if sections < 1:
@@ -180,7 +180,7 @@ def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Array]:
     """Return the parts as `array_split` does; a number of parts must divide the extent."""
     x = as_array("split", ary)
     dim = normalize_axis("split", axis, x.ndim)
-    return _parts(x, dim, _cuts("split", indices_or_sections, x.shape[dim]))
+    return _parts(x, dim, _boundaries("split", indices_or_sections, x.shape[dim]))
 
 
 def vsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
@@ -237,7 +237,7 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
 
 
 def resize(a: Any, new_shape: int | Sequence[int]) -> Array:
-    """Return the elements in another shape: repeated cyclically, or cut."""
+    """Return the elements in another shape: repeated cyclically, or truncated."""
     x = ravel(a)
     shape = normal_shape("resize", new_shape)
     size = size_of(shape)

@@ -149,7 +149,7 @@ class LazyArray(ArrayHandle):
             if depth < INTERPRETED_PENDING:
                 return False
             interprets = session.engine().interpreter.can_compute
-            return all(map(interprets, topological((node,), cut=True)))
+            return all(map(interprets, topological((node,), pending=True)))
         return session.engine().held_operands.has_excess(node)
 
     def _evaluate_early(self) -> None:
@@ -326,7 +326,7 @@ class LazyArray(ArrayHandle):
         parameters again from the steps before.
         """
         if not hasattr(self, "_operands"):
-            keep(self, [x.leaf_or_self for x in topological(nodes, cut=True) if _is_array(x)])
+            keep(self, [x.leaf_or_self for x in topological(nodes, pending=True) if _is_array(x)])
 
     def refer_to_updated(
         self, node: Node, *, write: ViewWrite | None = None, source: UpdateRecord | None = None
@@ -451,5 +451,5 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
             for array, leaf in zip(missing, known, strict=True):
                 array.set_known(leaf)
     except Exception as error:
-        undo_failed_updates(topological([array.node for array in missing], cut=True), error)
+        undo_failed_updates(topological([array.node for array in missing], pending=True), error)
         raise

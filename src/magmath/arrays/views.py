@@ -1,9 +1,9 @@
 """Views: arrays that share elements with another array, as NumPy's slices do.
 
 `x[1:]`, `x.T` and `x.reshape(…)` are views of `x`. Values are immutable, so a view has no memory in
-common with `x`: a storage records which arrays share elements, and how each is cut from the first
-one. A write into one of them gives the others new expressions, which are computed when they are
-read. An unreferenced array is not updated, so views of temporary values cost nothing.
+common with `x`: a storage records which arrays share elements, and how each is derived from the
+first one. A write into one of them gives the others new expressions, which are computed when they
+are read. An unreferenced array is not updated, so views of temporary values cost nothing.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def as_memory(array: AnyArray) -> AnyArray:
 
 
 def link(base: LazyArray, view: LazyArray, step: ViewStep) -> None:
-    """Record that `view` is cut from `base` by a step; a number shares nothing."""
+    """Record that `view` is derived from `base` by a step; a number shares nothing."""
     own = base.view_of
     if own is None and not base.shape and not base.is_variable:
         return
@@ -200,7 +200,7 @@ def link(base: LazyArray, view: LazyArray, step: ViewStep) -> None:
 
 
 def base_of(view: LazyArray) -> LazyArray | None:
-    """Return the array from which a view is cut, None if it is gone or the array is no view."""
+    """Return the array from which a view is derived, None if it is gone or the array is no view."""
     own = view.view_of
     base = None if own is None else own.storage.base_of(own.storage.arrays())
     return None if base is view else base

@@ -187,12 +187,12 @@ def _scatter_added(node: Node, operands: BatchOperands) -> Node:
     return _apply(node, inputs, axes=(0, *_after_batch(axes)), extents=(x.size, *extents))
 
 
-def _window(node: Node, operands: BatchOperands) -> Node:
+def _dynamic_slice(node: Node, operands: BatchOperands) -> Node:
     x, *starts = operands
     if not any(start.varies for start in starts):
         inputs = [x.node, *[start.node for start in starts]]
         return _apply(node, inputs, axes=_after_batch(node.attributes["axes"]))
-    indices, kept = _window_indices(node, operands[0], starts)
+    indices, kept = _slice_indices(node, operands[0], starts)
     axes = node.attributes["axes"]
     if x.varies:
         number = _number(x.size, len(kept))
@@ -201,19 +201,19 @@ def _window(node: Node, operands: BatchOperands) -> Node:
     else:
         attributes = {"axes": axes, "at": 0}
         picked = applied(OPERATIONS["take"], (x.node, *indices), node.line, attributes)
-    order = _window_order(x.ndim, axes, kept)
+    order = _slice_order(x.ndim, axes, kept)
     return permute(picked, (0, *[1 + order.index(d) for d in sorted(order)]))
 
 
-def _written_window(node: Node, operands: BatchOperands) -> Node:
+def _dynamic_update_slice(node: Node, operands: BatchOperands) -> Node:
     x, values, *starts = operands
     axes = node.attributes["axes"]
     ndim = x.ndim - sum(extent is None for extent in node.attributes["extents"])
     if not any(start.varies for start in starts):
         inputs = [x.stacked, values.aligned(ndim), *[start.node for start in starts]]
         return _apply(node, inputs, axes=_after_batch(axes))
-    indices, kept = _window_indices(node, x, starts)
-    order = _window_order(x.ndim, axes, kept)
+    indices, kept = _slice_indices(node, x, starts)
+    order = _slice_order(x.ndim, axes, kept)
     extents = dict(zip(axes, node.attributes["extents"], strict=True))
     part = [extents.get(d, x.shape[d]) for d in sorted(order)]
     written = broadcast_to(values.aligned(ndim), (x.size, *part))
@@ -224,19 +224,19 @@ def _written_window(node: Node, operands: BatchOperands) -> Node:
     )
 
 
-def _window_order(ndim: int, axes: Sequence[int], kept: Sequence[int]) -> list[int]:
-    """Return the dimensions of a window in the order in which index arrays select them: those that
-    it cuts and keeps, then the others."""
+def _slice_order(ndim: int, axes: Sequence[int], kept: Sequence[int]) -> list[int]:
+    """Return the dimensions of a slice in the order in which index arrays select them: those that
+    it selects from and keeps, then the others."""
     return [*kept, *[d for d in range(ndim) if d not in axes]]
 
 
-def _window_indices(
+def _slice_indices(
     node: Node, x: BatchOperand, starts: BatchOperands
 ) -> tuple[list[Node], list[int]]:
-    """Return index arrays (batch, *extents) for the axes that a window cuts, and the axes whose
-    dimension the window keeps.
+    """Return index arrays (batch, *extents) for the axes that a slice selects from, and the axes
+    whose dimension the slice keeps.
 
-    A window that begins before the array is out of range, as for a single example.
+    A slice that begins before the array is out of range, as for a single example.
     """
     axes, extents, steps = (node.attributes[name] for name in ("axes", "extents", "steps"))
     kept = [axis for axis, extent in zip(axes, extents, strict=True) if extent is not None]
@@ -371,8 +371,8 @@ RULES: dict[str, BatchingRule] = {
     "permute_dims": _permuted,
     "contract": _contracted,
     "set_slice": _written_slice,
-    "dynamic_slice": _window,
-    "dynamic_update_slice": _written_window,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
     "take": _taken,
     "put": _put,
     "scatter_add": _scatter_added,

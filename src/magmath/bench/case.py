@@ -42,10 +42,12 @@ class RunOptions:
 
     @property
     def rounds(self) -> int:
+        """The number of rounds of a case."""
         return 3 if self.quick else 7
 
     @property
     def memory_runs(self) -> int:
+        """The number of processes in which the memory of a case is measured."""
         return 1 if self.quick else 3
 
 

@@ -1,23 +1,23 @@
 """`bench programs`: ordinary NumPy programs at three sizes, compared with NumPy and its relatives.
 
-The texts are in `bench/programs/`, one in each file.
+The texts are in `bench/numpy_programs/`, one in each file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from magmath.bench import programs
+from magmath.bench import numpy_programs
 from magmath.bench.case import PEERS, Bench, Case, Comparison, RunOptions, System
 
-OWN = "magmath.bench.contestants.programs:program"
+OWN = "magmath.bench.contestants.ordinary_programs:program"
 BYTES = {"small": 100e3, "middle": 10e6, "large": 400e6}
 REPEATS = {"small": 20, "middle": 1, "large": 1}
 
 
 def _cases(options: RunOptions) -> list[Case]:
-    sizes = programs.SIZES[:2] if options.quick else programs.SIZES
-    return [_case(name, size) for size in sizes for name in programs.NAMES]
+    sizes = numpy_programs.SIZES[:2] if options.quick else numpy_programs.SIZES
+    return [_case(name, size) for size in sizes for name in numpy_programs.NAMES]
 
 
 def _case(name: str, size: str) -> Case:
@@ -35,8 +35,8 @@ def _has(variant: str) -> Callable[[Case], str]:
     """Return the function that returns the reason why a library has no variant of a program."""
 
     def reason(case: Case) -> str:
-        module = programs.load(case.parameters["program"])
-        return "" if programs.variant(module, variant) else "the program has no such variant"
+        module = numpy_programs.load(case.parameters["program"])
+        return "" if numpy_programs.variant(module, variant) else "the program has no such variant"
 
     return reason
 

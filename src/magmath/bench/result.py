@@ -26,6 +26,7 @@ class SystemResult:
 
     @property
     def median(self) -> float:
+        """The median of the seconds."""
         return median(self.seconds)
 
 
@@ -41,10 +42,12 @@ class ComparisonResult:
 
     @property
     def median(self) -> float:
+        """The median of the rounds."""
         return median(self.rounds)
 
     @property
     def has_reached_mark(self) -> bool | None:
+        """True if the median reaches the mark; None without a mark."""
         if self.mark is None:
             return None
         return self.median >= self.mark if self.kind == "ratio" else self.median <= self.mark

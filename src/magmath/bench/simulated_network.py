@@ -35,8 +35,8 @@ class SimulatedNetwork(Communicator):
     def barrier(self) -> None:
         self._inner.barrier()
 
-    def window(self, nbytes: int) -> list[Tensor]:
-        return self._inner.window(nbytes)
+    def shared_window(self, nbytes: int) -> list[Tensor]:
+        return self._inner.shared_window(nbytes)
 
     def allreduce_max(self, value: int) -> int:
         return self._inner.allreduce_max(value)

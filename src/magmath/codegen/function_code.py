@@ -85,6 +85,7 @@ class FunctionCode:
         }
 
     def write(self, node: ast.FunctionDef) -> None:
+        """Emit the body of a function, and its return if the body does not end with one."""
         self._block(node.body)
         if not self.at.block.is_terminated:
             if self.result:

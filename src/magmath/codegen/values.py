@@ -31,6 +31,7 @@ class Value:
     dtype: str
 
     def with_value(self, content: Any) -> Value:
+        """Return a number of the same type in another register."""
         return replace(self, ir=content)
 
 
@@ -59,6 +60,7 @@ class StridedMemory:
     strides: tuple[int, ...]
 
     def with_value(self, content: Any) -> StridedMemory:
+        """Return memory of the same type and strides at another address."""
         return replace(self, ir=content)
 
 
@@ -71,9 +73,11 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]
         self.flags = flags
 
     def floating(self, name: str, *operands: Any) -> Any:
+        """Emit a floating-point instruction with the builder's flags."""
         return getattr(self, name)(*operands, flags=self.flags)
 
     def alloca_in_entry(self, kind: Any) -> Any:
+        """Return memory on the stack, which is allocated once per call of the function."""
         with self.goto_entry_block():
             return self.alloca(kind)
 
@@ -162,10 +166,12 @@ def memory_type(memory: Value | StridedMemory) -> Any:
 
 
 def is_float(dtype: str) -> bool:
+    """Return True for floating point types."""
     return dtype in _FLOATS
 
 
 def is_signed(dtype: str) -> bool:
+    """Return True for integers with a sign."""
     return dtype.startswith("int")
 
 

@@ -1,11 +1,11 @@
 """Compiled collectives of ranks that share memory: the work of a rank between two barriers.
 
-If every rank's tensor is in a window, the ranks publish the addresses, synchronize, read (and
-write) each other's tensors in place, and synchronize again. Otherwise contributions pass through
-staging slots in pieces: in each phase, a rank copies its next piece into its slot and copies, or
-reduces, the pieces of the other ranks from the previous phase. Two slots are used alternately, so
-one barrier per piece suffices. A rank that waits long returns to Python, and resumes at the same
-phase.
+If every rank's tensor is in a shared window, the ranks publish the addresses, synchronize, read
+(and write) each other's tensors in place, and synchronize again. Otherwise contributions pass
+through staging slots in pieces: in each phase, a rank copies its next piece into its slot and
+copies, or reduces, the pieces of the other ranks from the previous phase. Two slots are used
+alternately, so one barrier per piece suffices. A rank that waits long returns to Python, and
+resumes at the same phase.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FINISHED: Final = -1
 STOPPED: Final = -2
 WINDOW_FREED: Final = -3
 """Results of `advance_function` other than a phase: the collective is finished; a rank has aborted;
-a rank published a tensor in a window that this rank has freed."""
+a rank published a tensor in a shared window that this rank has freed."""
 
 FLAGS, RANK, SIZE, SLOTS = range(4)
 """Offsets in a rank's `fixed` array: the address of the barrier memory; the rank; the number of
@@ -56,7 +56,7 @@ def advance_function() -> Callable[..., int]:
     phase in which it waits for other ranks. Its arguments are integers:
 
     fixed             the address of a rank's `fixed` array
-    windows, columns  the address of `WindowTable.words`, and its number of columns
+    windows, columns  the address of `SharedWindowTable.words`, and its number of columns
     kind              the code of the collective
     phase, turn       the phase to continue, and the slot to begin with
     pair              -1 to stage at once, otherwise the pair of words for the tensor's address
@@ -162,7 +162,7 @@ def after(rank: int64, k: int64, size: int64) -> int64:
     return other - size if other >= size else other
 
 def begin_of(fixed: int64[1], count: int64, rank: int64) -> int64:
-    """Return the first element of the segment that a rank reduces for all."""
+    """Return the first element of the share that a rank reduces for all."""
     share = quotient(count + fixed[SIZE] - 1, fixed[SIZE])
     share = (share + ALIGNED - 1) & -ALIGNED
     return min(rank * share, count)
@@ -275,7 +275,7 @@ def combine_segment(
     fixed: int64[1], turn: int64, own: int64, length: int64, itemsize: int64, kernel: int64,
     op: int64
 ):
-    """Reduce this rank's segment of a piece in place, and copy it to the result slot."""
+    """Reduce this rank's share of a piece in place, and copy it to the result slot."""
     rank = fixed[RANK]
     begin = begin_of(fixed, length, rank)
     end = begin_of(fixed, length, rank + 1)
@@ -300,15 +300,15 @@ def copy_from_slots(
 def copy_reduced_segments(
     fixed: int64[1], turn: int64, own: int64, length: int64, itemsize: int64, count: int64
 ):
-    """Copy the segments that the other ranks have reduced."""
+    """Copy the shares that the other ranks have reduced."""
     rank = fixed[RANK]
     size = fixed[SIZE]
     for k in range(1, size):
         other = after(rank, k, size)
         at = begin_of(fixed, length, other) * itemsize
         end = begin_of(fixed, length, other + 1) * itemsize
-        segment = slot_of(fixed, OUT, turn, other) + at
-        copy_piece(own + at, segment, end - at, size * count * itemsize)
+        share = slot_of(fixed, OUT, turn, other) + at
+        copy_piece(own + at, share, end - at, size * count * itemsize)
 
 def stage(
     fixed: int64[1], kind: int64, phase: int64, pieces: int64, turn: int64, source: int64,

@@ -26,7 +26,7 @@ class Communicator(ABC):
 
     rank            this rank, from 0
     size            the number of ranks
-    shares_memory   True if every rank can map every other's windows: all are on one host
+    shares_memory   True if every rank can map every other's shared windows: all are on one host
     ranks_on_host   the number of ranks on the host of this one, itself included
     cores           the number of processors on which the ranks of this host can run
     hosts           the host of each rank, numbered in the order of their first ranks; by default
@@ -83,7 +83,7 @@ class Communicator(ABC):
         """Return once every rank has called it."""
 
     @abstractmethod
-    def window(self, nbytes: int) -> list[Tensor]:
+    def shared_window(self, nbytes: int) -> list[Tensor]:
         """Allocate shared memory: one uint8 tensor of `nbytes` per rank, entry r for rank r.
 
         Collective, with equal `nbytes` on every rank. The memory is released with the last tensor
@@ -100,7 +100,7 @@ class Communicator(ABC):
         supports only one thread per process.
 
         Collective. Calls on the two communicators are independent; an abort of either wakes both.
-        The duplicate has no windows. Close it before this one.
+        The duplicate has no shared windows. Close it before this one.
         """
 
     @abstractmethod
@@ -191,7 +191,7 @@ class Communicator(ABC):
 
     def _no_shared_memory(self) -> DeviceError:
         return DeviceError(
-            f"the {self.size} ranks do not share memory: they have no window and no barrier "
+            f"the {self.size} ranks do not share memory: they have no shared window and no barrier "
             f"memory; move data with exchange and the collectives"
         )
 

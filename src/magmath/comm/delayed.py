@@ -48,8 +48,8 @@ class DelayedCommunicator(Communicator):
     def barrier(self) -> None:
         self._delayed(self._inner.barrier)
 
-    def window(self, nbytes: int) -> list[Tensor]:
-        tensors: list[Tensor] = self._delayed(self._inner.window, nbytes)
+    def shared_window(self, nbytes: int) -> list[Tensor]:
+        tensors: list[Tensor] = self._delayed(self._inner.shared_window, nbytes)
         return tensors
 
     def allreduce_max(self, value: int) -> int:

@@ -51,8 +51,8 @@ class HostMemory:
 
 
 @final
-class WindowTable:
-    """The address ranges of windows in this process, for lookups by compiled code.
+class SharedWindowTable:
+    """The address ranges of shared windows in this process, for lookups by compiled code.
 
     `words[:, n]`: address and length of window number n, from 1; length 0 after it is freed.
     `handle`: the address of the words, and their number of columns.

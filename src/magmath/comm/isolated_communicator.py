@@ -18,8 +18,8 @@ from magmath.errors import DeviceError
 class IsolatedCommunicator(Communicator):
     """One rank of `size` whose peers exist as memory only.
 
-    Barriers return immediately, messages are neither sent nor received, and windows of all ranks
-    are memory of this process. Collectives leave their results unchanged.
+    Barriers return immediately, messages are neither sent nor received, and shared windows of all
+    ranks are memory of this process. Collectives leave their results unchanged.
     """
 
     def __init__(self, rank: int, size: int, shares_memory: bool) -> None:
@@ -34,7 +34,7 @@ class IsolatedCommunicator(Communicator):
 
     def barrier(self) -> None: ...
 
-    def window(self, nbytes: int) -> list[Tensor]:
+    def shared_window(self, nbytes: int) -> list[Tensor]:
         # NumPy's zeros are pages that cost nothing until they are used.
         return [torch.from_numpy(np.zeros(nbytes, np.uint8)) for _ in range(self.size)]
 

@@ -1,8 +1,8 @@
 """Ranks as threads of one process: simulated pools, and pools launched as threads.
 
-A `LocalGroup` holds the common state of the ranks: barrier memory, mailboxes and windows, which
-here are ordinary buffers. With `shares_memory=False` it sends all data as messages, so that one
-process can test the code path between hosts.
+A `LocalGroup` holds the common state of the ranks: barrier memory, mailboxes and shared windows,
+which here are ordinary buffers. With `shares_memory=False` it sends all data as messages, so that
+one process can test the code path between hosts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from magmath.comm.barrier_memory import ABORT, Flags, allocate_flags, raise_if_aborted
 from magmath.comm.communicator import Communicator
-from magmath.comm.host_memory import Bytes, WindowTable
+from magmath.comm.host_memory import Bytes, SharedWindowTable
 from magmath.comm.message_collectives import MessageCollectives
 from magmath.core.cpu import CACHE_LINE
 from magmath.core.resources import processor_count
@@ -38,9 +38,9 @@ _EAGER_BYTES = 1 << 14
 class LocalGroup:
     """`size` ranks in one process; each thread uses its `communicator(rank)`.
 
-    With `shares_memory=False`, windows are refused and all data is sent as messages. `first`: the
-    group of which this one is a duplicate. `hosts`: the simulated host of each rank, by default one
-    for all.
+    With `shares_memory=False`, shared windows are refused and all data is sent as messages.
+    `first`: the group of which this one is a duplicate. `hosts`: the simulated host of each rank,
+    by default one for all.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LocalGroup:
         self.hosts = (0,) * size if hosts is None else tuple(hosts)
         self.cores = processor_count()
         self.flags: Flags = allocate_flags(size)
-        self.table = WindowTable()
+        self.table = SharedWindowTable()
         self._lock = threading.Lock()
         # One for each rank: a sender wakes the receiver, and a receiver wakes the sender.
         self._changes = [threading.Condition() for _ in range(size)]
@@ -95,8 +95,8 @@ class LocalGroup:
                 )
             return self._duplicates[number - 1]
 
-    def window(self, call: int, nbytes: int) -> list[Tensor]:
-        """Return the buffers of the `call`-th window; the first caller allocates them."""
+    def shared_window(self, call: int, nbytes: int) -> list[Tensor]:
+        """Return the buffers of the `call`-th shared window; the first caller allocates them."""
         with self._lock:
             window = self._windows.get(call)
             if window is None:
@@ -107,7 +107,7 @@ class LocalGroup:
                 window = self._windows[call] = _Window(tensors, nbytes)
             if window.nbytes != nbytes:
                 raise ShapeError(
-                    f"window is collective: one rank asks for {nbytes} bytes, another for "
+                    f"shared_window is collective: one rank asks for {nbytes} bytes, another for "
                     f"{window.nbytes}; every rank must request the same"
                 )
             window.taken += 1
@@ -206,7 +206,7 @@ class _LocalCommunicator(Communicator):
 
             self._barrier = SpinBarrier(group.flags, rank, group.size)
             if group.shares_memory:
-                self._shared = SharedCollectives(self._barrier, self.window, group.table)
+                self._shared = SharedCollectives(self._barrier, self.shared_window, group.table)
         self._collectives = self._shared or MessageCollectives(rank, group.size, self._exchange)
 
     @property
@@ -225,12 +225,12 @@ class _LocalCommunicator(Communicator):
         else:
             self._barrier.wait()
 
-    def window(self, nbytes: int) -> list[Tensor]:
+    def shared_window(self, nbytes: int) -> list[Tensor]:
         if not self.shares_memory:
             raise self._no_shared_memory()
         raise_if_aborted(self._group.flags)
         self._calls += 1
-        return self._group.window(self._calls, nbytes)
+        return self._group.shared_window(self._calls, nbytes)
 
     def allreduce_max(self, value: int) -> int:
         if self._barrier is None:

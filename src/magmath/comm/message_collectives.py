@@ -26,13 +26,11 @@ class MessageCollectives:
         self._exchange = exchange
 
     def allreduce(self, tensor: Tensor, op: str) -> None:
-        """Replace `tensor` by its reduction over the ranks: each rank reduces one segment."""
-        segments = tensor.view(-1).tensor_split(self._size)
-        own = segments[self._rank]
-        self._reduce(own, segments, op)
-        self._exchange(
-            [(r, own) for r in self._others()], [(r, segments[r]) for r in self._others()]
-        )
+        """Replace `tensor` by its reduction over the ranks: each rank reduces one share."""
+        shares = tensor.view(-1).tensor_split(self._size)
+        own = shares[self._rank]
+        self._reduce(own, shares, op)
+        self._exchange([(r, own) for r in self._others()], [(r, shares[r]) for r in self._others()])
 
     def allgather(self, out: Tensor, tensor: Tensor) -> None:
         """Fill block r of `out` with rank r's `tensor`."""
@@ -55,11 +53,11 @@ class MessageCollectives:
             [(r, blocks[r]) for r in self._others()], [(r, targets[r]) for r in self._others()]
         )
 
-    def _reduce(self, out: Tensor, segments: Sequence[Tensor], op: str) -> None:
-        own = segments[self._rank]
+    def _reduce(self, out: Tensor, shares: Sequence[Tensor], op: str) -> None:
+        own = shares[self._rank]
         parts = [own if r == self._rank else torch.empty_like(own) for r in range(self._size)]
         self._exchange(
-            [(r, segments[r]) for r in self._others()], [(r, parts[r]) for r in self._others()]
+            [(r, shares[r]) for r in self._others()], [(r, parts[r]) for r in self._others()]
         )
         from magmath.comm.reduce_kernels import reduce_tensors  # loads the compiler: on first use
 

@@ -33,7 +33,13 @@ from magmath.comm.barrier_memory import (
     raise_if_aborted,
 )
 from magmath.comm.communicator import Communicator
-from magmath.comm.host_memory import Bytes, HostMemory, WindowTable, attach, is_file_size_limited
+from magmath.comm.host_memory import (
+    Bytes,
+    HostMemory,
+    SharedWindowTable,
+    attach,
+    is_file_size_limited,
+)
 from magmath.comm.message_collectives import MessageCollectives
 from magmath.comm.mpich_files import unlink_startup_files
 from magmath.comm.reduction_checks import HALF
@@ -131,12 +137,12 @@ class MPICommunicator(Communicator):
         self._flags = allocate_flags(1) if memory is None else memory
         self._comm = comm.Dup()
         self._alarm = comm.Dup()
-        self._windows = WindowTable()
+        self._windows = SharedWindowTable()
         self._barrier = SpinBarrier(self._flags, self.rank, self.size)
         self.closed = False
         self._duplicates: list[MPICommunicator] = [] if first is None else first._duplicates
         self._duplicates.append(self)
-        self._shared = SharedCollectives(self._barrier, self.window, self._windows)
+        self._shared = SharedCollectives(self._barrier, self.shared_window, self._windows)
         self._messages = MessageCollectives(self.rank, self.size, self._exchange)
 
     @property
@@ -172,7 +178,7 @@ class MPICommunicator(Communicator):
         self._complete([self._comm.Iallreduce(MPI.IN_PLACE, result, MPI.MAX)], result)
         return int(result[0])
 
-    def window(self, nbytes: int) -> list[Tensor]:
+    def shared_window(self, nbytes: int) -> list[Tensor]:
         if not self.shares_memory:
             raise self._no_shared_memory()
         stride = round_up(max(nbytes, 1), PAGE)
@@ -238,7 +244,7 @@ class MPICommunicator(Communicator):
             memory.seal()
         if failed or array is None:
             raise MemoryLimitError(
-                f"window: the system has no {nbytes / 1e6:.3g} MB of shared memory for "
+                f"shared_window: the system has no {nbytes / 1e6:.3g} MB of shared memory for "
                 f"{self.size} workers; free arrays or use fewer workers"
             )
         return array

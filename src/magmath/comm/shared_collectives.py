@@ -1,8 +1,8 @@
 """Collectives of ranks that share memory: one compiled call each, for any size.
 
 This module chooses the algorithm: small tensors are staged directly, which costs less than
-publishing their addresses; larger ones are read in place if every rank's tensor is in a window. The
-compiled code is in `magmath.comm.collective_kernels`.
+publishing their addresses; larger ones are read in place if every rank's tensor is in a shared
+window. The compiled code is in `magmath.comm.collective_kernels`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from magmath.comm import collective_kernels
 from magmath.comm.barrier import SpinBarrier
 from magmath.comm.futex_wait import ABORTED, PENDING
-from magmath.comm.host_memory import WindowTable
+from magmath.comm.host_memory import SharedWindowTable
 from magmath.comm.reduce_kernels import OP_CODES, reduce_kernel_address
 from magmath.errors import MagmathError
 
@@ -30,12 +30,15 @@ _SLOT_BYTES = 1 << 18
 class SharedCollectives:
     """The collectives, for one rank.
 
-    `barrier` and `window` belong to the communicator, `windows` is its table of windows. All
+    `barrier` and `window` belong to the communicator, `windows` is its table of shared windows. All
     tensors are contiguous, not empty, and in host memory.
     """
 
     def __init__(
-        self, barrier: SpinBarrier, window: Callable[[int], list[Tensor]], windows: WindowTable
+        self,
+        barrier: SpinBarrier,
+        window: Callable[[int], list[Tensor]],
+        windows: SharedWindowTable,
     ) -> None:
         self._size = barrier.size
         self._barrier = barrier
@@ -84,7 +87,7 @@ class SharedCollectives:
         return pair
 
     def close(self) -> None:
-        """Release the staging window."""
+        """Release the staging shared window."""
         self._fixed_address = 0
         self._slots = []
 
@@ -117,8 +120,8 @@ class SharedCollectives:
                 return
             if phase == collective_kernels.WINDOW_FREED:
                 raise MagmathError(
-                    f"a rank publishes a tensor in a window that rank {self._barrier.rank} has "
-                    f"freed; every rank must keep a window as long as any rank uses it"
+                    f"a rank publishes a tensor in a shared window that rank {self._barrier.rank} "
+                    f"has freed; every rank must keep a shared window as long as any rank uses it"
                 )
             self._barrier.finish(ABORTED if phase == collective_kernels.STOPPED else PENDING)
 

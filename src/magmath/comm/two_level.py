@@ -65,7 +65,7 @@ class TwoLevelCommunicator(Communicator):
     def flags(self) -> Flags:
         raise self._no_shared_memory()
 
-    def window(self, nbytes: int) -> list[Tensor]:
+    def shared_window(self, nbytes: int) -> list[Tensor]:
         raise self._no_shared_memory()
 
     def barrier(self) -> None:

@@ -46,7 +46,7 @@ class UpdateClock:
         self._comm = comm
         state = _SERVERS + LINE * servers
         words = state + COUNTERS + comm.size
-        self._words = comm.window(8 * words)[0][: 8 * words].numpy().view(np.uint64)
+        self._words = comm.shared_window(8 * words)[0][: 8 * words].numpy().view(np.uint64)
         self._words_address, self._flags_address = self._words.ctypes.data, comm.flags.ctypes.data
         self._rules = UpdateRules(self._words[state:], staleness)
 

@@ -71,7 +71,7 @@ class IndexSet:
 
     @staticmethod
     def regular(start: int, stop: int, block: int, period: int) -> IndexSet:
-        """Return segments of `block` indices, one every `period`, from `start`, cut off at
+        """Return segments of `block` indices, one every `period`, from `start`, ended at
         `stop`."""
         if stop <= start or block <= 0:
             return _EMPTY

@@ -28,7 +28,7 @@ OPTIONAL_PASSES: Final = {
     SHARE_HALOS: "makes slices across the borders of workers views of one copy with halos",
     FOLD_EPILOGUES: "folds bias, residual, activation and update into products and convolutions",
     REDUCE_IN_BLOCKS: "computes large operands of reductions block by block",
-    IN_PLACE: "computes results in the storage of their operands",
+    IN_PLACE: "computes results in the buffer of their operands",
     ASSIGN_MEMORY_ORDERS: "stores temporary images channels last where convolutions prefer that",
     HOISTING: "computes once what depends on variables alone, such as folded normalizations",
     REMATERIALIZE: "computes values a second time if the memory does not suffice",

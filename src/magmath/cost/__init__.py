@@ -3,7 +3,7 @@ messages."""
 
 from __future__ import annotations
 
-from magmath.cost.collectives import Group, Level
+from magmath.cost.collective_costs import Group, Level
 from magmath.cost.link import (
     ETHERNET,
     Link,

@@ -19,7 +19,7 @@ import msgspec
 from magmath.core.cpu import cpu_name
 from magmath.core.disk_cache import DiskCache
 from magmath.core.dtypes import DType
-from magmath.cost.collectives import Level
+from magmath.cost.collective_costs import Level
 from magmath.cost.link import Link
 from magmath.cost.operation_rate import OperationRate
 

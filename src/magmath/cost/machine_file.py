@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from magmath.core.dtypes import DTYPES
-from magmath.cost.collectives import Level
+from magmath.cost.collective_costs import Level
 from magmath.cost.link import Link
 from magmath.cost.machine import GemmRate, Machine, current_machine
 from magmath.errors import DataError

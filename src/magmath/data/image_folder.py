@@ -44,7 +44,7 @@ class ImageFolder:
 
     path      the folder; sub-folders, in alphabetical order, are the classes
     size      height and width of the images in pixels
-    crop      "center": resize, and cut the centre out; "random": a random part of random size
+    crop      "center": resize, and crop the centre; "random": a random part of random size
               and ratio, for training
     corrupt   the reaction to a file that is not a readable image: "error" raises DataError with its
               name, "warn" names it in a warning, "skip" ignores it. Another image replaces it in
@@ -165,7 +165,7 @@ def image_folders(
     """Return the training and the test images of a folder with sub-folders `train` and `val` (or
     `test`, `validation`), each with one sub-folder for each class.
 
-    Training images are random parts, test images are cut out of the centre. Raises
+    Training images are random parts, test images are cropped to the centre. Raises
     MissingDataError, with what the folder has, if one of the two is missing.
     """
     root = Path(path).expanduser()

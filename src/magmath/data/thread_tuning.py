@@ -11,24 +11,24 @@ from typing import final
 
 BATCHES_AHEAD = 2
 """Batches that are prepared ahead, for each thread."""
-WINDOW = 8
+MEASURED_BATCHES = 8
 """Batches between two decisions."""
 MAX_WAITING_SHARE = 0.05
 """The share of the time that the loop may wait for batches."""
 MIN_SPEEDUP = 1.1
 """The rate of batches, relative to the former one, that justifies more threads."""
 MAX_THREADS = 32
-WINDOWS_BETWEEN_TRIALS = 16
-"""Windows without a new trial after more threads did not help."""
+TRIAL_DISTANCE = 16
+"""Measurements without a new trial after more threads did not help."""
 
 
 @final
 class ThreadTuning:
     """Finds a number of threads; `threads` is the present one.
 
-    A window of batches in which the loop waited is followed by one with half as many threads more.
-    If that does not raise the rate of batches, the former number returns, for at least
-    `WINDOWS_BETWEEN_TRIALS` windows.
+    A measurement of batches in which the loop waited is followed by one with half as many threads
+    more. If that does not raise the rate of batches, the former number returns, for at least
+    `TRIAL_DISTANCE` measurements.
     """
 
     def __init__(self, threads: int) -> None:
@@ -41,8 +41,8 @@ class ThreadTuning:
         self._waited = self._seconds = 0.0
 
     def begin_epoch(self) -> None:
-        """Begin a new window. The first batches of an epoch, for which the loop always waits, are
-        not measured."""
+        """Begin a new measurement. The first batches of an epoch, for which the loop always waits,
+        are not measured."""
         self._skipped = BATCHES_AHEAD * self.threads
         self._batches, self._waited, self._seconds = 0, 0.0, 0.0
 
@@ -54,9 +54,12 @@ class ThreadTuning:
         self._batches += 1
         self._waited += waited
         self._seconds += seconds
-        if self._batches < WINDOW:
+        if self._batches < MEASURED_BATCHES:
             return
-        rate, share = WINDOW / max(self._seconds, 1e-9), self._waited / max(self._seconds, 1e-9)
+        rate, share = (
+            MEASURED_BATCHES / max(self._seconds, 1e-9),
+            self._waited / max(self._seconds, 1e-9),
+        )
         self._batches, self._waited, self._seconds = 0, 0.0, 0.0
         self._decide(rate, share)
 
@@ -65,7 +68,7 @@ class ThreadTuning:
             threads, before = self._former
             self._former = None
             if rate < MIN_SPEEDUP * before:
-                self.threads, self._paused = threads, WINDOWS_BETWEEN_TRIALS
+                self.threads, self._paused = threads, TRIAL_DISTANCE
                 return
         if self._paused:
             self._paused -= 1

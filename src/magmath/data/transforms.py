@@ -30,7 +30,7 @@ def random_flip(probability: float = 0.5) -> Transform:
 
 
 def random_crop(padding: int) -> Transform:
-    """Return a transform that cuts images of the same size out of padded ones, at random positions.
+    """Return a transform that crops padded images to their former size, at random positions.
 
     Each image is padded with zeros by `padding` pixels on every side (He et al. 2016, section 4.2).
     """

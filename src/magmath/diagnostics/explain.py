@@ -17,7 +17,7 @@ from magmath.engine import session
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import OptionError
 from magmath.graph import Graph, Node, make_node, provenance_of
-from magmath.layout import plan
+from magmath.layout import plan_redistribution
 from magmath.ops import OPERATIONS
 from magmath.ops.leaves import input_leaf
 from magmath.passes.environment import Environment
@@ -62,7 +62,9 @@ def explain_node(node: Node) -> Explanation:
             return _explain_eager(node, heading)
         how = "is copied concurrently with other work," if run.asynchronous else "was computed"
         return explain_run(run, f"{heading}; it {how} by")
-    graph = engine.redistributed_copies.substituted_in(engine.cut(Graph((node,))), make=False)
+    graph = engine.redistributed_copies.substituted_in(
+        engine.pending_graph(Graph((node,))), make=False
+    )
     candidates = describe_candidates(graph, engine.environment)
     return explain_program(engine.compile(graph).program, engine.environment, candidates=candidates)
 
@@ -207,7 +209,7 @@ def _explained_move(
     measured: float | None,
 ) -> ExplainedInstruction:
     have, want = program.slots[move.source], program.slots[move.target]
-    change, itemsize = plan(have.layout, want.layout), have.dtype.itemsize
+    change, itemsize = plan_redistribution(have.layout, want.layout), have.dtype.itemsize
     link = environment.link
     if link.shared_memory:  # its barriers are instructions of their own
         link = replace(link, barrier=0.0)

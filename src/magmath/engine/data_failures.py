@@ -30,7 +30,7 @@ def is_fallible(node: Node) -> bool:
     """Return True for an operation, pending or not, that fails for some values of its operands."""
     operation = node.operation
     if operation is SCAN:
-        return has_pending_fallible(topological(node.attributes["body"].outputs, cut=True))
+        return has_pending_fallible(topological(node.attributes["body"].outputs, pending=True))
     if operation.elementwise or operation.is_leaf or operation.is_version or operation.is_mark:
         return False
     if operation.uses_lapack or operation.lower_to is not None:

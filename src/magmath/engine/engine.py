@@ -19,7 +19,7 @@ from magmath.engine.evaluation.redistributed_copies import RedistributedCopies
 from magmath.engine.lifetimes.held_operands import HeldOperands
 from magmath.engine.lifetimes.loop_parts import LoopParts
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
-from magmath.engine.programs.cut import cut
+from magmath.engine.programs.pending_graph import pending_graph
 from magmath.engine.programs.program_build import CompiledProgram, environment_of
 from magmath.engine.programs.program_runs import ProgramRuns
 from magmath.engine.programs.program_table import ProgramTable
@@ -144,9 +144,9 @@ class Engine:
         for memo in (self._programs, self.evaluator, self.loops):
             memo.clear()
 
-    def cut(self, graph: Graph) -> Graph:
+    def pending_graph(self, graph: Graph) -> Graph:
         """Return the graph with leaves in place of evaluated nodes."""
-        return cut(graph)
+        return pending_graph(graph)
 
     def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
         """Return input leaves with the values of `nodes`.

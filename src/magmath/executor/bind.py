@@ -48,7 +48,7 @@ class Binding:
     native code."""
     former: FormerBinding | None = None
     compiled: CallList | None = None
-    """The calls of a step with compiled segments; None before they are compiled."""
+    """The calls of a step with native segments; None before they are compiled."""
     runs: int = 0
     """On a GPU: the number of runs of one step before it is recorded."""
     recording: Any = None
@@ -66,7 +66,7 @@ class Binding:
         return self._calls(self._steps, None if self.former is None else self.former.binding.step)
 
     def with_segments(self, segments: Mapping[range, BoundCall]) -> CallList:
-        """Return the calls of every step, with compiled segments."""
+        """Return the calls of every step, with native segments."""
         former = None if self.former is None else self.former.binding
         same = former is not None and former.signature == self.signature
         return self._calls(self._steps, former.compiled if former and same else None, segments)

@@ -32,7 +32,7 @@ def logical_calls(
     """
     kernel = OPERATIONS[call.operation].kernel
     bound: list[BoundCall] = []
-    for part in _cut(call, out, inputs, local):
+    for part in _logical_calls(call, out, inputs, local):
         for i, x in enumerate(part.inputs):
             if not x.is_contiguous():
                 part.inputs[i] = x.new_empty(x.shape)
@@ -41,8 +41,10 @@ def logical_calls(
     return bound
 
 
-def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall) -> list[KernelCall]:
-    """Return the local call, cut into its parts along the result's logical dimension."""
+def _logical_calls(
+    call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall
+) -> list[KernelCall]:
+    """Return the local call, divided into its parts along the result's logical dimension."""
     node = node_of_call(call, out, inputs)
     notation = node.index_notation
     letter = notation.logical_letter(node.shape)
@@ -78,8 +80,8 @@ def _cut(call: Call, out: Slot, inputs: Sequence[Slot], local: KernelCall) -> li
 
 
 def _parts(extent: int, stored: IndexSet) -> list[tuple[int, int]]:
-    """Return the stored range, cut where logical parts begin. A split that a reshape has derived
-    may begin within a part."""
+    """Return the stored range, divided where logical parts begin. A split that a reshape has
+    derived may begin within a part."""
     ranges = [
         (max(a, stored.start), min(b, stored.stop))
         for a, b in pairwise(even_cuts(extent, LOGICAL_PARTS))

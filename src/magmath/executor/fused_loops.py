@@ -306,7 +306,7 @@ class FusedLoops:
         stored: int | None = slot
         while stored is not None:  # the slot, and those in whose memory it is stored
             own = self._slots[stored]
-            if own.kind != "temporary" or own.window:
+            if own.kind != "temporary" or own.is_peer_readable:
                 return True
             stored = own.alias
         return any(reader < position or reader not in members for reader in self._readers[slot])

@@ -2,7 +2,7 @@
 
 The simulator needs the seconds of each call without waiting for other workers and without their
 competition for processors and memory, which it models itself. The calls are those that a worker of
-a pool binds: kernels that the tuner has chosen, and compiled segments if a compiler has finished
+a pool binds: kernels that the tuner has chosen, and native segments if a compiler has finished
 them. Operands have arbitrary valid values.
 """
 
@@ -26,7 +26,7 @@ from magmath.executor.native_segments import NativeSegments
 from magmath.executor.numpy_fast_path import without_fp_warnings
 from magmath.kernels.denormals import flushed
 from magmath.kernels.thread_count import limit_running
-from magmath.memory.chunk_sources import PrivateSource, WindowSource
+from magmath.memory.chunk_sources import PrivateSource, SharedWindowSource
 from magmath.memory.heap import Heap
 from magmath.memory.local_array import LocalArray, tile_tensor
 from magmath.memory.torch_dtypes import to_torch
@@ -58,7 +58,7 @@ def isolated_times(
 ) -> dict[str, CallTimes]:
     """Return the times of the calls of worker `rank` of a program, for each form in which it runs.
 
-    "replay" has a time for each instruction, "segments" one for each compiled segment and for each
+    "replay" has a time for each instruction, "segments" one for each native segment and for each
     instruction outside of them. Waits of barriers and messages take no time; the calls of
     collective kernels and of messages are left out.
     """
@@ -99,7 +99,9 @@ def _binding(
     comm = IsolatedCommunicator(rank, program.workers, shares_memory)
     device = torch.device("cpu")
     shared = shares_memory and program.workers > 1
-    heap = Heap(WindowSource(comm) if shared else PrivateSource(device, rank, program.workers))
+    heap = Heap(
+        SharedWindowSource(comm) if shared else PrivateSource(device, rank, program.workers)
+    )
     context = Context(comm, heap, device)
     inputs = [_operand(program, slot, heap, rank, shared) for slot in program.inputs]
     outputs = [
@@ -138,7 +140,7 @@ def _operand(program: Program, slot: int, heap: Heap, rank: int, shared: bool) -
 
 
 def _segments(binding: Binding) -> NativeSegments | None:
-    """Return the compiled segments of a binding; None if it has none, or the compiler fails."""
+    """Return the native segments of a binding; None if it has none, or the compiler fails."""
     source = write_segments(binding.tensors.program, binding.tensors, exact=False)
     if source is None:
         return None

@@ -2,9 +2,9 @@
 
 `out[1:] -= u[:-1]` is a loop over all rows of `out` but the first one. A stencil has such a loop
 for each neighbour, and each reads and writes the array once more. They share a loop over the whole
-array if the updates touch its elements at the same steps. The nest is cut where a part begins or
-ends, so that each piece is a rectangle in which the same loops are active, and needs no test (Allen
-and Kennedy, Optimizing Compilers for Modern Architectures, section 5.3).
+array if the updates touch its elements at the same steps. The nest is divided where a part begins
+or ends, so that each piece is a rectangle in which the same loops are active, and needs no test
+(Allen and Kennedy, Optimizing Compilers for Modern Architectures, section 5.3).
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _can_join(nest: Sequence[PartLoop[MemberType]], loop: PartLoop[MemberType]) 
     if not can_share_arrays([x for other in nest for x in other.members], loop.members):
         return False
     both = [*nest, loop]
-    pieces = [len(_cuts(both, d)) - 1 for d in range(len(loop.whole))]
+    pieces = [len(_boundaries(both, d)) - 1 for d in range(len(loop.whole))]
     return prod(pieces) <= MAX_RECTANGLES
 
 
@@ -146,9 +146,9 @@ def _should_precede(one: PartLoop[MemberType], other: PartLoop[MemberType]) -> b
     return False
 
 
-def _cuts(loops: Sequence[PartLoop[MemberType]], dimension: int) -> list[int]:
+def _boundaries(loops: Sequence[PartLoop[MemberType]], dimension: int) -> list[int]:
     """Return the positions of a dimension at which a loop begins or ends."""
-    return sorted({cut for x in loops for cut in (x.offset[dimension], x.stop[dimension])})
+    return sorted({end for x in loops for end in (x.offset[dimension], x.stop[dimension])})
 
 
 def joined_dimensions(
@@ -215,7 +215,7 @@ def write_rectangles(
         return
     d, *inner = order
     joint = extents.get(d)
-    for begin, end in pairwise(_cuts(loops, d) if joint is None else (0, joint)):
+    for begin, end in pairwise(_boundaries(loops, d) if joint is None else (0, joint)):
         whole = joint is not None
         active = [x for x in loops if whole or (x.offset[d] <= begin and end <= x.stop[d])]
         if active:

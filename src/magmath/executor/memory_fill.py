@@ -32,7 +32,7 @@ def fills_of(
     for index, slot in enumerate(program.slots):
         if not slot.has_arena_memory:
             continue
-        lasting = slot.window or slot.layout.shared or index in in_prologue
+        lasting = slot.is_peer_readable or slot.layout.shared or index in in_prologue
         if lasting and (index in in_prologue) == (positions.start < program.prologue):
             first.append(_fill(tensors, index))
         elif not lasting and slot.first in positions:

@@ -12,7 +12,7 @@ from magmath.core.type_aliases import BoundCall
 from magmath.errors import LayoutError
 from magmath.executor.hierarchical_move import StageCalls, bind_collective, is_collective
 from magmath.executor.tensors import Tensors
-from magmath.layout import Layout, plan
+from magmath.layout import Layout, plan_redistribution
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Stage
 from magmath.memory.torch_dtypes import from_torch
@@ -86,7 +86,7 @@ def bind_move(move: Redistribute, tensors: Tensors) -> list[BoundCall]:
 
 def _stages(move: Redistribute, tensors: Tensors) -> Sequence[Stage]:
     slots = tensors.program.slots
-    return plan(slots[move.source].layout, slots[move.target].layout).stages
+    return plan_redistribution(slots[move.source].layout, slots[move.target].layout).stages
 
 
 def pieces(tensor: torch.Tensor, layout: Layout, rank: int) -> list[torch.Tensor]:

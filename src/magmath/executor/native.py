@@ -27,9 +27,9 @@ from magmath.codegen.emit import IndexMap, PartUpdate, Writer, combine
 from magmath.executor.bound_calls import is_awaited
 from magmath.executor.fused_loops import FusedLoops
 from magmath.executor.move import is_in_place
-from magmath.executor.native_source import Arguments, NativeSource, NoNativeForm, Segment
+from magmath.executor.native_source import Arguments, NativeSegment, NativeSource, NoNativeForm
 from magmath.executor.tensors import Tensors
-from magmath.layout import plan
+from magmath.layout import plan_redistribution
 from magmath.layout.moves import Move
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Barrier, Call, Emit, Instruction, Program, Redistribute
@@ -95,7 +95,7 @@ def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
     segments: list[range] = []
     probe = _SourceWriter(program, tensors, exact=exact, is_loop=False)
     begin, calls = program.prologue, 0
-    cuts: set[int] = set()  # positions that wait for an asynchronous move
+    waits: set[int] = set()  # positions that wait for an asynchronous move
     end = len(program.instructions)
     for position in range(program.prologue, end + 1):
         instruction = program.instructions[position] if position < end else None
@@ -103,8 +103,8 @@ def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
         if instruction is not None:
             lines = probe.length(position)
             if isinstance(instruction, Redistribute) and instruction.overlapped:
-                cuts.add(position + instruction.overlapped + 1)
-        if lines is None or position in cuts:
+                waits.add(position + instruction.overlapped + 1)
+        if lines is None or position in waits:
             if calls >= MIN_CALLS:
                 segments.append(range(begin, position))
             begin, calls = position + (lines is None), 0
@@ -152,7 +152,7 @@ class _SourceWriter:
             names=", ".join([f"emitted: float64[{max(self.emits, 1)}, 1]", *self._parameters()]),
             body="\n".join(self._lines() or ["        pass"]),
         )
-        return self._source(loop, [Segment(steps, self.arguments.faults, ())])
+        return self._source(loop, [NativeSegment(steps, self.arguments.faults, ())])
 
     def segments(self, segments: list[range]) -> NativeSource:
         """Return the source of a function that executes a group of lines of these ranges of
@@ -160,7 +160,7 @@ class _SourceWriter:
 
         The groups of all segments are numbered in order.
         """
-        body, written = list[str](), list[Segment]()
+        body, written = list[str](), list[NativeSegment]()
         count = 0
         for positions in segments:
             self.groups, self.arguments.faults = [], []
@@ -168,7 +168,7 @@ class _SourceWriter:
             for number, group in enumerate(self.groups, start=count):
                 body += [f"    if group == {number}:", *group.lines]
             divided = tuple([group.is_divided for group in self.groups])
-            written.append(Segment(positions, self.arguments.faults, divided))
+            written.append(NativeSegment(positions, self.arguments.faults, divided))
             count += len(divided)
         text = SEGMENTS.format(names=", ".join(self._parameters()), body="\n".join(body))
         return self._source(text, written)
@@ -192,7 +192,7 @@ class _SourceWriter:
         types = enumerate(self.arguments.types)
         return ["offsets: int64[1]", *[f"a{i}: {kind}" for i, kind in types]]
 
-    def _source(self, last: str, segments: list[Segment]) -> NativeSource:
+    def _source(self, last: str, segments: list[NativeSegment]) -> NativeSource:
         parts = "".join(
             PART.format(name=name, body=body, parameters=parameters)
             for (body, parameters), name in self.parts.items()
@@ -289,7 +289,7 @@ class _SourceWriter:
 
     def _move(self, move: Redistribute) -> None:
         have, want = self.program.slots[move.source].layout, self.program.slots[move.target].layout
-        stages = plan(have, want).stages
+        stages = plan_redistribution(have, want).stages
         if len(stages) != 1 or have.boxes or want.boxes or stages[0].identity:
             raise NoNativeForm("move")
         rank, stage, comm = self.tensors.rank, stages[0], self.tensors.context.comm

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @final
 class NativeSegments:
-    """The compiled segments of a program; with `exact`, each operation is rounded by itself."""
+    """The native segments of a program; with `exact`, each operation is rounded by itself."""
 
     def __init__(self, source: NativeSource, *, exact: bool) -> None:
         from magmath.codegen.background_build import BackgroundBuild

@@ -22,7 +22,7 @@ TensorFinder = Callable[[Tensors], torch.Tensor]
 
 @final
 @dataclass(frozen=True)
-class Segment:
+class NativeSegment:
     """A range of instructions in a native function.
 
     `faults` are the records of invalid data. `divided` has a truth value for each group, in order:
@@ -49,7 +49,7 @@ class NativeSource:
     finders: list[TensorFinder]
     offsets: list[int]
     emits: int
-    segments: list[Segment]
+    segments: list[NativeSegment]
 
     def addresses(self, tensors: Tensors) -> list[int]:
         """Return the addresses of the tensors that the function takes."""

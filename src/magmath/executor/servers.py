@@ -151,7 +151,7 @@ class SharedServers(Servers):
             ]
             self._clock = UpdateClock(context.comm, len(step.updates), step.staleness)
             self._resources = resources.pop_all()
-        self.values = StepValues(width, lambda nbytes: context.comm.window(nbytes)[0])
+        self.values = StepValues(width, lambda nbytes: context.comm.shared_window(nbytes)[0])
         self._error: Exception | None = None
 
     def start(self, run: ServerRun) -> None:

@@ -1,9 +1,9 @@
-"""Tiered execution of runs of one step: replayed at first, by compiled segments once they are hot.
+"""Tiered execution of runs of one step: replayed at first, by native segments once they are hot.
 
 A Python loop that evaluates the same expression, or calls the same compiled function, runs one
 program many times with one step each. After `MIN_RUNS` runs, and the seconds that justify a
 compilation, the runs of instructions that have a native form are compiled in the background. The
-compiled segments are then timed on the current runs, and the faster tier continues.
+native segments are then timed on the current runs, and the faster tier continues.
 
 A result must not depend on how often a program has run before. Native segments therefore contain
 only instructions whose native form gives the bits of their kernel (`Operation.has_same_bits`); the
@@ -52,7 +52,7 @@ class _ReplayTier(Alternative):
 
 @final
 class _SegmentsTier(Alternative):
-    """The compiled segments."""
+    """The native segments."""
 
     name = "segments"
 

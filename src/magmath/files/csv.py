@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from magmath.core.dtypes import DType
 from magmath.errors import DataError, DTypeError, ShapeError
+from magmath.files.array_specs import ArraySpec, require_numpy_dtype
 from magmath.files.csv_rows import CsvRows, is_number, iterate_rows, raise_first_fault
 from magmath.files.csv_type import TableTypeScanner
-from magmath.files.storage import ArraySpec, require_numpy_dtype
 
 Header = Literal["auto"] | bool
 

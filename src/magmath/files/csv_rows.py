@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from magmath.errors import DataError
-from magmath.files.storage import ArraySpec, Elements, Natural, Text, numpy_dtype
+from magmath.files.array_specs import ArraySpec, Elements, Natural, Text, numpy_dtype
 
 _WARNINGS_LOCK = threading.Lock()  # warning filters are global to the process
 

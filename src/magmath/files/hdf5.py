@@ -14,8 +14,7 @@ import msgspec
 
 from magmath.core.optional_packages import import_package
 from magmath.errors import DataError
-from magmath.files.format_errors import as_data_error
-from magmath.files.storage import (
+from magmath.files.array_specs import (
     ArraySpec,
     Elements,
     Natural,
@@ -26,6 +25,7 @@ from magmath.files.storage import (
     require_numpy_dtype,
     spec_of_numpy,
 )
+from magmath.files.format_errors import as_data_error
 
 
 @final

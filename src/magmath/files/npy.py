@@ -14,8 +14,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from magmath.errors import DataError, DTypeError
-from magmath.files.format_errors import as_data_error
-from magmath.files.storage import (
+from magmath.files.array_specs import (
     ArraySpec,
     RawBytes,
     extend_file,
@@ -23,6 +22,7 @@ from magmath.files.storage import (
     require_numpy_dtype,
     spec_of_numpy,
 )
+from magmath.files.format_errors import as_data_error
 
 
 def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:

@@ -20,8 +20,7 @@ import numpy as np
 
 from magmath.errors import DataError
 from magmath.files import npy
-from magmath.files.format_errors import as_data_error
-from magmath.files.storage import (
+from magmath.files.array_specs import (
     ArraySpec,
     Elements,
     Natural,
@@ -31,6 +30,7 @@ from magmath.files.storage import (
     name_error,
     numpy_dtype,
 )
+from magmath.files.format_errors import as_data_error
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -14,7 +14,7 @@ import msgspec
 
 from magmath.core.dtypes import DTYPES
 from magmath.errors import DataError, DTypeError
-from magmath.files.storage import ArraySpec, RawBytes, array_spec, extend_file, name_error
+from magmath.files.array_specs import ArraySpec, RawBytes, array_spec, extend_file, name_error
 
 MAX_HEADER: Final = 100_000_000
 """The format's own limit, in bytes."""

@@ -14,8 +14,7 @@ from typing import Any, Final, final
 import msgspec
 
 from magmath.core.optional_packages import import_package
-from magmath.files.format_errors import as_data_error
-from magmath.files.storage import (
+from magmath.files.array_specs import (
     ArraySpec,
     Elements,
     Natural,
@@ -24,6 +23,7 @@ from magmath.files.storage import (
     require_numpy_dtype,
     spec_of_numpy,
 )
+from magmath.files.format_errors import as_data_error
 
 CHUNK_BYTES: Final = 1 << 23
 """Approximate size of a written chunk in bytes."""

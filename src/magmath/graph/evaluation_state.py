@@ -35,7 +35,7 @@ def read_leaves(node: Node, known: AbstractSet[Node]) -> None:
 def update_depth(node: Node) -> list[Node]:
     """Count the depths of an expression's nodes again, of which some may have been evaluated since
     they were made; return the nodes, each after its inputs."""
-    order = topological((node,), cut=True)
+    order = topological((node,), pending=True)
     for x in order:
         below = [source.depth for source in x.inputs if source.value is None]
         _set_depth(x, 1 + max(below, default=0) if x.inputs else 0)

@@ -12,12 +12,12 @@ from magmath.graph.operation import Node
 
 
 def topological(
-    outputs: Iterable[Node], *, cut: bool = False, depth: Mapping[Node, int] | None = None
+    outputs: Iterable[Node], *, pending: bool = False, depth: Mapping[Node, int] | None = None
 ) -> list[Node]:
     """Return every node that the outputs need, each after its inputs (depth first, no recursion).
 
-    With `cut`, the search does not continue behind nodes whose value is known. With `depth`, the
-    deepest input comes first, so that other inputs do not occupy memory while they wait for it
+    With `pending`, the search does not continue behind nodes whose value is known. With `depth`,
+    the deepest input comes first, so that other inputs do not occupy memory while they wait for it
     (Sethi and Ullman, 1970).
     """
     order: list[Node] = []
@@ -31,7 +31,7 @@ def topological(
         elif node not in seen:
             seen.add(node)
             sources = node.inputs
-            if not sources or (cut and node.value is not None):
+            if not sources or (pending and node.value is not None):
                 order.append(node)
                 continue
             below: Iterable[Node] = sources[::-1]

@@ -1,4 +1,5 @@
-"""Signatures: the properties that equal applications of an operation share."""
+"""Signatures: the properties that equal applications of an operation share: attributes,
+shapes and types of the operands and of the result."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def _bound(
     begin, nbytes = overwritten.begin * item, overwritten.counts * item
     count, total = len(nbytes), int(nbytes.sum())
     header = [buffer.data_ptr(), groups.columns * item, item, fill.data_ptr(), count, 0, 0]
-    columns = (groups.cuts[:-1], groups.cuts[1:], begin, nbytes, np.cumsum(nbytes) - nbytes)
+    columns = (groups.bounds[:-1], groups.bounds[1:], begin, nbytes, np.cumsum(nbytes) - nbytes)
     job = np.array([*header, *np.column_stack(columns).ravel()], np.int64)
     record, helper, counter = int(job.ctypes.data), JOB.index("helper"), JOB.index("next_group")
     functions = [_CODE.address(step) for step in (("save", name) if count > 1 else (name,))]

@@ -54,12 +54,12 @@ class RowGroups:
     """The division of the rows of an R×C matrix into groups, and the positions of the elements that
     each of them saves.
 
-    `cuts` has the bounds of the rows, one more than groups. Positions are in elements.
+    `bounds` has the bounds of the rows, one more than groups. Positions are in elements.
     """
 
     rows: int
     columns: int
-    cuts: Index
+    bounds: Index
 
     @staticmethod
     def even(rows: int, columns: int, count: int) -> RowGroups:
@@ -68,12 +68,12 @@ class RowGroups:
 
     def overwritten_right(self) -> Overwritten:
         """Return the elements that ShiftRight overwrites."""
-        first, stop = self.cuts[:-1], self.cuts[1:]
+        first, stop = self.bounds[:-1], self.bounds[1:]
         return Overwritten(first * self.columns, np.minimum(first, (stop - first) * self.columns))
 
     def overwritten_left(self) -> Overwritten:
         """Return the elements that ShiftLeft overwrites."""
-        first, stop = self.cuts[:-1], self.cuts[1:]
+        first, stop = self.bounds[:-1], self.bounds[1:]
         end = stop * (self.columns + 1)
         begin = np.maximum(stop * self.columns, first * (self.columns + 1))
         begin[-1] = end[-1]

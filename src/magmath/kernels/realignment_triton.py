@@ -40,9 +40,9 @@ def _save(buffer, helper, begin, counts, places, BLOCK: tl.constexpr):  # type: 
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _right(buffer, helper, cuts, places, columns, value, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _right(buffer, helper, bounds, places, columns, value, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     group = tl.program_id(0)
-    first, stop = tl.load(cuts + group), tl.load(cuts + group + 1)
+    first, stop = tl.load(bounds + group), tl.load(bounds + group + 1)
     saved = helper + tl.load(places + group)
     count = (stop - first) * columns
     blocks = (count + BLOCK - 1) // BLOCK
@@ -64,9 +64,9 @@ def _right(buffer, helper, cuts, places, columns, value, BLOCK: tl.constexpr):  
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _left(buffer, helper, cuts, begin, places, columns, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+def _left(buffer, helper, bounds, begin, places, columns, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     group = tl.program_id(0)
-    first, stop = tl.load(cuts + group), tl.load(cuts + group + 1)
+    first, stop = tl.load(bounds + group), tl.load(bounds + group + 1)
     saved, safe = helper + tl.load(places + group), tl.load(begin + group)
     count = (stop - first) * columns
     start = 0
@@ -95,7 +95,7 @@ def bind_shift_right(buffer: torch.Tensor, rows: int, columns: int, value: float
     def run() -> None:
         tables.save(buffer)
         _right[tables.grid](
-            buffer, tables.helper, tables.cuts, tables.places, columns, value, BLOCK=BLOCK
+            buffer, tables.helper, tables.bounds, tables.places, columns, value, BLOCK=BLOCK
         )
 
     return run
@@ -112,7 +112,7 @@ def bind_shift_left(buffer: torch.Tensor, rows: int, columns: int) -> BoundCall:
             _left[tables.grid](
                 buffer,
                 tables.helper,
-                tables.cuts,
+                tables.bounds,
                 tables.begin,
                 tables.places,
                 columns,
@@ -128,7 +128,7 @@ class _Tables:
     """The bounds of the groups, the first position, number and place in `helper` of the elements
     that each of them saves; all are on the device once, so that a call copies nothing there."""
 
-    cuts: torch.Tensor
+    bounds: torch.Tensor
     begin: torch.Tensor
     counts: torch.Tensor
     places: torch.Tensor
@@ -138,12 +138,12 @@ class _Tables:
     def of(buffer: torch.Tensor, groups: RowGroups, overwritten: Overwritten) -> _Tables:
         """Return the tables on the device of the buffer, and memory for what is saved."""
         begin, counts = overwritten
-        cuts, first, number, places = (
+        bounds, first, number, places = (
             torch.from_numpy(table).to(buffer.device)
-            for table in (groups.cuts, begin, counts, np.cumsum(counts) - counts)
+            for table in (groups.bounds, begin, counts, np.cumsum(counts) - counts)
         )
         helper = buffer.new_empty(max(int(counts.sum()), 1))
-        return _Tables(cuts, first, number, places, helper)
+        return _Tables(bounds, first, number, places, helper)
 
     @property
     def grid(self) -> tuple[int]:

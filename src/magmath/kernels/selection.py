@@ -59,7 +59,7 @@ def _dense(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def _blocks(out: torch.Tensor) -> Iterator[tuple[slice, ...]]:
-    """Yield the indices of blocks, cut along the dimensions with the largest strides."""
+    """Yield the indices of blocks, divided along the dimensions with the largest strides."""
     whole = (slice(None),) * out.ndim
     if out.numel() <= BLOCK_ELEMENTS:
         yield whole

@@ -6,7 +6,7 @@ from __future__ import annotations
 from magmath.layout.layout import Layout, Rule
 from magmath.layout.mesh import Mesh
 from magmath.layout.moves import Move
-from magmath.layout.redistribution import Redistribution, Stage, plan
+from magmath.layout.redistribution import Redistribution, Stage, plan_redistribution
 from magmath.layout.split import Blocks, Cyclic, HaloRanges, Split, even_cuts
 
 __all__ = [
@@ -21,5 +21,5 @@ __all__ = [
     "Split",
     "Stage",
     "even_cuts",
-    "plan",
+    "plan_redistribution",
 ]

@@ -35,8 +35,8 @@ class Layout:
     that no reduction is pending. All pending reductions of an array have one name. `boxes`: ((box,
     worker), …) that tile the array exactly, instead of splits and partial; a worker stores its
     boxes one after another, in this order, each in C order, in one flat buffer. `shared`: an array
-    replicated on the whole mesh that is stored once per host, in the window of the host's first
-    worker.
+    replicated on the whole mesh that is stored once per host, in the shared window of the host's
+    first worker.
 
     Raises LayoutError if the parts contradict each other.
     """
@@ -168,7 +168,8 @@ class Layout:
 
     @cached_property
     def has_even_splits(self) -> bool:
-        """True if all split dimensions are cut into contiguous, nearly equal pieces in order."""
+        """True if all split dimensions are divided into contiguous, nearly equal pieces in
+        order."""
         shape = self.mesh.shape
         return all(
             split is None

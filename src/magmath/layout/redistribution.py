@@ -1,9 +1,9 @@
 """Redistribution plans: the part of its tile that each worker sends to each other one.
 
-`plan` intersects the tiles of any two layouts of one shape: any cuts, meshes of the same or other
-workers, replicas, boxes, pending reductions. It depends on the layouts only and gives the same
-result on every worker, so it needs no communication. Except for reductions, no worker receives an
-element that it stores already, or the same element twice.
+`plan_redistribution` intersects the tiles of any two layouts of one shape: any cuts, meshes of the
+same or other workers, replicas, boxes, pending reductions. It depends on the layouts only and gives
+the same result on every worker, so it needs no communication. Except for reductions, no worker
+receives an element that it stores already, or the same element twice.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ class Redistribution:
 
 
 @lru_cache(maxsize=8192)
-def plan(source: Layout, target: Layout) -> Redistribution:
+def plan_redistribution(source: Layout, target: Layout) -> Redistribution:
     """Return the redistribution of an array from layout `source` to layout `target`.
 
     Pending reductions of the source are completed, except those that the target has along the same

@@ -1,5 +1,5 @@
-"""Splits: a split says how one dimension is cut into pieces, and which coordinate of a mesh axis
-owns each piece.
+"""Splits: a split says how one dimension is divided into pieces, and which coordinate of a mesh
+axis owns each piece.
 
 `Blocks` lists its cuts: even, uneven, any owner. `Cyclic` assigns equal blocks in turn and needs
 three integers for any extent. `HaloRanges` may overlap: the elements that a stencil reads. A

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.memory.chunk_sources import ChunkSource, PrivateSource, WindowSource
+from magmath.memory.chunk_sources import ChunkSource, PrivateSource, SharedWindowSource
 from magmath.memory.heap import Block, Heap
 from magmath.memory.local_array import LocalArray, tile_tensor
 from magmath.memory.manager import MemoryKind, MemoryManager, available_kinds
@@ -16,7 +16,7 @@ __all__ = [
     "MemoryKind",
     "MemoryManager",
     "PrivateSource",
-    "WindowSource",
+    "SharedWindowSource",
     "available_kinds",
     "from_torch",
     "tile_tensor",

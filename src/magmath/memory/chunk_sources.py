@@ -56,7 +56,7 @@ class PrivateSource(ChunkSource):
 
 
 @final
-class WindowSource(ChunkSource):
+class SharedWindowSource(ChunkSource):
     """Host memory shared by all workers. Allocating a chunk is collective."""
 
     def __init__(self, communicator: Communicator) -> None:
@@ -66,4 +66,4 @@ class WindowSource(ChunkSource):
         self._communicator = communicator
 
     def chunk(self, nbytes: int) -> tuple[Tensor | None, ...]:
-        return tuple(self._communicator.window(nbytes))
+        return tuple(self._communicator.shared_window(nbytes))

@@ -220,7 +220,7 @@ def _has_traced(value: Any) -> bool:
     for lists, tuples and dictionaries that contain such an array."""
     return any(
         _is_array(part)
-        and any(x.is_leaf and x.value is None for x in topological((part.node,), cut=True))
+        and any(x.is_leaf and x.value is None for x in topological((part.node,), pending=True))
         for part in flatten(value)[0]
     )
 

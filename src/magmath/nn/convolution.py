@@ -17,7 +17,7 @@ from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.layer_input import layer_input
-from magmath.nn.windows import Padding, Pads, Size, check_covered, check_images, pads, sizes
+from magmath.nn.window_settings import Padding, Pads, Size, check_covered, check_images, pads, sizes
 from magmath.ops.conv.convolution import CORRELATION_INPUT, correlation
 
 

@@ -32,6 +32,38 @@ from magmath.core.shapes import size_of
 from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Shape
 
+__all__ = [
+    "INITIALIZERS",
+    "Constant",
+    "Identity",
+    "Initializer",
+    "Mask",
+    "Normal",
+    "Orthogonal",
+    "TruncatedNormal",
+    "Uniform",
+    "VarianceScaling",
+    "glorot",
+    "glorot_normal",
+    "he",
+    "he_normal",
+    "identity",
+    "lecun",
+    "lecun_normal",
+    "mask",
+    "normal",
+    "ones",
+    "orthogonal",
+    "truncated_normal",
+    "uniform",
+    "zeros",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Fan = Literal["fan_in", "fan_out", "fan_avg"]
 Distribution = Literal["uniform", "normal", "truncated_normal"]
 

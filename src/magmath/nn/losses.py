@@ -27,6 +27,23 @@ from magmath.ops import creation, manipulation
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
+__all__ = [
+    "LOSSES",
+    "binary_cross_entropy",
+    "binary_cross_entropy_with_logits",
+    "cross_entropy",
+    "hinge",
+    "huber",
+    "kl_divergence",
+    "mean_absolute_error",
+    "mean_squared_error",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Reduction = Literal["mean", "sum", "none"]
 MIN_LOG = -100.0
 """The value that `binary_cross_entropy` uses for the logarithm of 0, as in PyTorch."""

@@ -26,6 +26,26 @@ from magmath.graph import apply
 from magmath.nn.losses import class_mask
 from magmath.ops import creation
 
+__all__ = [
+    "METRICS",
+    "Metric",
+    "accuracy",
+    "class_ratio",
+    "confusion_matrix",
+    "f1",
+    "mean_absolute_error",
+    "mean_squared_error",
+    "precision",
+    "recall",
+    "top_k",
+    "top_k_accuracy",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Average = Literal["micro", "macro"] | None
 Counts = tuple[Array, ...]
 

@@ -12,7 +12,7 @@ from magmath.api.sliding_windows import sliding_window_view
 from magmath.arrays.array import Array, as_array
 from magmath.errors import ShapeError
 from magmath.graph import Shape
-from magmath.nn.windows import Size, check_covered, check_images, sizes
+from magmath.nn.window_settings import Size, check_covered, check_images, sizes
 
 
 def unfold(

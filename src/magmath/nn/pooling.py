@@ -24,7 +24,7 @@ from magmath.core.integers import require_integer
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
-from magmath.nn.windows import Padding, Pads, Size, pads, sizes
+from magmath.nn.window_settings import Padding, Pads, Size, pads, sizes
 from magmath.ops.conv.pooling import MAX_POOL, SUM_POOL, pooled_shape
 
 

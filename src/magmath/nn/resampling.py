@@ -19,7 +19,7 @@ from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
 from magmath.nn.interpolation_weights import CATMULL_ROM, CUBIC, interpolation_weights
 from magmath.nn.pooling import adaptive_avg_pool
-from magmath.nn.windows import Size, check_images, sizes
+from magmath.nn.window_settings import Size, check_images, sizes
 
 
 def interpolate(

@@ -111,7 +111,7 @@ class BlockReduction:
         layout = Layout.decode(attributes["layout"])
         tiles = layout.tiles(call.context.rank)
         self._tile: Tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in layout.shape)
-        ranges = self._cut(layout.shape)
+        ranges = self._block_ranges(layout.shape)
         self._kept = [r if d not in self._axis else [(0, 0)] for d, r in enumerate(ranges)]
         self._reduced = [r if d in self._axis else [(0, 0)] for d, r in enumerate(ranges)]
 
@@ -164,7 +164,7 @@ class BlockReduction:
         for outer, total in totals.items():
             self._store(outer, total)
 
-    def _cut(self, shape: Shape) -> list[list[Range]]:
+    def _block_ranges(self, shape: Shape) -> list[list[Range]]:
         """Return, for each dimension, the ranges of local positions of the blocks.
 
         In deterministic mode no block crosses a logical part of the result, and all workers divide
@@ -185,10 +185,10 @@ class BlockReduction:
         return [
             [
                 (start, min(start + length, stop))
-                for a, stop in pairwise(cut)
+                for a, stop in pairwise(bounds)
                 for start in range(a, stop, length)
             ]
-            for cut, length in zip(cuts, lengths, strict=True)
+            for bounds, length in zip(cuts, lengths, strict=True)
         ]
 
     def _store(self, outer: BlockRanges, total: torch.Tensor) -> None:

@@ -29,7 +29,7 @@ def _concat_infer(*arrays: Node, axis: int) -> tuple[Shape, DType]:
         ):
             raise ShapeError(
                 f"concat: needs equal extents except along axis {axis}, was given shapes "
-                f"{first.shape} and {x.shape}, which differ elsewhere; cut or reshape one, "
+                f"{first.shape} and {x.shape}, which differ elsewhere; slice or reshape one, "
                 "or name another axis"
             )
     extent = sum(x.shape[axis] for x in arrays)

@@ -67,13 +67,15 @@ class ScanBody:
     def is_plain(self) -> bool:
         """True if the step contains no branches, loops and gradients, whose own gradients depend on
         the surrounding expression."""
-        marks = [x.operation for x in topological(self.outputs, cut=True) if x.operation.is_mark]
+        marks = [
+            x.operation for x in topological(self.outputs, pending=True) if x.operation.is_mark
+        ]
         return all(operation in _PLAIN_MARKS for operation in marks)
 
     @property
     def operations(self) -> int:
         """The number of operations of a step."""
-        return len([x for x in topological(self.outputs, cut=True) if x.inputs])
+        return len([x for x in topological(self.outputs, pending=True) if x.inputs])
 
     def applied(
         self, states: Sequence[Node], rows: Sequence[Node], captured: Sequence[Node], number: Node

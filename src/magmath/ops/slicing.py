@@ -50,7 +50,7 @@ def check_written(operation: str, x: Node, values: Node, shape: Shape) -> None:
         raise ShapeError(
             f"{operation}: values of shape {values.shape} do not broadcast to the part of shape "
             f"{shape} that they are to replace"
-            "; reshape or cut the values"
+            "; reshape or slice the values"
         )
 
 
@@ -129,7 +129,8 @@ def _slice_infer(x: Node, *, bounds: Bounds) -> tuple[Shape, DType]:
 
 
 def _sliced_letters(x: Shape, bounds: Bounds) -> str:
-    """Return the letters of a slice: upper case (a derived split) for dimensions that are cut."""
+    """Return the letters of a slice: upper case (a derived split) for dimensions that it
+    shortens."""
     return "".join(
         LETTERS[d] if bound == (0, n, 1) else LETTERS[d].upper()
         for d, (n, bound) in enumerate(zip(x, bounds, strict=True))

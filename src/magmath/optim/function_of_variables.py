@@ -126,7 +126,7 @@ def _evaluate_constants(node: Node) -> None:
 
     So a randomly drawn data set is not drawn again.
     """
-    order = topological((node,), cut=True)
+    order = topological((node,), pending=True)
     named = live_intermediates(order, (node,))
     constants = [x for x in order if x in named and not x.reads_version and not x.is_leaf]
     if constants:

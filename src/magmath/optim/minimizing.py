@@ -257,7 +257,7 @@ class _Program:
             targets.append(self._step.leaf)
             outputs.append(self._step.leaf + 1)
         self.targets = [target.value() for target in targets]
-        self.graph = engine.cut(Graph(tuple(outputs), tuple(targets), (loss,)))
+        self.graph = engine.pending_graph(Graph(tuple(outputs), tuple(targets), (loss,)))
         self.compiled: CompiledProgram = engine.compile(self.graph)
 
     def _numbered(self, placeholder: Node, each: int) -> Node:

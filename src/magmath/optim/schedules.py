@@ -32,6 +32,25 @@ from magmath.core.keyword_hints import KeywordHints
 from magmath.core.monitored_figure import monitored_figure
 from magmath.errors import OptionError
 
+__all__ = [
+    "Constant",
+    "Cosine",
+    "Exponential",
+    "Formula",
+    "MultiStep",
+    "OneCycle",
+    "Plateau",
+    "Polynomial",
+    "Schedule",
+    "Step",
+    "WarmUp",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 Per = Literal["epoch", "step"]
 MIN_CHANGE = 1e-8
 """Smallest reduction of a rate that `Plateau` makes, as in PyTorch."""
@@ -316,6 +335,4 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
         hint = foreign_names.hint(foreign_names.SCHEDULE_NAMES, name)
-        raise foreign_names.missing_in_module(
-            "magmath.optim.schedules", list(globals()), name, hint
-        )
+        raise foreign_names.missing_in_module("magmath.optim.schedules", __all__, name, hint)

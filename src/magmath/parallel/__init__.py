@@ -1,4 +1,4 @@
-"""Parallel training: strategies, plans of networks on machines, and their simulation."""
+"""Parallel training: strategies, network plans for machines, and their simulation."""
 
 from magmath.parallel.asynchronous import Asynchronous
 from magmath.parallel.averaging import Averaging

@@ -37,7 +37,7 @@ from magmath.transform.traced_function import assign_all, trace_function
 class Averaging(Strategy):
     """The base class of strategies with one copy of the parameters.
 
-    accumulate   the number of consecutive parts into which a batch is cut, at most half of its
+    accumulate   the number of consecutive parts into which a batch is divided, at most half of its
                  samples: each part has two or more, for running statistics. Their gradients are
                  added, weighted by their samples, and exchanged once. A part starts after the
                  gradients of the one before, so only one needs memory for its activations

@@ -158,7 +158,7 @@ class CompiledStep:
             loss = self._traced(True, *unflatten(tree, inputs))
         pairs = trace.assigned
         graph = Graph(tuple(pairs.values()), tuple(pairs), (loss.node,))
-        return session.engine().cut(graph)
+        return session.engine().pending_graph(graph)
 
 
 def _loss_of_outputs(loss: Callable[[Any, Any], Array], module: Module) -> Callable[..., Array]:

@@ -53,7 +53,7 @@ class DataParallel(Averaging):
                  optimizer's states, and the next forward pass replicates the chunks.
                  "parameter-server": worker 0 gathers the gradients, averages them, updates its
                  parameters, and broadcasts them
-    accumulate   the number of consecutive parts into which a batch is cut; their gradients are
+    accumulate   the number of consecutive parts into which a batch is divided; their gradients are
                  added before the exchange
     messages     element type in which gradients are sent: "float32" (the type of the gradients),
                  "float16", "bfloat16", or "1-bit": the signs with two values for each worker and

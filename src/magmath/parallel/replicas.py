@@ -50,8 +50,8 @@ class Replicas(Strategy):
     replicas   the number of replicas, at least 1
     every      the number of steps from one exchange of weights to the next
 
-    Each batch is cut into equal consecutive parts, one for each replica. Every replica has its own
-    parameters, optimizer states, running statistics and random numbers. A derived class defines
+    Each batch is divided into equal consecutive parts, one for each replica. Every replica has its
+    own parameters, optimizer states, running statistics and random numbers. A derived class defines
     `exchange`.
     """
 

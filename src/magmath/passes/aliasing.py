@@ -1,7 +1,7 @@
 """Memory aliasing of redistributions and slices: which of them are views, which publish tiles in a
 shared copy, and which move data between workers.
 
-The place, schedule and storage passes and the lowering need this for pairs of layouts;
+The place, schedule and buffer passes and the lowering need this for pairs of layouts;
 the answers are cached.
 """
 
@@ -12,7 +12,7 @@ from functools import lru_cache
 from magmath.core.index_set import Tile, shift_tile
 from magmath.graph import Node
 from magmath.graph.placed_nodes import layout_of
-from magmath.layout import Layout, plan
+from magmath.layout import Layout, plan_redistribution
 
 
 @lru_cache(maxsize=16384)
@@ -20,7 +20,7 @@ def is_view(have: Layout, want: Layout) -> bool:
     """Return True if every worker's tile in `want` is a strided part of its own tile in `have`."""
     if want.shared or have.is_partial or want.is_partial or have.boxes or want.boxes:
         return False
-    if plan(have, want).kind not in ("nothing", "local"):
+    if plan_redistribution(have, want).kind not in ("nothing", "local"):
         return False
     for worker in want.mesh.workers:
         outer, inner = have.tiles(worker), want.tiles(worker)
@@ -96,4 +96,4 @@ def can_publish(have: Layout, want: Layout) -> bool:
 @lru_cache(maxsize=16384)
 def is_cross_worker(have: Layout, want: Layout) -> bool:
     """Return True if a redistribution makes workers read the tiles of other workers."""
-    return plan(have, want).reads_peers
+    return plan_redistribution(have, want).reads_peers

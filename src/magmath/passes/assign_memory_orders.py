@@ -20,7 +20,7 @@ from typing import final
 from magmath.core.optional_passes import ASSIGN_MEMORY_ORDERS
 from magmath.graph import Graph, Node
 from magmath.graph.operation import MemoryOrder
-from magmath.passes.assign_storage import Storage
+from magmath.passes.assign_buffers import BufferAssignment
 from magmath.passes.environment import Environment
 from magmath.passes.schedule import ExecutionOrder
 
@@ -30,7 +30,7 @@ NO_NODES: Mapping[Node, Node] = {}
 def assign_memory_orders(
     graph: Graph,
     schedule: ExecutionOrder,
-    storage: Storage,
+    buffers: BufferAssignment,
     environment: Environment,
     originals: Mapping[Node, Node] = NO_NODES,
 ) -> Mapping[Node, MemoryOrder]:
@@ -45,8 +45,8 @@ def assign_memory_orders(
         return orders
     if not _is_preferred(schedule.order):
         return orders
-    groups = _Groups(storage)
-    groups.pin(_visible(graph, storage))
+    groups = _Groups(buffers)
+    groups.pin(_visible(graph, buffers))
     for node in schedule.order:
         groups.add(node)
     for again, node in originals.items():
@@ -62,26 +62,26 @@ def _is_preferred(nodes: Iterable[Node]) -> bool:
     return any(rule is not None and any(rule(node)) for node, rule in rules)
 
 
-def _visible(graph: Graph, storage: Storage) -> Iterable[Node]:
+def _visible(graph: Graph, buffers: BufferAssignment) -> Iterable[Node]:
     """Return the nodes whose memory is accessed outside of this worker's program."""
     yield from (node for node in graph.nodes if node.is_leaf)
     yield from graph.roots
-    yield from storage.window
+    yield from buffers.peer_readable
 
 
 @final
 class _Groups:
     """Sets of nodes with one memory order, as a union-find structure over the owners of memory."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, buffers: BufferAssignment) -> None:
+        self._buffers = buffers
         self._parent: dict[Node, Node] = {}
         self._pinned: set[Node] = set()
         self._votes: defaultdict[Node, Counter[MemoryOrder]] = defaultdict(Counter)
 
     def _group(self, node: Node) -> Node:
         """Return the representative of the group to which the memory of a node belongs."""
-        node = self._storage.root(node)
+        node = self._buffers.root(node)
         parent = self._parent
         while (above := parent.setdefault(node, node)) is not node:
             parent[node] = parent[above]

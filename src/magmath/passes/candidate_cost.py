@@ -19,7 +19,7 @@ from magmath.core.stage_times import count
 from magmath.cost import redistribution_seconds
 from magmath.cost.roofline import compute_seconds, reduction_seconds, traffic
 from magmath.graph import Node
-from magmath.layout import Layout, plan
+from magmath.layout import Layout, plan_redistribution
 from magmath.layout.redistribution import SINGLE_STAGE_SIZE
 from magmath.passes.candidates import LayoutCandidate, is_contraction, layout_candidates
 from magmath.passes.default_reduction import default_reduction
@@ -150,13 +150,15 @@ class CostCache:
             shared = self.environment.replicated(want.shape, shared=True)
             if want.mesh == shared.mesh and want.shape != ():
                 want = shared
-        return tuple([stage.target for stage in plan(have, want).stages])
+        return tuple([stage.target for stage in plan_redistribution(have, want).stages])
 
     def _seconds(self, have: Layout, want: Layout, itemsize: int) -> float:
         return (
             0.0
             if have == want
-            else redistribution_seconds(plan(have, want), itemsize, self.environment.link)
+            else redistribution_seconds(
+                plan_redistribution(have, want), itemsize, self.environment.link
+            )
         )
 
 
@@ -294,12 +296,12 @@ class CandidateCosts:
         """Return the bytes and messages between workers: of the operands, of a collective kernel,
         and of a reduction."""
         steps = [
-            (plan(operand.layout, layout), operand.itemsize)
+            (plan_redistribution(operand.layout, layout), operand.itemsize)
             for operand, layout in zip(self.operands, candidate.inputs, strict=True)
             if not self._is_readable(operand, layout)
         ]
         if candidate.output.is_partial and candidate.output != self.hint:
-            summed = plan(candidate.output, default_reduction(candidate.output))
+            summed = plan_redistribution(candidate.output, default_reduction(candidate.output))
             steps.append((summed, self.node.dtype.itemsize))
         moved, messages = traffic(self.node, candidate.inputs, candidate.output)
         return (

@@ -3,7 +3,7 @@
 A bias is a product too, of a column of ones and a row. Therefore x·W + b = [1 x]·[b; W], and
 [1 x]ᵀ·g contains the gradients of both: the sum of the rows of g above xᵀ·g. There are two ways to
 store [1 x]. *Widened*: it is a concatenation, and the operation that computes x writes into it
-(`assign_storage.py`). *Realigned*: x is stored at the beginning of the wider matrix, and its rows
+(`assign_buffers.py`). *Realigned*: x is stored at the beginning of the wider matrix, and its rows
 are moved apart (SHM-Learn-Dist report, §4; `kernels/realignment_groups.py`).
 
 The pass follows `fold_epilogues`, which adds a bias in the epilogue of its product. For each x it
@@ -31,7 +31,7 @@ from magmath.ops.product.gemm import GEMM
 from magmath.ops.realignment import INSERT_COLUMN
 from magmath.ops.slicing import SLICE
 from magmath.passes.aliasing import is_slice_view
-from magmath.passes.assign_storage import can_be_part
+from magmath.passes.assign_buffers import can_be_part
 from magmath.passes.environment import Environment
 from magmath.passes.node_cost import node_seconds
 

@@ -1,4 +1,4 @@
-"""Layer blocks: a training step, cut into one graph per layer.
+"""Layer blocks: a training step, divided into one graph per layer.
 
 A block has the operations between the activations (and cotangents) that enter the layer and those
 that leave it. The values at its borders may be in a few layouts; the
@@ -145,8 +145,8 @@ def blocks_of(
     users = users_of(step.nodes)
     blocks = []
     for number, layer in enumerate(layers):
-        cut = _Cut(number, owner, layouts, environment)
-        block = cut.block(step, members[number], layer, users)
+        extraction = _Extraction(number, owner, layouts, environment)
+        block = extraction.block(step, members[number], layer, users)
         known = block_seconds.get(block.signature)
         block.known = (
             store_bounded(block_seconds, block.signature, {}, MAX_CACHED_BLOCKS)
@@ -204,8 +204,8 @@ def _owners(step: Graph, layers: Sequence[LayerOptions]) -> dict[Node, int]:
 
 @final
 @dataclass
-class _Cut:
-    """The state of cutting one block out of a step."""
+class _Extraction:
+    """The state while one block is extracted from a step."""
 
     number: int
     owner: Mapping[Node, int]

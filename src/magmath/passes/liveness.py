@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from magmath.graph import Graph, Node
 from magmath.graph.placed_nodes import layout_of, local_bytes
-from magmath.passes.assign_storage import Storage, outputs_with_own_storage
+from magmath.passes.assign_buffers import BufferAssignment, outputs_with_own_buffer
 from magmath.passes.schedule import ExecutionOrder
 
 IGNORED: Final = 512
@@ -79,12 +79,12 @@ class Occupation:
 
 @final
 class Lifetimes:
-    """The temporaries of a scheduled graph with storage, without small ones."""
+    """The temporaries of a scheduled graph with buffers, without small ones."""
 
-    def __init__(self, graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
+    def __init__(self, graph: Graph, schedule: ExecutionOrder, buffers: BufferAssignment) -> None:
         self.place: Final = {node: position for position, node in enumerate(schedule.order)}
-        self._storage = storage
-        self._own_outputs = outputs_with_own_storage(graph, storage)
+        self._buffers = buffers
+        self._own_outputs = outputs_with_own_buffer(graph, buffers)
         self._invariant = schedule.invariant
         self._order: Sequence[tuple[int, Node]] = list(enumerate(schedule.order))
         self._owner = {node: self._owner_of(node) for node in schedule.order}
@@ -101,9 +101,9 @@ class Lifetimes:
 
     def _owner_of(self, node: Node) -> Node | None:
         """Return the node that owns the memory of a temporary that is not stored throughout."""
-        owner = self._storage.root(node)
+        owner = self._buffers.root(node)
         is_stored = owner.is_leaf_or_constant
-        throughout = owner in self._storage.window or layout_of(owner).shared
+        throughout = owner in self._buffers.peer_readable or layout_of(owner).shared
         throughout = throughout or node in self._invariant or owner in self._invariant
         return None if is_stored or throughout or owner in self._own_outputs else owner
 

@@ -8,7 +8,7 @@ from magmath.cost import redistribution_seconds
 from magmath.cost.roofline import compute_seconds, local_work, traffic
 from magmath.graph import Node
 from magmath.graph.placed_nodes import layout_of
-from magmath.layout import Layout, plan
+from magmath.layout import Layout, plan_redistribution
 from magmath.passes.aliasing import is_materialized
 from magmath.passes.environment import Environment
 
@@ -39,7 +39,7 @@ def copy_seconds(
 ) -> float:
     """Return the predicted seconds of a redistribution; `is_stored`: its operand is in memory
     before anything is computed, so a copy that all workers share cannot be computed in place."""
-    seconds = redistribution_seconds(plan(have, want), itemsize, environment.link)
+    seconds = redistribution_seconds(plan_redistribution(have, want), itemsize, environment.link)
     if want.shared and not have.shared and is_stored:
         seconds += have.max_local_size * itemsize / environment.bandwidth
     return seconds

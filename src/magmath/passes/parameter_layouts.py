@@ -1,8 +1,8 @@
 """Parameter layouts: chooses the cheapest layouts of a step's parameters, layer by layer.
 
 Each layer of a step has a few options for the layouts of its parameters. Planning the whole step
-for every layer and option takes time that is quadratic in the number of layers. This pass cuts the
-step into one block per layer (`passes/layer_blocks.py`), whose cost is estimated once for each
+for every layer and option takes time that is quadratic in the number of layers. This pass divides
+the step into one block per layer (`passes/layer_blocks.py`), whose cost is estimated once for each
 option and each pair of layouts at its borders; equal blocks share these costs. Dynamic programming
 (Viterbi) then finds the cheapest path through the chain of blocks, in time linear in the number of
 layers. The result is exact for a chain, given the layouts that are allowed at borders. A value that

@@ -12,7 +12,7 @@ merge_equal           rewrite   merges equal nodes (of `simplify`) that the fold
 fold_bias             rewrite   computes a product and its bias from one matrix
 reduce_in_blocks      rewrite   computes large operands of reductions block by block
 schedule              analysis  the order in which every worker computes the nodes
-assign_storage        analysis  the nodes that share the storage of others
+assign_buffers        analysis  the nodes that share the buffer of others
 assign_memory_orders  analysis  the order in which the dimensions of temporary arrays are stored
 
 If the planned program needs more memory than there is, `rematerialized` computes some of its values
@@ -39,8 +39,8 @@ from magmath.core.optional_passes import (
 from magmath.core.stage_times import stage
 from magmath.graph import Graph, Node
 from magmath.graph.operation import MemoryOrder
+from magmath.passes.assign_buffers import BufferAssignment, assign_buffers
 from magmath.passes.assign_memory_orders import assign_memory_orders
-from magmath.passes.assign_storage import Storage, assign_storage
 from magmath.passes.environment import Environment
 from magmath.passes.fold_bias import SEPARATE, fold_bias
 from magmath.passes.fold_epilogues import fold_epilogues
@@ -57,7 +57,7 @@ from magmath.passes.simplify import merge_equal, simplify
 @final
 @dataclass(frozen=True)
 class PlannedGraph:
-    """A planned graph: every node has a layout, a position in the schedule, storage, and there a
+    """A planned graph: every node has a layout, a position in the schedule, buffers, and there a
     memory order (row-major if it is not in `orders`).
 
     `originals` maps the second computation of a value to the first one (`rematerialized`).
@@ -65,7 +65,7 @@ class PlannedGraph:
 
     graph: Graph
     schedule: ExecutionOrder
-    storage: Storage
+    buffers: BufferAssignment
     orders: Mapping[Node, MemoryOrder]
     originals: Mapping[Node, Node] = field(default_factory=dict)
 
@@ -108,31 +108,31 @@ def run(graph: Graph, environment: Environment, changing: Collection[Node] = ())
         several = environment.workers > 1 and not environment.shares_memory
         order = schedule(graph, environment.workspace if several else 0, changing)
     with stage("memory"):
-        storage = assign_storage(graph, order, environment.without)
-        orders = assign_memory_orders(graph, order, storage, environment)
-        return PlannedGraph(graph, order, storage, orders)
+        buffers = assign_buffers(graph, order, environment.without)
+        orders = assign_memory_orders(graph, order, buffers, environment)
+        return PlannedGraph(graph, order, buffers, orders)
 
 
 def rematerialized(planned: PlannedGraph, environment: Environment, excess: int) -> PlannedGraph:
     """Return the plan with second computations instead of stored values, so that its temporaries
     need at least `excess` bytes less, or as few as the pass can reach."""
     with stage("memory"):
-        graph, order, storage = planned.graph, planned.schedule, planned.storage
-        rematerialization = rematerialize(graph, order, storage, environment, excess)
-        storage = assign_storage(
+        graph, order, buffers = planned.graph, planned.schedule, planned.buffers
+        rematerialization = rematerialize(graph, order, buffers, environment, excess)
+        buffers = assign_buffers(
             rematerialization.graph, rematerialization.schedule, environment.without
         )
         orders = assign_memory_orders(
             rematerialization.graph,
             rematerialization.schedule,
-            storage,
+            buffers,
             environment,
             rematerialization.originals,
         )
         return PlannedGraph(
             rematerialization.graph,
             rematerialization.schedule,
-            storage,
+            buffers,
             orders,
             rematerialization.originals,
         )

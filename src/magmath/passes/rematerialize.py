@@ -2,15 +2,15 @@
 memory than it may.
 
 A training step stores most values of the forward pass until the backward pass reads them. The pass
-cuts the lifetimes of such values at their longest gap between two accesses. The readers behind the
-gap read a second computation, which starts from values that are still stored at that position, and
-computes all others again. So the values between two stored ones form a segment, as in Chen et al.
-(2016), "Training deep nets with sublinear memory cost".
+interrupts the lifetimes of such values at their longest gap between two accesses. The readers
+behind the gap read a second computation, which starts from values that are still stored at that
+position, and computes all others again. So the values between two stored ones form a recomputed
+segment, as in Chen et al. (2016), "Training deep nets with sublinear memory cost".
 
 First the pass drops, in the order of the schedule, each value whose removal lowers the memory where
-it is too large and raises it nowhere above the bound. So the bound determines where a segment ends
-and a value stays stored. Then the pass keeps values again, those with most predicted seconds for a
-byte first, as long as the bound allows.
+it is too large and raises it nowhere above the bound. So the bound determines where a recomputed
+segment ends and a value stays stored. Then the pass keeps values again, those with most predicted
+seconds for a byte first, as long as the bound allows.
 
 Random numbers depend on the position and the number of the draw, so a second computation returns
 the same ones. Exchanges between workers are not repeated: their results are small, or stored
@@ -28,7 +28,7 @@ import numpy as np
 
 from magmath.graph import Graph, Node
 from magmath.graph.placed_nodes import layout_of, local_bytes
-from magmath.passes.assign_storage import Storage
+from magmath.passes.assign_buffers import BufferAssignment
 from magmath.passes.environment import Environment
 from magmath.passes.liveness import (
     Lifetimes,
@@ -58,13 +58,13 @@ class Rematerialized:
 def rematerialize(
     graph: Graph,
     schedule: ExecutionOrder,
-    storage: Storage,
+    buffers: BufferAssignment,
     environment: Environment,
     excess: int,
 ) -> Rematerialized:
     """Return the graph in which temporaries need at least `excess` bytes less on a worker, or as
     few as the pass can reach."""
-    recomputed = _Selection(graph, schedule, storage, environment).recomputed(excess)
+    recomputed = _Selection(graph, schedule, buffers, environment).recomputed(excess)
     first: dict[Node, Node] = {}
     second: dict[Node, Node] = {}
     order: list[Node] = []
@@ -104,11 +104,11 @@ class _Selection:
         self,
         graph: Graph,
         schedule: ExecutionOrder,
-        storage: Storage,
+        buffers: BufferAssignment,
         environment: Environment,
     ) -> None:
-        self._lifetimes = Lifetimes(graph, schedule, storage)
-        self._storage = storage
+        self._lifetimes = Lifetimes(graph, schedule, buffers)
+        self._buffers = buffers
         self._environment = environment
         self._place = self._lifetimes.place
         self._overwritten = _overwritten(graph, schedule)
@@ -187,19 +187,19 @@ class _Selection:
     def _is_stored(self, node: Node, at: int, now: Occupation) -> bool:
         """Return True if the first computation of a value is read at a position or later, or stored
         throughout."""
-        root = self._storage.root(node)
+        root = self._buffers.root(node)
         if node.is_leaf or root.is_leaf:
             return self._overwritten.get(root, at) >= at
         if node.name == "constant" or node in self._lasting or root in self._lasting:
             return True
-        if root in self._storage.window or layout_of(root).shared:
+        if root in self._buffers.peer_readable or layout_of(root).shared:
             return True
         return max(now.readers.get(node, (-1,))) >= at
 
     def _is_available(self, node: Node, at: int) -> bool:
         """Return False for a leaf, or a view of one, whose memory is overwritten before a
         position."""
-        root = self._storage.root(node)
+        root = self._buffers.root(node)
         return not root.is_leaf or self._overwritten.get(root, at) >= at
 
     def _is_worth(self, source: Node, node: Node) -> bool:
@@ -209,13 +209,13 @@ class _Selection:
 
     def _is_repeatable(self, node: Node) -> bool:
         """Return True for a value that a worker can compute a second time without exchanges."""
-        root = self._storage.root(node)
+        root = self._buffers.root(node)
         if node.is_leaf_or_constant or node.name == "recompute" or node in self._lasting:
             return False
-        if root.is_leaf or root in self._lasting or root in self._storage.window:
+        if root.is_leaf or root in self._lasting or root in self._buffers.peer_readable:
             return False
         if node.name == "redistribute":
-            return self._storage.alias.get(node) is node.inputs[0]
+            return self._buffers.alias.get(node) is node.inputs[0]
         exchanges = node.operation.collective is not None or node.operation.uses_lapack
         return not (exchanges and self._environment.workers > 1)
 

@@ -4,7 +4,7 @@ Workers that read one another's memory must synchronize by barriers. The level o
 number of barriers before it: reading data that another worker has just written takes one more.
 Nodes are ordered by level, so that all nodes that can run before a barrier do, and one barrier
 serves many transfers. Within a level, transfers come first, updates run as early as possible, and
-a leaf's storage is overwritten only after its last reader. Nodes that no step changes come first: a
+a leaf's buffer is overwritten only after its last reader. Nodes that no step changes come first: a
 loop over steps computes them once.
 
 Workers that do not share memory need no barriers, but exchange messages. Messages are sent as soon
@@ -45,7 +45,7 @@ class ExecutionOrder:
 
 
 def schedule(graph: Graph, workspace: int = 0, changing: Collection[Node] = ()) -> ExecutionOrder:
-    """Return an order that respects data dependences, overwritten storage and barriers.
+    """Return an order that respects data dependences, overwritten buffers and barriers.
 
     `workspace`: bytes on a worker that may arrive before they are needed, if transfers are messages
     and can overlap with other work. `changing`: leaves that change between the steps of a run, in
@@ -195,7 +195,7 @@ def _computed_bytes(node: Node) -> int:
 
 
 def _is_copy_to_all(node: Node) -> bool:
-    """Return True for a replicated result that one worker copies into storage that all workers
+    """Return True for a replicated result that one worker copies into a buffer that all workers
     share.
 
     The copy waits for the last barrier, so that it needs none of its own.
@@ -240,14 +240,14 @@ def writer_of(output: Node) -> Node:
 
 
 def _viewed(node: Node) -> Node:
-    """Return the node in whose storage this one may be a view."""
+    """Return the node in whose buffer this one may be a view."""
     while node.operation.is_view:
         node = node.inputs[0]
     return node
 
 
 def _readers(target: Node, users: Mapping[Node, list[Node]]) -> list[Node]:
-    """Return the nodes that read the target's storage, directly or through possible views of it."""
+    """Return the nodes that read the target's buffer, directly or through possible views of it."""
     readers, stack = [], list(users[target])
     while stack:
         node = stack.pop()
@@ -284,7 +284,7 @@ def _barriers_between(before: Node, node: Node) -> int:
         return 0
     if before in node.inputs:
         return int(layout_of(before).shared or _is_cross_worker_move(node))
-    # `before` reads storage that `node` overwrites: peers may read it too
+    # `before` reads a buffer that `node` overwrites: peers may read it too
     return int(any(layout_of(x).shared for x in before.inputs))
 
 

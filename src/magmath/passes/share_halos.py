@@ -4,7 +4,7 @@ In a finite difference such as `u[2:] - 2 * u[1:-1] + u[:-2]`, each worker needs
 neighbours. Each slice would be moved on its own, a copy of nearly all of its rows. This pass copies
 the array once, into tiles that include the rows around them (a halo), and reads each slice as a
 part of these. The parts are views, which join the loops of their readers, and an array that is
-computed in the program is computed inside of its tile (`passes/assign_storage.py`), so that only
+computed in the program is computed inside of its tile (`passes/assign_buffers.py`), so that only
 the halo is copied. An element-wise expression of slices that is moved as a whole is computed where
 it is needed.
 """
@@ -18,7 +18,7 @@ from typing import Final
 from magmath.core.index_set import IndexSet
 from magmath.graph import Graph, Node, users_of
 from magmath.graph.placed_nodes import layout_of
-from magmath.layout import Layout, plan
+from magmath.layout import Layout, plan_redistribution
 from magmath.layout.split import HaloRanges, Split
 from magmath.ops.redistribute import redistribute
 from magmath.ops.slicing import SLICE
@@ -72,7 +72,7 @@ def _is_little_moved(node: Node) -> bool:
         return False
     if not (is_cross_worker(have, want) and want.mesh == have.mesh):
         return False
-    return plan(have, want).total_bytes(1) * HALO_SHARE <= node.size
+    return plan_redistribution(have, want).total_bytes(1) * HALO_SHARE <= node.size
 
 
 def _moved(

@@ -4,7 +4,7 @@ A roll is a concatenation of two slices, so it copies its array, once for each a
 torus, such as a finite difference or a cellular automaton, rolls one array by ±1 in each direction:
 it copies more than it computes. This pass repeats the edges of the array at its other sides, once,
 and reads each roll as a slice of that. The slices are views, which join the loops of their readers,
-and the array itself is computed inside of its margins (`passes/assign_storage.py`), so that only
+and the array itself is computed inside of its margins (`passes/assign_buffers.py`), so that only
 the edges are copied.
 """
 
@@ -59,9 +59,9 @@ def _rolls(nodes: Iterable[Node]) -> dict[Node, _Roll]:
     for node in nodes:
         rotation = _rotation(node)
         if rotation is not None:
-            x, axis, cut = rotation
+            x, axis, start = rotation
             before = rolls.get(x, _Roll(x, (0,) * x.ndim))
-            moved = [n + cut if d == axis else n for d, n in enumerate(before.offsets)]
+            moved = [n + start if d == axis else n for d, n in enumerate(before.offsets)]
             rolls[node] = _Roll(before.base, tuple(map(_nearest, moved, x.shape)))
     return rolls
 
@@ -72,7 +72,7 @@ class _Rotation(NamedTuple):
 
     x: Node
     axis: int
-    cut: int
+    start: int
 
 
 def _rotation(node: Node) -> _Rotation | None:
@@ -82,13 +82,13 @@ def _rotation(node: Node) -> _Rotation | None:
     (last, first), axis = node.inputs, node.attributes["axis"]
     if not (last.operation is first.operation is SLICE and last.inputs[0] is first.inputs[0]):
         return None
-    x, cut = last.inputs[0], first.shape[axis]
+    x, start = last.inputs[0], first.shape[axis]
     bounds = [(0, n, 1) for n in x.shape]
-    for part, bound in ((last, (cut, x.shape[axis], 1)), (first, (0, cut, 1))):
+    for part, bound in ((last, (start, x.shape[axis], 1)), (first, (0, start, 1))):
         bounds[axis] = bound
         if part.attributes["bounds"] != tuple(bounds):
             return None
-    return _Rotation(x, axis, cut)
+    return _Rotation(x, axis, start)
 
 
 def _nearest(offset: int, extent: int) -> int:

@@ -41,7 +41,7 @@ LOOPS = (WHILE, SCAN)
 
 def contains_loop(roots: Iterable[Node]) -> bool:
     """Return True if an expression contains a loop without a value."""
-    return any(_is_loop(node) for node in topological(roots, cut=True))
+    return any(_is_loop(node) for node in topological(roots, pending=True))
 
 
 def _is_loop(node: Node) -> bool:
@@ -65,7 +65,7 @@ def with_shared_loops(roots: Sequence[Node]) -> list[Node]:
     The gradient of a loop reads a loop of the same steps that collects more values
     (`ScanBody.extends`).
     """
-    order = topological(roots, cut=True)
+    order = topological(roots, pending=True)
     larger: dict[tuple[ScanBody, tuple[Node, ...]], Node] = {}
     for node in order:
         body = node.attributes["body"].extends if node.operation is SCAN else None
@@ -90,7 +90,7 @@ def without_versions(roots: Sequence[Node], images: Mapping[Node, Node]) -> list
     """Return expressions with values in place of the versions of variables, and with other nodes in
     place of some nodes."""
     new = dict(images)
-    for node in topological(roots, cut=True):
+    for node in topological(roots, pending=True):
         if node in new:
             continue
         if node.operation.is_version:
@@ -144,7 +144,7 @@ class _Division:
     """The loops of a function in order, and the number of loops after which each node is known."""
 
     def __init__(self, outputs: Sequence[Node], outside: Collection[Node]) -> None:
-        self._outputs, self._order = outputs, topological(outputs, cut=True)
+        self._outputs, self._order = outputs, topological(outputs, pending=True)
         self._loops = [node for node in self._order if _is_loop(node)]
         self._whole, self._outside = _interior(self._order), outside
         self._after: dict[Node, int] = {}

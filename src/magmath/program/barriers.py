@@ -2,7 +2,7 @@
 
 Barriers are inserted exactly where one worker would read data that another may not have written
 yet, or overwrite data that another may still read. They are found by following the accesses to
-every shared storage through the instruction list, twice, because a program may run in a loop.
+every shared buffer through the instruction list, twice, because a program may run in a loop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from magmath.program.instructions import (
 @final
 @dataclass
 class _Access:
-    """An instruction's use of one storage: in which layout, and whether it writes."""
+    """An instruction's use of one buffer: in which layout, and whether it writes."""
 
     root: int
     layout: Layout | None  # None: all of it, or parts of other workers
@@ -126,7 +126,7 @@ class Hazards:
 @final
 @dataclass
 class _PendingAccesses:
-    """The accesses since the last barrier: storage → their layouts."""
+    """The accesses since the last barrier: buffer → their layouts."""
 
     written: dict[int, set[Layout | None]] = field(default_factory=dict)
     read: dict[int, set[Layout | None]] = field(default_factory=dict)

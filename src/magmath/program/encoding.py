@@ -122,7 +122,7 @@ def _encoded_slot(slot: Slot, layouts: Mapping[Layout, int]) -> list[Any]:
         layouts[slot.layout],
         slot.kind,
         slot.alias,
-        slot.window,
+        slot.is_peer_readable,
         _encoded_value(slot.value),
         slot.start,
         slot.leading,
@@ -133,14 +133,27 @@ def _encoded_slot(slot: Slot, layouts: Mapping[Layout, int]) -> list[Any]:
 
 
 def _decoded_slot(fields: list[Any], layouts: list[Layout]) -> Slot:
-    shape, dtype, layout, kind, alias, window, value, start, leading, order, first, last = fields
+    (
+        shape,
+        dtype,
+        layout,
+        kind,
+        alias,
+        is_peer_readable,
+        value,
+        start,
+        leading,
+        order,
+        first,
+        last,
+    ) = fields
     return Slot(
         tuple(shape),
         DTYPES[dtype],
         layouts[index(layout)],
         kind,
         alias,
-        window,
+        is_peer_readable,
         _decoded_value(value),
         None if start is None else tuple(start),
         leading,

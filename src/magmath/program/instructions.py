@@ -25,7 +25,7 @@ class Slot(msgspec.Struct, frozen=True):
 
     kind    input: given with each run; output: returned to the caller; scalar: a Python number
             given with each run; constant: `value`; temporary: in the program's arena, private, or
-            readable by peers (`window`)
+            readable by peers (`is_peer_readable`)
     alias   the slot in whose memory this one is stored (its own tile of it, as a view)
     start   of a slice of `alias`: the index in it at which this slot begins
     leading the slot is stored in the first bytes of `alias`, which has another shape
@@ -38,7 +38,7 @@ class Slot(msgspec.Struct, frozen=True):
     layout: Layout
     kind: str
     alias: int | None = None
-    window: bool = False
+    is_peer_readable: bool = False
     value: bool | int | float | complex | None = None
     start: tuple[int, ...] | None = None
     leading: bool = False
@@ -150,7 +150,7 @@ LONG_ELEMENTS = 1 << 22
 def roots_of(slots: Sequence[Slot]) -> list[int]:
     """Return for each slot the slot in whose memory it is stored: itself, unless it is a view.
 
-    A chain of views, such as results that are each computed in the storage of the one before, may
+    A chain of views, such as results that are each computed in the buffer of the one before, may
     be as long as the program: each slot is passed once.
     """
     roots = [-1] * len(slots)
@@ -215,7 +215,7 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     """The program that the workers run.
 
     `inputs`, `outputs` and `scalars` are slots, in the order in which a run passes them.
-    `donated` maps the position of an output to that of the input whose storage it reuses.
+    `donated` maps the position of an output to that of the input whose buffer it reuses.
     `reads_peers` is true if workers read one another's memory, so that runs need barriers. `team`,
     of a program for one worker, is the same program for the threads of that worker, with the same
     order of inputs, outputs and scalars. The first `prologue` instructions depend on nothing

@@ -13,7 +13,7 @@ from magmath.graph.collective_nodes import is_collective
 from magmath.graph.operation import MemoryOrder
 from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout, Mesh
-from magmath.passes.assign_storage import Storage, outputs_with_own_storage
+from magmath.passes.assign_buffers import BufferAssignment, outputs_with_own_buffer
 from magmath.passes.environment import Environment
 from magmath.passes.pipeline import PlannedGraph
 from magmath.program.barriers import Hazards
@@ -30,8 +30,8 @@ def lower(
     donated: dict[int, int],
 ) -> Program:
     """Return the program that computes a planned graph from these leaves, in this order."""
-    graph, schedule, storage = planned.graph, planned.schedule, planned.storage
-    lowering = _Lowering(graph, storage, planned.orders, environment, planned.originals)
+    graph, schedule, buffers = planned.graph, planned.schedule, planned.buffers
+    lowering = _Lowering(graph, buffers, planned.orders, environment, planned.originals)
     for node in schedule.order:
         if node not in schedule.invariant and lowering.prologue is None:
             lowering.prologue = len(lowering.instructions)
@@ -66,7 +66,7 @@ class _Lowering:
     """The state of the lowering: slots and instructions so far."""
 
     graph: Graph
-    storage: Storage
+    buffers: BufferAssignment
     orders: Mapping[Node, MemoryOrder]
     environment: Environment
     originals: Mapping[Node, Node]
@@ -77,18 +77,18 @@ class _Lowering:
     prologue: int | None = None
 
     def __post_init__(self) -> None:
-        self.own_outputs = outputs_with_own_storage(self.graph, self.storage)
+        self.own_outputs = outputs_with_own_buffer(self.graph, self.buffers)
         for leaf in self.graph.leaves:
             self.slot_of(leaf)
 
     def slot_of(self, node: Node) -> int:
-        """Return the slot of a node; create it, and those of the nodes in whose storage it is, on
+        """Return the slot of a node; create it, and those of the nodes in whose buffer it is, on
         first use."""
         chain: list[Node] = []
         owner: Node | None = node
         while owner is not None and owner not in self.slot:  # a loop of writes is a long chain
             chain.append(owner)
-            owner = self.storage.alias.get(owner)
+            owner = self.buffers.alias.get(owner)
         alias = None if owner is None else self.slot[owner]
         for x in reversed(chain):
             alias = self.slot[x] = self._new(x, self._kind(x), alias)
@@ -96,7 +96,7 @@ class _Lowering:
 
     def _new(self, node: Node, kind: str, alias: int | None = None) -> int:
         value = node.attributes["value"] if node.name == "constant" else None
-        window = node in self.storage.window and self.environment.shares_memory
+        is_peer_readable = node in self.buffers.peer_readable and self.environment.shares_memory
         self.slots.append(
             Slot(
                 node.shape,
@@ -104,10 +104,10 @@ class _Lowering:
                 layout_of(node),
                 kind,
                 alias,
-                window,
+                is_peer_readable,
                 value=value,
-                start=self.storage.start.get(node),
-                leading=node in self.storage.leading,
+                start=self.buffers.start.get(node),
+                leading=node in self.buffers.leading,
                 order=self.orders.get(node) if kind == "temporary" else None,
             )
         )
@@ -123,7 +123,7 @@ class _Lowering:
     def add(self, node: Node) -> None:
         """Add the instructions that compute a node (none for leaves and views)."""
         is_stored = node.is_leaf_or_constant
-        start, alias = self.storage.start, self.storage.alias
+        start, alias = self.buffers.start, self.buffers.alias
         view = node in start and alias[node] is node.inputs[0]  # not a part of a concatenation
         if is_stored or view or node.name == "recompute":
             self.slot_of(node)
@@ -157,12 +157,12 @@ class _Lowering:
         workers, shared = self.environment.workers, self.environment.shares_memory
         mesh = Mesh((workers,), None, self.environment.mesh.workers)
         layout = Layout.even((workers, nbytes), mesh, 0)
-        self.slots.append(Slot(layout.shape, uint8, layout, "temporary", window=shared))
+        self.slots.append(Slot(layout.shape, uint8, layout, "temporary", is_peer_readable=shared))
         return len(self.slots) - 1
 
     def _redistribute(self, node: Node) -> None:
         source = node.inputs[0]
-        alias = self.storage.alias
+        alias = self.buffers.alias
         is_view, is_inside = alias.get(node) is source, alias.get(source) is node
         source_slot, slot = self.slot_of(source), self.slot_of(node)
         is_complete = is_inside and not layout_of(node).has_overlaps  # without halos
@@ -173,12 +173,12 @@ class _Lowering:
         """Add copies of outputs that cannot be computed in place, and reports of scalars."""
         sources: dict[int, int] = {}
         for i, output in enumerate(self.graph.outputs):
-            if i in self.storage.copied:
+            if i in self.buffers.copied:
                 sources[i] = self._saved(output)
         emitted = [self._saved(node) for node in self.graph.emitted]
         for i, (output, target) in enumerate(self.graph.outputs_and_targets):
             slot = self.slot_of(output) if target is None else self.slot_of(target)
-            if i in self.storage.copied:
+            if i in self.buffers.copied:
                 if target is None:
                     slot = self._new(output, "output")
                 self.instructions.append(Redistribute(sources[i], slot, output.line))
@@ -186,10 +186,10 @@ class _Lowering:
         self.instructions += [Emit(slot) for slot in emitted]
 
     def _saved(self, output: Node) -> int:
-        """Return the slot to copy or report: a fresh one if the original's storage may be
+        """Return the slot to copy or report: a fresh one if the original's buffer may be
         overwritten first."""
         slot = self.slot_of(output)
-        root = self.storage.root(output)
+        root = self.buffers.root(output)
         if root not in self.graph.targets:
             return slot
         saved = self._new(output, "temporary")

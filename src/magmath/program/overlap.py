@@ -20,7 +20,7 @@ def with_overlap(
     is the number of following instructions that do not touch the target.
     """
     result: list[Instruction] = []
-    next_use: dict[int, int] = {}  # storage → position of the next instruction that touches it
+    next_use: dict[int, int] = {}  # buffer → position of the next instruction that touches it
     next_call, roots = len(instructions), roots_of(slots)
     for position in reversed(range(len(instructions))):
         instruction = instructions[position]

@@ -15,11 +15,11 @@ from magmath.program.instructions import Barrier, Call, Instruction, Slot
 def with_lifetimes(slots: list[Slot], instructions: list[Instruction], prologue: int) -> list[Slot]:
     """Return the slots with the positions of their first and last use.
 
-    Other workers may read a window until the barrier after its last use, and write into shared
-    memory from the barrier before its first use on. A slot without these barriers has its memory
-    throughout, as do results of the prologue that the steps read; barriers of the prologue do not
-    count, since later steps do not pass them. Neighbouring instructions that join loops may be
-    executed as one: the slots that any of them touches are in use from the first of them to the
+    Other workers may read a peer-readable slot until the barrier after its last use, and write into
+    shared memory from the barrier before its first use on. A slot without these barriers has its
+    memory throughout, as do results of the prologue that the steps read; barriers of the prologue
+    do not count, since later steps do not pass them. Neighbouring instructions that join loops may
+    be executed as one: the slots that any of them touches are in use from the first of them to the
     last.
     """
     fences = [i for i, x in enumerate(instructions) if isinstance(x, Barrier) and i >= prologue]
@@ -41,7 +41,7 @@ def with_lifetimes(slots: list[Slot], instructions: list[Instruction], prologue:
         begin, end = first.get(i, 0), last.get(i, 0)
         if own.layout.shared:
             begin = before[bisect_left(fences, begin)]
-        if own.window or own.layout.shared:
+        if own.is_peer_readable or own.layout.shared:
             end = after[bisect_right(fences, end)]
         throughout = begin < 0 or end == len(instructions) or first.get(i, prologue) < prologue
         lifetime = (0, len(instructions)) if throughout else (begin, end)

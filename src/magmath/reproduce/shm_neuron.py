@@ -36,7 +36,7 @@ REACHED = 0.03
 """The loss for which the steps are counted."""
 LAST = 1000
 """Steps at the end of training in which the noise is measured."""
-WINDOW = 100
+AVERAGED_STEPS = 100
 """Steps that a point of the plot averages."""
 METHODS = ("gradient averaging", "weight averaging")
 
@@ -135,7 +135,8 @@ def run(options: Options) -> Section:
             Plot(
                 "Loss of the samples against the step",
                 _figure(curves),
-                f"Means over {WINDOW} steps and all seeds; the bands have 80 % of the seeds. "
+                f"Means over {AVERAGED_STEPS} steps and all seeds; the bands have 80 % of the "
+                f"seeds. "
                 "Compare the report's Fig. 2.1.",
             ),
             *[_table(*item) for item in curves.items()],
@@ -160,9 +161,13 @@ def _figure(curves_by_method: dict[str, Curves]) -> Figure:
 
 
 def _panel(axes: Axes, curves: Curves) -> None:
-    steps = len(curves.sampled) // WINDOW
-    means = curves.sampled[: steps * WINDOW].reshape(steps, WINDOW, len(WORKERS), -1).mean(axis=1)
-    middles = (np.arange(steps) + 0.5) * WINDOW
+    steps = len(curves.sampled) // AVERAGED_STEPS
+    means = (
+        curves.sampled[: steps * AVERAGED_STEPS]
+        .reshape(steps, AVERAGED_STEPS, len(WORKERS), -1)
+        .mean(axis=1)
+    )
+    middles = (np.arange(steps) + 0.5) * AVERAGED_STEPS
     for i, workers in enumerate(WORKERS):
         low, high = np.quantile(means[:, i], (0.1, 0.9), axis=1)
         (line,) = axes.plot(middles, means[:, i].mean(axis=1), label=str(workers))

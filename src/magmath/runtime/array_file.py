@@ -16,9 +16,9 @@ from magmath.core.dtypes import DType
 from magmath.core.index_set import Tile
 from magmath.core.type_aliases import Poll
 from magmath.errors import MissingDataError
+from magmath.files.array_specs import ArraySpec, numpy_dtype
 from magmath.files.format_errors import as_data_error
 from magmath.files.formats import StorageSpec
-from magmath.files.storage import ArraySpec, numpy_dtype
 from magmath.memory.local_array import LocalArray
 from magmath.runtime.tiles import numpy_index
 

@@ -15,8 +15,8 @@ from msgspec import Meta, Struct
 from magmath.comm.network_speed import NetworkSpeed
 from magmath.core.type_aliases import Number as Number
 from magmath.errors import ProtocolError
+from magmath.files.array_specs import MAX_TEXT, Natural, Text
 from magmath.files.formats import StorageSpec
-from magmath.files.storage import MAX_TEXT, Natural, Text
 
 MAX_RECORD: Final = 64 << 20
 """Maximum bytes of a record. The size of a data frame is checked against its layout."""

@@ -1,4 +1,7 @@
-"""Poisoned arrays and programs: the results of failed commands, which must not be used."""
+"""Poisoned arrays and programs: the results of failed commands, which must not be used.
+
+Operations that read a poisoned array fail too, as with LLVM's poison values.
+"""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ MAX_COMMANDS: Final = 256
 """At this limit, `submit` also raises the failures of earlier commands."""
 MIN_COMMANDS: Final = 32
 """The limit before the speed of the workers is known, and for long commands."""
-_WINDOW_SECONDS: Final = 0.1
+_INTERVAL_SECONDS: Final = 0.1
 
 
 @final
 class QueueLimit:
-    """Counts the answers in windows of time, in which commands were always pending.
+    """Counts the answers in intervals of time, in which commands were always pending.
 
     commands   the maximum number of unanswered commands
     """
@@ -33,14 +33,14 @@ class QueueLimit:
         self.restart()
 
     def restart(self) -> None:
-        """Begin a new window."""
+        """Begin a new interval."""
         self._start, self._answered = self._clock(), 0
 
     def note_answer(self) -> None:
         """Count an answered command."""
         self._answered += 1
         seconds = self._clock() - self._start
-        if seconds >= _WINDOW_SECONDS:
+        if seconds >= _INTERVAL_SECONDS:
             commands = int(self._answered * SECONDS / seconds)
             self.commands = min(max(commands, MIN_COMMANDS), MAX_COMMANDS)
             self.restart()

@@ -25,7 +25,7 @@ from magmath.core.resources import memory_share
 from magmath.core.type_aliases import Number, Poll
 from magmath.errors import WorkerError
 from magmath.layout import Layout
-from magmath.memory.chunk_sources import PrivateSource, WindowSource
+from magmath.memory.chunk_sources import PrivateSource, SharedWindowSource
 from magmath.memory.heap import CHUNK_BYTES, Heap, View
 from magmath.memory.local_array import LocalArray, TileSpec, tile_spec
 from magmath.memory.temporaries import MIN_SHARED, Temporaries
@@ -148,10 +148,14 @@ class Worker:
         return None if smallest == _UNBOUNDED else smallest
 
     def _new_heap(self, *, fills: bool) -> Heap:
-        """Return the heap: in windows that the workers of a host share, if they can."""
+        """Return the heap: in shared windows, if the workers can share memory."""
         comm, limit = self.comm, self.options.memory_limit
         windows = self.device.type == "cpu" and comm.shares_memory and comm.size > 1
-        source = WindowSource(comm) if windows else PrivateSource(self.device, self.rank, comm.size)
+        source = (
+            SharedWindowSource(comm)
+            if windows
+            else PrivateSource(self.device, self.rank, comm.size)
+        )
         return Heap(
             source,
             chunk_bytes=CHUNK_BYTES if limit is None else min(CHUNK_BYTES, limit // _CHUNKS),

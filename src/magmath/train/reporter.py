@@ -25,7 +25,7 @@ class Reporter(Protocol):
 
 
 @final
-class ConsoleReporter:
+class ConsoleReporter(Reporter):
     """A reporter that prints a line for every epoch."""
 
     def __init__(self, stream: TextIO) -> None:

@@ -206,7 +206,7 @@ class TrainingStep:
             if contains_loop(traced.graph.roots):
                 traced.divided = DividedStep(traced.trace, traced.graph)
                 continue
-            traced.graph = self.engine.cut(traced.graph)
+            traced.graph = self.engine.pending_graph(traced.graph)
             traced.compiled = self.engine.compile(
                 traced.graph,
                 training=True,
@@ -310,7 +310,7 @@ class TrainingStep:
         self._move_variables()
 
     def _full_graph(self) -> Graph:
-        return self.engine.cut(self._traced_step(self.batch_size, True).graph)
+        return self.engine.pending_graph(self._traced_step(self.batch_size, True).graph)
 
     def _move_variables(self) -> None:
         for v, layout in self._layouts.items():
@@ -422,7 +422,9 @@ class TrainingStep:
         leaves of its graph."""
         if self.full.compiled is not None:
             return self.full.compiled, self.full.graph.leaves
-        graph = expand(self.engine.cut(self.full.graph))  # the numbers of the loops are leaves
+        graph = expand(
+            self.engine.pending_graph(self.full.graph)
+        )  # the numbers of the loops are leaves
         return self.engine.compile(graph), graph.leaves
 
     def explain(self) -> Explanation:

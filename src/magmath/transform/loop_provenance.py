@@ -47,7 +47,7 @@ class LoopProvenance:
         *,
         reverse: bool,
     ) -> None:
-        order = topological(body.outputs, cut=True)
+        order = topological(body.outputs, pending=True)
         self._body, captured, position = recipe_of(order, ())
         self._outputs = [position[node] for node in body.outputs]
         self._states = [position.get(node) for node in states]

@@ -173,7 +173,7 @@ def _is_array(value: Any) -> bool:
 
 def _is_run_dependent(node: Node) -> bool:
     """Return True if a value may differ between the runs of a program."""
-    leaves = [x for x in topological((node,), cut=True) if x.is_leaf]
+    leaves = [x for x in topological((node,), pending=True) if x.is_leaf]
     return any(x.value is None or x.name == "variable" for x in leaves)
 
 

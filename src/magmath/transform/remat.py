@@ -68,14 +68,14 @@ def _is_array(leaf: Any) -> bool:
 def _draws(results: Sequence[Node], drawn: Collection[Node]) -> list[Node]:
     """Return the random stream numbers that the results depend on."""
     numbers = set(drawn)
-    return [node for node in topological(results, cut=True) if node in numbers]
+    return [node for node in topological(results, pending=True) if node in numbers]
 
 
 def _read(results: Sequence[Node]) -> list[Node]:
     """Return the arrays and variables that the results are computed from."""
     return [
         node
-        for node in topological(results, cut=True)
+        for node in topological(results, pending=True)
         if node.name in ("input", "variable") or (node.inputs and node.value is not None)
     ]
 
@@ -85,7 +85,7 @@ def _captured(results: Sequence[Node], sources: Sequence[Node]) -> list[Node]:
     sources from which it is recomputed."""
     varying = set(sources)
     captured: dict[Node, None] = {}
-    for node in topological(results, cut=True):
+    for node in topological(results, pending=True):
         if node in varying or varying.isdisjoint(node.inputs):
             continue
         varying.add(node)

@@ -63,7 +63,7 @@ class Specialization:
         self._trace = trace
         self._is_same_in_each_run = trace.is_same_in_each_run
         self._results = len(call.nodes) - len(self.updated)
-        graph = self.engine.cut(traced)
+        graph = self.engine.pending_graph(traced)
         self._hoisted: HoistedValues | None = None
         self._versions: Mapping[Node, Node] = {}
         separated = self._separated(graph, position)

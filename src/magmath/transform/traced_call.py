@@ -65,7 +65,7 @@ class TracedCall:
         del given
         self.nodes, self.tree, self.updated = traced
         self.trace.check_updates("compile")
-        nodes = set(topological(self.outputs, cut=True))
+        nodes = set(topological(self.outputs, pending=True))
         self.uncompared = effects.note(self.trace, nodes)
         self.outside = _outside(self.outputs, made)
 
@@ -93,7 +93,7 @@ def _outside(outputs: Sequence[Node], made: Collection[Node]) -> set[Node]:
     """Return the pending nodes that existed before tracing, and depend on no argument, variable or
     scalar."""
     without_value = set[Node]()
-    order = topological(outputs, cut=True)
+    order = topological(outputs, pending=True)
     for node in order:
         if node.is_leaf:
             is_known = node.value is not None and node.name != "variable"

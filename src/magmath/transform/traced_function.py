@@ -105,7 +105,7 @@ class TracedFunction:
         compiled functions an assignment computes the new value, which depends on placeholders."""
         if tracing.current() is not None:
             return
-        for node in topological(self._outputs, cut=True):
+        for node in topological(self._outputs, pending=True):
             if node.operation.is_version and node.value is None:
                 read = next(v.name for v in self.assigned if v.leaf is node.inputs[0])
                 raise MagmathError(

@@ -177,7 +177,7 @@ class _LoopOutsideGraph:
             number,
             dict(zip(assigned, values, strict=True)),
         )
-        self._graph = self._engine.cut(graph)
+        self._graph = self._engine.pending_graph(graph)
         self._compiled = self._engine.compile(self._graph)
         self._body = Graph(tuple(outputs))
         self._collected = [(x.shape, x.dtype) for x in collected]
@@ -226,7 +226,7 @@ def _evaluate_invariant(roots: Sequence[Node], updated: Sequence[Node]) -> None:
     They are computed once, and gradients with respect to them go through their values.
     """
     varying: set[Node] = set(updated)
-    order = topological(roots, cut=True)
+    order = topological(roots, pending=True)
     for node in order:
         unknown = node.value is None and node.name in ("variable", "scalar")
         if node.name == "variable" or unknown or not varying.isdisjoint(node.inputs):
@@ -244,4 +244,6 @@ def _evaluate_invariant(roots: Sequence[Node], updated: Sequence[Node]) -> None:
 
 def _reads_arrays(node: Node) -> bool:
     """Return True if an expression reads an evaluated array."""
-    return any(x.name == "input" or (x.inputs and x.value) for x in topological((node,), cut=True))
+    return any(
+        x.name == "input" or (x.inputs and x.value) for x in topological((node,), pending=True)
+    )

@@ -219,8 +219,8 @@ def test_gradients_in_differentiated_functions() -> None:
 
 @pytest.mark.parametrize("offset", range(0, 12, 3))
 def test_long_loops(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A chain of records is cut far behind the operations of a step, wherever it reaches its limit;
-    and what the cut part depends on directly is not what its gradients depend on."""
+    """A chain of records is shortened far behind the operations of a step, wherever it reaches its limit;
+    and what the removed part depends on directly is not what its gradients depend on."""
     for module in ("record_chains", "provenance"):
         monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 200)
     x, target = RANDOM.normal(size=(2, 6, 3))

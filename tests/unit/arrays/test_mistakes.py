@@ -400,7 +400,7 @@ def test_writing_into_an_array_without_a_name() -> None:
     held[0][1] = 2
     assert held[0].tolist() == [0, 2, 0]
     with pytest.raises(
-        MagmathError, match=r"no name refers to the array.*write into y with one key"
+        MagmathError, match=r"no name refers to the array.*write into y with one index"
     ):
         [mm.zeros(3)][0][1] = 2
 

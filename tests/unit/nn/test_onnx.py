@@ -265,15 +265,15 @@ def test_a_written_model_computes_what_the_module_computes(name: str, tmp_path: 
             found["reference"] = reference.run(
                 None, dict(zip(reference.input_names, given, strict=True))
             )
-        for who, outputs in found.items():
+        for runtime, outputs in found.items():
             for i, (got, want) in enumerate(zip(outputs, wanted, strict=True)):
-                assert got.dtype == want.dtype, (who, i)
+                assert got.dtype == want.dtype, (runtime, i)
                 np.testing.assert_allclose(
                     got,
                     want,
                     rtol=2e-3 if want.dtype == np.float16 else 2e-4,
                     atol=2e-5,
-                    err_msg=f"{who} {i}",
+                    err_msg=f"{runtime} {i}",
                 )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from magmath import nn
 from magmath.cost import Group, Level, load_machine
-from magmath.cost.collectives import algorithm_costs, fastest, group_levels
+from magmath.cost.collective_costs import algorithm_costs, fastest, group_levels
 from magmath.cost.machine_file import known_machines
 from magmath.errors import DataError, OptionError
 from magmath.parallel import plan

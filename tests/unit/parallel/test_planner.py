@@ -14,8 +14,7 @@ import magmath as mm
 from magmath.core.stage_times import recording
 from magmath.cost import load_machine
 from magmath.errors import DataError, MagmathError, OptionError
-from magmath.layout import Layout, Mesh, Split
-from magmath.layout import plan as redistribution
+from magmath.layout import Layout, Mesh, Split, plan_redistribution
 from magmath.nn.zoo import NETWORKS
 from magmath.parallel.planner.costs import CostModel, CostTables
 from magmath.parallel.planner.elimination import AssignmentProblem, best_assignment
@@ -140,7 +139,7 @@ def test_bytes_of_transfers_are_those_of_redistributions(data):
     whole = st.tuples(*[st.sampled_from([*ROLES, "replicated"])] * len(mesh.shape))
     have, want = data.draw(whole), data.draw(whole)
     shape = (8, 16, 24)
-    exact = redistribution(_layout(mesh, have, shape), _layout(mesh, want, shape))
+    exact = plan_redistribution(_layout(mesh, have, shape), _layout(mesh, want, shape))
     received = Counter()
     for stage in exact.stages:
         for worker, traffic in stage.traffic.items():

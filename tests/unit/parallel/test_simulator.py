@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from magmath.cost import Group, Level
-from magmath.cost.collectives import fastest
+from magmath.cost.collective_costs import fastest
 from magmath.errors import MagmathError, OptionError
 from magmath.parallel.simulator import SimulatedTask, perfetto, simulate, timeline_svg
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, PortStage, on_ports

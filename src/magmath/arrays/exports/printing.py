@@ -68,7 +68,7 @@ def why_lost(array: LazyArray) -> str:
     pool.
     """
     known = array.is_known()
-    order = [array.evaluated()] if known else topological((array.node,), cut=True)
+    order = [array.evaluated()] if known else topological((array.node,), pending=True)
     for node in order:
         leaf = node.leaf_or_self
         if leaf.is_leaf and leaf.name != "scalar" and leaf.value is not None:

@@ -1,1 +1,1 @@
-"""Indexing: reading and writing parts of arrays by keys, masks included."""
+"""Indexing: reading and writing parts of arrays by indices, masks included."""

@@ -1,10 +1,10 @@
 """The dispatch cache of indexing: slices and elements of small arrays, and small parts of larger
 ones, which NumPy reads and writes in this process.
 
-What `x[1:]` and `x[1:] = v` do is noted by the indexing key and the shapes and types of the arrays,
-which are the key of the call in `EagerArrays.calls`. Later lines with the same key of the call are
+What `x[1:]` and `x[1:] = v` do is noted by the index and the shapes and types of the arrays,
+which are the call key in `EagerArrays.calls`. Later lines with the same call key are
 one line of NumPy (`part_programs`), and share the recipe, by which gradients pass through them.
-Small windows, as `x[i : i + 3]`, have one key of the call for all first positions, which are
+Small slices, as `x[i : i + 3]`, have one call key for all first positions, which are
 numbers of the call.
 """
 
@@ -21,13 +21,13 @@ import numpy as np
 from magmath.arrays.indexing.part_programs import (
     ArrayReadProgram,
     PartReadProgram,
-    WindowReadProgram,
-    WindowWriteProgram,
+    SliceReadProgram,
+    SliceWriteProgram,
     WriteProgram,
 )
 from magmath.arrays.indexing.single_elements import METHOD_FRAMES, written_leaf
-from magmath.arrays.indexing.subscripts import Part, Window, fixed_bounds
-from magmath.arrays.indexing.window_recipes import with_starts
+from magmath.arrays.indexing.slice_recipes import with_starts
+from magmath.arrays.indexing.subscripts import Part, SliceForm, fixed_bounds
 from magmath.arrays.indexing.written_values import written_value
 from magmath.arrays.lazy_array import LazyArray, small_local_array
 from magmath.arrays.number_leaves import number_leaf
@@ -77,9 +77,9 @@ def note_part(array: LazyArray, step: ViewStep, selected: Node) -> bool:
     program: CallProgram = PartReadProgram(step)
     if recipe is not None and starts:
         assert isinstance(step, Part)
-        assert step.window is not None
+        assert step.form is not None
         recipe = with_starts(recipe, DYNAMIC_SLICE, 1, len(starts))
-        program = WindowReadProgram(step.window)
+        program = SliceReadProgram(step.form)
     eager.note_call(key, None if recipe is None else EagerCall(program, recipe, selected, (0,)))
     return recipe is not None
 
@@ -89,7 +89,7 @@ def _recipe_of_pending(
 ) -> tuple[Recipe, tuple[int, ...]] | None:
     """Return the recipe of a pending node, and the positions of its operands among stored
     arguments; None if it has other operands, or is an argument itself."""
-    order = topological((node,), cut=True)
+    order = topological((node,), pending=True)
     recipe, operands = recipe_of_nodes(order, {x: i for i, x in enumerate(order)})
     leaves = [x.leaf_or_self for x in operands]
     if not recipe.length or not all(x in arguments for x in leaves):
@@ -99,7 +99,7 @@ def _recipe_of_pending(
 
 def _selection_and_starts(step: Any) -> tuple[Hashable, tuple[int, ...]]:
     """Return what equal selections have in common, and the first positions in which they differ."""
-    if type(step) is Part and step.window is not None:
+    if type(step) is Part and step.form is not None:
         return step.selection, step.starts
     return step, ()
 
@@ -108,9 +108,9 @@ def repeated_write(
     array: LazyArray, key: Any, part: Part | None, value: Any, *, in_place: bool
 ) -> Node | None:
     """Return a leaf with the elements of a stored array, in which a number or a stored array of the
-    same type replaces those that a key selects; None if an operation writes them.
+    same type replaces those that an index selects; None if an operation writes them.
 
-    part      the part that the key selects; None if the key has arrays
+    part      the part that the index selects; None if the index has arrays
     in_place  nothing else references the value of the array
     """
     leaf = array.stored_leaf()
@@ -155,11 +155,11 @@ class _KeyedWrite(NamedTuple):
     """A write into an array.
 
     call_key         what is the same for writes of other values by the same operations
-    arguments        the leaves of the array, of arrays in the key, and of a written array
+    arguments        the leaves of the array, of arrays in the index, and of a written array
     numbers          a written number
-    items            the key, with None in place of arrays
+    items            the index, with None in place of arrays
     array_positions  where arrays are among the items
-    window           the written part, if its first positions are not in the key of the call
+    form             of the written part, if its first positions are not in the call key
     starts           these first positions
     """
 
@@ -168,15 +168,15 @@ class _KeyedWrite(NamedTuple):
     numbers: tuple[float, ...]
     items: Sequence[Any]
     array_positions: tuple[int, ...]
-    window: Window | None = None
+    form: SliceForm | None = None
     starts: tuple[int, ...] = ()
 
     def program(self, used: Sequence[int]) -> CallProgram:
         """Return the program, for operands that are the arguments at these positions."""
         count = len(self.array_positions)
         value = None if self.numbers else used.index(count + 1)
-        if self.window is not None:
-            return WindowWriteProgram(self.window, used.index(0), value)
+        if self.form is not None:
+            return SliceWriteProgram(self.form, used.index(0), value)
         arrays = [(i, used.index(1 + k)) for k, i in enumerate(self.array_positions)]
         return WriteProgram(self.items, arrays, used.index(0), value)
 
@@ -201,9 +201,9 @@ def _write_of(
         selection, starts = _selection_and_starts(part)
         arguments = (leaf, *arguments)
         return _KeyedWrite(
-            (*call_key, selection), arguments, numbers, part.key, (), part.window, starts
+            (*call_key, selection), arguments, numbers, part.key, (), part.form, starts
         )
-    known = _array_key(eager, key)
+    known = _array_index(eager, key)
     if known is None or leaf in known.arrays:
         return None
     if any(x.nbytes > eager.max_eager_bytes for x in known.arrays):
@@ -221,8 +221,8 @@ def _write_of(
 
 def _with_numbers(recipe: Recipe, write: _KeyedWrite) -> Recipe | None:
     """Return the recipe of a write with the numbers of the write as its numbers; None if they
-    cannot be told apart, or if the recipe does not hold for all writes with its key."""
-    if write.window is not None:
+    cannot be told apart, or if the recipe does not hold for all writes with its call key."""
+    if write.form is not None:
         first = 1 if write.numbers else 2
         return with_starts(
             recipe, DYNAMIC_UPDATE_SLICE, first, len(write.numbers) + len(write.starts)
@@ -238,7 +238,8 @@ def _written_number(recipe: Recipe, write: _KeyedWrite) -> int | None:
     """Return the position of the written number in a recipe, whose other numbers are positions;
     None if they cannot be told apart, or there is no written number.
 
-    A write of a part has the number before the positions; a key with arrays may read a part first.
+    A write of a part has the number before the positions; an index with arrays may read a part
+    first.
     """
     if not write.numbers:
         return None
@@ -269,11 +270,11 @@ def _has_own_counts(recipe: Recipe, write: _KeyedWrite) -> bool:
 
 
 @final
-class _ArrayKey(NamedTuple):
-    """A key with stored arrays of positions, or a mask.
+class _ArrayIndex(NamedTuple):
+    """An index with stored arrays of positions, or a mask.
 
-    call_key         the key, with shapes and types in place of arrays
-    items            the key, with None in place of arrays
+    call_key         the index, with shapes and types in place of arrays
+    items            the index, with None in place of arrays
     array_positions  where the arrays are among the items
     arrays           their leaves
     has_mask         one of them is a mask
@@ -286,8 +287,8 @@ class _ArrayKey(NamedTuple):
     has_mask: bool
 
 
-def _array_key(eager: EagerArrays, key: Any) -> _ArrayKey | None:
-    """Return an indexing key with stored arrays; None if it has no arrays, or others."""
+def _array_index(eager: EagerArrays, key: Any) -> _ArrayIndex | None:
+    """Return an index with stored arrays; None if it has no arrays, or others."""
     call_key: list[Hashable] = []
     items: list[Any] = []
     positions: list[int] = []
@@ -318,7 +319,7 @@ def _array_key(eager: EagerArrays, key: Any) -> _ArrayKey | None:
         items.append(item)
     if not arrays or (has_mask and len(arrays) > 1):
         return None
-    return _ArrayKey(tuple(call_key), items, tuple(positions), tuple(arrays), has_mask)
+    return _ArrayIndex(tuple(call_key), items, tuple(positions), tuple(arrays), has_mask)
 
 
 def are_small_positions(array: LazyArray, key: np.ndarray[Any, Any]) -> bool:
@@ -337,7 +338,7 @@ def repeated_elements(array: LazyArray, key: Any) -> Node | None:
     if (eager := session.eager_indexing()) is None:
         return None
     leaf = array.stored_leaf() or number_leaf(eager, array)
-    known = None if leaf is None else _array_key(eager, key)
+    known = None if leaf is None else _array_index(eager, key)
     if leaf is None or known is None:
         return None
     call_key = "read", leaf.shape, leaf.dtype.name, *known.call_key
@@ -356,7 +357,7 @@ def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
     source, leaf, eager = array._leaf, selected._leaf, session.eager_indexing()
     if source is None or source is not array._node or leaf is None or eager is None:
         return
-    known = _array_key(eager, key)
+    known = _array_index(eager, key)
     if known is None:
         return
     call_key = "read", source.shape, source.dtype.name, *known.call_key

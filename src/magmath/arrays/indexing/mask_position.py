@@ -1,24 +1,25 @@
-"""The position of a mask in a key such as `x[rows, 0]`, whose other items are slices and positions.
+"""The position of a mask in an index such as `x[rows, 0]`, whose other items are slices and
+positions.
 
-The key without the mask selects a part of the array, and the mask elements of that part.
+The index without the mask selects a part of the array, and the mask elements of that part.
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple, final
 
-from magmath.arrays.indexing.keys import is_mask, item_node, key_items
+from magmath.arrays.indexing.parsed_index import index_items, is_mask, item_node
 from magmath.arrays.indexing.subscripts import getitem, setitem
 from magmath.graph import Node
 
 
 @final
 class MaskPosition(NamedTuple):
-    """The position of a mask in a key.
+    """The position of a mask in an index.
 
     mask  the mask
-    part  the part of the array that the rest of the key selects
-    rest  that key; None if the part is the whole array
+    part  the part of the array that the rest of the index selects
+    rest  that index; None if the part is the whole array
     axis  the first dimension of the mask in the part
     """
 
@@ -33,12 +34,12 @@ class MaskPosition(NamedTuple):
 
 
 def mask_position(x: Node, key: Any) -> MaskPosition | None:
-    """Return the position of the only mask in a key.
+    """Return the position of the only mask in an index.
 
-    None for a key with other arrays, and if slices separate the mask from positions, so that NumPy
-    moves the selected dimension. Raises IndexError as `keys.parse`.
+    None for an index with other arrays, and if slices separate the mask from positions, so that
+    NumPy moves the selected dimension. Raises IndexError as `parsed_index.parse`.
     """
-    items = key_items(key, x.ndim)
+    items = index_items(key, x.ndim)
     picked = [i for i, item in enumerate(items) if not _is_kept(item)]
     masks = [i for i in picked if is_mask(items[i])]
     if len(masks) != 1 or any(not isinstance(items[i], int) for i in picked if i not in masks):

@@ -99,8 +99,8 @@ class MaskedElements(Operators["MaskedElements"]):
         return array_namespace().count_nonzero(self._wide_condition())
 
     def written(self, x: Array, key: Any) -> Node:
-        """Return the node of x with these elements at the positions that a key selects. Raises
-        TracingError unless the key has the same mask."""
+        """Return the node of x with these elements at the positions that an index selects. Raises
+        TracingError unless the index has the same mask."""
         position = mask_position(x.node, key)
         if (
             position is None
@@ -269,7 +269,8 @@ def reduces_selected(function: F) -> F:
 
 
 def masked_elements(x: Array, key: Any) -> MaskedElements | None:
-    """Return the elements that a key selects; None if it has no mask, or has other arrays too."""
+    """Return the elements that an index selects; None if it has no mask, or has other arrays
+    too."""
     position = mask_position(x.node, key)
     return None if position is None else _elements_at(position)
 
@@ -279,7 +280,7 @@ def _elements_at(position: MaskPosition) -> MaskedElements:
 
 
 def with_item(x: Array, key: Any, value: Any) -> Node:
-    """Return the node of x with x[key] replaced by a value. Raises as `setitem`."""
+    """Return the node of x with x[index] replaced by a value. Raises as `setitem`."""
     if type(value) is MaskedElements:
         return value.written(x, key)
     try:
@@ -305,7 +306,7 @@ def _is_same(x: Node, y: Node) -> bool:
     """Return True if two masks are the same expression of the same arrays and numbers."""
     if x is y:
         return True
-    orders = topological((x,), cut=True), topological((y,), cut=True)
+    orders = topological((x,), pending=True), topological((y,), pending=True)
     if any(node.operation.is_random for node in orders[0]):
         return False
     (key, leaves), (other_key, others) = (

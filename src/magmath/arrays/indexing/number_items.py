@@ -1,6 +1,6 @@
-"""Numbers in keys: NumPy's integers, and arrays without dimensions whose values are stored here.
+"""Numbers in indices: NumPy's integers, and arrays without dimensions whose values are stored here.
 
-`for i, j in zip(starts, ends): x[i:j]` has such bounds. As Python integers they give the key that
+`for i, j in zip(starts, ends): x[i:j]` has such bounds. As Python integers they give the index that
 is parsed once and repeated. Arrays that are pending, traced or stored by workers stay operands.
 """
 
@@ -18,8 +18,8 @@ from magmath.graph import Node
 
 
 def part_of(x: Node, key: Any) -> tuple[Any, Part | None]:
-    """Return a key with Python integers in place of such numbers, and the part of x that it
-    selects; None for a key with arrays."""
+    """Return an index with Python integers in place of such numbers, and the part of x that it
+    selects; None for an index with arrays."""
     part = known_part(x, key)
     if part is not None:
         return key, part
@@ -28,7 +28,8 @@ def part_of(x: Node, key: Any) -> tuple[Any, Part | None]:
 
 
 def _with_python_numbers(key: Any) -> Any:
-    """Return a key with Python integers in place of such numbers; the key itself if it has none."""
+    """Return an index with Python integers in place of such numbers; the index itself if it has
+    none."""
     if type(key) is not tuple:
         return _item(key)
     items = [_item(item) for item in key]

@@ -1,6 +1,6 @@
 """The programs of calls that read and write parts of small arrays: lines of NumPy.
 
-A program gets the arrays of a call, and its numbers: first positions of windows, a written number.
+A program gets the arrays of a call, and its numbers: first positions of slices, a written number.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from magmath.arrays.indexing.subscripts import Window
+from magmath.arrays.indexing.subscripts import SliceForm
 from magmath.arrays.storage.element_storage import ViewStep
 
 CallArrays = Sequence["np.ndarray[Any, Any]"]
@@ -31,13 +31,13 @@ class PartReadProgram:
 
 
 @final
-class WindowReadProgram:
-    """The program that copies a window from the first positions on that are its numbers."""
+class SliceReadProgram:
+    """The program that copies a slice from the first positions on that are its numbers."""
 
     __slots__ = ("_key",)
 
-    def __init__(self, window: Window) -> None:
-        self._key = window.numpy_key
+    def __init__(self, form: SliceForm) -> None:
+        self._key = form.numpy_index
 
     def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
         """Return the copy."""
@@ -65,7 +65,7 @@ class ArrayReadProgram:
 class WriteProgram:
     """The program that writes elements of an array or of a copy of it.
 
-    items   the key, with None in place of arrays
+    items   the index, with None in place of arrays
     arrays  where arrays are among the items, each with its position among the operands
     source  the position of the array among the operands
     value   that of the written array; None if it is a number
@@ -102,20 +102,20 @@ class WriteProgram:
 
 
 @final
-class WindowWriteProgram:
-    """The program that writes a window of an array or of a copy of it.
+class SliceWriteProgram:
+    """The program that writes a slice of an array or of a copy of it.
 
     source  the position of the array among the operands
-    value   that of the written array; None if it is the first number, before those of the window
+    value   that of the written array; None if it is the first number, before those of the slice
     """
 
     __slots__ = ("_key", "_source", "_value")
 
-    def __init__(self, window: Window, source: int, value: int | None) -> None:
-        self._key, self._source, self._value = window.numpy_key, source, value
+    def __init__(self, form: SliceForm, source: int, value: int | None) -> None:
+        self._key, self._source, self._value = form.numpy_index, source, value
 
     def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
-        """Return a copy of the array with the window replaced."""
+        """Return a copy of the array with the slice replaced."""
         copied = arrays[self._source].copy()
         self.write(copied, arrays, numbers)
         return (copied,)
@@ -123,7 +123,7 @@ class WindowWriteProgram:
     def write(
         self, target: np.ndarray[Any, Any], arrays: CallArrays, numbers: Sequence[Any]
     ) -> None:
-        """Replace the window of `target`."""
+        """Replace the slice of `target`."""
         if self._value is None:
             target[self._key(numbers[1:])] = numbers[0]
         else:

@@ -2,7 +2,7 @@
 
 The dispatch cache has one call for all elements of arrays of a shape and a type, with the positions
 as its numbers (`arrays/indexing/indexing_cache.py`, which notes it). A loop over the elements of a
-table has a new key in each step, which this module reads without parsing it.
+table has a new index in each step, which this module reads without parsing it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ METHOD_FRAMES = 2
 
 
 def read_element(array: LazyArray, key: Any) -> Node | None:
-    """Return a leaf with the element of a small stored array that a key of Python integers selects;
-    None if it is read as another part."""
+    """Return a leaf with the element of a small stored array that an index of Python integers
+    selects; None if it is read as another part."""
     element = _element(array, key)
     if element is None:
         return None
@@ -80,7 +80,8 @@ def written_leaf(
 
 def _element(array: LazyArray, key: Any) -> tuple[EagerArrays, Node, tuple[int, ...]] | None:
     """Return the calls of small arrays, the leaf of an array and the position of the element that a
-    key of Python integers selects; None for another key or array, and a position out of range."""
+    index of Python integers selects; None for another index or array, and a position out of
+    range."""
     items = key if type(key) is tuple else (key,)
     shape = array._node.shape
     if not shape or len(items) != len(shape):

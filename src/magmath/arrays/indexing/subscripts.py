@@ -1,4 +1,4 @@
-"""Subscripts: reading and writing parts of arrays, with all of NumPy's indexing keys.
+"""Subscripts: reading and writing parts of arrays, with all of NumPy's indices.
 
 Positions are operands of the program, so a loop over positions runs the same program repeatedly.
 Only the bounds of a slice that is larger than a worker's share of a dimension are part of the
@@ -14,7 +14,14 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from magmath.arrays.indexing.keys import NEW, Cut, Key, indexed_dimensions, key_items, parse
+from magmath.arrays.indexing.parsed_index import (
+    NEW,
+    AxisRange,
+    ParsedIndex,
+    index_items,
+    indexed_dimensions,
+    parse,
+)
 from magmath.arrays.inputs.conversion import leaf_of_values
 from magmath.arrays.lazy_array import LazyArray
 from magmath.core.bounded_memo import store_bounded
@@ -39,7 +46,7 @@ REGION_FRAMES = 2
 
 
 def getitem(x: Node, key: Any) -> tuple[Node, Part | None]:
-    """Return x[key], and the part of x that it is, None for a copy of elements.
+    """Return x[index], and the part of x that it is, None for a copy of elements.
 
     Raises IndexError for indices that do not fit or are out of range.
     """
@@ -53,7 +60,7 @@ def getitem(x: Node, key: Any) -> tuple[Node, Part | None]:
     if parsed.mask is None and not parsed.indices:
         part = _part(x, parsed, key)
         return part.read(x), part
-    selected = _read(x, _region(x, parsed.cuts))
+    selected = _read(x, _region(x, parsed.ranges))
     if parsed.mask is not None:
         selected = parsed.mask.counted.compress(selected, parsed.mask.axis)
     else:
@@ -63,7 +70,7 @@ def getitem(x: Node, key: Any) -> tuple[Node, Part | None]:
 
 
 def setitem(x: Node, key: Any, values: Node) -> Node:
-    """Return x with x[key] replaced by values of its type, which are broadcast.
+    """Return x with x[index] replaced by values of its type, which are broadcast.
 
     Raises IndexError as `getitem` does, ShapeError if the values do not fit.
     """
@@ -74,7 +81,7 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
         wide, key = _with_masks(x, key)
         return reshape(setitem(wide, key, values), x.shape)
     parsed = parse(x, key)
-    region = _region(x, parsed.cuts)
+    region = _region(x, parsed.ranges)
     if values.ndim:
         values = _fitted(values, parsed.result())
     if parsed.mask is not None:
@@ -84,13 +91,13 @@ def setitem(x: Node, key: Any, values: Node) -> Node:
         part = apply(PUT, _read(x, region), values, *indices, **attributes, line=user_line())
     else:
         part = values
-    if parsed.cuts or part is values:
+    if parsed.ranges or part is values:
         part = _written(x, part, region)
     return part
 
 
 def _has_truth(key: Any) -> bool:
-    """Return True for a key with a single truth value, which selects all or nothing of a new
+    """Return True for an index with a single truth value, which selects all or nothing of a new
     dimension."""
     return any(map(_is_truth, key)) if type(key) is tuple else _is_truth(key)
 
@@ -102,11 +109,11 @@ def _is_truth(item: Any) -> bool:
 
 
 def _with_masks(x: Node, key: Any) -> tuple[Node, tuple[Any, ...]]:
-    """Return the array with a dimension of extent 1 for each truth value of the key, and the key
-    with a mask of one element in place of it."""
+    """Return the array with a dimension of extent 1 for each truth value of the index, and the
+    index with a mask of one element in place of it."""
     shape: list[int] = []
     items, axis = [], 0
-    for item in key_items(key, x.ndim):
+    for item in index_items(key, x.ndim):
         if _is_truth(item):
             shape.append(1)
             items.append(_as_mask(item))
@@ -124,7 +131,7 @@ def _as_mask(truth: Any) -> LazyArray:
     return LazyArray(reshape(node, (1,)))
 
 
-def _index_attributes(key: Key) -> dict[str, Any]:
+def _index_attributes(key: ParsedIndex) -> dict[str, Any]:
     """Return the attributes of the operations that read and write at positions."""
     return {"axes": tuple(key.indices), "at": key.at}
 
@@ -134,24 +141,24 @@ def _index_attributes(key: Key) -> dict[str, Any]:
 
 @final
 class _Region(NamedTuple):
-    """The part of an array that cuts select: attributes of a slice, those of a window of the slice,
-    and the first positions of the window."""
+    """The part of an array that ranges select: attributes of a slice, those of a dynamic slice of
+    it, and the first positions of the dynamic slice."""
 
     slice: dict[str, Any] | None
-    window: dict[str, Any] | None
+    dynamic_slice: dict[str, Any] | None
     starts: list[int | Node]
 
 
 ELEMENT = "element"
-"""In keys of calls, in place of the window of one element."""
+"""In call keys, in place of the form of one element."""
 
 
 @final
 @dataclass(frozen=True, eq=False, slots=True)
-class Window:
-    """The form of a window: the dimensions of the array, and for each cut its axis, its extent
-    (None for one element, without the dimension) and its step. `window_of` returns the same object
-    for the same form, so that keys of calls need not compare the fields."""
+class SliceForm:
+    """The form of a dynamic slice: the dimensions of the array, and for each range its axis, its
+    extent (None for one element, without the dimension) and its step. `slice_form_of` returns the
+    same object for the same form, so that call keys need not compare the fields."""
 
     ndim: int
     axes: tuple[int, ...]
@@ -164,8 +171,8 @@ class Window:
         return len(self.axes) == self.ndim and all(extent is None for extent in self.extents)
 
     @property
-    def numpy_key(self) -> Callable[[Sequence[int]], tuple[Any, ...]]:
-        """The function that returns NumPy's key of the elements from first positions on."""
+    def numpy_index(self) -> Callable[[Sequence[int]], tuple[Any, ...]]:
+        """The function that returns NumPy's index of the elements from first positions on."""
         return tuple if self.is_element else self._key_from
 
     def _key_from(self, starts: Sequence[int]) -> tuple[Any, ...]:
@@ -180,40 +187,40 @@ class Window:
 
 
 @lru_cache(maxsize=4096)
-def window_of(
+def slice_form_of(
     ndim: int, axes: tuple[int, ...], extents: tuple[int | None, ...], steps: tuple[int, ...]
-) -> Window:
-    """Return the window of this form."""
-    return Window(ndim, axes, extents, steps)
+) -> SliceForm:
+    """Return the form with these fields."""
+    return SliceForm(ndim, axes, extents, steps)
 
 
 @final
 @dataclass(frozen=True, eq=False, slots=True)
 class Part:
-    """The part of an array that a key without arrays selects, a step of `views`.
+    """The part of an array that an index without arrays selects, a step of `views`.
 
-    cuts       the cuts of single dimensions, in order
+    ranges     the ranges of single dimensions, in order
     result     the kind and extent of each dimension of the result
     shape      the shape of the result
     fitting    the shape of written values that fit as they are: the same, if no dimension is new
-    key        the key, with 0 for computed positions
+    key        the index, with 0 for computed positions
     is_view    False for a single element, which is a number in NumPy
-    window     the part as a window; None if bounds are attributes of an operation, or dimensions
-               are new
-    selection  in keys of calls, the window or `ELEMENT`: what windows that differ only in their
+    form       of the part as a dynamic slice; None if bounds are attributes of an operation, or
+               dimensions are new
+    selection  in call keys, the form or `ELEMENT`: what slices that differ only in their
                first positions have in common
     starts     these first positions
     """
 
     region: _Region
-    cuts: tuple[Cut, ...]
+    ranges: tuple[AxisRange, ...]
     result: list[tuple[str, int]]
     shape: Shape
     fitting: Shape | None
     key: tuple[Any, ...]
     is_view: bool
-    window: Window | None
-    selection: Window | str | None
+    form: SliceForm | None
+    selection: SliceForm | str | None
     starts: tuple[int, ...]
 
     def read(self, x: Node) -> Node:
@@ -236,7 +243,7 @@ class Part:
     @property
     def is_fixed(self) -> bool:
         """False if the selected positions are computed."""
-        return all(isinstance(cut.start, int) for cut in self.cuts)
+        return all(isinstance(x.start, int) for x in self.ranges)
 
     def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return this part of a NumPy array."""
@@ -248,22 +255,22 @@ _MAX_PARTS = 4096
 _parts: dict[Hashable, Part] = {}
 
 
-def _part(x: Node, parsed: Key, key: Any) -> Part:
-    """Return the part that a parsed key without arrays selects."""
+def _part(x: Node, parsed: ParsedIndex, key: Any) -> Part:
+    """Return the part that a parsed index without arrays selects."""
     result = parsed.result()
     shape = tuple([extent for _, extent in result])
     fitting = None if any(kind is NEW for kind, _ in result) else shape
     items = [_without_node(item) for item in (key if isinstance(key, tuple) else (key,))]
-    cuts = tuple(parsed.cuts)
+    ranges = tuple(parsed.ranges)
     is_view = bool(shape) or Ellipsis in items
-    region, window = _region(x, cuts), None
-    has_window = region.slice is None and region.window is not None and 0 not in shape
-    if has_window and fitting is not None and all(type(start) is int for start in region.starts):
-        window = window_of(x.ndim, **region.window)  # type: ignore[arg-type]
-    selection = ELEMENT if window is not None and window.is_element else window
-    starts: Any = () if window is None else tuple(region.starts)
+    region, form = _region(x, ranges), None
+    has_form = region.slice is None and region.dynamic_slice is not None and 0 not in shape
+    if has_form and fitting is not None and all(type(start) is int for start in region.starts):
+        form = slice_form_of(x.ndim, **region.dynamic_slice)  # type: ignore[arg-type]
+    selection = ELEMENT if form is not None and form.is_element else form
+    starts: Any = () if form is None else tuple(region.starts)
     return Part(
-        region, cuts, result, shape, fitting, tuple(items), is_view, window, selection, starts
+        region, ranges, result, shape, fitting, tuple(items), is_view, form, selection, starts
     )
 
 
@@ -273,8 +280,8 @@ def _without_node(item: Any) -> Any:
 
 
 def known_part(x: Node, key: Any) -> Part | None:
-    """Return the part that a key of Python integers, slices of these, `...` and None selects; None
-    for other keys. It is the same for all arrays of a shape, and parsed once."""
+    """Return the part that an index of Python integers, slices of these, `...` and None selects;
+    None for other indices. It is the same for all arrays of a shape, and parsed once."""
     items: list[Hashable] = []
     for item in key if type(key) is tuple else (key,):
         if type(item) is slice:
@@ -294,9 +301,9 @@ def known_part(x: Node, key: Any) -> Part | None:
     return part
 
 
-def fixed_bounds(cut: slice) -> Hashable:
+def fixed_bounds(item: slice) -> Hashable:
     """Return the bounds of a slice of Python integers; None for others: arrays may change."""
-    start, stop, step = cut.start, cut.stop, cut.step
+    start, stop, step = item.start, item.stop, item.step
     if (
         (start is None or type(start) is int)
         and (stop is None or type(stop) is int)
@@ -306,12 +313,12 @@ def fixed_bounds(cut: slice) -> Hashable:
     return None
 
 
-def _region(x: Node, cuts: Sequence[Cut]) -> _Region:
-    """Return the region that cuts of an array select."""
-    large, small = _large_and_small(x, cuts)
+def _region(x: Node, ranges: Sequence[AxisRange]) -> _Region:
+    """Return the region that ranges of an array select."""
+    large, small = _large_and_small(x, ranges)
     return _Region(
         {"bounds": _bounds(x.shape, large)} if large else None,
-        _window(small) if small else None,
+        _slice_attributes(small) if small else None,
         [c.start for c in small],
     )
 
@@ -321,25 +328,25 @@ def _read(x: Node, region: _Region) -> Node:
     line = user_line(REGION_FRAMES)
     if region.slice is not None:
         x = applied(SLICE, (x,), line, region.slice)
-    if region.window is not None:
+    if region.dynamic_slice is not None:
         if tracing.current() is not None and session.engine().environment.workers == 1:
             fixed = _fixed_part(x, region, line)
             if fixed is not None:
                 return fixed
-        x = applied(DYNAMIC_SLICE, (x, *_starts(region)), line, region.window)
+        x = applied(DYNAMIC_SLICE, (x, *_starts(region)), line, region.dynamic_slice)
     return x
 
 
 def _fixed_part(x: Node, region: _Region, line: Line) -> Node | None:
-    """Return the part in a window as a slice, or None if it begins where a run decides.
+    """Return the part of a dynamic slice as a slice, or None if it begins where a run decides.
 
     A traced function has one program anyway, so the positions need not be its scalars, and
     loops read a slice without a copy.
     """
-    assert region.window is not None
+    assert region.dynamic_slice is not None
     bounds = [(0, extent, 1) for extent in x.shape]
     picked: set[int] = set()
-    columns = (region.window[name] for name in ("axes", "extents", "steps"))
+    columns = (region.dynamic_slice[name] for name in ("axes", "extents", "steps"))
     for start, axis, extent, step in zip(region.starts, *columns, strict=True):
         if not isinstance(start, int):
             return None
@@ -355,49 +362,55 @@ def _written(x: Node, values: Node, region: _Region) -> Node:
     line = user_line(REGION_FRAMES)
     if region.slice is None:
         return applied(
-            DYNAMIC_UPDATE_SLICE, (x, values, *_starts(region)), line, region.window or _NO_CUT
+            DYNAMIC_UPDATE_SLICE,
+            (x, values, *_starts(region)),
+            line,
+            region.dynamic_slice or _NO_SLICE,
         )
-    if region.window is not None:
+    if region.dynamic_slice is not None:
         part = applied(SLICE, (x,), line, region.slice)
         values = applied(
-            DYNAMIC_UPDATE_SLICE, (part, values, *_starts(region)), line, region.window
+            DYNAMIC_UPDATE_SLICE, (part, values, *_starts(region)), line, region.dynamic_slice
         )
     return applied(SET_SLICE, (x, values), line, region.slice)
 
 
-def _large_and_small(x: Node, cuts: Sequence[Cut]) -> tuple[list[Cut], list[Cut]]:
-    """Return the cuts that span more than a worker's share and half of a dimension, and the others.
+def _large_and_small(
+    x: Node, ranges: Sequence[AxisRange]
+) -> tuple[list[AxisRange], list[AxisRange]]:
+    """Return the ranges that span more than a worker's share and half of a dimension, and the
+    others.
 
-    All cuts are among the others if there are several workers and the array is small, hence
-    replicated, or if there is one worker and one of them is: then one window has them all.
+    All ranges are among the others if there are several workers and the array is small, hence
+    replicated, or if there is one worker and one of them is: then one slice has them all.
     """
     workers = session.engine().environment.workers
     if workers > 1 and x.nbytes <= MAX_REPLICATED_BYTES:
-        return [], list(cuts)
-    large = [c for c in cuts if c.span * max(workers, 2) > x.shape[c.axis]]
-    if workers == 1 and len(large) < len(cuts):
-        return [], list(cuts)
-    return large, [c for c in cuts if c not in large]
+        return [], list(ranges)
+    large = [c for c in ranges if c.span * max(workers, 2) > x.shape[c.axis]]
+    if workers == 1 and len(large) < len(ranges):
+        return [], list(ranges)
+    return large, [c for c in ranges if c not in large]
 
 
-def _bounds(shape: Shape, cuts: Sequence[Cut]) -> Bounds:
+def _bounds(shape: Shape, ranges: Sequence[AxisRange]) -> Bounds:
     bounds = [(0, extent, 1) for extent in shape]
-    for c in cuts:
+    for c in ranges:
         assert isinstance(c.start, int)
         assert c.extent is not None
         bounds[c.axis] = (c.start, c.start + c.step * c.extent, c.step)
     return tuple(bounds)
 
 
-def _window(cuts: Sequence[Cut]) -> dict[str, Any]:
+def _slice_attributes(ranges: Sequence[AxisRange]) -> dict[str, Any]:
     return {
-        "axes": tuple(c.axis for c in cuts),
-        "extents": tuple(c.extent for c in cuts),
-        "steps": tuple(c.step for c in cuts),
+        "axes": tuple(c.axis for c in ranges),
+        "extents": tuple(c.extent for c in ranges),
+        "steps": tuple(c.step for c in ranges),
     }
 
 
-_NO_CUT = _window(())
+_NO_SLICE = _slice_attributes(())
 
 
 def _starts(region: _Region) -> list[Node]:
@@ -420,7 +433,7 @@ def _fitted(values: Node, result: list[tuple[str, int]]) -> Node:
         raise ShapeError(
             f"indexing: values of shape {values.shape} do not broadcast to the part of shape "
             f"{extents} that they are to replace"
-            "; reshape the values with mm.reshape, or cut them"
+            "; reshape the values with mm.reshape, or slice them"
         )
     own = result[len(result) - len(shape) :]
     return reshape(
@@ -428,8 +441,8 @@ def _fitted(values: Node, result: list[tuple[str, int]]) -> Node:
     )
 
 
-def _written_by_mask(x: Node, key: Key, values: Node) -> Node:
-    """Return x with the elements replaced that the key's mask selects."""
+def _written_by_mask(x: Node, key: ParsedIndex, values: Node) -> Node:
+    """Return x with the elements replaced that the index's mask selects."""
     assert key.mask is not None
     mask, ndim = key.mask.node, key.mask.node.ndim
     behind = x.ndim - key.mask.axis - ndim

@@ -1,11 +1,11 @@
 """The dispatch cache: calls of functions on small arrays, by the shapes and types of the arrays.
 
-`mm.mean(x, axis=0)` does the same operations for all arrays of a shape and a type. So the key of a
-call consists of the function, the shapes and types of the arrays, which of them are the same, and
-the other arguments. A decorated function remembers its operations for the keys of its last calls
-(`engine/eager/eager_calls.py`), and repeats them without running its own lines. It runs as usual if
-an argument is pending, large, or of another kind, and if it depends on values of its arguments in
-another way than through operations.
+`mm.mean(x, axis=0)` does the same operations for all arrays of a shape and a type. So the call key
+of a call consists of the function, the shapes and types of the arrays, which of them are the same,
+and the other arguments. A decorated function remembers its operations for the keys of its last
+calls (`engine/eager/eager_calls.py`), and repeats them without running its own lines. It runs as
+usual if an argument is pending, large, or of another kind, and if it depends on values of its
+arguments in another way than through operations.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Element storage: a storage lists the arrays that share elements, each with the steps that cut it
-from the first one."""
+"""Element storage: a storage lists the arrays that share elements, each with the steps that derive
+it from the first one."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class SharingArray(Protocol):
 
 @final
 class ArrayView:
-    """The place of an array in a storage: how it is cut from the first array."""
+    """The place of an array in a storage: how it is derived from the first array."""
 
     __slots__ = ("_elements", "_is_contiguous", "path", "storage")
 
@@ -125,7 +125,7 @@ class ArrayView:
         return view
 
     def path_from(self, base: SharingArray) -> Path:
-        """Return the steps that cut this array from another one of its storage."""
+        """Return the steps that derive this array from another one of its storage."""
         assert base.view_of is not None
         return self.path[len(base.view_of.path) :]
 
@@ -163,7 +163,7 @@ class ElementStorage:
         first.view_of = ArrayView(self, ())
 
     def add(self, array: SharingArray, path: Path) -> None:
-        """Record an array that is cut from the first one."""
+        """Record an array that is derived from the first one."""
         if len(self._references) >= self._max_references:
             self._references = [ref(x) for x in self.arrays()]
             self._max_references = max(MIN_KEPT_REFERENCES, 2 * len(self._references))
@@ -176,8 +176,8 @@ class ElementStorage:
         return [x for x in existing if x.view_of is not None and x.view_of.storage is self]
 
     def base_of(self, arrays: Sequence[Any]) -> Any | None:
-        """Return the array from which all others are cut, None if it is gone."""
+        """Return the array from which all others are derived, None if it is gone."""
         shortest = min(arrays, key=lambda x: len(x.view_of.path))
         path = shortest.view_of.path
-        cut = all(x.view_of.path[: len(path)] == path for x in arrays)
-        return shortest if cut else None
+        is_base = all(x.view_of.path[: len(path)] == path for x in arrays)
+        return shortest if is_base else None

@@ -59,7 +59,7 @@ class ViewWrite(NamedTuple):
 @final
 class ReadBase(NamedTuple):
     """The value of the base from which a view was read after an update, with its record, and the
-    steps that cut the view from it."""
+    steps that derive the view from it."""
 
     node: Callable[[], Node | None]
     pending_update: UpdateRecord | None
@@ -269,7 +269,7 @@ class _Check:
         return self._found[node]
 
     def _is_certain(self, node: Node) -> bool:
-        order = topological((node,), cut=True)
+        order = topological((node,), pending=True)
         if self._limited or has_pending_fallible(order):
             return False
         return all(_has_succeeded(x) for x in order if x.operation is INPUT or x.value is not None)

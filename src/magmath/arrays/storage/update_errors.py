@@ -25,5 +25,5 @@ def unread_write_error() -> MagmathError:
     return MagmathError(
         "x[i] = v: no name refers to the array x, so what is written could not be read; if x is "
         "y[k] for an array of positions or a mask k, it is a copy of elements of y: write into y "
-        "with one key, or give x a name"
+        "with one index, or give x a name"
     )

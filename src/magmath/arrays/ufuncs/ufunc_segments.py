@@ -1,9 +1,9 @@
 """`reduceat` of NumPy's universal functions: a function combines the elements of each segment of an
 axis.
 
-An associative function combines windows of 1, 2, 4, … elements, log₂ n times, and each segment is
-put together from the windows of the bits of its length, so that segments may overlap. Another
-function takes one step for each element of the longest segment.
+An associative function combines sliding windows of 1, 2, 4, … elements, log₂ n times, and each
+segment is put together from the windows of the bits of its length, so that segments may overlap.
+Another function takes one step for each element of the longest segment.
 """
 
 from __future__ import annotations

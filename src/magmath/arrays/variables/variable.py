@@ -271,7 +271,7 @@ def assign(pairs: Sequence[tuple[Variable, Node]]) -> None:
         try:
             session.engine().evaluator.assign(placed)
         except Exception as error:
-            undo_failed_updates(topological([node for _, node in placed], cut=True), error)
+            undo_failed_updates(topological([node for _, node in placed], pending=True), error)
             raise
 
 
@@ -338,7 +338,7 @@ def _release_former_values(variables: Sequence[Variable]) -> None:
 def _is_surely_computed(node: Node) -> bool:
     """Return True if a pending expression cannot fail, and the current pool stores its operands."""
     pool = session.engine().pool
-    order = topological((node,), cut=True)
+    order = topological((node,), pending=True)
     known = [x.value if isinstance(x.value, Node) else x for x in order]
     data = [remote_array_of(x) for x in known if x.name == "input"]
     is_present = all(x.pool is pool and not x.has_failed for x in data)

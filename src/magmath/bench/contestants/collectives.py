@@ -18,7 +18,7 @@ def collectives() -> Contestant:
         VERSIONS,
         ranks.rank,
         ranks.size,
-        lambda count: ranks.window(4 * count)[ranks.rank].view(torch.float32),
+        lambda count: ranks.shared_window(4 * count)[ranks.rank].view(torch.float32),
         {
             "allreduce": lambda out, array: ranks.allreduce(out),
             "allgather": ranks.allgather,

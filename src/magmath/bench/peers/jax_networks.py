@@ -18,6 +18,7 @@ from magmath.bench.peers.network_layers import (
     Dense,
     LocalNorm,
     Norm,
+    Operations,
     Pooling,
     Residual,
     forward,
@@ -44,7 +45,7 @@ def compiled() -> Contestant:
 
 
 @final
-class JaxOperations:
+class JaxOperations(Operations):
     """JAX's operations, with images in the memory order `order`."""
 
     def __init__(self, training: bool, order: str) -> None:

@@ -114,15 +114,32 @@ Layers = tuple[Layer, ...]
 class Operations(Protocol):
     """The operations of a framework. Weights are in its own types and memory orders."""
 
-    def conv(self, x: Any, weight: Any, bias: Any, layer: Conv) -> Any: ...
-    def norm(self, x: Any, scale: Any, shift: Any, layer: Norm) -> Any: ...
-    def pool(self, x: Any, layer: Pooling) -> Any: ...
-    def local_norm(self, x: Any, layer: LocalNorm) -> Any: ...
-    def flatten(self, x: Any) -> Any: ...
-    def global_pool(self, x: Any) -> Any: ...
-    def dense(self, x: Any, weight: Any, bias: Any, layer: Dense) -> Any: ...
-    def join(self, xs: list[Any]) -> Any: ...
-    def add(self, x: Any, y: Any, layer: Residual) -> Any: ...
+    def conv(self, x: Any, weight: Any, bias: Any, layer: Conv) -> Any:
+        """Return the convolution of x, with bias and activation."""
+
+    def norm(self, x: Any, scale: Any, shift: Any, layer: Norm) -> Any:
+        """Return x normalized by the moments of its batch, scaled, shifted and activated."""
+
+    def pool(self, x: Any, layer: Pooling) -> Any:
+        """Return the maxima or means of windows."""
+
+    def local_norm(self, x: Any, layer: LocalNorm) -> Any:
+        """Return x normalized over neighbouring channels."""
+
+    def flatten(self, x: Any) -> Any:
+        """Return (N, …) as (N, features)."""
+
+    def global_pool(self, x: Any) -> Any:
+        """Return the means of whole images."""
+
+    def dense(self, x: Any, weight: Any, bias: Any, layer: Dense) -> Any:
+        """Return the product of x and the weight, with bias and activation."""
+
+    def join(self, xs: list[Any]) -> Any:
+        """Return arrays joined along the channels."""
+
+    def add(self, x: Any, y: Any, layer: Residual) -> Any:
+        """Return the sum of two arrays, with the activation of the layer."""
 
 
 def forward(layers: Layers, x: Any, weights: Iterator[Any], ops: Operations) -> Any:

@@ -15,6 +15,7 @@ from magmath.bench.peers.network_layers import (
     Dense,
     LocalNorm,
     Norm,
+    Operations,
     Pooling,
     Residual,
     forward,
@@ -100,7 +101,7 @@ class OnnxInference(PeerTrainer):
 
 
 @final
-class OnnxOperations:
+class OnnxOperations(Operations):
     """Operations on names of values, which add the nodes of a graph."""
 
     def __init__(self) -> None:

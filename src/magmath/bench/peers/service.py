@@ -62,18 +62,23 @@ class ContestantService:
         }
 
     def prepare(self, request: Record) -> Record:
+        """Prepare the contestant for the case of a request; return what it answers."""
         return self.contestant.prepare(request["case"])
 
     def round(self, request: Record) -> Record:
+        """Return the seconds of one round."""
         return {"seconds": self.contestant.round()}
 
     def finish(self, request: Record) -> Record:
+        """Return what the contestant records at the end of a case."""
         return self.contestant.finish()
 
     def measure_memory(self, request: Record) -> Record:
+        """Return the peak of the memory of the case of a request, in bytes."""
         return {"peak_bytes": self.contestant.peak_bytes(request["case"])}
 
     def answer(self, request: Record) -> Record:
+        """Return the answer to a request, or the failure of its handler."""
         try:
             return {"ok": self.handlers[request["do"]](request)}
         except Exception as error:

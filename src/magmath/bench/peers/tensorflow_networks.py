@@ -20,6 +20,7 @@ from magmath.bench.peers.network_layers import (
     Dense,
     LocalNorm,
     Norm,
+    Operations,
     Pooling,
     Residual,
     forward,
@@ -48,7 +49,7 @@ def compiled() -> Contestant:
 
 
 @final
-class TensorFlowOperations:
+class TensorFlowOperations(Operations):
     """TensorFlow's operations on images (N, H, W, C)."""
 
     def __init__(self, training: bool) -> None:

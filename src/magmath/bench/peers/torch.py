@@ -68,6 +68,7 @@ class TorchMlp(nn.Module):
         self.layers = nn.Sequential(*layers[:-1])
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Return the mean cross entropy of images."""
         return nn.functional.cross_entropy(self.layers(images), labels)
 
 
@@ -85,6 +86,7 @@ def wait_for(device: str) -> None:
 
 @torch.no_grad()
 def set_weights(network: TorchMlp, problem: Problem) -> None:
+    """Copy the initial weights of the problem into a network."""
     linear = [layer for layer in network.layers if isinstance(layer, nn.Linear)]
     for layer, (matrix, bias) in zip(linear, problem.weights(), strict=True):
         layer.weight.copy_(torch.from_numpy(matrix).T)

@@ -15,6 +15,7 @@ from magmath.bench.peers.network_layers import (
     Dense,
     LocalNorm,
     Norm,
+    Operations,
     Pooling,
     Residual,
     forward,
@@ -79,7 +80,7 @@ def _compiled(problem: NetworkProblem) -> Variants:
     }
 
 
-class TorchOperations:
+class TorchOperations(Operations):
     """PyTorch's operations; `statistics`: the running mean and variance of each batch norm."""
 
     def __init__(self, training: bool, statistics: dict[int, tuple[Tensor, Tensor]]) -> None:

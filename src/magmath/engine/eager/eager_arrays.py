@@ -113,7 +113,7 @@ class EagerArrays:
         self._created: dict[Hashable, np.ndarray[Any, Any]] = {}
         """The values of nodes of numbers alone, by their signatures and inputs."""
         self.calls: dict[Hashable, Any] = {}
-        """The dispatch cache: by the keys of calls, the call that repeats them (an `EagerCall`, a
+        """The dispatch cache: by call keys, the call that repeats them (an `EagerCall`, a
         `JointCall` or a `CreationCall`); None for calls that are not repeated, and what
         `arrays/protocols/dispatch_cache.py` and `arrays/indexing/indexing_cache.py` note of others.
         A key has what is the same for all calls that apply the same operations."""

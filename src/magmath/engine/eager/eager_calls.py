@@ -56,7 +56,7 @@ class CallProgram(Protocol):
         """Return the result, in new memory."""
 
 
-class WriteProgram(CallProgram, Protocol):
+class UpdateProgram(CallProgram, Protocol):
     """What computes an array with some elements replaced."""
 
     def write(
@@ -123,7 +123,7 @@ class EagerCall:
         line: Line,
         numbers: Sequence[Number] = (),
     ) -> Node | None:
-        """Like `run`, for a `WriteProgram` whose array is the first argument: the result has the
+        """Like `run`, for an `UpdateProgram` whose array is the first argument: the result has the
         memory of that leaf, which the caller drops."""
         former = arguments[0]
         if former.value.copies:  # in other layouts
@@ -136,7 +136,7 @@ class EagerCall:
         provenance = Provenance.of(recipe, recipe.last, operands, line, numbers)
         written = input_leaf(self._shape, self._dtype, data.layout, data)
         set_provenance(written, provenance)
-        program = cast("WriteProgram", self._program)
+        program = cast("UpdateProgram", self._program)
         program.write(values[self._used.index(0)], values, numbers)
         return written
 

@@ -42,8 +42,8 @@ from magmath.engine.lifetimes.donation import (
 from magmath.engine.lifetimes.intermediate_cache import IntermediateCache
 from magmath.engine.lifetimes.live_references import is_unobservable, live_intermediates
 from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
-from magmath.engine.programs.cut import cut
 from magmath.engine.programs.expression_program import ExpressionProgram
+from magmath.engine.programs.pending_graph import pending_graph
 from magmath.engine.programs.program_runs import ProgramRuns
 from magmath.engine.programs.program_table import ProgramTable
 from magmath.engine.remote_array import OVERWRITTEN, RemoteArray, leaf_of, remote_array_of
@@ -156,7 +156,7 @@ class Evaluator:
         requested = tuple([node for node in nodes if _is_pending(node) and node not in eager])
         # The list of `topological` has no name: while it existed, each node would have one more
         # reference, and would count as referenced by user code (`live_intermediates`).
-        certain = not has_pending_fallible(topological(requested, cut=True))
+        certain = not has_pending_fallible(topological(requested, pending=True))
         overwritten = {node: v.release() for v, node in pairs} if certain else {}
         with self._pool.defer_interrupts():
             if requested:
@@ -206,7 +206,7 @@ class Evaluator:
         lost: set[Node] = set()
         numbers = self._interpreter.numbers_of_operands(order, outputs)
         if numbers is not None and lowered:
-            simpler = expand(cut(Graph(outputs)))
+            simpler = expand(pending_graph(Graph(outputs)))
             order, expanded = simpler.nodes, simpler.outputs
             numbers = self._interpreter.numbers_of_operands(order, expanded)
         if numbers is not None:
@@ -232,7 +232,7 @@ class Evaluator:
     def _values_through_loops(self, expression: _Expression, requested: int) -> dict[Node, Node]:
         """Return input leaves with the values of an expression that contains loops."""
         outputs = expression.outputs
-        rest = self._loops.without_loops(cut(Graph(outputs)).outputs)
+        rest = self._loops.without_loops(pending_graph(Graph(outputs)).outputs)
         pending = [x for x in rest if x.operation is not INPUT]
         values = dict(zip(pending, self.evaluate(pending), strict=True))
         leaves = {x: values.get(y, y) for x, y in zip(outputs, rest, strict=True)}
@@ -242,11 +242,11 @@ class Evaluator:
 
     def _expression_of(self, requested: tuple[Node, ...]) -> _Expression:
         """Return the expression of requested nodes and of those that are computed with them."""
-        outputs, order = requested, topological(requested, cut=True)
+        outputs, order = requested, topological(requested, pending=True)
         results, updates = self._joint.nodes_with(order)
         if results or updates:
             outputs = (*outputs, *results, *updates)
-            order = topological(outputs, cut=True)
+            order = topological(outputs, pending=True)
         live = live_intermediates(order, outputs)
         if self._pool.memory_limit is None:
             outputs = (*outputs, *worthwhile_intermediates(order, live))
@@ -302,7 +302,7 @@ class Evaluator:
         compiled = None if program is None else program.compiled()
         if program is None or compiled is None:
             with paused_gc(), stage("look up"):
-                graph = cut(Graph(requested, targets), order)
+                graph = pending_graph(Graph(requested, targets), order)
                 copied = self._copies.substituted_in(graph, make=True)
                 compiled = self._programs.program_of(copied)
             if copied is not graph:  # it reads copies of some leaves
@@ -386,7 +386,7 @@ class Evaluator:
                 return False
         elif any(x.operation.overwrites_first and x.value is None for x in written.inputs[:1]):
             return False
-        return is_unobservable(topological(own[:1], cut=True), own)
+        return is_unobservable(topological(own[:1], pending=True), own)
 
 
 def _forget_former_expressions(order: Sequence[Node], computed: Container[Node]) -> None:

@@ -118,7 +118,7 @@ class JointEvaluation:
             others = [node for node in nodes if node not in pending]
             if not any(
                 is_pending_and_fallible(x)
-                for x in topological(others, cut=True)
+                for x in topological(others, pending=True)
                 if x not in pending
             ):
                 results |= dict.fromkeys(others)

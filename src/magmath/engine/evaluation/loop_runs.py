@@ -48,7 +48,7 @@ class ProgramEngine(Protocol):
     def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
         """Return input leaves with the values of nodes."""
 
-    def cut(self, graph: Graph) -> Graph:
+    def pending_graph(self, graph: Graph) -> Graph:
         """Return the graph with leaves in place of evaluated nodes."""
 
     def compile(self, graph: Graph) -> CompiledProgram:
@@ -149,7 +149,7 @@ class _LoopProgram:
         self._updated = (*self._states, *self._collectors, counter)
         next_states = dict(zip(self._states, following, strict=True))
         collected = dict(zip(self._collectors, values, strict=True))
-        self._graph = engine.cut(step_graph(next_states, collected, counter, number))
+        self._graph = engine.pending_graph(step_graph(next_states, collected, counter, number))
         self._compiled = engine.compile(self._graph)
 
     @property

@@ -6,7 +6,7 @@ from typing import final
 
 from magmath.engine.evaluation.result_records import record_provenance
 from magmath.engine.lifetimes.redistribution_cache import NeededCopies, RedistributionCache
-from magmath.engine.programs.cut import cut
+from magmath.engine.programs.pending_graph import pending_graph
 from magmath.engine.programs.program_runs import ProgramRuns
 from magmath.engine.programs.program_table import ProgramTable
 from magmath.engine.remote_array import leaf_of, remote_array_of
@@ -53,7 +53,7 @@ class RedistributedCopies:
         source, layout = remote_array_of(node.inputs[0]), layout_of(node)
         copy = self._cache.find(source, layout)
         if copy is None:
-            graph = cut(Graph((node,)))
+            graph = pending_graph(Graph((node,)))
             compiled = self._programs.program_of(graph)
             (copy,), _ = self._runs.run(compiled, graph.leaves, asynchronous=asynchronous)
             if self._programs.environment.workers > 1:

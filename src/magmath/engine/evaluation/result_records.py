@@ -116,7 +116,7 @@ def _record_outputs(
 
 def provenance_of_pending(node: Node) -> Provenance:
     """Return the provenance of a pending node."""
-    order = topological((node,), cut=True)
+    order = topological((node,), pending=True)
     leaves = {node: Node(SCALAR, (), NO_ATTRIBUTES, node.shape, node.dtype)}
     record_provenance(leaves, order, live_intermediates(order, (node,)))
     provenance = provenance_of(leaves[node])

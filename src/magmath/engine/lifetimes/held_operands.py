@@ -32,7 +32,7 @@ class HeldOperands:
         if self._examined is not None and self._examined() is operand:
             return False
         self._examined = ref(operand)
-        held = held_alone(topological((node,), cut=True))
+        held = held_alone(topological((node,), pending=True))
         return sum([x.nbytes for x in held]) > MAX_HELD * node.nbytes
 
 

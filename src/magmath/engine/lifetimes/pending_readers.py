@@ -60,7 +60,7 @@ def _values_read(array: ArrayHandle) -> dict[Node, list[ref[Node]]]:
         operands = provenance.direct_operands()
         read = [(x.variable, x.leaf) for x in operands if isinstance(x, VersionOperand)]
     else:
-        order = topological((node,), cut=True)
+        order = topological((node,), pending=True)
         read = [
             (node.inputs[0], ref(node.inputs[1])) for node in order if node.operation.is_version
         ]

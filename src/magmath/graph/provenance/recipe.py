@@ -1,4 +1,8 @@
-"""Recipes: the structure of an expression without its nodes, from which it is built again."""
+"""Recipes: the structure of an expression without its nodes, from which it is built again.
+
+A recipe lists operations and the positions of their operands: what a tape of autodiff holds,
+without the arrays.
+"""
 
 from __future__ import annotations
 

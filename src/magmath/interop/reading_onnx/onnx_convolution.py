@@ -12,7 +12,7 @@ import magmath as mm
 from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator
 from magmath.nn import functional as f
 from magmath.nn.pooling import with_last_window
-from magmath.nn.windows import same_pads
+from magmath.nn.window_settings import same_pads
 
 Pairs = list[tuple[int, int]]
 
@@ -77,7 +77,7 @@ def _transposed(
     )
     if is_plain:
         return result
-    # Zeros at the ends, further than a product could reach; negative widths cut.
+    # Zeros at the ends, further than a product could reach; negative widths remove elements.
     ends = [(-low, a - high) for (low, high), a in zip(pads, added, strict=True)]
     result = f.pad(result, [n for pair in reversed(ends) for n in pair])
     return result if bias is None else result + mm.reshape(mm.asarray(bias), (-1, *[1] * space))

@@ -73,7 +73,7 @@ TRANSFORMATIONS = (
     "pytorch_half_pixel",
     "tf_half_pixel_for_nn",
 )
-"""The coordinates that are available: all but "tf_crop_and_resize", which cuts a part out first."""
+"""The coordinates that are available: all but "tf_crop_and_resize", which extracts a part first."""
 
 
 def _positions(extent: int, new: int, factor: float, transformation: str) -> Any:

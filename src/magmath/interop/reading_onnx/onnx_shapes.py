@@ -159,7 +159,7 @@ def _pad(
     pairs = [(0, 0)] * x.ndim
     for i, axis in enumerate(chosen):
         pairs[axis] = int(widths[i]), int(widths[i + len(chosen)])
-    # Negative widths cut.
+    # Negative widths remove elements.
     key = [slice(-min(a, 0), n + min(b, 0)) for n, (a, b) in zip(x.shape, pairs, strict=True)]
     x = mm.asarray(x[tuple(key)])
     added = [(max(a, 0), max(b, 0)) for a, b in pairs]

@@ -82,7 +82,9 @@ def _set_slice(w: OnnxWriter, node: TracedNode, x: str, values: str) -> str:
     return _overwritten(w, node, x, values, written, dropped=())
 
 
-def _set_window(w: OnnxWriter, node: TracedNode, x: str, values: str, *starts: str) -> str:
+def _dynamic_update_slice(
+    w: OnnxWriter, node: TracedNode, x: str, values: str, *starts: str
+) -> str:
     axes, extents = node.attribute("axes"), node.attribute("extents")
     written = {}
     for axis, extent, step, start in zip(
@@ -135,7 +137,7 @@ def _overwritten(
     return w.add("Where", w.store(mask), values, x)
 
 
-def _window(w: OnnxWriter, node: TracedNode, x: str, *positions: str) -> str:
+def _dynamic_slice(w: OnnxWriter, node: TracedNode, x: str, *positions: str) -> str:
     axes, extents = node.attribute("axes"), node.attribute("extents")
     steps = node.attribute("steps")
     one = w.store(np.asarray([1], np.int64))
@@ -148,9 +150,9 @@ def _window(w: OnnxWriter, node: TracedNode, x: str, *positions: str) -> str:
     reach = [step * (n - 1) + 1 for step, n in zip(steps, counts, strict=True)]
     stop = w.add("Add", start, w.store(np.asarray(reach, np.int64)))
     along, by = (w.store(np.asarray(part, np.int64)) for part in (axes, steps))
-    window = w.add("Slice", x, start, stop, along, by)
+    part = w.add("Slice", x, start, stop, along, by)
     dropped = [axis for axis, n in zip(axes, extents, strict=True) if n is None]
-    return w.add("Squeeze", window, w.store(np.asarray(dropped, np.int64))) if dropped else window
+    return w.add("Squeeze", part, w.store(np.asarray(dropped, np.int64))) if dropped else part
 
 
 def _full(w: OnnxWriter, node: TracedNode, value: str) -> str:
@@ -229,8 +231,8 @@ SHAPES: dict[str, Emitter] = {
     "concat": _concat,
     "slice": _slice,
     "set_slice": _set_slice,
-    "dynamic_slice": _window,
-    "dynamic_update_slice": _set_window,
+    "dynamic_slice": _dynamic_slice,
+    "dynamic_update_slice": _dynamic_update_slice,
     "full": _full,
     "iota": _iota,
     "scalar": _number_of_extents,

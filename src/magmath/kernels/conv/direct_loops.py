@@ -51,7 +51,7 @@ def correlate_group(
             adds = job[ACCUMULATE] if begins else 1
             added = to + (job[RESIDUAL] if begins else 0)
             row = bias if ends else 0
-            cut = job[RELU] if ends else 0
+            clamp = job[RELU] if ends else 0
             for t in range(tiles):
                 i = quotient(t * count, tiles)
                 high = quotient((t + 1) * count, tiles) - i
@@ -59,7 +59,7 @@ def correlate_group(
                     high * (VECTORS + 1) + wide, taps, depth,
                     slot + (tap * job[BLOCK_PIXELS] + i) * 8, job[BLOCK_PIXELS] * 8,
                     from_depth * 4, b, following + min(t, UNROLL) * share, adds, added,
-                    slot + job[TARGETS_AT] + i * 8, to, last, row, cut
+                    slot + job[TARGETS_AT] + i * 8, to, last, row, clamp
                 )
 
 def correlate(record: int64):

@@ -1,4 +1,4 @@
-"""The plan of a direct convolution: the JOB that its compiled loops read, and its workspace.
+"""The convolution plan of direct loops: the JOB that its compiled loops read, and its workspace.
 
 The pass "data" is divided into phases (`kernels/conv/direct_loops.py`); a phase is a pair of phases
 along the rows and along the columns.

@@ -1,4 +1,4 @@
-"""Runs of plans: native functions of a convolution, called on all threads in turn."""
+"""Runs of convolution plans: native functions of a convolution, called on all threads in turn."""
 
 from __future__ import annotations
 

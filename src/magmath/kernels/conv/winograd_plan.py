@@ -1,4 +1,5 @@
-"""The plan of a Winograd convolution: the JOB that its compiled loops read, and its workspace."""
+"""The convolution plan of Winograd's method: the JOB that its compiled loops read, and its
+workspace."""
 
 from __future__ import annotations
 

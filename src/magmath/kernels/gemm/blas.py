@@ -130,7 +130,7 @@ def gemm(
 def finish(
     c: int64, pitch: int64, m: int64, n: int64, bias: int64, step: int64, relu: int64
 ):
-    """Add a row to the product and cut it off below 0, in one pass; a NaN stays."""
+    """Add a row to the product and clamp it at 0, in one pass; a NaN stays."""
     row: {T}[1] = bias
     for i in range(m):
         line: {T}[1] = c + i * pitch

@@ -27,11 +27,11 @@ PART_BYTES: Final = 64 << 10
 MAX_PARTS: Final = 16
 LONG_PART: Final = 512
 """Minimum elements of a part of a row. For Aᵀ·x, rows that are long enough are divided themselves
-(`cut`): each part is then a part of the result, and no partial sums are added."""
+(`by_columns`): each part is then a part of the result, and no partial sums are added."""
 
 JOB: Final = (
     "a", "lda", "rows", "columns", "x", "y", "y_step", "parts", "next_part", "sums", "pitch",
-    "cut", "alpha", "beta",
+    "by_columns", "alpha", "beta",
 )  # fmt: skip
 """The argument of the exported functions, 64-bit words.
 
@@ -39,7 +39,7 @@ a, x, y     addresses; A is (rows, columns), `lda` the distance of its rows in e
             contiguous
 parts       the number of parts; next_part is the counter of those that are taken
 sums        partial results, at distances of `pitch` elements
-cut         for Aᵀ·x: whether the columns of A are divided, and not its rows
+by_columns  for Aᵀ·x: whether the columns of A are divided, and not its rows
 alpha, beta y = alpha · A·x + beta · y, in float64
 """
 
@@ -103,7 +103,7 @@ def columns_{T}(record: int64):
         first = 0
         count = job[COLUMNS]
         target = job[SUMS]
-        if job[CUT] != 0:
+        if job[BY_COLUMNS] != 0:
             first = quotient(part * job[COLUMNS], job[PARTS])
             count = quotient((part + 1) * job[COLUMNS], job[PARTS]) - first
             target = target + first * {itemsize}
@@ -141,7 +141,7 @@ def total_{T}(record: int64):
     numbers: float64[1] = record
     sums: {T}[1] = job[SUMS]
     y: {T}[1] = job[Y]
-    if job[CUT] == 0:
+    if job[BY_COLUMNS] == 0:
         for part in range(1, job[PARTS]):
             for i in range(job[COLUMNS]):
                 sums[i] = sums[i] + sums[part * job[PITCH] + i]
@@ -202,12 +202,12 @@ def bind(
     """
     itemsize = _SIZES[dtype]
     parts = max(1, min(a.rows * a.columns * itemsize // PART_BYTES, MAX_PARTS, a.rows))
-    cut = transposed and a.columns >= parts * LONG_PART
+    by_columns = transposed and a.columns >= parts * LONG_PART
     pitch = -(-a.columns * itemsize // 64) * 64 // itemsize
-    nbytes = (1 if cut else parts) * pitch * itemsize
+    nbytes = (1 if by_columns else parts) * pitch * itemsize
     job = np.array([
-        a.address, a.row_stride, a.rows, a.columns, x, y.address, y.step, parts, 0, 0, pitch, cut,
-        0, 0,
+        a.address, a.row_stride, a.rows, a.columns, x, y.address, y.step, parts, 0, 0, pitch,
+        by_columns, 0, 0,
     ], np.int64)  # fmt: skip
     numbers, record = job.view(np.float64), int(job.ctypes.data)
     at = {name: i for i, name in enumerate(JOB)}

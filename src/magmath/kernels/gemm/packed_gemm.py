@@ -133,18 +133,18 @@ def gemm(
         deep = quotient((q + 1) * k, passes) - first
         keep = beta if q == 0 else {T}(1)
         row = bias if q == passes - 1 else 0
-        cut = relu if q == passes - 1 else 0
+        clamp = relu if q == passes - 1 else 0
         from_b = b + (first if transpose_b != 0 else first * ldb) * {itemsize}
         for i in range(0, m, height):
             rows = min(height, m - i)
             to = c + i * ldc * {itemsize}
             from_a = a + (first * lda + i if transpose_a != 0 else i * lda + first) * {itemsize}
-            if transpose_b != 0 and 2 * rows <= n and row == 0 and cut == 0:
+            if transpose_b != 0 and 2 * rows <= n and row == 0 and clamp == 0:
                 turned(rows, n, deep, alpha, from_a, lda, from_b, ldb, keep, to, ldc)
             else:
                 block(
                     transpose_a, transpose_b, rows, n, deep, alpha, from_a, lda, from_b, ldb,
-                    keep, to, ldc, row, cut
+                    keep, to, ldc, row, clamp
                 )
 
 def tile(

@@ -8,6 +8,7 @@ from typing import Any, final
 from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
 from magmath.nn import functional
+from magmath.nn.activation_functions import activation_function
 from magmath.nn.module import Module
 from magmath.nn.variables import Parameter
 
@@ -19,7 +20,7 @@ class Activation(Module):
 
     def __init__(self, name: str | Callable[[Array], Array]) -> None:
         self.name = name
-        self._function = functional.activation_function(name)
+        self._function = activation_function(name)
 
     def __call__(self, x: Array) -> Array:
         """(…) → (…)."""

@@ -5,19 +5,12 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from functools import partial
-from math import inf
 from typing import Any, ClassVar, final
 
-from magmath.api.elementwise import logical_and
-from magmath.api.manipulation import reshape, swapaxes
-from magmath.api.products import matmul
-from magmath.api.searching import where
-from magmath.arrays.array import Array, as_array
-from magmath.core.dtypes import bool_
+from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
-from magmath.core.shapes import Shape
 from magmath.errors import ShapeError
-from magmath.nn.attention import attention_weights
+from magmath.nn.attention import attention_of_heads, check_sequences
 from magmath.nn.layer_input import layer_input
 from magmath.nn.layers.dense import Dense
 from magmath.nn.layers.dropout import Dropout
@@ -75,48 +68,18 @@ class MultiheadAttention(Module):
         """
         key = query if key is None else key
         value = key if value is None else value
-        for name, given in (("queries", query), ("keys", key), ("values", value)):
-            if given.ndim != 3:
-                raise ShapeError(
-                    f"MultiheadAttention: takes {name} (N, length, features), was given "
-                    f"{given.shape}; add the batch with mm.expand_dims(x, 0)"
-                )
-        batches = {x.shape[0] for x in (query, key, value)} - {1}
-        if len(batches) > 1 or key.shape[1] != value.shape[1]:
-            raise ShapeError(
-                f"MultiheadAttention: takes queries (N, length, …), and keys and values (N, keys, "
-                f"…), was given {query.shape}, {key.shape} and {value.shape}; give the same N, and "
-                f"a value for each key"
-            )
-        mask = _with_keys(mask, key_mask, key.shape[:2])
-        weights = attention_weights(
-            self._split(self.query(query)), self._split(self.key(key)), mask, causal=causal
+        check_sequences("MultiheadAttention", query, key, value)
+        averages = attention_of_heads(
+            self.query(query),
+            self.key(key),
+            self.value(value),
+            self.heads,
+            mask,
+            key_mask=key_mask,
+            causal=causal,
+            drop=self.dropout,
         )
-        averages = matmul(self.dropout(weights), self._split(self.value(value)))
-        joined = swapaxes(averages, 1, 2)
-        return self.output(reshape(joined, (*joined.shape[:2], self.features)))
-
-    def _split(self, x: Array) -> Array:
-        """Return (N, length, features) as (N, heads, length, features / heads)."""
-        parts = reshape(x, (*x.shape[:2], self.heads, self.features // self.heads))
-        return swapaxes(parts, 1, 2)
-
-
-def _with_keys(mask: Any, key_mask: Any, shape: Shape) -> Any:
-    """Return a mask without the keys that `key_mask`, of this shape (N, keys), excludes."""
-    if key_mask is None:
-        return mask
-    keys = as_array("attention", key_mask)
-    if keys.dtype is not bool_ or keys.shape != shape:
-        raise ShapeError(
-            f"attention: key_mask must be bool {shape}, True for keys that take part, was given "
-            f"{keys.dtype} {keys.shape}"
-        )
-    takes_part = reshape(keys, (shape[0], 1, 1, shape[1]))
-    if mask is None:
-        return takes_part
-    mask = as_array("attention", mask)
-    return logical_and(mask, takes_part) if mask.dtype is bool_ else where(takes_part, mask, -inf)
+        return self.output(averages)
 
 
 class _TransformerLayer(Module, ABC):

@@ -6,8 +6,8 @@ from typing import final
 
 from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
-from magmath.nn.functional import bilinear
 from magmath.nn.initializers import initializer
+from magmath.nn.linear import bilinear
 from magmath.nn.module import Module
 from magmath.nn.variables import Initial, Parameter, deferred
 

@@ -10,12 +10,12 @@ from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
+from magmath.nn.activation_functions import activation_function
 from magmath.nn.convolution import conv, conv_transpose
-from magmath.nn.functional import activation_function
 from magmath.nn.initializers import initializer
 from magmath.nn.module import Module
 from magmath.nn.variables import Initial, Parameter, deferred
-from magmath.nn.windows import Padding, Size, check_images, immutable_padding, sizes
+from magmath.nn.window_settings import Padding, Size, check_images, immutable_padding, sizes
 
 
 class _Filters(Module, ABC):

@@ -9,8 +9,9 @@ from typing import final
 from magmath.arrays.array import Array
 from magmath.core.integers import is_integer, require_integer
 from magmath.errors import OptionError, ShapeError
-from magmath.nn.functional import activation_function, linear
+from magmath.nn.activation_functions import activation_function
 from magmath.nn.initializers import initializer
+from magmath.nn.linear import linear
 from magmath.nn.module import Module
 from magmath.nn.variables import Initial, Parameter, deferred
 

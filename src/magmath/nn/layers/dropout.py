@@ -6,7 +6,7 @@ from typing import final
 
 from magmath.arrays.array import Array
 from magmath.core.real_numbers import require_number
-from magmath.nn.functional import dropout
+from magmath.nn.dropout import dropout
 from magmath.nn.module import Module
 from magmath.nn.variables import RngState
 

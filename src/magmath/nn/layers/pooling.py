@@ -8,7 +8,7 @@ from typing import ClassVar, final
 from magmath.arrays.array import Array
 from magmath.nn import pooling
 from magmath.nn.module import Module
-from magmath.nn.windows import Padding, Size, check_images, immutable_padding, sizes
+from magmath.nn.window_settings import Padding, Size, check_images, immutable_padding, sizes
 
 
 class _Pool(Module, ABC):

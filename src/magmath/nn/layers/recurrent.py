@@ -4,25 +4,19 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Callable
 from typing import Any, ClassVar, final
 
-import numpy as np
-
-from magmath.api.creation import DTypeLike, zeros
-from magmath.api.data_types import astype, result_type
-from magmath.api.manipulation import concat, stack, swapaxes
-from magmath.arrays.array import Array, as_array
+from magmath.api.creation import DTypeLike
+from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
-from magmath.errors import ShapeError
 from magmath.graph import Shape
-from magmath.nn.functional import linear
+from magmath.nn import recurrence
 from magmath.nn.initializers import Uniform
-from magmath.nn.layer_input import layer_input
 from magmath.nn.layers.dropout import Dropout
 from magmath.nn.module import Module
-from magmath.nn.recurrence import STEPS, RecurrentState
+from magmath.nn.recurrence import DirectionWeights, RecurrentKind, RecurrentState
 from magmath.nn.variables import Parameter, deferred
-from magmath.transform.loops import scan
 
 
 @final
@@ -44,45 +38,25 @@ class Direction(Module):
         self.input_bias: Parameter = deferred(initial)
         self.hidden_bias: Parameter = deferred(initial)
 
-    def make_for(self, x: Array) -> None:
-        """Make the parameters for inputs of this extent along the last axis, unless they exist."""
+    def weights(self, inputs: int) -> DirectionWeights:
+        """Return the parameters; make them for inputs of this extent along the last axis if they do
+        not exist."""
         width = self.gates * self.units
         self.materialize(
-            input_weight=(x.shape[-1], width),
+            input_weight=(inputs, width),
             hidden_weight=(self.units, width),
             input_bias=(width,),
             hidden_bias=(width,),
         )
-
-    def __call__(self, x: Array) -> Array:
-        """(N, length, inputs) → (N, length, gates · units): what the inputs add to the gates."""
-        self.make_for(x)
-        return linear(x, self.input_weight, self.input_bias)
-
-    def of_hidden(self, hidden: Array) -> Array:
-        """Return (N, gates · units): what the hidden values add to the gates."""
-        return linear(hidden, self.hidden_weight, self.hidden_bias)
-
-
-def _state_arrays(name: str, state: Any) -> tuple[Array, ...]:
-    """Return the arrays of a state that a user gives. Raises TypeError for other objects."""
-    if isinstance(state, (Array, np.ndarray)):
-        return (as_array(name, state),)
-    if isinstance(state, (tuple, list)):
-        return tuple([as_array(name, value) for value in state])
-    raise TypeError(
-        f"{name}: the state is an array or a tuple of arrays, was given {state!r}; pass the one "
-        f"that an earlier call has returned, or leave it out for zeros"
-    )
+        return self.input_weight, self.hidden_weight, self.input_bias, self.hidden_bias
 
 
 class _Recurrent(Module, ABC):
     """A recurrent network: layers, each in one or both directions of time."""
 
-    gates: ClassVar[int]
-    states: ClassVar[int] = 1
-    step_name: ClassVar[str]
-    """The name of the step in `STEPS`."""
+    kind: ClassVar[RecurrentKind]
+    function: ClassVar[Callable[..., tuple[Array, RecurrentState]]]
+    """The function that computes the network."""
 
     def __init__(
         self, units: int, *, layers: int = 1, bidirectional: bool = False, dropout: float = 0.0
@@ -93,7 +67,7 @@ class _Recurrent(Module, ABC):
         directions = 2 if bidirectional else 1
         count = require_integer(f"{name}: layers", layers, 1)
         self.layers = [
-            [Direction(units, self.gates) for _ in range(directions)] for _ in range(count)
+            [Direction(units, self.kind.gates) for _ in range(directions)] for _ in range(count)
         ]
         self.dropout = Dropout(dropout)
 
@@ -103,66 +77,22 @@ class _Recurrent(Module, ABC):
         A state has for each layer and direction, in this order, values (N, units), stacked along
         axis 0: an array for each value that the network keeps. It begins with zeros by default.
         """
-        if x.ndim != 3 or not x.shape[1]:
-            raise ShapeError(
-                f"{type(self).__name__}: takes (N, length, inputs) with a length of 1 or more, was "
-                f"given {x.shape}; add the batch with mm.expand_dims(x, 0)"
-            )
-        first = self.layers[0][0]
-        first.make_for(x)
-        x = layer_input(type(self).__name__, x, first.input_weight)
-        initial = self._initial_states(x, state)
-        final: list[RecurrentState] = []
-        for i, directions in enumerate(self.layers):
-            if i:
-                x = self.dropout(x)
-            outputs = []
-            for j, direction in enumerate(directions):
-                backwards = j == 1
-                hidden, last = self._scanned(direction, x, initial[len(final)], backwards=backwards)
-                outputs.append(hidden)
-                final.append(last)
-            x = outputs[0] if len(outputs) == 1 else concat(outputs, axis=-1)
-        return x, tuple(stack(list(values)) for values in zip(*final, strict=True))
-
-    def _initial_states(self, x: Array, state: Any) -> list[RecurrentState]:
-        """Return the initial state of each layer and direction. Raises ShapeError for a state of
-        another network."""
-        count = sum(map(len, self.layers))
-        shape = (count, x.shape[0], self.units)
-        if state is None:
-            zero = zeros(shape[1:], dtype=x.dtype)
-            return [(zero,) * self.states] * count
-        values = _state_arrays(type(self).__name__, state)
-        if len(values) != self.states or any(value.shape != shape for value in values):
-            raise ShapeError(
-                f"{type(self).__name__}: the state is {self.states} × {shape}, was given "
-                f"{[value.shape for value in values]}; pass the one that an earlier call has "
-                f"returned"
-            )
-        return [tuple(value[i] for value in values) for i in range(count)]
-
-    def _scanned(
-        self, direction: Direction, x: Array, state: RecurrentState, *, backwards: bool
-    ) -> tuple[Array, RecurrentState]:
-        """Return the outputs of one direction at all times, and its last state."""
-        added = swapaxes(direction(x), 0, 1)
-        common = result_type(added, *state)  # steps keep the type of the state
-        state = tuple(astype(value, common, copy=False) for value in state)
-
-        def step(state: RecurrentState, row: Array) -> tuple[RecurrentState, Array]:
-            following = self.next_state(direction, row, state)
-            return following, following[0]
-
-        last, outputs = scan(step, state, added, reverse=backwards)
-        return swapaxes(outputs, 0, 1), last
-
-    @classmethod
-    def next_state(
-        cls, direction: Direction, added: Array, state: RecurrentState
-    ) -> RecurrentState:
-        """Return the next state, given what the inputs add to the gates (N, gates · units)."""
-        return STEPS[cls.step_name](added, direction.of_hidden(state[0]), state)
+        recurrence.check_sequences(x, type(self).__name__)
+        outputs = len(self.layers[0]) * self.units
+        weights = [
+            direction.weights(outputs if i else x.shape[-1])
+            for i, directions in enumerate(self.layers)
+            for direction in directions
+        ]
+        result: tuple[Array, RecurrentState] = type(self).function(
+            x,
+            weights,
+            state,
+            bidirectional=self.bidirectional,
+            dropout=self.dropout,
+            name=type(self).__name__,
+        )
+        return result
 
 
 @final
@@ -175,8 +105,8 @@ class RNN(_Recurrent):
     dropout        the probability of dropout between the layers
     """
 
-    gates = 1
-    step_name = "tanh"
+    kind = recurrence.SIMPLE
+    function = staticmethod(recurrence.rnn)
 
 
 @final
@@ -186,8 +116,8 @@ class GRU(_Recurrent):
     For its arguments see `RNN`. Source: Cho et al. (2014).
     """
 
-    gates = 3
-    step_name = "gru"
+    kind = recurrence.GATED
+    function = staticmethod(recurrence.gru)
 
 
 @final
@@ -198,9 +128,8 @@ class LSTM(_Recurrent):
     and Schmidhuber (1997); with PyTorch's equations.
     """
 
-    gates = 4
-    states = 2
-    step_name = "lstm"
+    kind = recurrence.LONG_SHORT_TERM
+    function = staticmethod(recurrence.lstm)
 
 
 # single steps -----------------------------------------------------------------------------------
@@ -209,36 +138,22 @@ class LSTM(_Recurrent):
 class _Cell(Module, ABC):
     """One step of a recurrent layer, for loops over time of the user's own."""
 
-    network: ClassVar[type[_Recurrent]]
+    kind: ClassVar[RecurrentKind]
+    function: ClassVar[Callable[..., Any]]
+    """The function that computes the step."""
 
     def __init__(self, units: int) -> None:
         self.units = require_integer(f"{type(self).__name__}: units", units, 1)
-        self.direction = Direction(units, self.network.gates)
+        self.direction = Direction(units, self.kind.gates)
 
     def __call__(self, x: Array, state: Any = None) -> Any:
         """(N, inputs) → the next state: an array (N, units), or a pair of them for an LSTMCell.
 
         The state before begins with zeros by default.
         """
-        name, count = type(self).__name__, self.network.states
-        if x.ndim != 2:
-            raise ShapeError(
-                f"{name}: takes (N, inputs), was given {x.shape}; take one time of a sequence, as "
-                f"in x[:, t], or use mm.nn.{self.network.__name__}"
-            )
-        self.direction.make_for(x)
-        x = layer_input(name, x, self.direction.input_weight)
-        shape = (x.shape[0], self.units)
-        if state is None:
-            state = (zeros(shape, dtype=x.dtype),) * count
-        values = _state_arrays(name, state)
-        if len(values) != count or any(value.shape != shape for value in values):
-            raise ShapeError(
-                f"{name}: the state is {count} × {shape}, was given "
-                f"{[value.shape for value in values]}; pass what an earlier call has returned"
-            )
-        following = self.network.next_state(self.direction, self.direction(x), values)
-        return following if count > 1 else following[0]
+        recurrence.check_one_time(self.kind, x, type(self).__name__)
+        weights = self.direction.weights(x.shape[-1])
+        return type(self).function(x, weights, state, name=type(self).__name__)
 
 
 @final
@@ -248,7 +163,8 @@ class RNNCell(_Cell):
     units  the number of hidden values
     """
 
-    network = RNN
+    kind = recurrence.SIMPLE
+    function = staticmethod(recurrence.rnn_cell)
 
 
 @final
@@ -258,7 +174,8 @@ class GRUCell(_Cell):
     units  the number of hidden values
     """
 
-    network = GRU
+    kind = recurrence.GATED
+    function = staticmethod(recurrence.gru_cell)
 
 
 @final
@@ -268,4 +185,5 @@ class LSTMCell(_Cell):
     units  the number of hidden values
     """
 
-    network = LSTM
+    kind = recurrence.LONG_SHORT_TERM
+    function = staticmethod(recurrence.lstm_cell)

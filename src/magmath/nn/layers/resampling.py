@@ -16,7 +16,7 @@ from magmath.nn.resampling import (
     pixel_shuffle,
     pixel_unshuffle,
 )
-from magmath.nn.windows import Size, check_images, sizes
+from magmath.nn.window_settings import Size, check_images, sizes
 
 
 @final

@@ -41,6 +41,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 @final
 @dataclass(frozen=True)
 class Architecture:

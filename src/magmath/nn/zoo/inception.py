@@ -18,7 +18,7 @@ from magmath.nn.layers import (
     Sequential,
 )
 from magmath.nn.module import Module
-from magmath.nn.windows import Size
+from magmath.nn.window_settings import Size
 
 WIDE, HIGH = (1, 7), (7, 1)
 

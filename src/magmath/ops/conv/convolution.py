@@ -24,7 +24,7 @@ from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, MemoryOrder
 from magmath.layout import Layout, Split
 from magmath.ops.conv import convolution_kernels as kernels
-from magmath.ops.conv.sliding_windows import inputs_of_windows, window_counts, windows_of_inputs
+from magmath.ops.conv.window_ranges import inputs_of_windows, window_counts, windows_of_inputs
 from magmath.ops.fft.fourier import COMPLEX_OF, REAL_OF, fft, fft_of_real, fft_to_real
 from magmath.ops.host_fallback import floats_on_device
 from magmath.ops.index_letters import LETTERS

@@ -16,7 +16,7 @@ import numpy as np
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import BoundCall
 from magmath.graph import KernelCall, Node
-from magmath.ops.conv.sliding_windows import (
+from magmath.ops.conv.window_ranges import (
     Attributes,
     PaddedRange,
     extents_of,

@@ -28,7 +28,7 @@ from magmath.graph.operation import Gradients, any_memory_order
 from magmath.layout import Split
 from magmath.ops.conv import pooling_kernels as kernels
 from magmath.ops.conv import pooling_references as references
-from magmath.ops.conv.sliding_windows import (
+from magmath.ops.conv.window_ranges import (
     Range,
     inputs_of_windows,
     window_counts,

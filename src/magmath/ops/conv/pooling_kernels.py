@@ -21,7 +21,7 @@ from magmath.ops.conv.pooling_methods import (
     SpaceExtents,
     TorchPooling,
 )
-from magmath.ops.conv.sliding_windows import (
+from magmath.ops.conv.window_ranges import (
     Attributes,
     PaddedRange,
     Range,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
-from magmath.ops.conv.sliding_windows import Attributes, window_elements
+from magmath.ops.conv.window_ranges import Attributes, window_elements
 
 if TYPE_CHECKING:
     import torch
@@ -37,7 +37,7 @@ class PoolingMethod(Protocol):
 
 
 @final
-class PoolingByElement:
+class PoolingByElement(PoolingMethod):
     """Pooling that visits one element of the window after the other, of NumPy arrays or torch
     tensors."""
 
@@ -92,7 +92,7 @@ class PoolingByElement:
 
 
 @final
-class TorchPooling:
+class TorchPooling(PoolingMethod):
     """Pooling by torch's functions, which supply padding of their own: `padding` at both ends."""
 
     def __init__(self, attributes: Attributes, padding: SpaceExtents) -> None:

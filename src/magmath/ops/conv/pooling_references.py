@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from magmath.ops.conv.pooling_methods import PoolingByElement, SpaceExtents
-from magmath.ops.conv.sliding_windows import (
+from magmath.ops.conv.window_ranges import (
     Attributes,
     extents_of,
     input_ranges,

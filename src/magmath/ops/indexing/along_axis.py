@@ -49,7 +49,7 @@ def _check_along(name: str, x: Node, indices: Node, axis: int, compared: Shape) 
         raise ShapeError(
             f"{name}: needs shapes that are equal except along axis {axis}, was given {compared} "
             f"and indices {indices.shape}"
-            "; broadcast or cut one of them"
+            "; broadcast or slice one of them"
         )
 
 

@@ -1,12 +1,12 @@
-"""Dynamic slices, as in XLA: windows of an array whose start positions are known only when the
+"""Dynamic slices, as in XLA: parts of an array whose start positions are known only when the
 program runs.
 
 The positions are operands, so a loop over positions runs one program. If the operand is split, each
-worker contributes the elements of the window that it stores. `dynamic_update_slice` returns the
+worker contributes the elements of the slice that it stores. `dynamic_update_slice` returns the
 operand with these elements replaced by others, which broadcast; it overwrites the operand in place
 if nothing else needs it.
 
-`axes` are the dimensions that a window cuts, `extents` and `steps` its extents and steps along
+`axes` are the dimensions that a slice shortens, `extents` and `steps` its extents and steps along
 them; an extent of None selects a single element, and the result lacks its dimension.
 """
 
@@ -56,7 +56,7 @@ Extents = tuple[int | None, ...]
 
 
 def slice_shape(x: Shape, axes: tuple[int, ...], extents: Extents) -> Shape:
-    """Return the shape of a window of an array."""
+    """Return the shape of a slice of an array."""
     shape: list[int | None] = list(x)
     for axis, extent in zip(axes, extents, strict=True):
         shape[axis] = extent
@@ -76,7 +76,7 @@ def _slice_infer(
 
 
 def _slice_letters(node: Node) -> str:
-    """Return the result's letters: new ones along the window, the operand's elsewhere."""
+    """Return the result's letters: new ones along the slice, the operand's elsewhere."""
     ndim, attributes = node.inputs[0].ndim, node.attributes
     letters = list(LETTERS[:ndim])
     for i, (axis, extent) in enumerate(zip(attributes["axes"], attributes["extents"], strict=True)):
@@ -96,10 +96,10 @@ def _slice_bounds(
     extents: Extents,
     steps: tuple[int, ...],
 ) -> list[Bound]:
-    """Return the bounds of the window along each of `axes`.
+    """Return the bounds of the slice along each of `axes`.
 
     The position of a single element counts from the end if it is negative. Raises IndexError if the
-    window exceeds the array.
+    slice exceeds the array.
     """
     bounds = []
     for start, axis, extent, step in zip(starts, axes, extents, steps, strict=True):
@@ -119,7 +119,7 @@ def _slice_bounds(
 def _with_single_elements_in(
     tensor: torch.Tensor, axes: tuple[int, ...], extents: Extents
 ) -> torch.Tensor:
-    """Return a view of a tensor of the window's shape, with dimensions for single elements."""
+    """Return a view of a tensor of the slice's shape, with dimensions for single elements."""
     for axis, extent in zip(axes, extents, strict=True):
         if extent is None:
             tensor = tensor.unsqueeze(axis)
@@ -127,7 +127,7 @@ def _with_single_elements_in(
 
 
 def _slice_tile(call: KernelCall) -> Tile:
-    """Return the part of the window that the local result stores, by dimensions of the operand."""
+    """Return the part of the slice that the local result stores, by dimensions of the operand."""
     dropped = {
         a
         for a, e in zip(call.attributes["axes"], call.attributes["extents"], strict=True)
@@ -140,8 +140,8 @@ def _slice_tile(call: KernelCall) -> Tile:
 
 
 def _is_whole(call: KernelCall, *tiles: Tile) -> bool:
-    """Return True if this worker stores the array and the window wholly along the window's axes,
-    and the window is no reversed or empty one."""
+    """Return True if this worker stores the array and the slice wholly along the slice's axes,
+    and the slice is no reversed or empty one."""
     axes, extents, steps = (call.attributes[name] for name in ("axes", "extents", "steps"))
     shape, (whole, *part) = call.shapes[0], tiles
     counts = [1 if extent is None else extent for extent in extents]
@@ -154,7 +154,7 @@ def _is_whole(call: KernelCall, *tiles: Tile) -> bool:
 
 
 def _narrowed(x: torch.Tensor, bounds: Sequence[Bound], axes: tuple[int, ...]) -> torch.Tensor:
-    """Return the view of a tensor of the elements in a window."""
+    """Return the view of a tensor of the elements in a slice."""
     for axis, (first, stop, step) in zip(axes, bounds, strict=True):
         if step == 1:
             x = x.narrow(axis, first, stop - first)
@@ -203,7 +203,7 @@ def _slice_kernel(call: KernelCall) -> BoundCall:
 
 
 def _device_slice(call: KernelCall, fault: torch.Tensor) -> BoundCall:
-    """Bind a window whose position stays on the device, so that the host does not wait for it.
+    """Bind a slice whose position stays on the device, so that the host does not wait for it.
 
     A position that is out of range is reported in `fault`, and replaced by one that is not.
     """
@@ -248,7 +248,7 @@ def _slice_reference(x: Any, *starts: Any, **attributes: Any) -> Any:
 
 
 def _numpy_index(node: Node) -> Callable[[Sequence[Any]], Any]:
-    """Return the function from the positions of a window to NumPy's index of its elements."""
+    """Return the function from the positions of a slice to NumPy's index of its elements."""
     shape, attributes = node.inputs[0].shape, node.attributes
     axes, extents = attributes["axes"], attributes["extents"]
 
@@ -287,7 +287,7 @@ def _slice_vjp(node: Node, g: Node) -> Gradients:
 
 
 def _slice_indices(w: Writer, call: NativeCall) -> IndexVariables | None:
-    """Return the positions of the window's elements in the operand.
+    """Return the positions of the slice's elements in the operand.
 
     Returns None unless this worker stores the whole operand, and if there are no elements.
     """
@@ -312,7 +312,7 @@ def _emit_update(w: Writer, call: NativeCall) -> bool:
 def _local_indices_from(
     w: Writer, call: NativeCall, starts: Sequence[NativeOperand], offsets: Sequence[str]
 ) -> IndexVariables:
-    """Return a map from the window's indices, plus `offsets`, to positions in the whole array.
+    """Return a map from the slice's indices, plus `offsets`, to positions in the whole array.
 
     Also writes the code that reads and checks the start positions.
     """

@@ -42,7 +42,7 @@ def check_matrix(name: str, a: Node, *, square: bool = False) -> None:
     needed = "square matrices (…, n, n)" if square else "matrices (…, m, n)"
     if a.ndim < 2 or (square and a.shape[-1] != a.shape[-2]):
         raise MatrixShapeError(
-            f"{name}: needs {needed}, was given {a.shape}; reshape or cut the array"
+            f"{name}: needs {needed}, was given {a.shape}; reshape or slice the array"
         )
 
 

@@ -102,7 +102,7 @@ def _diagonal_infer(x: Node) -> tuple[Shape, DType]:
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ShapeError(
             f"diagonal: needs square matrices (…, n, n), was given {x.shape}"
-            "; cut it to square matrices"
+            "; slice it to square matrices"
         )
     return x.shape[:-1], x.dtype
 

@@ -33,8 +33,8 @@ def in_panels(node: Node, layouts: Sequence[Layout]) -> list[Node]:
         return []
     along = max(summed, key=extents.__getitem__)
     dims = [letters.find(along) for letters in notation.inputs]
-    cut = [x for x, d in zip(node.inputs, dims, strict=True) if d >= 0]
-    nbytes = sum([x.size * x.dtype.itemsize for x in cut])
+    divided = [x for x, d in zip(node.inputs, dims, strict=True) if d >= 0]
+    nbytes = sum([x.size * x.dtype.itemsize for x in divided])
     count = min(-(-nbytes // PANEL_BYTES), extents[along] // MIN_PANEL_EXTENT, MAX_PANELS)
     if count < 2:
         return []

@@ -18,7 +18,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType, float32
 from magmath.core.stage_times import count
-from magmath.cost.collectives import AlgorithmCost, algorithm_costs
+from magmath.cost.collective_costs import AlgorithmCost, algorithm_costs
 from magmath.cost.machine import Machine
 from magmath.parallel.planner.layer_graph import BATCH, CHANNEL, SPACE, Edge, Layer, LayerGraph
 from magmath.parallel.planner.layer_options import (

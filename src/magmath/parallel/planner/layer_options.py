@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, final
 
 import numpy as np
 
-from magmath.cost.collectives import Group
+from magmath.cost.collective_costs import Group
 from magmath.parallel.planner.layer_graph import BATCH, CHANNEL, SPACE, Layer
 
 OUTPUT: Final = "output"
@@ -126,7 +126,7 @@ def gradient_state(option: Option, roles: frozenset[str], *, is_product: bool) -
 @final
 class Exchange(NamedTuple):
     """A collective of a transfer: its kind, the axes of its groups, and the bytes that count for
-    it, for each byte of the whole value (see `cost.collectives.algorithms`)."""
+    it, for each byte of the whole value (see `cost.collective_costs.algorithms`)."""
 
     kind: str
     axes: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""The plan of a network on a machine: how each layer is divided, and what a step costs."""
+"""The network plan: how each layer is divided over a machine, and what a step costs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LayerPlan:
 @final
 @dataclass(frozen=True)
 class Plan:
-    """How a network is trained on some workers of a machine. Made by `plan`."""
+    """The network plan: how a network is trained on some workers of a machine. Made by `plan`."""
 
     graph: LayerGraph
     machine: Machine

@@ -1,4 +1,4 @@
-"""Plans as text and as a picture: a row for each layer, with its division and its times."""
+"""Network plans as text and as a picture: a row for each layer, with its division and its times."""
 
 from __future__ import annotations
 

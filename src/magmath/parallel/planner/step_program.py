@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, final
 
-from magmath.cost.collectives import Group, fastest, group_levels
+from magmath.cost.collective_costs import Group, fastest, group_levels
 from magmath.parallel.planner.costs import CostTables, exchanges
 from magmath.parallel.planner.layer_graph import Edge
 from magmath.parallel.planner.layer_options import (

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, final
 
-from magmath.cost.collectives import CollectiveStage, Level
+from magmath.cost.collective_costs import CollectiveStage, Level
 from magmath.errors import MagmathError
 
 COMPUTE: Final = "compute"

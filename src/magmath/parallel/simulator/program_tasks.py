@@ -14,7 +14,7 @@ from typing import Final, final
 from magmath.core.shapes import size_of
 from magmath.cost import Level, Link, Machine
 from magmath.executor.call_times import CallTime, CallTimes
-from magmath.layout import Layout, plan
+from magmath.layout import Layout, plan_redistribution
 from magmath.layout.redistribution import Stage
 from magmath.ops import OPERATIONS
 from magmath.parallel.simulator.events import (
@@ -199,7 +199,7 @@ class _TaskWriter:
         )
         if not stages:
             return
-        kind = plan(*self._layouts(move)).kind
+        kind = plan_redistribution(*self._layouts(move)).kind
         streams = (COMMUNICATE,) if move.overlapped else (COMPUTE, COMMUNICATE)
         after = tuple(self.last.values()) if move.overlapped else ()
         task = SimulatedTask(f"{kind} ({MESSAGE})", self.workers, streams, 0.0, stages, after)
@@ -217,7 +217,7 @@ class _TaskWriter:
         return slots[move.source].layout, slots[move.target].layout
 
     def _stages(self, move: Redistribute) -> tuple[Stage, ...]:
-        return tuple(plan(*self._layouts(move)).stages)
+        return tuple(plan_redistribution(*self._layouts(move)).stages)
 
     def _add(self, task: SimulatedTask) -> int:
         self.tasks.append(task)

@@ -40,7 +40,7 @@ class LossCurve:
         `points` points."""
         start = self.seconds[-1] if self.seconds else 0.0
         count = len(losses)
-        cuts = [round(i * count / min(points, count)) for i in range(min(points, count) + 1)]
-        means = [sum(losses[a:b]) / (b - a) for a, b in pairwise(cuts)]
-        times = [start + seconds * b / count for b in cuts[1:]]
+        bounds = [round(i * count / min(points, count)) for i in range(min(points, count) + 1)]
+        means = [sum(losses[a:b]) / (b - a) for a, b in pairwise(bounds)]
+        times = [start + seconds * b / count for b in bounds[1:]]
         return LossCurve((*self.seconds, *times), (*self.losses, *means))

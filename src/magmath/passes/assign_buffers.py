@@ -1,11 +1,11 @@
-"""Storage: decides which nodes share the storage of others.
+"""Buffers: decides which nodes share the buffer of others.
 
 A redistribution in which every worker keeps a part of its own tile is a view, and so is a slice. A
 gathering among workers that share memory is computed directly in the shared copy. An output with a
-target is computed in the target's storage if that is safe. An operand that is accumulated onto, or
-transformed in place, is computed in the storage of the result, or at its beginning if the result is
+target is computed in the target's buffer if that is safe. An operand that is accumulated onto, or
+transformed in place, is computed in the buffer of the result, or at its beginning if the result is
 larger. The operands of a concatenation are computed in their parts of it, and an array that is
-copied with halos in its tile of the copy. An element-wise result reuses the storage of an operand
+copied with halos in its tile of the copy. An element-wise result reuses the buffer of an operand
 after its last use. Every other node gets its own part of the program's arena, from its first to its
 last use.
 """
@@ -25,20 +25,20 @@ from magmath.passes.schedule import ExecutionOrder
 
 @final
 @dataclass
-class Storage:
-    """The storage of nodes.
+class BufferAssignment:
+    """The buffers of nodes.
 
-    `alias[n]` is the node in whose storage n is stored, and `start[n]` the index where n begins in
+    `alias[n]` is the node in whose buffer n is stored, and `start[n]` the index where n begins in
     it if n is a slice, or an operand of a concatenation. `leading`: nodes that are the first
-    elements of the memory of their alias, which has another shape. `window`: nodes that other
-    workers read.
+    elements of the memory of their alias, which has another shape. `peer_readable`: nodes that
+    other workers read.
     `copied`: outputs that end with a copy into their target (or into an array of their own).
     """
 
     alias: dict[Node, Node] = field(default_factory=dict)
     start: dict[Node, tuple[int, ...]] = field(default_factory=dict)
     leading: set[Node] = field(default_factory=set)
-    window: set[Node] = field(default_factory=set)
+    peer_readable: set[Node] = field(default_factory=set)
     copied: set[int] = field(default_factory=set)
     _ancestor: dict[Node, Node] = field(default_factory=dict)  # shortcuts along chains of aliases
 
@@ -57,25 +57,25 @@ class Storage:
         return node
 
 
-def assign_storage(
+def assign_buffers(
     graph: Graph, schedule: ExecutionOrder, without: Collection[str] = ()
-) -> Storage:
-    """Return the storage of every node of a placed, scheduled graph."""
-    storage = Storage()
+) -> BufferAssignment:
+    """Return the buffer of every node of a placed, scheduled graph."""
+    buffers = BufferAssignment()
     for node in schedule.order:
         if node.name == "recompute" or _is_own_part(node):
-            storage.alias[node] = node.inputs[0]
+            buffers.alias[node] = node.inputs[0]
         elif node.name == "slice" and is_slice_view(node):
-            storage.alias[node] = node.inputs[0]
-            storage.start[node] = tuple([first for first, _, _ in node.attributes["bounds"]])
-    _assign_outputs(graph, schedule, storage)
-    _store_in_halo_copies(graph, schedule, storage)
-    _assign_windows(schedule, storage, set(graph.outputs))
-    _store_operands_in_results(graph, schedule, storage)
-    _store_parts_in_results(graph, schedule, storage)
+            buffers.alias[node] = node.inputs[0]
+            buffers.start[node] = tuple([first for first, _, _ in node.attributes["bounds"]])
+    _assign_outputs(graph, schedule, buffers)
+    _store_in_halo_copies(graph, schedule, buffers)
+    _assign_peer_readable(schedule, buffers, set(graph.outputs))
+    _store_operands_in_results(graph, schedule, buffers)
+    _store_parts_in_results(graph, schedule, buffers)
     if IN_PLACE not in without:
-        _reuse_operands(graph, schedule, storage)
-    return storage
+        _reuse_operands(graph, schedule, buffers)
+    return buffers
 
 
 def _is_own_part(node: Node) -> bool:
@@ -83,43 +83,43 @@ def _is_own_part(node: Node) -> bool:
     return node.name == "redistribute" and is_view(layout_of(node.inputs[0]), layout_of(node))
 
 
-def _assign_outputs(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
-    """Compute outputs in the storage of their targets where that is safe; copy the others there."""
+def _assign_outputs(graph: Graph, schedule: ExecutionOrder, buffers: BufferAssignment) -> None:
+    """Compute outputs in the buffer of their targets where that is safe; copy the others there."""
     earlier: set[Node] = set()
     for i, (output, target) in enumerate(graph.outputs_and_targets):
-        is_stored = output.is_leaf_or_constant or output in earlier or output in storage.alias
+        is_stored = output.is_leaf_or_constant or output in earlier or output in buffers.alias
         earlier.add(output)
         if is_stored or output in schedule.late:
-            storage.copied.add(i)
+            buffers.copied.add(i)
             continue
         if target is None:
             continue
         writer = output
-        if output.name == "redistribute" and _can_compute_inside(output, storage, earlier):
+        if output.name == "redistribute" and _can_compute_inside(output, buffers, earlier):
             writer = output.inputs[0]
-        if not _can_overwrite(writer, target, storage):
-            storage.copied.add(i)
+        if not _can_overwrite(writer, target, buffers):
+            buffers.copied.add(i)
             continue
-        storage.alias[output] = target
+        buffers.alias[output] = target
         if writer is not output:
-            storage.alias[writer] = output
+            buffers.alias[writer] = output
 
 
-def _can_compute_inside(shared: Node, storage: Storage, outputs: set[Node]) -> bool:
+def _can_compute_inside(shared: Node, buffers: BufferAssignment, outputs: set[Node]) -> bool:
     """Return True if the source of a gathering redistribution can be computed in the gathered
     copy."""
     source = shared.inputs[0]
     if source.is_leaf or source.name == "redistribute":
         return False
-    if source in storage.alias or source in outputs:
+    if source in buffers.alias or source in outputs:
         return False
     return can_publish(layout_of(source), layout_of(shared))
 
 
-def _can_overwrite(writer: Node, target: Node, storage: Storage) -> bool:
+def _can_overwrite(writer: Node, target: Node, buffers: BufferAssignment) -> bool:
     """Return True if `writer` may write where it reads: element by element, accumulating, or
     replacing some elements of its first operand."""
-    reading = [i for i, x in enumerate(writer.inputs) if storage.root(x) is target]
+    reading = [i for i, x in enumerate(writer.inputs) if buffers.root(x) is target]
     if not reading:
         return True
     if any(layout_of(writer.inputs[i]) != layout_of(writer) for i in reading):
@@ -132,11 +132,13 @@ def _can_overwrite(writer: Node, target: Node, storage: Storage) -> bool:
     return bool(accumulates and reading == [len(writer.inputs) - 2])
 
 
-def _store_in_halo_copies(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
+def _store_in_halo_copies(
+    graph: Graph, schedule: ExecutionOrder, buffers: BufferAssignment
+) -> None:
     """Compute arrays in their tiles of copies with halos, so that only the halos are copied."""
     roots = set(graph.roots)
     for node in schedule.order:
-        if node.name != "redistribute" or node in storage.alias:
+        if node.name != "redistribute" or node in buffers.alias:
             continue
         if not layout_of(node).has_overlaps:
             continue
@@ -144,49 +146,53 @@ def _store_in_halo_copies(graph: Graph, schedule: ExecutionOrder, storage: Stora
         if (
             not can_be_part(x)
             or x in roots
-            or x in storage.alias
+            or x in buffers.alias
             or _is_read_again(x, node, schedule)
         ):
             continue
         if is_part(layout_of(node), layout_of(x), (0,) * x.ndim):
-            storage.alias[x] = node
+            buffers.alias[x] = node
 
 
-def _assign_windows(schedule: ExecutionOrder, storage: Storage, outputs: set[Node]) -> None:
-    """Note the storage that other workers read; compute sources of gathering redistributions in the
+def _assign_peer_readable(
+    schedule: ExecutionOrder, buffers: BufferAssignment, outputs: set[Node]
+) -> None:
+    """Note the buffers that other workers read; compute sources of gathering redistributions in the
     gathered copy."""
     for node in schedule.order:
-        if node.name != "redistribute" or storage.alias.get(node) is node.inputs[0]:
+        if node.name != "redistribute" or buffers.alias.get(node) is node.inputs[0]:
             continue
         source = node.inputs[0]
         if is_cross_worker(layout_of(source), layout_of(node)):
-            storage.window.add(storage.root(source))
-        if layout_of(node).shared and node not in storage.alias:
-            storage.window.add(node)
-            if _can_compute_inside(node, storage, outputs):
-                storage.alias[source] = node
+            buffers.peer_readable.add(buffers.root(source))
+        if layout_of(node).shared and node not in buffers.alias:
+            buffers.peer_readable.add(node)
+            if _can_compute_inside(node, buffers, outputs):
+                buffers.alias[source] = node
 
 
-def _store_operands_in_results(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
-    """Compute operands in the storage of the result, if nothing else reads them: an operand onto
+def _store_operands_in_results(
+    graph: Graph, schedule: ExecutionOrder, buffers: BufferAssignment
+) -> None:
+    """Compute operands in the buffer of the result, if nothing else reads them: an operand onto
     which a product accumulates, one that is transformed in place, one that is overwritten in part,
     and one that grows."""
     users = users_of(graph.nodes)
     roots = set(graph.roots)
     for node in graph.nodes:
         operand = _rewritten(node)
-        if operand is None or storage.root(node).is_leaf or users[operand] != [node]:
+        if operand is None or buffers.root(node).is_leaf or users[operand] != [node]:
             continue
-        if operand in roots or operand in storage.alias or operand in storage.window:
+        if operand in roots or operand in buffers.alias or operand in buffers.peer_readable:
             continue
         if _is_read_again(operand, node, schedule):
             continue
         grows = node.operation.grows_operand
-        if grows and node not in storage.alias:
-            storage.alias[operand] = node
-            storage.leading.add(operand)
+        if grows and node not in buffers.alias:
+            buffers.alias[operand] = node
+            buffers.leading.add(operand)
         elif not grows and operand.layout == node.layout:
-            storage.alias[operand] = node
+            buffers.alias[operand] = node
 
 
 def _is_read_again(operand: Node, node: Node, schedule: ExecutionOrder) -> bool:
@@ -194,36 +200,38 @@ def _is_read_again(operand: Node, node: Node, schedule: ExecutionOrder) -> bool:
     return operand in schedule.invariant and node not in schedule.invariant
 
 
-def _store_parts_in_results(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
+def _store_parts_in_results(
+    graph: Graph, schedule: ExecutionOrder, buffers: BufferAssignment
+) -> None:
     """Compute operands of concatenations in their parts of the result, so that nothing is copied.
 
     Others may read the operand too: the result keeps its value. If the result is computed in the
-    storage of a node that overwrites it, they must read before.
+    buffer of a node that overwrites it, they must read before.
     """
     if all(node.name != "concat" for node in graph.nodes):
         return
-    excluded = {*graph.roots, *[storage.alias[x] for x in storage.leading]}
+    excluded = {*graph.roots, *[buffers.alias[x] for x in buffers.leading]}
     position = {node: i for i, node in enumerate(schedule.order)}
-    last = _last_uses(graph, schedule, storage, position)
+    last = _last_uses(graph, schedule, buffers, position)
     for node in graph.nodes:
-        if node.name != "concat" or storage.root(node).is_leaf:
+        if node.name != "concat" or buffers.root(node).is_leaf:
             continue
-        above = storage.alias.get(node, node)
+        above = buffers.alias.get(node, node)
         overwritten = len(position) if above.operation.is_move else position.get(above, 0)
         axis, first = node.attributes["axis"], 0
         for x in node.inputs:
             start = tuple([first if d == axis else 0 for d in range(node.ndim)])
             first += x.shape[axis]
-            if not can_be_part(x) or x in excluded or x in storage.alias:
+            if not can_be_part(x) or x in excluded or x in buffers.alias:
                 continue
-            is_read_later = node in storage.alias and last[x] >= overwritten
+            is_read_later = node in buffers.alias and last[x] >= overwritten
             if is_read_later or _is_read_again(x, node, schedule):
                 continue
             if is_part(layout_of(node), layout_of(x), start):
-                storage.alias[x] = node
-                storage.start[x] = start
-                if x in storage.window:
-                    storage.window.add(storage.root(node))
+                buffers.alias[x] = node
+                buffers.start[x] = start
+                if x in buffers.peer_readable:
+                    buffers.peer_readable.add(buffers.root(node))
                 last[node] = max(last.get(node, 0), last[x])
 
 
@@ -233,7 +241,7 @@ def can_be_part(x: Node) -> bool:
 
 
 def _rewritten(node: Node) -> Node | None:
-    """Return the operand that a node expects in its own storage, if the operand can be computed
+    """Return the operand that a node expects in its own buffer, if the operand can be computed
     there."""
     operation = node.operation
     if operation.in_place or operation.overwrites_first or operation.grows_operand:
@@ -252,45 +260,47 @@ def _have_equal_memory(x: Node, y: Node) -> bool:
     return (x.shape, x.dtype, x.layout) == (y.shape, y.dtype, y.layout)
 
 
-def _reuse_operands(graph: Graph, schedule: ExecutionOrder, storage: Storage) -> None:
-    """Give results the storage of an operand after its last use: element-wise results that of any
+def _reuse_operands(graph: Graph, schedule: ExecutionOrder, buffers: BufferAssignment) -> None:
+    """Give results the buffer of an operand after its last use: element-wise results that of any
     operand, an array that is written in part that of its first operand.
 
-    An output has storage of its own. There, the operand gets the storage of the output.
+    An output has a buffer of its own. There, the operand gets the buffer of the output.
     """
     position = {node: i for i, node in enumerate(schedule.order)}
     roots = set(graph.roots)
-    own = outputs_with_own_storage(graph, storage)
-    last = _last_uses(graph, schedule, storage, position)
+    own = outputs_with_own_buffer(graph, buffers)
+    last = _last_uses(graph, schedule, buffers, position)
     for node in schedule.order:
         fixed = (
-            node in storage.alias or node in storage.window or (node in roots and node not in own)
+            node in buffers.alias
+            or node in buffers.peer_readable
+            or (node in roots and node not in own)
         )
-        read_later = {x for x in map(storage.root, node.inputs) if last[x] > position[node]}
-        operand = None if fixed else _reusable_operand(node, storage, roots, read_later)
+        read_later = {x for x in map(buffers.root, node.inputs) if last[x] > position[node]}
+        operand = None if fixed else _reusable_operand(node, buffers, roots, read_later)
         if operand is None:
             continue
-        root = storage.root(operand)
+        root = buffers.root(operand)
         if node in own:
-            storage.alias[root] = node
+            buffers.alias[root] = node
         else:
-            storage.alias[node] = operand
+            buffers.alias[node] = operand
             last[root] = last[node]
 
 
 def _reusable_operand(
-    node: Node, storage: Storage, roots: Collection[Node], read_later: Collection[Node]
+    node: Node, buffers: BufferAssignment, roots: Collection[Node], read_later: Collection[Node]
 ) -> Node | None:
-    """Return the first operand in whose storage a node can be computed; None if there is none: not
+    """Return the first operand in whose buffer a node can be computed; None if there is none: not
     in that of roots, or of nodes that are read later."""
     operands = _replaceable(node)
     is_one_of_several = len(operands) == 1 < len(node.inputs)
     for x in operands:
-        root = storage.root(x)
-        inside = [v for v in node.inputs if storage.root(v) is root]
+        root = buffers.root(x)
+        inside = [v for v in node.inputs if buffers.root(v) is root]
         if is_one_of_several and any(v is not x for v in inside):
             return None
-        if root.is_leaf_or_constant or root in roots or root in storage.window:
+        if root.is_leaf_or_constant or root in roots or root in buffers.peer_readable:
             continue
         if root in read_later:
             continue
@@ -300,15 +310,15 @@ def _reusable_operand(
 
 
 def _last_uses(
-    graph: Graph, schedule: ExecutionOrder, storage: Storage, position: dict[Node, int]
+    graph: Graph, schedule: ExecutionOrder, buffers: BufferAssignment, position: dict[Node, int]
 ) -> dict[Node, int]:
-    """Return the position of the last use of each storage, by the node that owns it."""
+    """Return the position of the last use of each buffer, by the node that owns it."""
     users = users_of(graph.nodes)
     roots = set(graph.roots)
     last: dict[Node, int] = {}
     for node in schedule.order:
         uses = [position[user] for user in users.get(node, []) if user in position]
-        root = storage.root(node)  # a view that is a root keeps its base
+        root = buffers.root(node)  # a view that is a root keeps its base
         end = len(schedule.order) if node in schedule.invariant or node in roots else 0
         last[root] = max([last.get(root, 0), position[node], end, *uses])
     return last
@@ -325,7 +335,7 @@ def _replaceable(node: Node) -> Sequence[Node]:
     return node.inputs if operation.elementwise or operation.in_place else ()
 
 
-def outputs_with_own_storage(graph: Graph, storage: Storage) -> set[Node]:
+def outputs_with_own_buffer(graph: Graph, buffers: BufferAssignment) -> set[Node]:
     """Return the outputs that become arrays of their own, computed where these are stored."""
     pairs = enumerate(graph.outputs_and_targets)
-    return {node for i, (node, target) in pairs if target is None and i not in storage.copied}
+    return {node for i, (node, target) in pairs if target is None and i not in buffers.copied}

@@ -13,10 +13,10 @@ import numpy as np
 
 import magmath as mm
 from magmath.bench.contestants.common import VERSIONS, use_workers
-from magmath.bench.peers.programs import WARM_UP_SECONDS, check, operands
+from magmath.bench.numpy_programs.agreement import difference
+from magmath.bench.peers.ordinary_programs import WARM_UP_SECONDS, check, operands
 from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
 from magmath.bench.peers.service import Contestant
-from magmath.bench.programs.agreement import difference
 from magmath.errors import MagmathError
 
 TOLERANCE = 1e-6

@@ -1,8 +1,8 @@
-"""The parser of indexing keys, by NumPy's rules.
+"""The parser of the indices that users write (`x[index]`), by NumPy's rules.
 
-Slices and integers cut single dimensions. If a key has an array of integers or a mask, its integers
-count as arrays too: all of them broadcast against each other, and the dimensions of their common
-shape replace those of the arrays, or come first if the arrays are not adjacent.
+Slices and integers select ranges of single dimensions. If an index has an array of integers or a
+mask, its integers count as arrays too: all of them broadcast against each other, and the dimensions
+of their common shape replace those of the arrays, or come first if the arrays are not adjacent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ NEW, KEPT, PICKED, BETWEEN = "new", "kept", "picked", "between"
 
 @final
 @dataclass(frozen=True)
-class Cut:
+class AxisRange:
     """The part of a dimension to keep: `extent` elements from `start` on by `step`.
 
     An extent of None selects one element and removes the dimension.
@@ -54,17 +54,17 @@ class Cut:
 
 @final
 @dataclass
-class Key:
-    """A parsed key for arrays of one shape.
+class ParsedIndex:
+    """A parsed index for arrays of one shape.
 
-    cuts     cuts of single dimensions, in order
-    indices  integer arrays by dimension; 0-d arrays for integers in the same key
-    mask     the mask, if it is the only array of the key
+    ranges     ranges of single dimensions, in order
+    indices  integer arrays by dimension; 0-d arrays for integers in the same index
+    mask     the mask, if it is the only array of the index
     order    the dimensions of the result: new ones, kept ones, and one entry for all picked ones
     """
 
     shape: Shape
-    cuts: list[Cut] = field(default_factory=list)
+    ranges: list[AxisRange] = field(default_factory=list)
     indices: dict[int, Node] = field(default_factory=dict)
     mask: MaskIndex | None = None
     order: list[str] = field(default_factory=list)
@@ -81,17 +81,17 @@ class Key:
         return common_shape(*[node.shape for node in self.indices.values()])
 
     def remaining(self) -> Shape:
-        """Return the extents, after the cuts, of the dimensions that no array indexes."""
+        """Return the extents that the ranges leave, of the dimensions that no array indexes."""
         extents: list[int | None] = list(self.shape)
-        for cut in self.cuts:
-            extents[cut.axis] = cut.extent
+        for kept in self.ranges:
+            extents[kept.axis] = kept.extent
         picked = set(self.indices)
         if self.mask is not None:
             picked = set(range(self.mask.axis, self.mask.axis + self.mask.node.ndim))
         return tuple(n for d, n in enumerate(extents) if n is not None and d not in picked)
 
     def result(self) -> list[tuple[str, int]]:
-        """Return the kind and extent of each dimension of x[key]."""
+        """Return the kind and extent of each dimension of x[index]."""
         kept, found = iter(self.remaining()), []
         for part in self.order:
             if part is PICKED:
@@ -101,23 +101,23 @@ class Key:
         return found
 
 
-def parse(x: Node, key: Any) -> Key:
-    """Parse a key for an array. Raises IndexError for indices that do not fit."""
-    items = key_items(key, x.ndim)
+def parse(x: Node, key: Any) -> ParsedIndex:
+    """Parse an index for an array. Raises IndexError for indices that do not fit."""
+    items = index_items(key, x.ndim)
     arrays = [item for item in items if isinstance(item, (LazyArray, np.ndarray))]
     masks = [item for item in arrays if is_mask(item)]
     alone = len(masks) == len(arrays) == 1 and not any(isinstance(item, int) for item in items)
     picking = bool(masks) or any(item.ndim for item in arrays)
-    parser = _Parser(Key(x.shape), x.layout, picking, alone)
+    parser = _Parser(ParsedIndex(x.shape), x.layout, picking, alone)
     for item in items:
         parser.add(item)
-    parser.key.order = _with_picked_together(parser.key.order)
-    return parser.key
+    parser.parsed.order = _with_picked_together(parser.parsed.order)
+    return parser.parsed
 
 
-def key_items(key: Any, ndim: int) -> list[Any]:
-    """Return the items of a key, for all dimensions: None, slices, integers and arrays of magmath
-    or NumPy, and `...` where it stands for no dimension."""
+def index_items(key: Any, ndim: int) -> list[Any]:
+    """Return the items of an index, for all dimensions: None, slices, integers and arrays of
+    magmath or NumPy, and `...` where it stands for no dimension."""
     return _expanded([_item(item) for item in (key if isinstance(key, tuple) else (key,))], ndim)
 
 
@@ -210,17 +210,17 @@ def _with_picked_together(order: list[str]) -> list[str]:
 @final
 @dataclass
 class _Parser:
-    """The state of parsing a key, item by item; `axis` is the next dimension of the array."""
+    """The state of parsing an index, item by item; `axis` is the next dimension of the array."""
 
-    key: Key
+    parsed: ParsedIndex
     layout: Layout | None  # layout of the array, if it is known
-    picking: bool  # the key has arrays, so integers count as arrays
-    alone: bool  # a mask is the only array of the key
+    picking: bool  # the index has arrays, so integers count as arrays
+    alone: bool  # a mask is the only array of the index
     axis: int = 0
 
     def add(self, item: Any) -> None:
         if item is None or item is Ellipsis:
-            self.key.order.append(NEW if item is None else BETWEEN)
+            self.parsed.order.append(NEW if item is None else BETWEEN)
         elif isinstance(item, slice):
             self._slice(item)
         elif is_mask(item):
@@ -228,12 +228,12 @@ class _Parser:
         elif self.picking:
             self._pick(self._position(item))
         else:
-            self.key.cuts.append(Cut(self.axis, self._start(item), None))
+            self.parsed.ranges.append(AxisRange(self.axis, self._start(item), None))
             self.axis += 1
 
     @property
     def _extent(self) -> int:
-        return self.key.shape[self.axis]
+        return self.parsed.shape[self.axis]
 
     def _slice(self, item: slice) -> None:
         try:
@@ -244,33 +244,33 @@ class _Parser:
             ) from None
         extent = len(range(start, stop, step))
         if (extent, step) != (self._extent, 1):
-            self.key.cuts.append(Cut(self.axis, start, extent, step))
-        self.key.order.append(KEPT)
+            self.parsed.ranges.append(AxisRange(self.axis, start, extent, step))
+        self.parsed.order.append(KEPT)
         self.axis += 1
 
     def _mask(self, item: LazyArray | np.ndarray[Any, Any]) -> None:
         mask = item_node(item)
-        own = self.key.shape[self.axis : self.axis + mask.ndim]
+        own = self.parsed.shape[self.axis : self.axis + mask.ndim]
         if mask.size == 0 and _is_equal_or_empty(mask.shape, own):
             mask = full(own, constant(False, bool_))  # it selects nothing
         if mask.shape != own:
             raise IndexingError(
                 f"indexing: a mask of shape {mask.shape} does not fit axes {self.axis} to "
-                f"{self.axis + mask.ndim - 1} of an array of shape {self.key.shape}"
+                f"{self.axis + mask.ndim - 1} of an array of shape {self.parsed.shape}"
                 f"; give a mask of shape {own}"
             )
         mask_index = MaskIndex(mask, self.layout, self.axis)
         if self.alone:
-            self.key.mask = mask_index
-            self.key.order.append(PICKED)
+            self.parsed.mask = mask_index
+            self.parsed.order.append(PICKED)
             self.axis += mask.ndim
         else:
             for node in mask_index.counted.positions():
                 self._pick(node)
 
     def _pick(self, node: Node) -> None:
-        self.key.indices[self.axis] = node
-        self.key.order.append(PICKED)
+        self.parsed.indices[self.axis] = node
+        self.parsed.order.append(PICKED)
         self.axis += 1
 
     def _position(self, item: int | LazyArray | np.ndarray[Any, Any]) -> Node:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.comm.host_memory import WindowTable
+from magmath.comm.host_memory import SharedWindowTable
 
 WINDOWS = 40
 
@@ -18,10 +18,10 @@ class _Owner:
     """What a window belongs to."""
 
 
-def _ended_at(event: int) -> tuple[WindowTable, list[_Owner], bool]:
+def _ended_at(event: int) -> tuple[SharedWindowTable, list[_Owner], bool]:
     """Fill a table, and end the owners of its first half at an event of the interpreter while it
     grows; return whether there was such an event."""
-    table = WindowTable()
+    table = SharedWindowTable()
     early = [_Owner() for _ in range(WINDOWS // 2)]
     events = itertools.count()
     kept: list[_Owner] = []

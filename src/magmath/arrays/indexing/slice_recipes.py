@@ -1,4 +1,4 @@
-"""Recipes of windows, whose first positions are numbers that each record stores."""
+"""Recipes of slices, whose first positions are numbers that each record stores."""
 
 from __future__ import annotations
 

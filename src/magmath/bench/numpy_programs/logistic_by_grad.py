@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from magmath.bench.programs.logistic_regression import COLUMNS, SIZES, data
+from magmath.bench.numpy_programs.logistic_regression import COLUMNS, SIZES, data
 
 __all__ = ["SIZES", "data", "main"]
 STEPS = 50

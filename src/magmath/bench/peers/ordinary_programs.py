@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from magmath.bench import programs
+from magmath.bench import numpy_programs
+from magmath.bench.numpy_programs.agreement import numbers
 from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
 from magmath.bench.peers.service import Contestant, core_count
-from magmath.bench.programs.agreement import numbers
 
 WARM_UP_SECONDS = 3.0
 """Seconds for which every system repeats a program before it is measured."""
@@ -20,8 +20,8 @@ Run = Callable[[Any, tuple[Any, ...]], Callable[[], Any]]
 
 def operands(case: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
     """Return the module of the case's program, and its data as NumPy arrays."""
-    module = programs.load(case["program"])
-    return module, module.data(module.SIZES[programs.SIZES.index(case["size"])])
+    module = numpy_programs.load(case["program"])
+    return module, module.data(module.SIZES[numpy_programs.SIZES.index(case["size"])])
 
 
 def check(case: dict[str, Any], result: Any) -> float:
@@ -33,7 +33,7 @@ def check(case: dict[str, Any], result: Any) -> float:
 def _contestant(versions: dict[str, str], variant: str, run: Run) -> Contestant:
     def prepare(case: dict[str, Any]) -> Work:
         module, arrays = operands(case)
-        return repeat_call(run(programs.variant(module, variant), arrays))
+        return repeat_call(run(numpy_programs.variant(module, variant), arrays))
 
     return RepeatedContestant(versions, prepare, check, WARM_UP_SECONDS)
 

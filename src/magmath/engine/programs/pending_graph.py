@@ -1,4 +1,4 @@
-"""The cut of a graph: what a program computes begins at the values that are computed already."""
+"""The pending part of a graph: a program begins at the values that are evaluated already."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from magmath.graph import Graph, Node, topological
 
 
-def cut(graph: Graph, order: Sequence[Node] | None = None) -> Graph:
+def pending_graph(graph: Graph, order: Sequence[Node] | None = None) -> Graph:
     """Return the graph with leaves in place of evaluated nodes.
 
     `order`, if it is known, holds the nodes that the outputs need, up to evaluated ones, in
     topological order.
     """
     new: dict[Node, Node] = {}
-    nodes = topological(graph.roots, cut=True) if order is None or any(graph.targets) else order
+    nodes = topological(graph.roots, pending=True) if order is None or any(graph.targets) else order
     for node in nodes:
         if node.operation.is_leaf:
             new[node] = node
