@@ -17,9 +17,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from magmath.codegen import runtime_library
 from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, ShapeError
+from magmath.kernels import runtime_library
 from magmath.kernels.dispatch.candidate import Candidate
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.gemm import blas, divided_gemv, gemm_candidates, limb_gemm
@@ -563,7 +563,7 @@ def test_threads_multiply_side_by_side() -> None:
 CACHED = """
 import sys
 import numpy as np
-from magmath.codegen import runtime_library as library
+from magmath.kernels import runtime_library as library
 from magmath.kernels.gemm import blas
 ready = library.is_ready("gemm_float32")
 a = np.ones((3, 3), np.float32); c = np.empty_like(a)

@@ -17,6 +17,7 @@ from magmath.kernels.conv import (
     torch_convolution,
     vector_correlation,
     winograd,
+    winograd_loops,
 )
 from magmath.kernels.conv.winograd_loops import is_compiled
 from magmath.kernels.dispatch.candidate import (
@@ -37,7 +38,7 @@ def _winograd(method: winograd.Method) -> Candidate:
     def is_ready() -> bool:
         missing = [name for name in method.algorithms if not is_compiled(name)]
         for name in missing:
-            compile_in_background("magmath.kernels.conv.winograd_loops", name)
+            compile_in_background(winograd_loops.code, name)
         return not missing
 
     return Candidate(
