@@ -19,7 +19,7 @@ from magmath.core.cpu import PAGE
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.direct_job import JOB, PHASE, STARTED, WIDTH
 from magmath.kernels.conv.image_views import view_of
-from magmath.kernels.conv.plan_runs import job_record
+from magmath.kernels.conv.plan_runs import ConvolutionPlan, job_record
 from magmath.kernels.gemm.microkernel import ROWS, VECTORS
 
 FEW_CHANNELS: Final = 16  # below, the elements of a filter row are read as one
@@ -55,7 +55,7 @@ def phase_axes(problem: ConvolutionProblem, d: int) -> list[PhaseAxis]:
 
 
 @final
-class DirectPlan:
+class DirectPlan(ConvolutionPlan):
     """The JOB of a problem without groups, and the sizes of its workspace."""
 
     def __init__(self, problem: ConvolutionProblem) -> None:
@@ -237,14 +237,7 @@ class DirectPlan:
             "slot_bytes": self._slot_bytes,
         }  # fmt: skip
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of workspace."""
-        return self.shared_bytes + self.threads * self._slot_bytes + PAGE
-
     def start(self, memory: int, filters: int | None = None) -> None:
-        """Set the addresses of the workspace and of the packed filters, which may have their own
-        memory, and all counters to 0."""
         start = round_up(memory, PAGE)
         shared = start + self.threads * self._slot_bytes
         if filters is not None:

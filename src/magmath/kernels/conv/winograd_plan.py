@@ -10,7 +10,7 @@ from magmath.core.byte_sizes import round_up
 from magmath.core.cpu import PAGE
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.image_views import view_of
-from magmath.kernels.conv.plan_runs import job_record
+from magmath.kernels.conv.plan_runs import ConvolutionPlan, job_record
 from magmath.kernels.conv.winograd_loops import JOB, PAD, SUMS_HEADER, WIDTH
 from magmath.kernels.conv.winograd_transforms import ALGORITHMS
 from magmath.kernels.gemm.microkernel import ROWS, VECTORS
@@ -28,7 +28,7 @@ def _padded(elements: int) -> int:
 
 
 @final
-class WinogradPlan:
+class WinogradPlan(ConvolutionPlan):
     """The JOB of a problem without groups, and the sizes of its workspace."""
 
     def __init__(self, problem: ConvolutionProblem, name: str) -> None:
@@ -105,14 +105,7 @@ class WinogradPlan:
         share = -(-tiles // self.threads)
         return max(1, min(max(min_tiles, fitting), max_tiles, share))
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of workspace."""
-        return self.shared_bytes + self.threads * self._slot_bytes + PAGE
-
     def start(self, memory: int, filters: int | None = None) -> None:
-        """Set the addresses of the workspace and of the transformed filters, which may have their
-        own memory, and all counters to 0."""
         start = round_up(memory, PAGE)
         end = start + self.threads * self._slot_bytes
         changed = {

@@ -13,6 +13,7 @@ from functools import cache, partial
 import numpy as np
 import torch
 
+from magmath.codegen.aot_cache import AotModule
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import BoundCall, Number
 from magmath.kernels.dispatch.candidate import (
@@ -153,13 +154,14 @@ def _can_bind_blas(product: GemmProblem) -> bool:
 def _bind_blas(product: GemmProblem, bind_product: object) -> BoundCall:
     from magmath.kernels.gemm import blas
 
-    return _recorded(product, blas.runner(dtype_name(product.dtype)))
+    return _recorded(product, blas.code(dtype_name(product.dtype)))
 
 
-def _recorded(product: GemmProblem, run: Callable[[int], object]) -> BoundCall:
-    """Return a call of a compiled routine that reads the product from a record."""
+def _recorded(product: GemmProblem, code: AotModule) -> BoundCall:
+    """Return a call of the compiled function `run`, which reads the product from a record."""
     from magmath.kernels.gemm.blas import RECORD
 
+    run = code.function("run")
     record = np.zeros(1, RECORD)
     address = record.ctypes.data
     for name, value in _blas_record(product).items():
@@ -256,7 +258,7 @@ def _can_bind_tiled(product: GemmProblem) -> bool:
 def _bind_tiled(product: GemmProblem, bind_product: object) -> BoundCall:
     from magmath.kernels.gemm import packed_gemm
 
-    return _recorded(product, packed_gemm.runner(dtype_name(product.dtype)))
+    return _recorded(product, packed_gemm.code(dtype_name(product.dtype)))
 
 
 # in float32, for half types and bool, with which the processor is slow

@@ -9,7 +9,6 @@ applied while a result is in registers. Calls share no state, so any thread may 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -164,7 +163,8 @@ def multiply(job: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64)
 
 @cache
 def code(dtype: str) -> AotModule:
-    """Return the compiled functions `gemm`, `run` and `tile` for float32 or float64."""
+    """Return the compiled functions `gemm`, `run` and `tile` for float32 or float64; `run` computes
+    the products of the `blas.RECORD` at an address, whose bias must be contiguous."""
     source = (_PIECES + _GEMM + RUN).format(T=dtype, itemsize=np.dtype(dtype).itemsize)
     return AotModule(
         source,
@@ -172,10 +172,3 @@ def code(dtype: str) -> AotModule:
         constants={**CONSTANTS, **_CONSTANTS},
         ir_modules=("magmath.kernels.gemm.microkernel",),
     )
-
-
-def runner(dtype: str) -> Callable[[int], int]:
-    """Return `run`, which computes the products of the `blas.RECORD` at an address; the bias must
-    be contiguous."""
-    run: Callable[[int], int] = code(dtype).function("run")
-    return run
