@@ -21,7 +21,7 @@ import torch
 
 import magmath as mm
 from magmath.bench.operation_calibration import operation_rates
-from magmath.core.cpu import cpu_name
+from magmath.core.cpu import cache_sizes, cpu_name
 from magmath.cost import DEFAULT_MACHINE, GemmRate, Level, Link, Machine
 from magmath.engine import session
 from magmath.kernels.thread_count import torch_threads
@@ -117,11 +117,7 @@ def _memory_of_a_worker() -> float:
 
 def _cache_bytes() -> float:
     """Return the bytes of the last cache; the default where the system does not tell."""
-    for name in ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"):
-        size = os.sysconf(name) if name in os.sysconf_names else 0
-        if size > 0:
-            return float(size)
-    return DEFAULT_MACHINE.cache
+    return float(max(cache_sizes().values(), default=DEFAULT_MACHINE.cache))
 
 
 def _contention() -> float:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from magmath.core.byte_sizes import round_up
-from magmath.core.cpu import PAGE
+from magmath.core.cpu import PAGE, second_level_cache
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.direct_job import JOB, PHASE, STARTED, WIDTH
 from magmath.kernels.conv.image_views import view_of
@@ -25,7 +25,7 @@ from magmath.kernels.gemm.microkernel import ROWS, VECTORS
 FEW_CHANNELS: Final = 16  # below, the elements of a filter row are read as one
 DEPTH: Final = 512  # summands that are added at once, so that their filters stay in a cache
 BLOCK_PIXELS: Final = 256
-SUMS_BYTES: Final = 384 << 10  # of gradients of filters that stay in a second-level cache
+SUMS_BYTES: Final = second_level_cache() * 3 // 4  # of gradients of filters that stay in it
 
 
 @final

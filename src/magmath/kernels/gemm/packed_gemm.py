@@ -15,13 +15,14 @@ from typing import Final
 import numpy as np
 
 from magmath.codegen.aot_cache import AotModule
+from magmath.core.cpu import second_level_cache
 from magmath.kernels.gemm.blas import CONSTANTS, RUN
 
 _CONSTANTS: Final = {
-    # Summands, and bytes of A, of one pass: the data that it reads repeatedly then stays in a
-    # second-level cache of 512 KiB.
+    # Summands, and bytes of A, of one pass: the data that it reads repeatedly then stays in the
+    # second-level cache. The number of summands determines the bits, so no cache changes it.
     "DEPTH": 768,
-    "BLOCK_BYTES": 384 * 1024,
+    "BLOCK_BYTES": second_level_cache() * 3 // 4,
     # Minimum number of row tiles for which packing a panel of B pays off: COPIED_CLOSE if the row
     # stride of B is a multiple of CLOSE bytes, with which rows evict one another from the caches.
     "COPIED": 24,
