@@ -293,9 +293,7 @@ class FusedLoops:
         native = OPERATIONS[call.operation].native
         kind = self._slots[call.out].dtype.kind
         template = native.get(kind) if isinstance(native, Mapping) else native
-        if not isinstance(
-            template, str
-        ):  # integer powers of integers, which raise errors for some data
+        if not isinstance(template, str):  # integer powers, which raise errors for some data
             raise NoNativeForm(call.operation)
         dtype = self._slots[call.out].dtype
         cast = "bool" if dtype.kind == "bool" else f"np.{dtype.name}"
