@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 from engines import close_pools
-from magmath.codegen import background_build
+from magmath.codegen import compiler_process
 from magmath.engine import session
 from magmath.engine.programs import program_table
 from magmath.kernels import free_processors
@@ -58,7 +58,7 @@ lapack_candidates.MIN_FLOPS = math.inf  # type: ignore[misc]
 
 free_processors.CHECK_SECONDS = math.inf  # the other tests keep processors busy
 
-background_build.NICENESS = 0  # compilation must not wait for the other tests
+compiler_process.NICENESS = 0  # compilation must not wait for the other tests
 
 # The pools that all tests share keep few of the programs that no test runs again: their instructions
 # are millions of objects, which every collection of garbage visits.

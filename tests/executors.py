@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from magmath.codegen import background_build, runtime_library
 from magmath.codegen.compiler import compile_source, imported_names
 from magmath.codegen.object_loader import LoadedObject
-from magmath.executor import executable
+from magmath.executor import executable, native_build
+from magmath.kernels import runtime_library
 
 
 def use_native_code(patch: pytest.MonkeyPatch, selector: Any = None) -> None:
     """Let programs run natively, compiled in this process: by default where they have a native
     form."""
     patch.setattr(executable, "ExecutorSelector", selector or NativeWherePossible)
-    patch.setattr(background_build, "BackgroundBuild", Compiled)
+    patch.setattr(native_build, "NativeBuild", Compiled)
 
 
 def only(position: int) -> Any:
@@ -61,7 +61,7 @@ def only(position: int) -> Any:
 
 
 class Compiled:
-    """Replaces `BackgroundBuild`: compiles a native program in this process, without a cache on
+    """Replaces `NativeBuild`: compiles a native program in this process, without a cache on
     disk. Workers with equal programs share the code."""
 
     _compiling = threading.Lock()

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 import magmath as mm
 from engines import current, start
 from executors import Compiled, NativeWherePossible
-from magmath.codegen import background_build
 from magmath.core.dtypes import DTYPES
 from magmath.engine.engine import Engine
-from magmath.executor import executable, fused_loops, native_segments, tiers
+from magmath.executor import executable, fused_loops, native_build, native_segments, tiers
 from magmath.executor.native_segments import NativeSegments
 from magmath.graph import Graph
 from magmath.kernels.parallel_region import run_on_threads
@@ -54,7 +53,7 @@ class Counted(Compiled):
 @pytest.fixture
 def bound(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     """Every program that is run again is compiled; the bindings that got segments."""
-    monkeypatch.setattr(background_build, "BackgroundBuild", Counted)
+    monkeypatch.setattr(native_build, "NativeBuild", Counted)
     monkeypatch.setattr(tiers, "COMPILE_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SAMPLE_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SHORT_SECONDS", 0.0)  # every run is timed

@@ -21,12 +21,11 @@ from engines import debugged
 from executors import Compiled
 from magmath.bench import numpy_programs
 from magmath.bench.numpy_programs.agreement import difference
-from magmath.codegen import background_build
 from magmath.comm.delayed import DelayedCommunicator
 from magmath.comm.isolated_communicator import IsolatedCommunicator
 from magmath.core.debugging import LONG_SECONDS, Delays
 from magmath.core.options import DEBUG
-from magmath.executor import tiers
+from magmath.executor import native_build, tiers
 from random_programs import numbers, operands, placed, random_program
 
 POOLS = [("shared", 2), ("shared", 3), ("messages", 2), ("messages", 3), ("hosts", 3), ("exact", 2)]
@@ -49,7 +48,7 @@ class Late(Compiled):
 @pytest.fixture(autouse=True)
 def _native_early(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Every program that is run again is compiled; Python floats are NumPy's."""
-    monkeypatch.setattr(background_build, "BackgroundBuild", Late)
+    monkeypatch.setattr(native_build, "NativeBuild", Late)
     monkeypatch.setattr(tiers, "COMPILE_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SHORT_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SAMPLE_SECONDS", 0.0)

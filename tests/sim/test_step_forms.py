@@ -17,9 +17,8 @@ import magmath as mm
 from counting_communicator import CountingCommunicator
 from engines import current, engine_of
 from executors import Compiled
-from magmath.codegen import background_build
 from magmath.comm.isolated_communicator import IsolatedCommunicator
-from magmath.executor import isolated_run, tiers
+from magmath.executor import isolated_run, native_build, tiers
 from magmath.executor.bind import Binding
 from magmath.executor.native import write_segments
 from magmath.executor.numpy_fast_path import without_fp_warnings
@@ -103,7 +102,7 @@ def test_workers_may_differ_in_the_form_of_a_step(
     native_on: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One worker inverts a matrix while the other has only element-wise work, compiled or not."""
-    monkeypatch.setattr(background_build, "BackgroundBuild", Compiled)
+    monkeypatch.setattr(native_build, "NativeBuild", Compiled)
     monkeypatch.setattr(tiers, "COMPILE_AFTER_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SHORT_SECONDS", 0.0)
     monkeypatch.setattr(tiers, "SAMPLE_SECONDS", 0.0)

@@ -11,11 +11,12 @@ import torch.nn.functional as F
 
 import magmath as mm
 from magmath.kernels.conv import batch_parts
-from magmath.kernels.conv.convolution_candidates import CANDIDATES
+from magmath.kernels.conv.convolution_candidates import ROWS
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.padded_input import PaddedInput
 from magmath.kernels.epilogue import NO_EPILOGUE, Epilogue
 
+CANDIDATES = {row.candidate.name: row.candidate for row in ROWS}
 IMAGES, IN, OUT = 7, 3, 5
 
 

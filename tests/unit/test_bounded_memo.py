@@ -27,6 +27,23 @@ def test_the_most_recently_used_entries_remain(uses: list[tuple[bool, int]], mos
         assert memo.newest == (str(recent[-1]) if recent else None)
 
 
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(1, 9)), st.integers(0, 30), st.integers(0, 3))
+def test_the_oldest_entries_beyond_a_size_are_dropped(
+    sizes: list[int], most: int, number: int
+) -> None:
+    memo: RecentlyUsed[int, int] = RecentlyUsed()
+    for key, size in enumerate(sizes):
+        memo.store(key, size)
+    dropped = memo.drop_while(lambda n, total: total > most and n > number, lambda size: size)
+    assert [*dropped, *memo.items()] == [*enumerate(sizes)]
+    remaining = [*memo.values()]
+    assert sum(remaining) <= most or len(remaining) <= number
+    if dropped:
+        assert sum(remaining) + dropped[-1][1] > most
+        assert len(remaining) >= number
+
+
 def test_a_full_plain_memo_is_cleared() -> None:
     known: dict[int, int] = {}
     for i in range(10):

@@ -18,17 +18,18 @@ from hypothesis import strategies as st
 from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv import depthwise, direct, winograd
 from magmath.kernels.conv.convolution import bind_convolution, candidates_for
-from magmath.kernels.conv.convolution_candidates import CANDIDATES
+from magmath.kernels.conv.convolution_candidates import ROWS
 from magmath.kernels.conv.convolution_problem import PASSES, ConvolutionProblem, key
 from magmath.kernels.conv.frozen_filters import FrozenFilters
 from magmath.kernels.conv.winograd import ERROR_BOUND, Method
 from magmath.kernels.conv.winograd_transforms import ALGORITHMS, TAPS, WinogradAlgorithm
+from magmath.kernels.dispatch.candidate import is_always_ready, matching
 from magmath.kernels.dispatch.measurements import ROUNDS
 from magmath.kernels.dispatch.online import OnlineCall, OnlineCandidate
-from magmath.kernels.dispatch.registry import Candidate, candidates, is_always_ready
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.gemm.gemm import bind_gemm
 
+CANDIDATES = {row.candidate.name: row.candidate for row in ROWS}
 OFF = Tuner(enabled=False)
 # images, channels, outputs, rows, columns, padding: 1×1 images, odd sizes, channels that fill no
 # vector, tiles that the image fills only in part
@@ -380,7 +381,7 @@ def test_candidates_for_half_types_round_once(direction: str, dtype: torch.dtype
             direction, (2, 5, 7, 9, 8, 1), groups=2, stride=2, last=last, dtype=dtype
         )
         expected = _expected(problem)
-        for candidate in candidates("convolution", "cpu", dtype):
+        for candidate in matching(ROWS, "cpu", dtype):
             if candidate.can_bind(problem):
                 problem.out.fill_(torch.nan)
                 candidate.bind(problem, _product)()
@@ -628,7 +629,3 @@ def test_a_candidate_that_is_being_compiled_is_measured_when_it_is_ready(
     for _ in range(20):
         call()
     assert made[-1] == "fast"
-
-
-def test_candidates_have_the_names_of_their_rows() -> None:
-    assert all(isinstance(c, Candidate) and c.name == name for name, c in CANDIDATES.items())

@@ -11,12 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magmath.codegen.aot_cache import AotModule
-from magmath.codegen.memory_copy import (
-    CACHE_BYTES,
-    COPY_IR_MODULE,
-    COPY_SOURCE,
-    last_level_cache_bytes,
-)
+from magmath.codegen.memory_copy import CACHE_BYTES, COPY_IR_MODULE, COPY_SOURCE
+from magmath.core.cpu import cache_sizes
 
 CODE = AotModule(COPY_SOURCE, ["copy"], ir_modules=[COPY_IR_MODULE])
 
@@ -39,12 +35,15 @@ def test_copy(others: int, least: int, more: int, begin: int, end: int) -> None:
 @given(shares=st.lists(st.integers(1, 64), min_size=1, max_size=4))
 def test_sizes_of_caches_in_any_unit(shares: list[int]) -> None:
     """Equal caches have the same size in every unit that Linux writes."""
-    with TemporaryDirectory() as folder:
-        for i in range(len(shares)):
-            (Path(folder) / f"index{i}").mkdir()
-        found = set()
-        for unit, factor in (("", 1 << 20), ("K", 1 << 10), ("M", 1)):
-            for i, size in enumerate(shares):
-                (Path(folder) / f"index{i}" / "size").write_text(f"{size * factor}{unit}\n")
-            found.add(last_level_cache_bytes(Path(folder)))
-    assert found == {min(max(4, *shares), 32) << 20}
+    for unit, factor in (("", 1 << 20), ("K", 1 << 10), ("M", 1)):
+        with TemporaryDirectory() as folder:
+            for level, size in enumerate(shares, 1):
+                for kind, text in (("Data", f"{size * factor}{unit}"), ("Instruction", "1K")):
+                    index = Path(folder) / f"index{level}{kind}"
+                    index.mkdir()
+                    (index / "level").write_text(f"{level}\n")
+                    (index / "size").write_text(f"{text}\n")
+                    (index / "type").write_text(f"{kind}\n")
+            (Path(folder) / "index9").mkdir()  # of which the system tells nothing
+            expected = {level: size << 20 for level, size in enumerate(shares, 1)}
+            assert cache_sizes(Path(folder)) == expected

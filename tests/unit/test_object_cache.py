@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from magmath.codegen import background_build as programs
 from magmath.codegen import object_cache
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.memory_copy import COPY_IR_MODULE, COPY_SOURCE
 from magmath.comm import barrier
+from magmath.executor.native_build import NativeBuild
 from magmath.kernels.conv import winograd_forms, winograd_transforms
 from magmath.kernels.gemm import microkernel, packed_gemm
 
 MACHINE = sorted(Path(object_cache.__file__).parent.glob("*.py"))
-PROGRAM = "from magmath.codegen.runtime_library import wait\n"
+PROGRAM = "from magmath.kernels.runtime_library import wait\n"
 NAMES: dict[str, tuple[Callable[[], str], list[Path]]] = {
     "a program": (lambda: object_cache.cache_key(PROGRAM), MACHINE),
     "a library": (lambda: AotModule(barrier.BARRIER_SOURCE, ["wait"])._key, MACHINE),
@@ -111,9 +111,7 @@ def test_a_program_that_cannot_be_compiled_is_told_of(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
-    made = programs.BackgroundBuild(
-        "def run(steps: int64) -> int64:\n    return no_such_function(steps)\n"
-    )
+    made = NativeBuild("def run(steps: int64) -> int64:\n    return no_such_function(steps)\n")
     with caplog.at_level(logging.WARNING):
         while not made.error():
             assert made.function() is None

@@ -48,23 +48,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
     positions = astype(x, int64)
     length = require_integer("bincount: minlength", minlength, 0)
     if x.size:
-        low, high = min(positions), max(positions)
-        try:
-            evaluate(low, high)
-        except TracingError:
-            raise TracingError(
-                "bincount: the number of bins follows from the largest integer, which is unknown "
-                "while mm.compile (or mm.vmap, mm.cond, mm.scan, mm.remat) traces a function; for "
-                "n bins write mm.sum(mm.nn.functional.one_hot(x, n), axis=0), or with weights "
-                "mm.add.at(sums, x, weights), where sums = mm.zeros(n)"
-            ) from None
-        if bool(low < 0):
-            raise RangeError(
-                "bincount: takes integers from 0, some of those given are negative"
-                "; subtract the smallest of them first"
-            )
-        if bool(high >= length):
-            length = int(high) + 1
+        length = _bin_count(positions, length)
     if weights is None:
         return _counts(positions, ones(x.shape, dtype=int64), length)
     weights = as_array("bincount", weights)
@@ -80,6 +64,26 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
             "; reshape or broadcast the weights"
         )
     return _counts(positions, astype(weights, float64), length)
+
+
+def _bin_count(positions: Array, least: int) -> int:
+    """Return the number of bins for all positions, at least `least`."""
+    low, high = min(positions), max(positions)
+    try:
+        evaluate(low, high)
+    except TracingError:
+        raise TracingError(
+            "bincount: the number of bins follows from the largest integer, which is unknown while "
+            "mm.compile (or mm.vmap, mm.cond, mm.scan, mm.remat) traces a function; for n bins "
+            "write mm.sum(mm.nn.functional.one_hot(x, n), axis=0), or with weights "
+            "mm.add.at(sums, x, weights), where sums = mm.zeros(n)"
+        ) from None
+    if bool(low < 0):
+        raise RangeError(
+            "bincount: takes integers from 0, some of those given are negative"
+            "; subtract the smallest of them first"
+        )
+    return int(high) + 1 if bool(high >= least) else least
 
 
 def _counts(positions: Array, weights: Array, length: int) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import IO, Any, Final, overload
+from typing import IO, TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from magmath.files.csv import DEFAULT_OPTIONS, CsvOptions, read_table_spec
 from magmath.files.formats import Format, StorageSpec, StoredArray, format_of
 from magmath.layout import Blocks, Layout, Split, even_cuts
 from magmath.ops.leaves import input_leaf
+
+if TYPE_CHECKING:
+    import torch
 
 ONE_WRITER: Final = 1 << 24
 """Maximum size, in bytes, of a replicated array that a single worker writes."""
@@ -207,6 +210,21 @@ def save_on_controller(
             data = x.fetch().contiguous().view(-1).view(torch.uint8).numpy()
             with storages[name].open(draft, specs[name], True) as elements:
                 elements[...,] = data
+
+
+def load_on_controller(path: Path) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Return the arrays of a safetensors file, and its texts, read by this process; see
+    `save_on_controller`. Raises DataError if it is damaged, and DTypeError as `load`."""
+    import torch
+
+    location = absolute_path("load", path)
+    entries, texts = safetensors.read_header(location)
+    tensors = {}
+    for name, (spec, storage) in entries.items():
+        with storage.open(location, spec, False) as elements:
+            tensor = torch.from_numpy(np.array(elements))
+        tensors[name] = tensor.view(torch.bfloat16) if spec.dtype is bfloat16 else tensor
+    return tensors, texts
 
 
 def _check_target(path: str) -> None:

@@ -178,6 +178,15 @@ def _shares(name: str, q: Any) -> Any:
     return shares.astype(np.float64)
 
 
+def _check_range(name: str, shares: Any) -> None:
+    if shares.size and not (shares.min() >= 0 and shares.max() <= 1):
+        whole = 100 if name.endswith("percentile") else 1
+        raise RangeError(
+            f"{name}: q must be from 0 to {whole}, was given numbers from {whole * shares.min():g} "
+            f"to {whole * shares.max():g}; percentiles are percentages, quantiles shares of 1"
+        )
+
+
 def _quantile(
     name: str,
     a: Any,
@@ -189,12 +198,7 @@ def _quantile(
     counts_nan: bool = True,
 ) -> Array:
     shares = _shares(name, q)
-    if shares.size and not (shares.min() >= 0 and shares.max() <= 1):
-        whole = 100 if name.endswith("percentile") else 1
-        raise RangeError(
-            f"{name}: q must be from 0 to {whole}, was given numbers from {whole * shares.min():g} "
-            f"to {whole * shares.max():g}; percentiles are percentages, quantiles shares of 1"
-        )
+    _check_range(name, shares)
     x = require_real(name, as_array(name, a))
     if x.dtype.kind == "float" or method not in SELECTING or not x.size:
         x = floating(name, x)

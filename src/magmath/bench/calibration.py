@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, final
 
@@ -22,9 +21,10 @@ import torch
 
 import magmath as mm
 from magmath.bench.operation_calibration import operation_rates
-from magmath.core.cpu import cpu_name
+from magmath.core.cpu import cache_sizes, cpu_name
 from magmath.cost import DEFAULT_MACHINE, GemmRate, Level, Link, Machine
 from magmath.engine import session
+from magmath.kernels.thread_count import torch_threads
 from magmath.runtime.pool import Pool
 from magmath.runtime.transport.processes import ProcessTransport
 from magmath.runtime.transport_interface import WorkerOptions
@@ -117,11 +117,7 @@ def _memory_of_a_worker() -> float:
 
 def _cache_bytes() -> float:
     """Return the bytes of the last cache; the default where the system does not tell."""
-    for name in ("SC_LEVEL3_CACHE_SIZE", "SC_LEVEL2_CACHE_SIZE"):
-        size = os.sysconf(name) if name in os.sysconf_names else 0
-        if size > 0:
-            return float(size)
-    return DEFAULT_MACHINE.cache
+    return float(max(cache_sizes().values(), default=DEFAULT_MACHINE.cache))
 
 
 def _contention() -> float:
@@ -138,7 +134,7 @@ def _contention() -> float:
             seconds.append(time.perf_counter() - start)
         return sorted(seconds)[len(seconds) // 10]
 
-    with _threads(1), ThreadPoolExecutor(processors) as pool:
+    with torch_threads(1), ThreadPoolExecutor(processors) as pool:
         alone = product_seconds(time.perf_counter() + _ROUND_SECONDS)
         end = time.perf_counter() + 2 * _ROUND_SECONDS
         runs = [pool.submit(product_seconds, end) for _ in range(processors)]
@@ -206,17 +202,6 @@ def _best(work: Callable[[], object]) -> float:
     return best
 
 
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Within, torch computes with this number of threads."""
-    former = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(former)
-
-
 def _gemm_rates() -> Iterator[GemmRate]:
     """Return the speeds of large products of the types that BLAS has, on one thread and on all."""
     for dtype in (torch.float32, torch.float64, torch.complex64, torch.complex128):
@@ -224,7 +209,7 @@ def _gemm_rates() -> Iterator[GemmRate]:
         out = torch.empty_like(a)
         flops = 2 * _GEMM_EXTENT**3  # as operations count theirs, whatever the type
         for threads in sorted({1, _processors()}):
-            with _threads(threads):
+            with torch_threads(threads):
                 seconds = _best(lambda a=a, out=out: torch.mm(a, a, out=out))  # type: ignore[misc]
             yield GemmRate(str(dtype).removeprefix("torch."), threads, flops / seconds)
 
@@ -233,7 +218,7 @@ def _bandwidth(threads: int) -> float:
     """Bytes per second that threads read and write in all."""
     source = torch.zeros(_LARGE_BYTES, dtype=torch.uint8)
     target = torch.zeros_like(source)
-    with _threads(threads):
+    with torch_threads(threads):
         return 2 * _LARGE_BYTES / _best(lambda: target.copy_(source))
 
 
@@ -242,7 +227,7 @@ def _with_elementwise(machine: Machine) -> Machine:
     call."""
     x = torch.full((_CACHED,), 1.5)
     out, one = torch.empty_like(x), torch.ones(1)
-    with _threads(1):
+    with torch_threads(1):
         call = _best(lambda: torch.add(one, one, out=one))
 
         def rate(work: Callable[[], object]) -> float:

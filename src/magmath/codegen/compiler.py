@@ -4,7 +4,7 @@ Generated programs are loops over arrays of known types and strides, so there is
 and the compiler is small and fast: it takes fractions of a second for programs for which general
 compilers take half a minute. A source has functions with annotated arguments,
 
-    from magmath.codegen.runtime_library import wait
+    from magmath.kernels.runtime_library import wait
 
     def scale(x: float32[24, 1], factor: float32):
         for i in range(30):

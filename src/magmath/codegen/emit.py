@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 
@@ -147,7 +147,14 @@ class PartUpdate:
     """
 
     view: OperandView
-    emit: Callable[[Writer, NativeCall], bool]
+    emit: Emitter
+
+
+Emitter: TypeAlias = Callable[[Writer, NativeCall], bool | None]
+"""Writes an operation; returns False if it has no native form for these operands."""
+NativeForm: TypeAlias = str | Mapping[str, str] | IndexMap | PartUpdate | Emitter
+"""How an operation is written: a scalar expression such as "({0} + {1})", one for each kind of the
+result's type, an `IndexMap`, a `PartUpdate`, or an emitter."""
 
 
 def emit_fault(

@@ -6,26 +6,15 @@ that it overwrites, which is a third of the traffic.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
-_CACHE_FOLDER = Path("/sys/devices/system/cpu/cpu0/cache")
+from magmath.core.cpu import cache_sizes
+
 _MIN_CACHE, _MAX_CACHE = 4 << 20, 32 << 20
-_UNITS = {"K": 10, "M": 20, "G": 30}
 
-
-def last_level_cache_bytes(caches: Path) -> int:
-    """Return the usable bytes of the last-level cache, from the folders in which Linux describes
-    caches.
-
-    The result is bounded, since many cores, or virtual machines, share a large cache."""
-    texts = [file.read_text().strip() for file in caches.glob("index*/size")]
-    sizes = [int(text.rstrip("KMG")) << _UNITS.get(text[-1:], 0) for text in texts]
-    return min(max([_MIN_CACHE, *sizes]), _MAX_CACHE)
-
-
-CACHE_BYTES: Final = last_level_cache_bytes(_CACHE_FOLDER)
-"""Bytes that are assumed to stay in the cache."""
+CACHE_BYTES: Final = min(max(_MIN_CACHE, *cache_sizes().values(), 0), _MAX_CACHE)
+"""Bytes that are assumed to stay in the last-level cache. They are bounded, since many cores, or
+virtual machines, share a large cache."""
 
 COPY_IR_MODULE: Final = "magmath.codegen.nontemporal_copy"
 """The module of the IR functions that `COPY_SOURCE` calls."""

@@ -41,6 +41,8 @@ class Communicator(ABC):
     ranks_on_host: int
     cores: int
     hosts: tuple[int, ...]
+    _flags: Flags
+    """The barrier memory, if the ranks share memory."""
 
     def __init__(
         self,
@@ -71,12 +73,14 @@ class Communicator(ABC):
         return False
 
     @property
-    @abstractmethod
     def flags(self) -> Flags:
         """The barrier memory, uint64, for compiled code that calls `magmath.comm.barrier.wait`.
 
         Raises DeviceError if the ranks do not share memory.
         """
+        if not self.shares_memory:
+            raise self._no_shared_memory()
+        return self._flags
 
     @abstractmethod
     def barrier(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from magmath.comm.barrier_memory import Flags, allocate_flags
+from magmath.comm.barrier_memory import allocate_flags
 from magmath.comm.communicator import Communicator
 from magmath.errors import DeviceError
 
@@ -25,12 +25,6 @@ class IsolatedCommunicator(Communicator):
     def __init__(self, rank: int, size: int, shares_memory: bool) -> None:
         super().__init__(rank, size, shares_memory, size, size)
         self._flags = allocate_flags(size)
-
-    @property
-    def flags(self) -> Flags:
-        if not self.shares_memory:
-            raise self._no_shared_memory()
-        return self._flags
 
     def barrier(self) -> None: ...
 

@@ -195,6 +195,7 @@ class _LocalCommunicator(Communicator):
         on_host = hosts.count(hosts[rank])
         super().__init__(rank, group.size, group.shares_memory, on_host, group.cores, hosts)
         self._group = group
+        self._flags = group.flags
         self._calls = 0
         self._duplicate_count = 0
         self._barrier: SpinBarrier | None = None
@@ -208,12 +209,6 @@ class _LocalCommunicator(Communicator):
             if group.shares_memory:
                 self._shared = SharedCollectives(self._barrier, self.shared_window, group.table)
         self._collectives = self._shared or MessageCollectives(rank, group.size, self._exchange)
-
-    @property
-    def flags(self) -> Flags:
-        if not self.shares_memory:
-            raise self._no_shared_memory()
-        return self._group.flags
 
     @property
     def is_waiting(self) -> bool:

@@ -151,12 +151,6 @@ class MPICommunicator(Communicator):
         return bool(self._flags[ABORT])
 
     @property
-    def flags(self) -> Flags:
-        if not self.shares_memory:
-            raise self._no_shared_memory()
-        return self._flags
-
-    @property
     def is_waiting(self) -> bool:
         if not self.shares_memory:  # waits poll MPI, and use the processor
             return False

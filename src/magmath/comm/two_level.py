@@ -14,7 +14,6 @@ from typing import final
 
 from torch import Tensor, float32
 
-from magmath.comm.barrier_memory import Flags
 from magmath.comm.communicator import Communicator
 from magmath.comm.reduction_checks import HALF
 from magmath.errors import WorkerLost
@@ -60,10 +59,6 @@ class TwoLevelCommunicator(Communicator):
     @property
     def is_waiting(self) -> bool:
         return self._host.is_waiting or self._messages.is_waiting
-
-    @property
-    def flags(self) -> Flags:
-        raise self._no_shared_memory()
 
     def shared_window(self, nbytes: int) -> list[Tensor]:
         raise self._no_shared_memory()

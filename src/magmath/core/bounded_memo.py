@@ -3,7 +3,9 @@ of a function: a plain dict for cheap values, and a least-recently-used one for 
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import TypeVar, final
 
 K = TypeVar("K")
@@ -23,9 +25,12 @@ def store_bounded(memo: dict[K, V], key: K, value: V, max_entries: int) -> V:
 
 @final
 class RecentlyUsed(OrderedDict[K, V]):
-    """A memo that drops the least recently used entry when it has more than `max_entries`."""
+    """A memo that drops the least recently used entry when it has more than `max_entries`.
 
-    def __init__(self, max_entries: int) -> None:
+    Without `max_entries`, its owner drops entries by another measure (`drop_while`).
+    """
+
+    def __init__(self, max_entries: float = math.inf) -> None:
         super().__init__()
         self.max_entries = max_entries
 
@@ -45,6 +50,18 @@ class RecentlyUsed(OrderedDict[K, V]):
         self[key] = value
         self.move_to_end(key)
         return self.popitem(last=False)[0] if len(self) > self.max_entries else None
+
+    def drop_while(
+        self, is_excessive: Callable[[int, int], bool], size: Callable[[V], int]
+    ) -> list[tuple[K, V]]:
+        """Drop the least recently used entries as long as their number and the sum of the sizes of
+        their values are excessive; return the dropped ones."""
+        total = sum([size(value) for value in list(self.values())])  # a signal may store others
+        dropped: list[tuple[K, V]] = []
+        while self and is_excessive(len(self), total):
+            dropped.append(self.popitem(last=False))
+            total -= size(dropped[-1][1])
+        return dropped
 
     @property
     def newest(self) -> V | None:

@@ -7,8 +7,6 @@ decision on disk; it keeps the default unless another form is clearly faster.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache, partial
 from typing import final
 
@@ -19,6 +17,7 @@ from magmath.core.type_aliases import BoundCall
 from magmath.kernels.dispatch.tuner import wake_thread_pool
 from magmath.kernels.gemm.gemm import bind_gemm, tuner_for
 from magmath.kernels.realignment import bind_shift_right
+from magmath.kernels.thread_count import torch_threads
 
 MAX_EXTENT = 2048
 """Maximum extents of a measurement; beyond them the ratio of the times does not change."""
@@ -44,7 +43,7 @@ def fastest_gradients(
         "widened": lambda: operands().widened(),
         "realigned": lambda: operands().realigned(),
     }
-    with _threads(threads):
+    with torch_threads(threads):
         return tuner_for(deterministic=False).choose(key, forms, budget=BUDGET_SECONDS)
 
 
@@ -81,14 +80,3 @@ class _Gradients:
         """Return the realignment of the inputs and the product for both."""
         realign = bind_shift_right(self._wide.view(-1), *self._x.shape)
         return sequence(wake_thread_pool(), realign, self._product(self._wide))
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Compute with this number of threads within the context."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -292,12 +292,12 @@ class FusedLoops:
         """Return the expression for an element of the result, of those of the operands."""
         native = OPERATIONS[call.operation].native
         kind = self._slots[call.out].dtype.kind
-        template = native if isinstance(native, str) else native.get(kind)
-        if template is None:  # integer powers of integers, which raise errors for some data
+        template = native.get(kind) if isinstance(native, Mapping) else native
+        if not isinstance(template, str):  # integer powers, which raise errors for some data
             raise NoNativeForm(call.operation)
         dtype = self._slots[call.out].dtype
         cast = "bool" if dtype.kind == "bool" else f"np.{dtype.name}"
-        text: str = template.format(*values, cast=cast, one=literal(1, dtype))
+        text = template.format(*values, cast=cast, one=literal(1, dtype))
         return f"{cast}({text})" if dtype.kind != "bool" and call.operation != "astype" else text
 
     def _is_read_elsewhere(self, slot: int, position: int, members: set[int]) -> bool:

@@ -2,7 +2,7 @@
 
 Every slot becomes an address in the same memory that the replayed calls use, so both executors can
 alternate. Neighbouring element-wise instructions become one loop, and values that are read only
-inside it are never stored; products are calls of `codegen/runtime_library.py`. Each loop or product
+inside it are never stored; products are calls of `kernels/runtime_library.py`. Each loop or product
 is a separate function, written once for all instructions of the same form and shape, so a deep
 network compiles as fast as a shallow one. The source, in the language of `codegen/compiler.py`,
 depends only on shapes and strides, so workers with equal tiles share one compilation.
@@ -22,13 +22,13 @@ from typing import final
 
 import torch
 
-from magmath.codegen import runtime_library
 from magmath.codegen.emit import IndexMap, PartUpdate, Writer, combine
 from magmath.executor.bound_calls import is_awaited
 from magmath.executor.fused_loops import FusedLoops
 from magmath.executor.move import is_in_place
 from magmath.executor.native_source import Arguments, NativeSegment, NativeSource, NoNativeForm
 from magmath.executor.tensors import Tensors
+from magmath.kernels import runtime_library
 from magmath.layout import plan_redistribution
 from magmath.layout.moves import Move
 from magmath.ops import OPERATIONS

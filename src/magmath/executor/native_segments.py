@@ -23,7 +23,7 @@ from magmath.executor.tensors import Tensors
 from magmath.kernels.parallel_region import run_on_threads
 
 if TYPE_CHECKING:
-    from magmath.codegen.background_build import BackgroundBuild, Function
+    from magmath.executor.native_build import Function, NativeBuild
 
 
 @final
@@ -31,12 +31,10 @@ class NativeSegments:
     """The native segments of a program; with `exact`, each operation is rounded by itself."""
 
     def __init__(self, source: NativeSource, *, exact: bool) -> None:
-        from magmath.codegen.background_build import BackgroundBuild
+        from magmath.executor.native_build import NativeBuild
 
         self._source = source
-        self._build: BackgroundBuild = BackgroundBuild(
-            source.source, "rounded" if exact else "fast"
-        )
+        self._build: NativeBuild = NativeBuild(source.source, "rounded" if exact else "fast")
         self._offsets = np.array(source.offsets or [0], dtype=np.int64)
 
     def is_ready(self) -> bool:

@@ -24,7 +24,7 @@ from magmath.executor.native_source import NativeSource
 from magmath.kernels.thread_count import single_threaded
 
 if TYPE_CHECKING:
-    from magmath.codegen.background_build import BackgroundBuild
+    from magmath.executor.native_build import NativeBuild
 
 
 class Executor(Alternative):
@@ -68,12 +68,12 @@ class NativeLoop(Executor):
     name = "native"
 
     def __init__(self, source: NativeSource, context: Context, binding: Binding) -> None:
-        from magmath.codegen.background_build import BackgroundBuild
+        from magmath.executor.native_build import NativeBuild
 
         self._binding = binding
         self._source = source
         self._context = context
-        self._build: BackgroundBuild = BackgroundBuild(source.source)
+        self._build: NativeBuild = NativeBuild(source.source)
         comm = context.comm
         self._flags = comm.flags if comm.shares_memory else np.zeros(1, dtype=np.uint64)
         self._offsets = np.array(source.offsets or [0], dtype=np.int64)

@@ -21,6 +21,7 @@ MAX_HEADER: Final = 100_000_000
 
 _METADATA: Final = "__metadata__"
 """The name that the format reserves, for texts."""
+_NO_TEXTS: Final = msgspec.Raw(b"{}")
 
 _NAMES: Final = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16", "int16": "I16", "uint32": "U32",
@@ -42,6 +43,11 @@ class _Tensor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
     """Return the arrays of a file by name. Raises DataError if it is damaged or truncated."""
+    return read_header(path)[0]
+
+
+def read_header(path: str) -> tuple[dict[str, tuple[ArraySpec, RawBytes]], dict[str, str]]:
+    """Return the arrays of a file by name, and its texts. Raises as `entries`."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -53,13 +59,13 @@ def entries(path: str) -> dict[str, tuple[ArraySpec, RawBytes]]:
         header = file.read(length)
     try:
         tensors = msgspec.json.decode(header, type=dict[str, msgspec.Raw])
-        tensors.pop(_METADATA, None)
+        texts = msgspec.json.decode(tensors.pop(_METADATA, _NO_TEXTS), type=dict[str, str])
         described = {n: msgspec.json.decode(raw, type=_Tensor) for n, raw in tensors.items()}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(
             f"load: {path} has a damaged header: {error}; write the file again"
         ) from None
-    return {name: _entry(path, name, t, 8 + length, size) for name, t in described.items()}
+    return {name: _entry(path, name, t, 8 + length, size) for name, t in described.items()}, texts
 
 
 def _entry(

@@ -16,7 +16,7 @@ from itertools import count
 from math import prod
 from threading import RLock, local
 from types import MappingProxyType
-from typing import Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, final
 from weakref import ref
 
 from msgspec import Struct, field
@@ -31,6 +31,10 @@ from magmath.graph.node_layouts import NodeLayouts
 from magmath.graph.numpy_ufunc import NumpyUfunc
 from magmath.graph.signature import Signature
 from magmath.layout import Layout, Mesh, Split
+
+if TYPE_CHECKING:
+    from magmath.codegen.emit import NativeForm
+
 
 Line = tuple[str, int] | None
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
@@ -296,11 +300,6 @@ MemoryOrders = Callable[[Node], Sequence["MemoryOrder | None"]]
 Decompositions = Callable[[Node, Sequence[Layout]], Sequence[Node]]
 DerivedSplit = Callable[[Node, str, Split, int | None], Split | None]
 OnlyLayouts = Callable[[Node, Mesh], NodeLayouts]
-Native = Any
-"""A scalar expression such as "({0} + {1})", one for each kind of the result's type, an `IndexMap`,
-a `PartUpdate`, an emitter (`codegen/emit.py`), or None."""
-
-
 SameBits = Callable[[DType, Sequence[DType]], bool]
 """(the result's type, the operands' types) → whether the native form and the kernel give the same
 bits."""
@@ -460,7 +459,7 @@ class Operation:
     vjp: Vjp
     reference: Callable[..., Any]
     kernel: Kernel
-    native: Native
+    native: NativeForm | None
     flops: Callable[[Node], float]
     elementwise: bool = False
     additive: bool = False

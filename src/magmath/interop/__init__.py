@@ -1,6 +1,5 @@
 """Models of other libraries."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from magmath.core.optional_packages import import_package
@@ -11,11 +10,7 @@ if TYPE_CHECKING:
     from magmath.interop.reading_onnx.onnx_module import from_onnx as from_onnx
     from magmath.interop.writing_onnx.onnx_export import to_onnx as to_onnx
 
-_OF_ONNX = {
-    "OnnxModule": "reading_onnx.onnx_module",
-    "from_onnx": "reading_onnx.onnx_module",
-    "to_onnx": "writing_onnx.onnx_export",
-}
+_OF_ONNX = ("OnnxModule", "from_onnx", "to_onnx")
 __all__ = ["OnnxModule", "TorchModule", "from_onnx", "from_torch", "to_onnx"]
 
 
@@ -24,7 +19,10 @@ def __getattr__(name: str) -> Any:
     if name not in _OF_ONNX:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     import_package("onnx", f"mm.interop.{name}")
-    return getattr(import_module(f"magmath.interop.{_OF_ONNX[name]}"), name)
+    from magmath.interop.reading_onnx import onnx_module
+    from magmath.interop.writing_onnx import onnx_export
+
+    return getattr(onnx_export if name == "to_onnx" else onnx_module, name)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,9 @@ from typing import Any, Final, final
 
 import torch
 
-BLOCK_BYTES: Final = 256 << 10
+from magmath.core.cpu import second_level_cache
+
+BLOCK_BYTES: Final = second_level_cache() // 2
 
 
 @final

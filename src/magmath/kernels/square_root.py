@@ -71,7 +71,7 @@ def bind(x: torch.Tensor, out: torch.Tensor) -> BoundCall:
     """
     contiguous = x.is_contiguous() and out.is_contiguous() and x.shape == out.shape
     divided = contiguous and x.numel() >= MIN_DIVIDED and torch.get_num_threads() > 1
-    if not (divided and is_code_ready(__name__)):
+    if not (divided and is_code_ready(code)):
         values, results = x.numpy(), out.numpy()
         return lambda: np.sqrt(values, out=results)
     count, in_place = x.numel(), x.data_ptr() == out.data_ptr()

@@ -78,19 +78,25 @@ def single_threaded_blas() -> Iterator[None]:
 
 
 @contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Compute with this number of threads of torch within the context."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
 def single_threaded() -> Iterator[None]:
     """Limit every kernel to one thread within the context. Threads that synchronize after each
     operation stall whenever another process uses one of their processors."""
-    before = torch.get_num_threads()
-    if before == 1:
+    if torch.get_num_threads() == 1:
         yield
         return
-    torch.set_num_threads(1)
-    try:
-        with single_threaded_blas():
-            yield
-    finally:
-        torch.set_num_threads(before)
+    with torch_threads(1), single_threaded_blas():
+        yield
 
 
 @contextmanager
@@ -99,12 +105,8 @@ def more_threads(factor: int) -> Iterator[None]:
     processors, for a worker that computes while others wait."""
     before = torch.get_num_threads()
     count = max(before, min(before * factor, max_threads()))
-    torch.set_num_threads(count)
-    try:
-        with _controller().limit(limits=count, user_api="blas"):
-            yield
-    finally:
-        torch.set_num_threads(before)
+    with torch_threads(count), _controller().limit(limits=count, user_api="blas"):
+        yield
 
 
 def shorten_waits() -> None:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
-from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.promotion import get_default_dtype
 from magmath.engine import session
@@ -23,6 +22,7 @@ from magmath.errors import DTypeError, ShapeError
 from magmath.graph import topological
 from magmath.nn.call_state import CALLS
 from magmath.ops.leaves import input_leaf
+from magmath.transform.python_effects import is_plain_array
 
 if TYPE_CHECKING:
     from magmath.api.creation import DTypeLike
@@ -189,7 +189,7 @@ def _restore_attributes(module: Any, former: Mapping[str, Any]) -> None:
     for name, value in [*vars(module).items()]:
         if value is former.get(name):
             continue
-        was_array = _is_array(value) and _is_array(former.get(name))
+        was_array = is_plain_array(value) and is_plain_array(former.get(name))
         if was_array or _has_traced(value):
             del vars(module)[name]
             if name in former:
@@ -219,11 +219,7 @@ def _has_traced(value: Any) -> bool:
     """Return True for an array that is no variable and was made while a function was traced, and
     for lists, tuples and dictionaries that contain such an array."""
     return any(
-        _is_array(part)
+        is_plain_array(part)
         and any(x.is_leaf and x.value is None for x in topological((part.node,), pending=True))
         for part in flatten(value)[0]
     )
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, Array) and not isinstance(value, Variable)

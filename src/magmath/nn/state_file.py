@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
 
 from magmath.api.creation import asarray
-from magmath.api.input_output import save_on_controller
+from magmath.api.input_output import load_on_controller, save_on_controller
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable, assign, conversion_remedy, is_convertible
 from magmath.errors import (
+    DataError,
     DTypeError,
     MagmathError,
     MissingWeightsError,
@@ -165,17 +166,13 @@ def write(
 
 def read(path: str | os.PathLike[str]) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Return the arrays of a safetensors file, and its metadata."""
-    from safetensors import SafetensorError, safe_open
-
     if not Path(path).exists():
         raise MissingWeightsError(
             f"load: there is no file {path}; give the path of one that net.save(path) has written"
         )
     try:
-        with safe_open(path, framework="pt") as file:
-            names = file.keys()
-            return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
-    except (SafetensorError, OSError) as error:
+        return load_on_controller(path)
+    except (DataError, OSError) as error:
         raise WeightsError(
             f"load: {path} is not a safetensors file, or is damaged; give the path of a file that "
             f"net.save(path) has written"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.codegen.emit import NativeCall, Writer
+from magmath.codegen.emit import Emitter, NativeCall, Writer
 from magmath.core.dtypes import DType, int64
 from magmath.core.type_aliases import BoundCall
 from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
@@ -149,7 +149,7 @@ def _emit_uniform(w: Writer, call: NativeCall) -> bool:
     return True
 
 
-def _random(name: str, fill: str, native: Any, flops: float) -> Operation:
+def _random(name: str, fill: str, native: Emitter | None, flops: float) -> Operation:
     return Operation(
         name=name,
         infer=_created,

@@ -9,8 +9,6 @@ a ring or a tree of messages. `sum_signs` adds parts that were sent in one bit f
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import numpy as np
 
 from magmath.core.dtypes import DTYPES, DType, uint8
@@ -94,10 +92,10 @@ def _sum_parts_kernel(call: KernelCall) -> BoundCall:
 
 
 def _bind_sum_parts(call: CollectiveCall) -> BoundCall:
-    bind = getattr(import_module("magmath.kernels.allreduce"), call.attributes["algorithm"])
-    ready: BoundCall
-    ready = bind(call.comm, call.out, call.inputs[0], call.attributes["messages"])
-    return ready
+    from magmath.kernels import allreduce
+
+    bind = {"ring": allreduce.ring, "tree": allreduce.tree}[call.attributes["algorithm"]]
+    return bind(call.comm, call.out, call.inputs[0], call.attributes["messages"])
 
 
 def _sum_parts_traffic(node: Node, workers: int) -> tuple[int, int]:

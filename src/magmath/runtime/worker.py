@@ -109,7 +109,11 @@ class Worker:
         self._bind = bind
         self._programs: dict[int, _Definition] = {}
         self._poison = PoisonTable()
-        self._handlers: dict[type, Callable[[Any, Any], Answer | None]] = {
+        self._handlers = self._command_handlers()
+
+    def _command_handlers(self) -> Mapping[type, Callable[[Any, Any], Answer | None]]:
+        """Return the methods that execute commands, by the types of these."""
+        return {
             messages.Put: self._put,
             messages.Get: self._get,
             messages.Read: self._read,

@@ -39,10 +39,10 @@ class _Change(NamedTuple):
 def _has_kept_array(change: _Change, names: ObservedNames, used: Collection[Node]) -> bool:
     """Return True if a change keeps an array that further calls would have to read."""
     before, after = change.before, change.after
-    if not _is_array(after):
+    if not is_plain_array(after):
         return False
     is_state = change.is_in(names.rebound) and _is_run_dependent(after.node)
-    return is_state or (_is_array(before) and before.node in used)
+    return is_state or (is_plain_array(before) and before.node in used)
 
 
 def _is_counter(change: _Change, names: ObservedNames) -> bool:
@@ -167,7 +167,8 @@ def _present_values(entries: ObservedEntries) -> dict[Hashable, Any]:
     return dict(zip(entries.keys, entries.read(), strict=False))
 
 
-def _is_array(value: Any) -> bool:
+def is_plain_array(value: Any) -> bool:
+    """Return True for an array that is no variable."""
     return isinstance(value, Array) and not isinstance(value, Variable)
 
 

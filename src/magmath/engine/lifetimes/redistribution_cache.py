@@ -7,7 +7,6 @@ that the program of a graph can use.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, final
 from weakref import ref
@@ -87,15 +86,15 @@ class RedistributionCache:
     def __init__(self, workers: int, limit: int | None) -> None:
         self.budget = int((limit or memory_share(workers)) * MAX_SHARE)
         self.limit = limit
-        self._recent: OrderedDict[tuple[ref[RemoteArray], Layout], None] = OrderedDict()
-        """Arrays and the layouts of their copies, the least recently used one first. An array is
-        not known by its number, which changes if an abandoned run is repeated."""
+        self._recent: RecentlyUsed[tuple[ref[RemoteArray], Layout], int] = RecentlyUsed()
+        """The bytes of copies, by the arrays and the layouts of their copies. An array is not known
+        by its number, which changes if an abandoned run is repeated."""
 
     def find(self, data: RemoteArray, layout: Layout) -> RemoteArray | None:
         """Return the copy of an array in a layout, or None."""
         copy = data.copies.get(layout)
         if copy is not None:
-            self._recent.move_to_end((ref(data), layout))
+            self._recent.find((ref(data), layout))
         return copy
 
     def keep(self, data: RemoteArray, layout: Layout, copy: RemoteArray, used: int) -> None:
@@ -103,7 +102,7 @@ class RedistributionCache:
         if copy.nbytes > self.budget or self._is_short(used):
             return
         data.copies[layout] = copy
-        self._recent[ref(data), layout] = None
+        self._recent.store((ref(data), layout), copy.nbytes)
         self._evict(self.budget)
 
     def make_room(self, used: int, temporaries: int) -> None:
@@ -117,11 +116,9 @@ class RedistributionCache:
         return self.limit is not None and 2 * used > self.limit
 
     def _evict(self, budget: int) -> None:
-        living = {key: data for key in self._recent if (data := key[0]()) is not None}
-        self._recent = OrderedDict.fromkeys(living)
-        total = sum([data.copies[layout].nbytes for (_, layout), data in living.items()])
-        for key, data in living.items():
-            if total <= budget:
-                break
-            total -= data.copies.pop(key[1]).nbytes
+        for key in [key for key in list(self._recent) if key[0]() is None]:
             del self._recent[key]
+        dropped = self._recent.drop_while(lambda _, total: total > budget, lambda nbytes: nbytes)
+        for (array, layout), _ in dropped:
+            if (data := array()) is not None:
+                data.copies.pop(layout, None)

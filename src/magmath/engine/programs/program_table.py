@@ -5,7 +5,6 @@ The least recently used program is forgotten when the table is full, here and on
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +13,7 @@ from weakref import ref
 
 import msgspec
 
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
 from magmath.engine.data_failures import is_fallible_program
@@ -43,7 +43,7 @@ class ProgramTable:
         self._pool = pool
         self.environment = environment
         self._redistribution_cache = redistribution_cache
-        self._programs: OrderedDict[Hashable, CompiledProgram] = OrderedDict()
+        self._programs: RecentlyUsed[Hashable, CompiledProgram] = RecentlyUsed()
         self._spared: set[int] = set()
         self.built = 0
         """The number of programs that were built, the forgotten ones included."""
@@ -69,13 +69,11 @@ class ProgramTable:
         """
         training = training or self.is_training
         key = (graph.key, training, division)
-        compiled = self._programs.get(key)
+        compiled = self._programs.find(key)
         if compiled is not None:
-            self._programs.move_to_end(key)
             return compiled
-        compiled = self._programs[key] = self._build(
-            graph, training, division, in_range, set(later)
-        )
+        compiled = self._build(graph, training, division, in_range, set(later))
+        self._programs.store(key, compiled)
         if len(self._programs) > MAX_PROGRAMS:
             self._forget_oldest()
         return compiled

@@ -17,11 +17,11 @@ all records together keep the arrays that were read last.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from threading import RLock
 from typing import final
 from weakref import ref
 
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.graph.operation import Node
 
 MAX_BYTES = 64 << 20
@@ -42,9 +42,8 @@ class KeptArray:
         self.leaf: Node | None = leaf
 
 
-_entries: OrderedDict[int, tuple[ref[KeptArray], int]] = OrderedDict()
-"""By the identities of leaves: what keeps them, and their bytes; the one that was read least
-recently first."""
+_entries: RecentlyUsed[int, tuple[ref[KeptArray], int]] = RecentlyUsed()
+"""By the identities of leaves: what keeps them, and their bytes."""
 _lock = RLock()  # a handler of a signal may compute as well, between any two lines
 _nbytes = 0
 """At least the bytes of all entries."""
@@ -58,39 +57,30 @@ def keep_recent(leaf: Node, nbytes: int) -> KeptArray | None:
         return None
     released: list[KeptArray] = []
     with _lock:
-        entry = _entries.get(id(leaf))
+        entry = _entries.find(id(leaf))
         kept = None if entry is None else entry[0]()
         if kept is not None and kept.leaf is leaf:
-            _entries.move_to_end(id(leaf))
             return kept
         kept = KeptArray(leaf)
         _nbytes += nbytes
-        _entries.pop(id(leaf), None)  # of an array that does not exist any more
-        _entries[id(leaf)] = ref(kept), nbytes
-        if _nbytes > (MAX_BYTES if len(_entries) <= RECENT else MAX_OLDER_BYTES):
+        _entries.store(id(leaf), (ref(kept), nbytes))  # perhaps instead of an array that was freed
+        if _is_excessive(len(_entries), _nbytes):
             released = _released()
     for x in released:
         x.leaf = None  # without the lock: it may free an array, whose finalizer may compute
     return kept
 
 
+def _is_excessive(count: int, nbytes: int) -> bool:
+    return nbytes > (MAX_BYTES if count <= RECENT else MAX_OLDER_BYTES)
+
+
 def _released() -> list[KeptArray]:
     """Remove the entries that no record refers to any more, and the oldest ones beyond the limits,
     which are returned."""
     global _nbytes
-    entries = list(_entries.items())
-    existing = [(key, kept, n) for key, (reference, n) in entries if (kept := reference())]
-    _nbytes = sum([n for _, _, n in existing])
-    count = len(existing)
-    oldest: list[KeptArray] = []
-    for _, kept, nbytes in existing:
-        if _nbytes <= (MAX_BYTES if count <= RECENT else MAX_OLDER_BYTES):
-            break
-        oldest.append(kept)
-        _nbytes -= nbytes
-        count -= 1
-    remaining = {key for key, _, _ in existing[len(oldest) :]}
-    for key, _ in entries:
-        if key not in remaining:
-            _entries.pop(key, None)
-    return oldest
+    for key in [key for key, (reference, _) in list(_entries.items()) if reference() is None]:
+        _entries.pop(key, None)
+    dropped = _entries.drop_while(_is_excessive, lambda entry: entry[1])
+    _nbytes = sum([nbytes for _, nbytes in list(_entries.values())])
+    return [kept for _, (reference, _) in dropped if (kept := reference()) is not None]

@@ -41,15 +41,11 @@ def recurrent(cell: str) -> Callable[..., Any]:
             )
         ends: list[RecurrentState] = []
         for layer in range(layers):
-            outputs = []
-            for direction in range(directions):
-                number = layer * directions + direction
-                own = weights[number * each : (number + 1) * each]
-                first = tuple([state[number] for state in firsts])
-                end, output = _run(cell, x, first, own, reverse=direction == 1)
-                ends.append(end)
-                outputs.append(output)
-            x = outputs[0] if directions == 1 else mm.concat(outputs, axis=-1)
+            numbers = range(layer * directions, (layer + 1) * directions)
+            own = [weights[i * each : (i + 1) * each] for i in numbers]
+            first = [tuple([state[i] for state in firsts]) for i in numbers]
+            layer_ends, x = _layer(cell, x, first, own)
+            ends += layer_ends
             if dropout and training and layer < layers - 1:
                 x = f.dropout(x, dropout)
         last = [mm.stack(list(parts)) for parts in zip(*ends, strict=True)]
@@ -58,6 +54,18 @@ def recurrent(cell: str) -> Callable[..., Any]:
         return mm.swapaxes(x, 0, 1) if batch_first else x, *last
 
     return operator
+
+
+def _layer(
+    cell: str, x: mm.Array, firsts: Sequence[RecurrentState], weights: Sequence[Weights]
+) -> tuple[list[RecurrentState], mm.Array]:
+    """Return the last states of one layer in each of its directions, and its outputs."""
+    ends, outputs = [], []
+    for direction, (first, own) in enumerate(zip(firsts, weights, strict=True)):
+        end, output = _run(cell, x, first, own, reverse=direction == 1)
+        ends.append(end)
+        outputs.append(output)
+    return ends, outputs[0] if len(outputs) == 1 else mm.concat(outputs, axis=-1)
 
 
 def _run(

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import torch
 
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import BoundCall
+from magmath.kernels.conv.convolution_candidates import ROWS
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem, key
+from magmath.kernels.dispatch.candidate import Candidate, matching
 from magmath.kernels.dispatch.online import OnlineCall, OnlineCandidate
-from magmath.kernels.dispatch.registry import Candidate, candidates
 from magmath.kernels.dispatch.tuner import Tuner, no_wait, wait_for_device
 from magmath.kernels.epilogue import NO_EPILOGUE, blocks, finish
 from magmath.kernels.gemm.gemm import bind_gemm
@@ -36,7 +37,7 @@ def candidates_for(
     Candidates that need more than `workspace_limit` bytes are omitted; if all do, the default
     remains. `winograd=False` omits Winograd's algorithms.
     """
-    offered = candidates("convolution", problem.x.device.type, problem.x.dtype)
+    offered = _offered(problem.x.device.type, problem.x.dtype)
     usable = [candidate for candidate in offered if candidate.can_bind(problem)]
     if not winograd:
         usable = [candidate for candidate in usable if not candidate.name.startswith("winograd")]
@@ -44,6 +45,11 @@ def candidates_for(
         return usable[:1]
     small = [candidate for candidate in usable if candidate.workspace(problem) <= workspace_limit]
     return small or usable[:1]
+
+
+@cache
+def _offered(device: str, dtype: torch.dtype) -> tuple[Candidate, ...]:
+    return matching(ROWS, device, dtype)
 
 
 def bind_convolution(

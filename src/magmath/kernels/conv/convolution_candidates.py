@@ -1,12 +1,11 @@
 """The candidates for a convolution on one device.
 
-`kernels/dispatch/registry.py` lists the devices and types of each candidate, in order of
-preference; `kernels/conv/convolution.py` chooses among them.
+`ROWS` lists the devices and types of each candidate, in order of preference;
+`kernels/conv/convolution.py` chooses among them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 
 from magmath.codegen.background_build import compile_in_background
@@ -18,16 +17,28 @@ from magmath.kernels.conv import (
     torch_convolution,
     vector_correlation,
     winograd,
+    winograd_loops,
 )
 from magmath.kernels.conv.winograd_loops import is_compiled
-from magmath.kernels.dispatch.registry import Candidate, can_apply_all_epilogues
+from magmath.kernels.dispatch.candidate import (
+    ANYWHERE,
+    COMPLEX,
+    CPU,
+    FLOATING,
+    HALF,
+    SINGLE,
+    SINGLE_AND_DOUBLE,
+    Candidate,
+    Row,
+    can_apply_all_epilogues,
+)
 
 
 def _winograd(method: winograd.Method) -> Candidate:
     def is_ready() -> bool:
         missing = [name for name in method.algorithms if not is_compiled(name)]
         for name in missing:
-            compile_in_background("magmath.kernels.conv.winograd_loops", name)
+            compile_in_background(winograd_loops.code, name)
         return not missing
 
     return Candidate(
@@ -39,51 +50,57 @@ def _winograd(method: winograd.Method) -> Candidate:
     )
 
 
-CANDIDATES: Mapping[str, Candidate] = {
-    candidate.name: candidate
-    for candidate in (
-        Candidate(
-            "torch",
-            torch_convolution.can_bind,
-            torch_convolution.bind,
-            can_apply_epilogue=can_apply_all_epilogues,
-        ),
-        Candidate(
-            "dot products",
-            vector_correlation.can_bind,
-            vector_correlation.bind,
-            vector_correlation.workspace,
-        ),
-        Candidate(
-            "widened",
-            torch_convolution.can_bind_widened,
-            torch_convolution.bind_widened,
-            torch_convolution.widened_workspace,
-        ),
-        Candidate(
-            "channels-last",
-            torch_convolution.can_bind_channels_last,
-            torch_convolution.bind_channels_last,
-            torch_convolution.channels_last_workspace,
-            can_apply_epilogue=can_apply_all_epilogues,
-        ),
-        Candidate(
-            "packed",
-            packed_convolution.can_bind,
-            packed_convolution.bind,
-            packed_convolution.workspace,
-            can_apply_epilogue=can_apply_all_epilogues,
-        ),
-        *map(_winograd, winograd.ERROR_BOUND),
-        Candidate(
-            "direct",
-            direct.can_bind,
-            direct.bind,
-            direct.workspace,
-            direct.is_ready,
-            direct.can_apply_epilogue,
-        ),
-        Candidate("depthwise", depthwise.can_bind, depthwise.bind, is_ready=depthwise.is_ready),
-        Candidate("products", product_convolution.can_bind, product_convolution.bind),
-    )
-}
+_TORCH = Candidate(
+    "torch",
+    torch_convolution.can_bind,
+    torch_convolution.bind,
+    can_apply_epilogue=can_apply_all_epilogues,
+)
+_DOT_PRODUCTS = Candidate(
+    "dot products",
+    vector_correlation.can_bind,
+    vector_correlation.bind,
+    vector_correlation.workspace,
+)
+_WIDENED = Candidate(
+    "widened",
+    torch_convolution.can_bind_widened,
+    torch_convolution.bind_widened,
+    torch_convolution.widened_workspace,
+)
+_CHANNELS_LAST = Candidate(
+    "channels-last",
+    torch_convolution.can_bind_channels_last,
+    torch_convolution.bind_channels_last,
+    torch_convolution.channels_last_workspace,
+    can_apply_epilogue=can_apply_all_epilogues,
+)
+_PACKED = Candidate(
+    "packed",
+    packed_convolution.can_bind,
+    packed_convolution.bind,
+    packed_convolution.workspace,
+    can_apply_epilogue=can_apply_all_epilogues,
+)
+_DIRECT = Candidate(
+    "direct",
+    direct.can_bind,
+    direct.bind,
+    direct.workspace,
+    direct.is_ready,
+    direct.can_apply_epilogue,
+)
+_DEPTHWISE = Candidate("depthwise", depthwise.can_bind, depthwise.bind, is_ready=depthwise.is_ready)
+_PRODUCTS = Candidate("products", product_convolution.can_bind, product_convolution.bind)
+
+ROWS: tuple[Row, ...] = (
+    Row(_TORCH, ANYWHERE, FLOATING | COMPLEX),
+    Row(_DOT_PRODUCTS, CPU, SINGLE_AND_DOUBLE),
+    Row(_WIDENED, CPU, HALF),
+    Row(_CHANNELS_LAST, ANYWHERE, HALF | SINGLE),
+    Row(_PACKED, CPU, SINGLE),
+    *[Row(_winograd(method), CPU, SINGLE) for method in winograd.ERROR_BOUND],
+    Row(_DIRECT, CPU, SINGLE),
+    Row(_DEPTHWISE, CPU, SINGLE),
+    Row(_PRODUCTS, CPU, SINGLE),
+)

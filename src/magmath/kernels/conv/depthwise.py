@@ -123,7 +123,7 @@ def can_bind(problem: ConvolutionProblem) -> bool:
 
 def is_ready() -> bool:
     """Return False, and start the compiler, if the code is not on disk yet."""
-    return is_code_ready(__name__)
+    return is_code_ready(code)
 
 
 def bind(problem: ConvolutionProblem, bind_product: object = None) -> BoundCall:

@@ -17,6 +17,7 @@ import torch
 from magmath.codegen.background_build import is_code_ready
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import BoundCall
+from magmath.kernels.conv import direct_loops
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.direct_loops import CODE
 from magmath.kernels.conv.direct_plan import DirectPlan
@@ -44,7 +45,7 @@ def can_bind(problem: ConvolutionProblem) -> bool:
 
 def is_ready() -> bool:
     """Return False, and start the compiler, if the code is not on disk yet."""
-    return is_code_ready("magmath.kernels.conv.direct_loops")
+    return is_code_ready(direct_loops.code)
 
 
 def workspace(problem: ConvolutionProblem) -> int:

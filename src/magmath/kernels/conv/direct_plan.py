@@ -15,17 +15,17 @@ import numpy as np
 import torch
 
 from magmath.core.byte_sizes import round_up
-from magmath.core.cpu import PAGE
+from magmath.core.cpu import PAGE, second_level_cache
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.direct_job import JOB, PHASE, STARTED, WIDTH
 from magmath.kernels.conv.image_views import view_of
-from magmath.kernels.conv.plan_runs import job_record
+from magmath.kernels.conv.plan_runs import ConvolutionPlan, job_record
 from magmath.kernels.gemm.microkernel import ROWS, VECTORS
 
 FEW_CHANNELS: Final = 16  # below, the elements of a filter row are read as one
 DEPTH: Final = 512  # summands that are added at once, so that their filters stay in a cache
 BLOCK_PIXELS: Final = 256
-SUMS_BYTES: Final = 384 << 10  # of gradients of filters that stay in a second-level cache
+SUMS_BYTES: Final = second_level_cache() * 3 // 4  # of gradients of filters that stay in it
 
 
 @final
@@ -55,7 +55,7 @@ def phase_axes(problem: ConvolutionProblem, d: int) -> list[PhaseAxis]:
 
 
 @final
-class DirectPlan:
+class DirectPlan(ConvolutionPlan):
     """The JOB of a problem without groups, and the sizes of its workspace."""
 
     def __init__(self, problem: ConvolutionProblem) -> None:
@@ -237,14 +237,7 @@ class DirectPlan:
             "slot_bytes": self._slot_bytes,
         }  # fmt: skip
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of workspace."""
-        return self.shared_bytes + self.threads * self._slot_bytes + PAGE
-
     def start(self, memory: int, filters: int | None = None) -> None:
-        """Set the addresses of the workspace and of the packed filters, which may have their own
-        memory, and all counters to 0."""
         start = round_up(memory, PAGE)
         shared = start + self.threads * self._slot_bytes
         if filters is not None:

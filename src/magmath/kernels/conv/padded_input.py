@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import torch
 
+from magmath.core.call_sequence import sequence
+from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 
 Range = tuple[int, int]
@@ -69,19 +72,15 @@ class PaddedInput:
 
     def __init__(self, problem: ConvolutionProblem) -> None:
         x, padding = problem.x, symmetric_padding(problem)
-        self._target: torch.Tensor | None = None
+        self.fill: BoundCall = sequence()
+        """Copies the current elements of x."""
         if padding is not None:
             self.tensor, self.padding = x, padding
             return
         extents = [stop - start for start, stop in needed_ranges(problem)]
         self.tensor, self.padding = zeros_in_order_of(x, extents), [0] * len(extents)
         needed = needed_elements(problem)
-        self._target, self._source = self.tensor[needed.in_range], x[needed.in_x]
-
-    def fill(self) -> None:
-        """Copy the current elements of x."""
-        if self._target is not None:
-            self._target.copy_(self._source)
+        self.fill = partial(self.tensor[needed.in_range].copy_, x[needed.in_x])
 
 
 def zeros_in_order_of(x: torch.Tensor, extents: Sequence[int]) -> torch.Tensor:

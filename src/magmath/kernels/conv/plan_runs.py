@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,23 +16,26 @@ from magmath.kernels.parallel_region import run_on_threads
 from magmath.kernels.thread_workspace import thread_workspace
 
 
-class ConvolutionPlan(Protocol):
+class ConvolutionPlan(ABC):
     """The division of a convolution for native functions."""
 
     threads: int
     shared_bytes: int
     """Bytes of the converted filters, which all threads read."""
+    _slot_bytes: int
+    """Bytes of the workspace of a thread."""
+    address: int
+    """The address of the record that the functions read."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the workspace, the converted filters included."""
+        """The bytes of workspace, the converted filters included."""
+        return self.shared_bytes + self.threads * self._slot_bytes + PAGE
 
-    @property
-    def address(self) -> int:
-        """The address of the record that the functions read."""
-
-    def start(self, memory: int, filters: int | None, /) -> None:
-        """Fill the record for a workspace, and for converted filters outside of it."""
+    @abstractmethod
+    def start(self, memory: int, filters: int | None = None) -> None:
+        """Set the addresses of the workspace and of the converted filters, which may have their own
+        memory, and all counters to 0."""
 
 
 def run_plan(

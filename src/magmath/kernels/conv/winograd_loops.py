@@ -17,9 +17,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from magmath.codegen import runtime_library
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.vectors import VECTOR_BYTES
+from magmath.kernels import runtime_library
 from magmath.kernels.conv.image_views import VIEW
 from magmath.kernels.conv.winograd_transforms import ALGORITHMS
 from magmath.kernels.gemm.microkernel import ROWS, VECTORS

@@ -8,15 +8,16 @@ from typing import Final, final
 import torch
 
 from magmath.core.byte_sizes import round_up
-from magmath.core.cpu import PAGE
+from magmath.core.cpu import PAGE, second_level_cache
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
 from magmath.kernels.conv.image_views import view_of
-from magmath.kernels.conv.plan_runs import job_record
+from magmath.kernels.conv.plan_runs import ConvolutionPlan, job_record
 from magmath.kernels.conv.winograd_loops import JOB, PAD, SUMS_HEADER, WIDTH
 from magmath.kernels.conv.winograd_transforms import ALGORITHMS
 from magmath.kernels.gemm.microkernel import ROWS, VECTORS
 
-CACHE_BYTES: Final = 640 << 10  # of transformed inputs that stay in a second-level cache
+CACHE_BYTES: Final = second_level_cache() * 5 // 4
+"""The bytes of transformed inputs of a block, most of which stay in the second-level cache."""
 MIN_BLOCK, MAX_BLOCK = 32, 96  # tiles of a block; twice the minimum for MANY_FILTERS
 GRADIENT_BLOCK: Final = 128  # likewise, for the gradient of MANY_FILTERS; half of it for fewer
 MANY_FILTERS: Final = 1 << 17  # too many for a second-level cache, and read for each block
@@ -29,7 +30,7 @@ def _padded(elements: int) -> int:
 
 
 @final
-class WinogradPlan:
+class WinogradPlan(ConvolutionPlan):
     """The JOB of a problem without groups, and the sizes of its workspace."""
 
     def __init__(self, problem: ConvolutionProblem, name: str) -> None:
@@ -106,14 +107,7 @@ class WinogradPlan:
         share = -(-tiles // self.threads)
         return max(1, min(max(min_tiles, fitting), max_tiles, share))
 
-    @property
-    def nbytes(self) -> int:
-        """The bytes of workspace."""
-        return self.shared_bytes + self.threads * self._slot_bytes + PAGE
-
     def start(self, memory: int, filters: int | None = None) -> None:
-        """Set the addresses of the workspace and of the transformed filters, which may have their
-        own memory, and all counters to 0."""
         start = round_up(memory, PAGE)
         end = start + self.threads * self._slot_bytes
         changed = {

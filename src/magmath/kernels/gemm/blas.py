@@ -7,7 +7,6 @@ state, so any thread may call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Final
 
@@ -158,7 +157,8 @@ def multiply(job: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64)
 
 @cache
 def code(dtype: str) -> AotModule:
-    """Return the compiled functions `gemm` and `run` for float32 or float64."""
+    """Return the compiled functions `gemm` and `run` for float32 or float64; `run` computes the
+    products of the RECORD at an address."""
     source = (_FORTRAN + _GEMM + RUN).format(T=dtype, itemsize=np.dtype(dtype).itemsize)
     letter = _LETTERS[dtype]
     external = {
@@ -180,9 +180,3 @@ def _register(letter: str) -> None:
 
     for routine in _ROUTINES:
         llvm.add_symbol(f"magmath_{letter}{routine}", address_of(f"{letter}{routine}"))
-
-
-def runner(dtype: str) -> Callable[[int], int]:
-    """Return `run`, which computes the products of the RECORD at an address."""
-    run: Callable[[int], int] = code(dtype).function("run")
-    return run

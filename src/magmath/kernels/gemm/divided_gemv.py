@@ -165,7 +165,7 @@ def code() -> AotModule:
 
 def is_ready() -> bool:
     """Return True if the code is on disk; otherwise start to compile it in the background."""
-    return is_code_ready(__name__)
+    return is_code_ready(code)
 
 
 @final

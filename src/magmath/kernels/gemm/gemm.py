@@ -14,7 +14,7 @@ import torch
 
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import BoundCall, Number
-from magmath.kernels.dispatch.registry import Candidate
+from magmath.kernels.dispatch.candidate import Candidate
 from magmath.kernels.dispatch.tuner import Tuner, tuner_for, wait_for_device, wake_thread_pool
 from magmath.kernels.gemm.gemm_candidates import candidates_for
 from magmath.kernels.gemm.gemm_problem import (

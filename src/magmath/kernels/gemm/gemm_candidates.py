@@ -1,21 +1,35 @@
 """The candidates for a matrix product on one device.
 
-`kernels/dispatch/registry.py` lists the devices and types of each candidate, in order of
-preference; `kernels/gemm/gemm.py` chooses among them.
+`ROWS` lists the devices and types of each candidate, in order of preference;
+`kernels/gemm/gemm.py` chooses among them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import torch
 
+from magmath.codegen.aot_cache import AotModule
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import BoundCall, Number
-from magmath.kernels.dispatch.registry import Candidate, candidates
+from magmath.kernels.dispatch.candidate import (
+    ANYWHERE,
+    BOOL,
+    COMPLEX,
+    CPU,
+    CUDA,
+    FLOATING,
+    HALF,
+    INTEGER,
+    SINGLE_AND_DOUBLE,
+    Candidate,
+    Row,
+    matching,
+)
 from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.gemm import limb_gemm
 from magmath.kernels.gemm.gemm_problem import BlasOrder, GemmProblem, blas_order
@@ -32,10 +46,15 @@ def candidates_for(product: GemmProblem, workspace_limit: int) -> list[Candidate
     Candidates that need more than `workspace_limit` bytes are omitted; if all do, the default
     remains.
     """
-    offered = candidates("gemm", product.out.device.type, product.a.dtype)
+    offered = _offered(product.out.device.type, product.a.dtype)
     usable = [candidate for candidate in offered if candidate.can_bind(product)]
     small = [candidate for candidate in usable if candidate.workspace(product) <= workspace_limit]
     return small or usable[:1]
+
+
+@cache
+def _offered(device: str, dtype: torch.dtype) -> tuple[Candidate, ...]:
+    return matching(ROWS, device, dtype)
 
 
 # torch: MKL, oneDNN, cuBLAS -----------------------------------------------------------------------
@@ -135,13 +154,14 @@ def _can_bind_blas(product: GemmProblem) -> bool:
 def _bind_blas(product: GemmProblem, bind_product: object) -> BoundCall:
     from magmath.kernels.gemm import blas
 
-    return _recorded(product, blas.runner(dtype_name(product.dtype)))
+    return _recorded(product, blas.code(dtype_name(product.dtype)))
 
 
-def _recorded(product: GemmProblem, run: Callable[[int], object]) -> BoundCall:
-    """Return a call of a compiled routine that reads the product from a record."""
+def _recorded(product: GemmProblem, code: AotModule) -> BoundCall:
+    """Return a call of the compiled function `run`, which reads the product from a record."""
     from magmath.kernels.gemm.blas import RECORD
 
+    run = code.function("run")
     record = np.zeros(1, RECORD)
     address = record.ctypes.data
     for name, value in _blas_record(product).items():
@@ -238,7 +258,7 @@ def _can_bind_tiled(product: GemmProblem) -> bool:
 def _bind_tiled(product: GemmProblem, bind_product: object) -> BoundCall:
     from magmath.kernels.gemm import packed_gemm
 
-    return _recorded(product, packed_gemm.runner(dtype_name(product.dtype)))
+    return _recorded(product, packed_gemm.code(dtype_name(product.dtype)))
 
 
 # in float32, for half types and bool, with which the processor is slow
@@ -279,16 +299,19 @@ def _widened_workspace(product: GemmProblem) -> int:
     return 4 * (product.out.numel() + product.a.numel() + product.b.numel())
 
 
-CANDIDATES: Mapping[str, Candidate] = {
-    candidate.name: candidate
-    for candidate in (
-        Candidate("torch", _can_bind_torch, _bind_torch),
-        Candidate("fused", _can_bind_fused, _bind_fused),
-        Candidate("numpy", _can_bind_numpy, _bind_numpy),
-        Candidate("blas", _can_bind_blas, _bind_blas),
-        Candidate("divided", _can_bind_divided, _bind_divided),
-        Candidate("tiled", _can_bind_tiled, _bind_tiled),
-        Candidate("widened", _can_bind_widened, _bind_widened, _widened_workspace),
-        Candidate("limbs", limb_gemm.can_bind, limb_gemm.bind, limb_gemm.workspace),
-    )
-}
+_TORCH = Candidate("torch", _can_bind_torch, _bind_torch)
+_WIDENED = Candidate("widened", _can_bind_widened, _bind_widened, _widened_workspace)
+_LIMBS = Candidate("limbs", limb_gemm.can_bind, limb_gemm.bind, limb_gemm.workspace)
+_NUMPY_TYPES = SINGLE_AND_DOUBLE | COMPLEX | INTEGER
+
+ROWS: tuple[Row, ...] = (
+    Row(_TORCH, CPU, FLOATING | COMPLEX | INTEGER),
+    Row(_TORCH, CUDA, FLOATING | COMPLEX),
+    Row(Candidate("fused", _can_bind_fused, _bind_fused), ANYWHERE, FLOATING),
+    Row(Candidate("numpy", _can_bind_numpy, _bind_numpy), CPU, _NUMPY_TYPES),
+    Row(Candidate("blas", _can_bind_blas, _bind_blas), CPU, SINGLE_AND_DOUBLE),
+    Row(Candidate("divided", _can_bind_divided, _bind_divided), CPU, SINGLE_AND_DOUBLE),
+    Row(Candidate("tiled", _can_bind_tiled, _bind_tiled), CPU, SINGLE_AND_DOUBLE),
+    Row(_WIDENED, ANYWHERE, HALF | BOOL),
+    Row(_LIMBS, ANYWHERE, INTEGER),
+)

@@ -9,20 +9,20 @@ applied while a result is in registers. Calls share no state, so any thread may 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Final
 
 import numpy as np
 
 from magmath.codegen.aot_cache import AotModule
+from magmath.core.cpu import second_level_cache
 from magmath.kernels.gemm.blas import CONSTANTS, RUN
 
 _CONSTANTS: Final = {
-    # Summands, and bytes of A, of one pass: the data that it reads repeatedly then stays in a
-    # second-level cache of 512 KiB.
+    # Summands, and bytes of A, of one pass: the data that it reads repeatedly then stays in the
+    # second-level cache. The number of summands determines the bits, so no cache changes it.
     "DEPTH": 768,
-    "BLOCK_BYTES": 384 * 1024,
+    "BLOCK_BYTES": second_level_cache() * 3 // 4,
     # Minimum number of row tiles for which packing a panel of B pays off: COPIED_CLOSE if the row
     # stride of B is a multiple of CLOSE bytes, with which rows evict one another from the caches.
     "COPIED": 24,
@@ -164,7 +164,8 @@ def multiply(job: int64[1], alpha: {T}, a: int64, b: int64, beta: {T}, c: int64)
 
 @cache
 def code(dtype: str) -> AotModule:
-    """Return the compiled functions `gemm`, `run` and `tile` for float32 or float64."""
+    """Return the compiled functions `gemm`, `run` and `tile` for float32 or float64; `run` computes
+    the products of the `blas.RECORD` at an address, whose bias must be contiguous."""
     source = (_PIECES + _GEMM + RUN).format(T=dtype, itemsize=np.dtype(dtype).itemsize)
     return AotModule(
         source,
@@ -172,10 +173,3 @@ def code(dtype: str) -> AotModule:
         constants={**CONSTANTS, **_CONSTANTS},
         ir_modules=("magmath.kernels.gemm.microkernel",),
     )
-
-
-def runner(dtype: str) -> Callable[[int], int]:
-    """Return `run`, which computes the products of the `blas.RECORD` at an address; the bias must
-    be contiguous."""
-    run: Callable[[int], int] = code(dtype).function("run")
-    return run

@@ -78,29 +78,43 @@ def lu(
     shares: BlockCyclicRows, ring: PanelBroadcast, scratch: Tensor, out: Tensor, a: Tensor
 ) -> None:
     """Compute this worker's rows of the result of `magmath.kernels.linalg.lapack.lu` for a, (m, n):
-    the order of the columns, which rank 0 stores, above [L\\U]. Collective.
+    the order of the columns, which rank 0 stores, above [L\\U]. Collective."""
+    factors = out[1:] if shares.rank == 0 else out
+    n, max_rank = out.shape[1], min(shares.extent, out.shape[1])
+    factors.copy_(a)
+    pivots = _factorized(shares, ring, factors)
+    for panel in shares.own_panels():
+        _, stop = shares.bounds(panel)
+        exchange(factors[shares.local_rows(panel)], pivots, min(stop, max_rank), max_rank)
+    if shares.rank == 0:
+        order = out[:1]
+        order.copy_(torch.arange(n))
+        exchange(order, pivots, 0, max_rank)
+
+
+def _factorized(shares: BlockCyclicRows, ring: PanelBroadcast, factors: Tensor) -> Tensor:
+    """Overwrite this worker's rows of a matrix with those of its factors, in which columns of a
+    panel are exchanged by the pivots of this and earlier panels alone; return all pivots.
 
     A panel in the ring contains its pivots, and its rows from the first column right of the
     previous panels.
     """
-    order, factors = (out[0], out[1:]) if shares.rank == 0 else (None, out)
-    n, max_rank = out.shape[1], min(shares.extent, out.shape[1])
+    n, max_rank = factors.shape[1], min(shares.extent, factors.shape[1])
     pivots = torch.zeros(max_rank, dtype=torch.int32)
-    factors.copy_(a)
 
     def shape(panel: int) -> tuple[int, int]:
         start, stop = shares.bounds(panel)
         return stop - start, n - start
 
     def nbytes(panel: int) -> int:
-        return round_to_cache_lines(4 * shares.rows) + _nbytes(out, *shape(panel))
+        return round_to_cache_lines(4 * shares.rows) + _nbytes(factors, *shape(panel))
 
     def parts(memory: Tensor, panel: int) -> tuple[Tensor, Tensor]:
         """Return the pivots of a panel, relative to its first column, and its rows."""
         rows, width = shape(panel)
         panel_pivots = memory[: 4 * min(rows, width)].view(torch.int32)
         first = round_to_cache_lines(4 * shares.rows)
-        return panel_pivots, view(memory[first:], out, rows, width)
+        return panel_pivots, view(memory[first:], factors, rows, width)
 
     def make(panel: int) -> None:
         rows, (start, _) = factors[shares.local_rows(panel)], shares.bounds(panel)
@@ -120,14 +134,8 @@ def lu(
         _divide_unit(below[:, start:stop], rows[: stop - start])
         subtract(below[:, stop:], below[:, start:stop], rows[: stop - start, stop - start :])
 
-    steps = -(-max_rank // shares.rows)
-    for_each_panel(shares, ring, steps, nbytes, make, use)
-    for panel in shares.own_panels():
-        _, stop = shares.bounds(panel)
-        exchange(factors[shares.local_rows(panel)], pivots, min(stop, max_rank), max_rank)
-    if order is not None:
-        order.copy_(torch.arange(n))
-        exchange(order[None], pivots, 0, max_rank)
+    for_each_panel(shares, ring, -(-max_rank // shares.rows), nbytes, make, use)
+    return pivots
 
 
 def for_each_panel(

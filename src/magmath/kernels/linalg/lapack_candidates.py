@@ -20,12 +20,14 @@ from torch import Tensor
 from magmath.core.shapes import Shape
 from magmath.core.type_aliases import BoundCall
 from magmath.kernels import fortran
-from magmath.kernels.dispatch import registry
+from magmath.kernels.dispatch.candidate import LAPACK, SINGLE_AND_DOUBLE
 from magmath.kernels.dispatch.tuner import Tuner, wake_thread_pool
 from magmath.kernels.dtype_names import dtype_name
 from magmath.kernels.fortran import call, call_with_work, invoke
 from magmath.kernels.gemm.gemm_problem import blas_order
 
+LIBRARIES = ("scipy", "torch")
+"""The libraries with LAPACK's interface, in order of preference: SciPy's, and torch's MKL."""
 NOT_A_NUMBER = -1
 """The result of `CHOLESKY` for a matrix with NaN or infinity."""
 MIN_FLOPS = 2e5
@@ -49,12 +51,14 @@ class Routine:
     compute  (*operands, library=…, **options); the operands are tensors, which it may overwrite
     needs    the Fortran routines that a library must have
     flops    the number of operations for operands of the given shapes
+    dtypes   the types that it takes
     """
 
     name: str
     compute: Callable[..., Any]
     needs: tuple[str, ...]
     flops: Callable[[Shapes], float]
+    dtypes: frozenset[torch.dtype] = LAPACK
 
     def __call__(self, tuner: Tuner, *operands: Tensor, **options: Any) -> Any:
         """Compute with the library that the tuner chooses."""
@@ -66,8 +70,9 @@ class Routine:
 
     def libraries(self, dtype: torch.dtype) -> list[str]:
         """Return the libraries that can compute it, in order of preference."""
-        registered = registry.libraries(self.name, "cpu", dtype)
-        return [name for name in registered if fortran.has_routines(name, dtype, *self.needs)]
+        if dtype not in self.dtypes:
+            return []
+        return [name for name in LIBRARIES if fortran.has_routines(name, dtype, *self.needs)]
 
     def size_class(self, forms: OperandForms) -> OperandForms:
         """Return the class of the operands' sizes.
@@ -278,7 +283,11 @@ SINGULAR = Routine("singular", _singular, ("gesdd",), _cube(22))
 error code or 0: for job "S" the first min(m, n) vectors, for "A" all, for "N" only values. The
 matrix must not contain NaN or infinity, with which some libraries do not terminate."""
 ADD_PRODUCT = Routine(
-    "product", _add_product, ("gemm",), lambda shapes: 2 * math.prod(shapes[0]) * shapes[1][1]
+    "product",
+    _add_product,
+    ("gemm",),
+    lambda shapes: 2 * math.prod(shapes[0]) * shapes[1][1],
+    SINGLE_AND_DOUBLE,
 )
 """Adds the product of real matrices (m, k) and (k, n) to a matrix (m, n), or subtracts it for
 sign=-1."""

@@ -11,10 +11,23 @@ from magmath.nn.module import Module
 from magmath.nn.window_settings import Padding, Size, check_images, immutable_padding, sizes
 
 
-class _Pool(Module, ABC):
-    """The base class of pooling by windows."""
+class _Pooling(Module, ABC):
+    """The base class of pooling."""
 
     space: ClassVar[int]
+
+    def __call__(self, x: Array) -> Array:
+        """(N, channels, *space) → (N, channels, *windows)."""
+        check_images(type(self).__name__, x.shape, self.space)
+        return self._pooled(x)
+
+    @abstractmethod
+    def _pooled(self, x: Array) -> Array:
+        """Return a number for each window, or each part of the image."""
+
+
+class _Pool(_Pooling, ABC):
+    """The base class of pooling by windows."""
 
     def __init__(
         self,
@@ -30,15 +43,6 @@ class _Pool(Module, ABC):
         )
         self.padding = immutable_padding(name, padding, self.space)
         self.ceil_mode = ceil_mode
-
-    def __call__(self, x: Array) -> Array:
-        """(N, channels, *space) → (N, channels, *space')."""
-        check_images(type(self).__name__, x.shape, self.space)
-        return self._pooled(x)
-
-    @abstractmethod
-    def _pooled(self, x: Array) -> Array:
-        """Return a number for each window."""
 
 
 class _MaxPool(_Pool):
@@ -96,22 +100,11 @@ class _AvgPool(_Pool):
         )  # fmt: skip
 
 
-class _AdaptivePool(Module, ABC):
+class _AdaptivePool(_Pooling, ABC):
     """The base class of pooling by windows that divide the image."""
-
-    space: ClassVar[int]
 
     def __init__(self, size: Size) -> None:
         self.size = sizes(f"{type(self).__name__}: size", size, self.space)
-
-    def __call__(self, x: Array) -> Array:
-        """(N, channels, *space) → (N, channels, *size)."""
-        check_images(type(self).__name__, x.shape, self.space)
-        return self._pooled(x)
-
-    @abstractmethod
-    def _pooled(self, x: Array) -> Array:
-        """Return a number for each part of the image."""
 
 
 class _AdaptiveAvgPool(_AdaptivePool):

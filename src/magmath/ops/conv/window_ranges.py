@@ -8,10 +8,13 @@ ranges of the other; halos and kernels on parts of arrays follow from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, final
 
+from magmath.core.call_sequence import sequence
 from magmath.core.index_set import IndexSet
+from magmath.core.type_aliases import BoundCall
 
 if TYPE_CHECKING:
     import torch
@@ -127,18 +130,14 @@ class PaddedRange:
         lows = [h - w for (h, _), (w, _) in zip(have, want, strict=True)]
         highs = [w - h for (_, h), (_, w) in zip(have, want, strict=True)]
         self.tensor, self.padding = x, lows
-        self._target: torch.Tensor | None = None
+        self.fill: BoundCall = sequence()
+        """Copies the current elements of x."""
         if not _is_padded(lows, highs, native, max_padding or lows, stride):
             lead = x.shape[: x.ndim - len(want)]
             self.tensor = _filled(x, (*lead, *extents_of(want)), value)
             self.padding = [0] * len(want)
             there, here = overlap(have, want)
-            self._target, self._source = self.tensor[there], x[here]
-
-    def fill(self) -> None:
-        """Copy the current elements of x."""
-        if self._target is not None:
-            self._target.copy_(self._source)
+            self.fill = partial(self.tensor[there].copy_, x[here])
 
 
 def _is_padded(

@@ -6,6 +6,8 @@ algorithmic differentiation"; cotangents are with respect to x, not to its conju
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from magmath.graph import CollectiveKernel, Node, NodeLayouts, Operation, Workspace, apply
@@ -52,6 +54,12 @@ def _cholesky_layouts(node: Node, mesh: Mesh) -> NodeLayouts | None:
     return NodeLayouts((layout,), layout)
 
 
+def _collective_cholesky() -> Callable[..., None]:
+    from magmath.kernels.linalg.blocked_factorization import cholesky
+
+    return cholesky
+
+
 CHOLESKY = Operation(  # a = L·Lᴴ; reads the lower triangle of a
     name="cholesky",
     infer=square_infer("cholesky"),
@@ -66,7 +74,7 @@ CHOLESKY = Operation(  # a = L·Lᴴ; reads the lower triangle of a
     uses_lapack=True,
     collective=CollectiveKernel(
         layouts=_cholesky_layouts,
-        kernel=collective_kernel("blocked_factorization", "cholesky"),
+        kernel=collective_kernel(_collective_cholesky),
         workspace=lambda node, workers: Workspace(panel_bytes(node.shape, node, workers)),
         traffic=lambda node, workers: panel_traffic(node.shape, node, workers, 0.5),
     ),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from magmath.core.block_cyclic import BlockCyclicRows, panel_rows
@@ -56,16 +55,16 @@ def panel_traffic(shape: Shape, node: Node, workers: int, times: float) -> tuple
 
 
 def collective_kernel(
-    module: str, name: str, *keys: str, before: int = 0
+    load: Callable[[], Callable[..., None]], *keys: str, before: int = 0
 ) -> Callable[[CollectiveCall], BoundCall]:
-    """Return a function that binds `magmath.kernels.linalg.<module>.<name>` with these attributes.
+    """Return a function that binds a kernel with these attributes; `load` imports it.
 
     The kernel's arguments are (block-cyclic rows, ring, scratch, out, *inputs). The rows are those
     of the first operand without the first `before` ones.
     """
 
     def bind(call: CollectiveCall) -> BoundCall:
-        compute = getattr(import_module(f"magmath.kernels.linalg.{module}"), name)
+        compute = load()
         options = {key: call.attributes[key] for key in keys}
         extent, comm = call.layouts[0].shape[0] - before, call.comm
         shares = block_cyclic_rows(extent, comm)

@@ -6,6 +6,7 @@ algorithmic differentiation"; cotangents are with respect to x, not to its conju
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -128,6 +129,12 @@ def _lu_workspace(node: Node, workers: int) -> Workspace:
     return Workspace(pivots + panel_bytes(shape, node, workers))
 
 
+def _collective_lu() -> Callable[..., None]:
+    from magmath.kernels.linalg.blocked_factorization import lu
+
+    return lu
+
+
 LU = Operation(  # a·P = L·U; partial pivoting of columns needs no transposition
     name="lu",
     infer=_lu_infer,
@@ -141,7 +148,7 @@ LU = Operation(  # a·P = L·U; partial pivoting of columns needs no transpositi
     uses_lapack=True,
     collective=CollectiveKernel(
         layouts=_lu_layouts,
-        kernel=collective_kernel("blocked_factorization", "lu"),
+        kernel=collective_kernel(_collective_lu),
         workspace=_lu_workspace,
         traffic=lambda node, w: panel_traffic(node.inputs[0].shape, node, w, 0.5),
     ),
@@ -178,6 +185,12 @@ def _lu_solve_workspace(node: Node, workers: int) -> Workspace:
     return Workspace(panel, n * PERMUTED_COLUMNS * node.dtype.itemsize)
 
 
+def _collective_lu_solve() -> Callable[..., None]:
+    from magmath.kernels.linalg.triangular_solve import lu_solve
+
+    return lu_solve
+
+
 LU_SOLVE = Operation(
     name="lu_solve",
     infer=_lu_solve_infer,
@@ -191,7 +204,7 @@ LU_SOLVE = Operation(
     uses_lapack=True,
     collective=CollectiveKernel(
         layouts=columns_layouts(1),
-        kernel=collective_kernel("triangular_solve", "lu_solve", "transpose", before=1),
+        kernel=collective_kernel(_collective_lu_solve, "transpose", before=1),
         workspace=_lu_solve_workspace,
         traffic=lambda node, w: panel_traffic((node.shape[0],) * 2, node, w, 1.0),
     ),

@@ -76,6 +76,12 @@ def _triangle_traffic(node: Node, workers: int) -> tuple[int, int]:
     return panel_traffic(node.inputs[0].shape, node, workers, 0.5)
 
 
+def _collective_solve() -> Callable[..., None]:
+    from magmath.kernels.linalg.triangular_solve import solve_triangular
+
+    return solve_triangular
+
+
 SOLVE_TRIANGULAR = Operation(
     name="solve_triangular",
     infer=_solve_triangular_infer,
@@ -89,9 +95,7 @@ SOLVE_TRIANGULAR = Operation(
     uses_lapack=True,
     collective=CollectiveKernel(
         layouts=columns_layouts(0),
-        kernel=collective_kernel(
-            "triangular_solve", "solve_triangular", "lower", "transpose", "unit"
-        ),
+        kernel=collective_kernel(_collective_solve, "lower", "transpose", "unit"),
         workspace=lambda node, w: Workspace(panel_bytes(node.inputs[0].shape, node, w)),
         traffic=_triangle_traffic,
     ),

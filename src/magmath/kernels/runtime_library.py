@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib import import_module
+from functools import cache, partial
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
@@ -21,23 +20,39 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Export:
-    """A function of the library: its module, its name in the module's code, and its types.
+    """A function of the library: its code, its name in the code, and its types.
 
-    The code is the module's `CODE`, or `code(dtype)` if one exists for each type of numbers.
+    `code` imports a module on first use, since compilation of a program does not need it.
     """
 
-    module: str
+    code: Callable[[], AotModule]
     function: str
     arguments: tuple[str, ...]
     result: str = ""
-    dtype: str = ""
 
-    @property
-    def code(self) -> AotModule:
-        """The code; its module is imported on first use, since compilation does not need it."""
-        module = import_module(self.module)
-        code: AotModule = module.code(self.dtype) if self.dtype else module.CODE
-        return code
+
+def _barrier() -> AotModule:
+    from magmath.comm.barrier import CODE
+
+    return CODE
+
+
+def _philox() -> AotModule:
+    from magmath.kernels.random.philox import CODE
+
+    return CODE
+
+
+def _packed_gemm(dtype: str) -> AotModule:
+    from magmath.kernels.gemm.packed_gemm import code
+
+    return code(dtype)
+
+
+def _blas(dtype: str) -> AotModule:
+    from magmath.kernels.gemm.blas import code
+
+    return code(dtype)
 
 
 def _of_both(name: str, make: Callable[[str], Export]) -> dict[str, Export]:
@@ -49,34 +64,23 @@ def _words(count: int) -> tuple[str, ...]:
 
 
 EXPORTS: dict[str, Export] = {
-    "wait": Export("magmath.comm.barrier", "wait", _words(3), "int64"),
-    "uniform32": Export("magmath.kernels.random.philox", "uniform32", _words(3), "float32"),
+    "wait": Export(_barrier, "wait", _words(3), "int64"),
+    "uniform32": Export(_philox, "uniform32", _words(3), "float32"),
     **_of_both(
         "tiled_gemm",
         lambda t: Export(
-            "magmath.kernels.gemm.packed_gemm",
-            "gemm",
-            (*_words(5), t, *_words(4), t, *_words(4)),
-            dtype=t,
+            partial(_packed_gemm, t), "gemm", (*_words(5), t, *_words(4), t, *_words(4))
         ),
     ),
     **_of_both(
         "gemm_tile",
         lambda t: Export(
-            "magmath.kernels.gemm.packed_gemm",
-            "tile",
-            ("int64", "int64", t, *_words(4), t, *_words(5)),
-            dtype=t,
+            partial(_packed_gemm, t), "tile", ("int64", "int64", t, *_words(4), t, *_words(5))
         ),
     ),
     **_of_both(
         "gemm",
-        lambda t: Export(
-            "magmath.kernels.gemm.blas",
-            "gemm",
-            (*_words(5), t, *_words(4), t, *_words(2)),
-            dtype=t,
-        ),
+        lambda t: Export(partial(_blas, t), "gemm", (*_words(5), t, *_words(4), t, *_words(2))),
     ),
 }
 """The functions by name; addresses, sizes and truth values are int64."""
@@ -94,7 +98,7 @@ def symbol(name: str) -> str:
 
 def is_ready(name: str) -> bool:
     """Return True if a function is on disk, so that its use does not wait for a compiler."""
-    return EXPORTS[name].code.is_cached()
+    return EXPORTS[name].code().is_cached()
 
 
 @cache
@@ -106,4 +110,4 @@ def load(name: str) -> None:
     import llvmlite.binding as llvm  # programs can be written without llvmlite
 
     export = EXPORTS[name]
-    llvm.add_symbol(symbol(name), export.code.address(export.function))
+    llvm.add_symbol(symbol(name), export.code().address(export.function))
