@@ -94,7 +94,8 @@ def check_images(operation: str, shape: Shape, space: int | None) -> None:
         axes = ("L", "H, W", "D, H, W")[space - 1] if space in (1, 2, 3) else "*space"
         hint = "; reshape the input"
         if dimensions == (space or 1) - 1:
-            hint = "; x[None] is a batch of one image, x[:, None] one channel; build takes the batch too"
+            hint = "; x[None] is a batch of one image, x[:, None] one channel"
+            hint += "; build takes the batch too"
         raise ShapeError(f"{operation}: takes (N, channels, {axes}), was given {shape}{hint}")
 
 
