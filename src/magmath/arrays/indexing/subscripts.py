@@ -141,12 +141,13 @@ def _index_attributes(key: ParsedIndex) -> dict[str, Any]:
 
 @final
 class _Region(NamedTuple):
-    """The part of an array that ranges select: attributes of a slice, those of a dynamic slice of
-    it, and the first positions of the dynamic slice."""
+    """The part of an array that ranges select: attributes of a dynamic slice, its first positions,
+    and attributes of a slice of it. The small part is selected first, so that a row of a large
+    array is read without the others."""
 
-    slice: dict[str, Any] | None
     dynamic_slice: dict[str, Any] | None
     starts: list[int | Node]
+    slice: dict[str, Any] | None
 
 
 ELEMENT = "element"
@@ -316,25 +317,26 @@ def fixed_bounds(item: slice) -> Hashable:
 def _region(x: Node, ranges: Sequence[AxisRange]) -> _Region:
     """Return the region that ranges of an array select."""
     large, small = _large_and_small(x, ranges)
+    extents = {c.axis: c.extent for c in small}
+    kept = [d for d in range(x.ndim) if extents.get(d, 0) is not None]
+    bounds = _bounds(x.shape, large)
+    whole = tuple([(0, extents[d], 1) if d in extents else bounds[d] for d in kept])
     return _Region(
-        {"bounds": _bounds(x.shape, large)} if large else None,
         _slice_attributes(small) if small else None,
         [c.start for c in small],
+        {"bounds": whole} if large else None,
     )
 
 
 def _read(x: Node, region: _Region) -> Node:
     """Return the part of x in a region."""
     line = user_line(REGION_FRAMES)
-    if region.slice is not None:
-        x = applied(SLICE, (x,), line, region.slice)
     if region.dynamic_slice is not None:
+        fixed = None
         if tracing.current() is not None and session.engine().environment.workers == 1:
             fixed = _fixed_part(x, region, line)
-            if fixed is not None:
-                return fixed
-        x = applied(DYNAMIC_SLICE, (x, *_starts(region)), line, region.dynamic_slice)
-    return x
+        x = fixed or applied(DYNAMIC_SLICE, (x, *_starts(region)), line, region.dynamic_slice)
+    return x if region.slice is None else applied(SLICE, (x,), line, region.slice)
 
 
 def _fixed_part(x: Node, region: _Region, line: Line) -> Node | None:
@@ -360,19 +362,13 @@ def _fixed_part(x: Node, region: _Region, line: Line) -> Node | None:
 def _written(x: Node, values: Node, region: _Region) -> Node:
     """Return x with the part in a region replaced."""
     line = user_line(REGION_FRAMES)
-    if region.slice is None:
-        return applied(
-            DYNAMIC_UPDATE_SLICE,
-            (x, values, *_starts(region)),
-            line,
-            region.dynamic_slice or _NO_SLICE,
-        )
-    if region.dynamic_slice is not None:
-        part = applied(SLICE, (x,), line, region.slice)
-        values = applied(
-            DYNAMIC_UPDATE_SLICE, (part, values, *_starts(region)), line, region.dynamic_slice
-        )
-    return applied(SET_SLICE, (x, values), line, region.slice)
+    if region.dynamic_slice is None and region.slice is not None:
+        return applied(SET_SLICE, (x, values), line, region.slice)
+    attributes, starts = region.dynamic_slice or _NO_SLICE, _starts(region)
+    if region.slice is not None:
+        part = applied(DYNAMIC_SLICE, (x, *starts), line, attributes)
+        values = applied(SET_SLICE, (part, values), line, region.slice)
+    return applied(DYNAMIC_UPDATE_SLICE, (x, values, *starts), line, attributes)
 
 
 def _large_and_small(
