@@ -287,3 +287,19 @@ def test_an_interrupted_or_failing_write_leaves_the_array_as_it_was() -> None:
         with pytest.raises(IndexError):
             x[mm.asarray([0, ROWS])] = 2.0
     np.testing.assert_array_equal(x.numpy(), known)
+
+
+def test_a_part_of_a_row_is_read_and_written_without_the_other_rows(every_pool: Pool) -> None:
+    @mm.compile
+    def step(x: mm.Array, i: mm.Array) -> mm.Array:
+        x = x * 1.0
+        x[i + 1, 1:-1] = x[i, 1:-1] * 2
+        x[2, 5:-5] += x[1, 5:-5]
+        return x
+
+    values = np.arange(ROWS * COLUMNS, dtype="float32").reshape(ROWS, COLUMNS)
+    known = values.copy()
+    known[4, 1:-1] = known[3, 1:-1] * 2
+    known[2, 5:-5] += known[1, 5:-5]
+    np.testing.assert_array_equal(step(mm.asarray(values), mm.asarray(3)).numpy(), known)
+    assert step.explain().temporaries < values.nbytes  # three rows or so for each write
