@@ -107,9 +107,11 @@ def init(
                    and weights are one matrix, and the inputs get a column of ones), or "auto", the
                    fastest by measurement. The results differ by rounding. Deterministic mode never
                    folds
-    flush_denormals  numbers below the smallest normal one count as 0 in the training steps of `fit`
-                   (arithmetic on them is up to 100 times slower on some processors); all other
-                   computations keep gradual underflow, as NumPy does
+    flush_denormals  numbers below the smallest normal one count as 0 in training steps: those of
+                   `fit`, `CompiledStep` and optimizers, and compiled functions that compute
+                   gradients and assign variables (arithmetic on such numbers is up to 100 times
+                   slower on some processors); all other computations keep gradual underflow, as
+                   NumPy does
     heartbeat_timeout  seconds that a worker may be stopped (by a signal, a debugger, a suspended
                    host) until it counts as lost; None: without limit
 
