@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, Final, final
 
@@ -38,6 +38,7 @@ MAX_OPERATIONS: Final = 0.4
 """The operations relative to those of the direct sum; with more, the direct sum is faster."""
 PART_BYTES: Final = 32 << 20
 """The memory for the images of one part of the batch, at least one image."""
+KEPT_MATRICES: Final = 64
 
 ERROR_BOUND: Final = {torch.float32: 2e-5, torch.float64: 4e-14}
 """The maximum error of an element relative to the root mean square of the result, for normally
@@ -83,7 +84,6 @@ def _needed(problem: ConvolutionProblem) -> _Needed:
 # the transforms ---------------------------------------------------------------------------------
 
 
-@cache
 def _waves(length: int, first: int, count: int, sign: int, frequencies: int) -> NDArray[Any]:
     """Return exp(sign·2πi·f·p / length) for frequencies f and positions p: first … + count - 1."""
     turns = np.outer(np.arange(frequencies), np.arange(first, first + count)) % length
@@ -96,7 +96,7 @@ def _as_real(waves: NDArray[Any]) -> NDArray[Any]:
     return np.array([[waves.real, -waves.imag], [waves.imag, waves.real]])
 
 
-@cache
+@lru_cache(KEPT_MATRICES)
 def _transform_matrices(
     lengths: tuple[int, int], first: tuple[int, int], extents: tuple[int, int], sign: int,
     dtype: torch.dtype,
@@ -110,7 +110,7 @@ def _transform_matrices(
     return torch.from_numpy(of_columns).to(dtype), torch.from_numpy(of_rows).to(dtype)
 
 
-@cache
+@lru_cache(KEPT_MATRICES)
 def _inverse_matrices(
     lengths: tuple[int, int], first: tuple[int, int], extents: tuple[int, int],
     dtype: torch.dtype,
