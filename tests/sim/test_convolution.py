@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +15,6 @@ from engines import current, engine_of
 from magmath.arrays.array import Array
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.kernels.conv import fourier, winograd
-from magmath.kernels.conv.convolution_candidates import CANDIDATES
-from magmath.kernels.dispatch import registry
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.ops.conv.convolution import correlation
 from operation_bodies import leaf, placements
@@ -55,27 +51,23 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
-def transformed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def transformed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Makes Fourier transforms the choice for all problems that they can compute; returns the
     passes that they compute."""
     made: list[str] = []
-    bound = fourier.bind
+    run = fourier._Plan.run
 
     def choice(tuner: Tuner, key: str, names: tuple[str, ...]) -> str:
         return "fourier" if "fourier" in names else names[0]
 
-    def bind(problem: Any, bind_product: Any) -> Any:
-        made.append(problem.direction)
-        return bound(problem, bind_product)
+    def noted(plan: fourier._Plan) -> None:
+        made.append(plan.direction)
+        run(plan)
 
     monkeypatch.setattr(fourier, "MAX_OPERATIONS", 9.0)  # tiles of few channels too
     monkeypatch.setattr(Tuner, "known_choice", choice)
-    candidate = replace(CANDIDATES["fourier"], bind=bind)
-    monkeypatch.setitem(CANDIDATES, "fourier", candidate)
-    registry.candidates.cache_clear()
-    yield made
-    monkeypatch.undo()
-    registry.candidates.cache_clear()
+    monkeypatch.setattr(fourier._Plan, "run", noted)
+    return made
 
 
 def gradients(x: Any, w: Any, g: Any, stride: int, pad: int = 1) -> list[Any]:

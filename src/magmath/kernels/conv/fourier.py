@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from math import prod
 from typing import Any, Final, final
 
@@ -342,4 +342,4 @@ def workspace(problem: ConvolutionProblem) -> int:
 def bind(problem: ConvolutionProblem, bind_product: Callable[..., BoundCall]) -> BoundCall:
     """Return a bound call."""
     plans = [_Plan(problem.group(i)) for i in range(problem.groups)]
-    return sequence(*[partial(_Plan.run, plan) for plan in plans])
+    return sequence(*[plan.run for plan in plans])
