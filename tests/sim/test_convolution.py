@@ -1,4 +1,4 @@
-"""Convolutions of networks by Winograd's algorithms, on one worker and on several."""
+"""Convolutions of networks by Winograd's algorithms and Fourier transforms, on one worker and on several."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import magmath as mm
 from engines import current, engine_of
 from magmath.arrays.array import Array
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.kernels.conv import winograd
+from magmath.kernels.conv import fourier, winograd
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.ops.conv.convolution import correlation
 from operation_bodies import leaf, placements
@@ -25,9 +25,9 @@ TOLERANCE = {  # of sums of 10 times as many numbers, and larger ones, by the st
 }
 
 
-def conv2d(x: Array, w: Array, stride: int = 1) -> Array:
+def conv2d(x: Array, w: Array, stride: int = 1, pad: int = 1) -> Array:
     a, b = promoted_nodes("conv2d", x, w)
-    pads = ((1, 1), (1, 1))
+    pads = ((pad, pad), (pad, pad))
     return Array(correlation(a, b, stride=(stride, stride), padding=pads, dilation=(1, 1)))
 
 
@@ -50,10 +50,30 @@ def executed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def gradients(x: Any, w: Any, g: Any, stride: int) -> list[Any]:
+@pytest.fixture
+def transformed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Makes Fourier transforms the choice for all problems that they can compute; returns the
+    passes that they compute."""
+    made: list[str] = []
+    run = fourier._Plan.run
+
+    def choice(tuner: Tuner, key: str, names: tuple[str, ...]) -> str:
+        return "fourier" if "fourier" in names else names[0]
+
+    def noted(plan: fourier._Plan) -> None:
+        made.append(plan.direction)
+        run(plan)
+
+    monkeypatch.setattr(fourier, "MAX_OPERATIONS", 9.0)  # tiles of few channels too
+    monkeypatch.setattr(Tuner, "known_choice", choice)
+    monkeypatch.setattr(fourier._Plan, "run", noted)
+    return made
+
+
+def gradients(x: Any, w: Any, g: Any, stride: int, pad: int = 1) -> list[Any]:
     """Return y and both gradients in float64, by torch."""
     a, b = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (x, w))
-    y = torch.nn.functional.conv2d(a, b, stride=stride, padding=1)
+    y = torch.nn.functional.conv2d(a, b, stride=stride, padding=pad)
     y.backward(torch.tensor(g, dtype=torch.float64))
     return [tensor.detach().numpy() for tensor in (y, a.grad, b.grad) if tensor is not None]
 
@@ -91,6 +111,38 @@ def test_winograd_in_any_layout_agrees_with_one_worker(
     assert workers > 1 or {"forward", "data", "filter"} <= set(executed)
 
 
+@pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{k}" for k, n in POOLS])
+def test_fourier_transforms_in_any_layout_agree_with_one_worker(
+    kind: str, workers: int, transformed: list[str]
+) -> None:
+    random = np.random.default_rng(8)
+    numbers = [
+        random.standard_normal(shape).astype("float32")
+        for shape in ((3, 12, 17, 14), (10, 12, 7, 7), (3, 10, 17, 14))
+    ]
+    expected = gradients(*numbers, stride=1, pad=3)
+
+    @given(st.data())
+    @settings(max_examples=6, deadline=None)
+    def check(data: st.DataObject) -> None:
+        with current(kind, workers):
+            engine = engine_of(kind, workers)
+            tensors = [torch.from_numpy(values) for values in numbers]
+            placed = [data.draw(placements(tensor, engine)) for tensor in tensors]
+            x, w, g = (
+                Array(leaf(engine, tensor, layout))
+                for tensor, layout in zip(tensors, placed, strict=True)
+            )
+            y = conv2d(x, w, pad=3)
+            results = [y, *mm.grad(mm.sum(y * g), [x, w])]
+            for result, exact in zip(results, expected, strict=True):
+                error = np.abs(np.asarray(result) - exact).max() / exact.std()
+                assert error <= 10 * fourier.ERROR_BOUND[torch.float32]
+
+    check()
+    assert workers > 1 or set(transformed) == {"forward", "data", "filter"}
+
+
 def test_options_restrict_the_algorithms(executed: list[str]) -> None:
     random = np.random.default_rng(6)
     x = random.standard_normal((2, 32, 24, 24)).astype("float32")
@@ -102,6 +154,25 @@ def test_options_restrict_the_algorithms(executed: list[str]) -> None:
         exact = torch.nn.functional.conv2d(*map(torch.from_numpy, (x, w)), padding=1).numpy()
         assert np.abs(y - exact).max() <= 1e-4 * exact.std()
         executed.clear()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_workspace_limit_restricts_the_algorithms(workers: int, executed: list[str]) -> None:
+    """In a pool in this process, whose workers are threads."""
+    random = np.random.default_rng(9)
+    x = random.standard_normal((4, 32, 24, 24)).astype("float32")
+    w = random.standard_normal((32, 32, 3, 3)).astype("float32")
+    for options, used in (({}, True), ({"workspace_limit": 1 << 10}, False)):
+        with mm.init(workers, launcher="threads", **options):
+            np.asarray(conv2d(mm.asarray(x, layout=mm.Layout.split(0)), mm.asarray(w)))
+        assert ("forward" in executed) == used
+        executed.clear()
+
+
+@pytest.mark.parametrize("limit", [-1, 2.5, "1 GB"])
+def test_a_wrong_workspace_limit_is_an_error(limit: object) -> None:
+    with pytest.raises((mm.errors.OptionError, TypeError, ValueError), match="workspace_limit"):
+        mm.init(0, workspace_limit=limit)
 
 
 def test_deterministic_mode_uses_the_direct_sum_only() -> None:

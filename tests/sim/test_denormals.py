@@ -13,6 +13,7 @@ import torch
 import magmath as mm
 from magmath import nn
 from magmath.arrays.array import Array
+from magmath.engine import session
 from magmath.kernels.denormals import flushed, flushed_here, is_flushing
 from magmath.train import Trainer
 
@@ -72,6 +73,90 @@ def test_training_flushes_and_other_computations_keep_gradual_underflow(workers:
     assert not w.any()
     assert (product > 0).all()
     assert not is_flushing()
+
+
+def own_steps(kind: str) -> tuple[Any, Any]:
+    """Return w after some steps of a user's own loop, and what a gradient alone gives."""
+    x = mm.asarray(np.zeros((40, 4), np.float32))
+    model = Scale()
+    optimizer = mm.optim.GradientDescent(0.1)
+
+    def loss() -> Array:
+        return mm.mean((model(x) - x) ** 2)
+
+    def assigned() -> Array:
+        value, slopes = mm.value_and_grad(loss, model.trainable())
+        for w, slope in slopes.items():
+            w.assign(w - 0.1 * slope)
+        return value
+
+    def updated() -> Array:
+        value, slopes = mm.value_and_grad(loss, model.trainable())
+        optimizer.update(slopes)
+        return value
+
+    step: Any = {
+        "compiled, assigned": mm.compile(assigned),
+        "compiled, updated": mm.compile(updated),
+        "updated": updated,
+        "minimized": lambda: optimizer.minimize(loss(), model.trainable()),
+    }.get(kind)
+    if kind == "CompiledStep":
+        compiled = mm.parallel.CompiledStep(
+            lambda x: mm.mean((model(x) - x) ** 2), model, optimizer
+        )
+        step = lambda: compiled(x)  # noqa: E731
+    for _ in range(3):
+        step()
+    return model.w.numpy(), np.asarray(mm.grad(lambda v: mm.sum(v * TINY))(mm.ones(4)))
+
+
+OWN_LOOPS = ("compiled, assigned", "compiled, updated", "updated", "minimized", "CompiledStep")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", OWN_LOOPS)
+def test_steps_of_own_loops_flush_and_gradients_alone_do_not(kind: str, workers: int) -> None:
+    with mm.init(workers=workers, device="cpu", launcher="threads"):
+        w, slope = own_steps(kind)
+    assert not w.any()
+    assert (slope > 0).all()
+    assert not is_flushing()
+
+
+@pytest.mark.parametrize("kind", OWN_LOOPS)
+def test_steps_of_own_loops_keep_gradual_underflow_if_they_are_asked_to(kind: str) -> None:
+    with mm.init(workers=0, device="cpu", flush_denormals=False):
+        w, _ = own_steps(kind)
+    assert (w == TINY).all()
+
+
+def test_compiled_functions_that_assign_without_gradients_keep_gradual_underflow() -> None:
+    with mm.init(workers=0, device="cpu"):
+        state = mm.variable("state", np.full(4, 1e-30, np.float32))
+
+        @mm.compile
+        def step() -> None:
+            state.assign(state * np.float32(1e-9))
+
+        step()
+        assert (state.numpy() > 0).all()
+
+
+def test_only_fit_overwrites_variables_before_invalid_data_are_reported() -> None:
+    with mm.init(workers=0, device="cpu"):
+        engine = session.engine()
+        x = np.zeros((40, 4), np.float32)
+        Trainer(Scale(), "mean_squared_error", mm.optim.GradientDescent(0.1)).fit(x, x)
+        late = [p.program for p in engine._programs if p.program.checks_late]
+        assert late
+        assert all(program.flushes_denormals for program in late)
+        before = len(late)
+        for kind in OWN_LOOPS:
+            own_steps(kind)
+        programs = [p.program for p in engine._programs]
+        assert len([p for p in programs if p.checks_late]) == before
+        assert len([p for p in programs if p.flushes_denormals]) > before
 
 
 def test_profiled_training_flushes_as_well() -> None:

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magmath.core.type_aliases import BoundCall
-from magmath.kernels.conv import depthwise, direct, winograd
+from magmath.kernels.conv import depthwise, direct, fourier, winograd
 from magmath.kernels.conv.convolution import bind_convolution, candidates_for
 from magmath.kernels.conv.convolution_candidates import ROWS
 from magmath.kernels.conv.convolution_problem import PASSES, ConvolutionProblem, key
@@ -242,6 +242,84 @@ def test_direct_of_groups_strided_views_and_filters(direction: str, channels: in
         expected = _expected(problem)
         direct.bind(_among_other_channels(problem) if direction != "data" else problem)()
         assert _error(problem, expected) <= direct.ERROR_BOUND
+
+
+LARGE_FILTERS = [
+    # shape, filter: an image of one pixel; filters larger than the image; odd sizes
+    ((2, 3, 5, 1, 1, 3), 7),
+    ((1, 5, 3, 4, 6, 8), 11),
+    ((3, 20, 37, 13, 9, 1), 5),
+    ((2, 17, 9, 20, 31, 0), 15),
+    ((7, 9, 12, 18, 16, 3), 7),
+    ((1, 4, 6, 40, 33, 15), 31),
+]
+
+
+@pytest.mark.parametrize("direction", PASSES)
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("dtype", fourier.ERROR_BOUND, ids=str)
+@pytest.mark.parametrize("groups", [1, 3])
+def test_fourier_transforms_stay_within_their_error_bound(
+    direction: str, last: bool, dtype: torch.dtype, groups: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one part of the batch, and in one part for each image."""
+    for shape, kernel in LARGE_FILTERS:
+        problem = _problem(direction, shape, last=last, kernel=kernel, groups=groups, dtype=dtype)
+        expected = _expected(problem)
+        for part_bytes in (1, 32 << 20):
+            monkeypatch.setattr(fourier, "PART_BYTES", part_bytes)
+            problem.out.fill_(torch.nan)
+            fourier.bind(problem, None)()
+            assert _error(problem, expected) <= fourier.ERROR_BOUND[dtype], (shape, part_bytes)
+
+
+@pytest.mark.parametrize("direction", PASSES)
+@pytest.mark.parametrize("offset", [-60, -6, -3, 0, 4, 29, 31])
+def test_fourier_transforms_of_vectors_and_tiles(direction: str, offset: int) -> None:
+    """The elements of y need any elements of x, all, some or only one inside of it."""
+    x, w = torch.randn(2, 5, 32, dtype=torch.float64), torch.randn(6, 5, 50, dtype=torch.float64)
+    y = torch.randn(2, 6, 12, dtype=torch.float64)
+    around = torch.nn.functional.pad(x, (60, 60))[:, :, 60 + offset :][:, :, : 12 + 49]
+    around = around.clone().requires_grad_()
+    filters = w.clone().requires_grad_()
+    result = torch.nn.functional.conv1d(around, filters)
+    result.backward(y)
+    problem = ConvolutionProblem(direction, x, w, y, (offset,), (1,), (1,), 1)
+    expected = {"forward": result.detach(), "filter": filters.grad}
+    if direction == "data":
+        assert around.grad is not None
+        whole = torch.zeros(2, 5, 200, dtype=torch.float64)
+        whole[:, :, 60 + offset :][:, :, : 12 + 49] = around.grad
+        expected["data"] = whole[:, :, 60:92]
+    problem.out.fill_(torch.nan)
+    fourier.bind(problem, None)()
+    exact = expected[direction]
+    assert exact is not None
+    assert _error(problem, exact) < 1e-13
+
+
+def test_fourier_transforms_are_offered_for_large_filters_and_many_channels() -> None:
+    def takes(shape: Sequence[int], kernel: int = 11, **more: Any) -> bool:
+        return fourier.can_bind(_problem("forward", shape, kernel=kernel, **more))
+
+    assert takes((2, 32, 32, 32, 32, 5))
+    assert takes((2, 32, 32, 32, 32, 5), dtype=torch.float64)
+    assert not takes((2, 32, 32, 32, 32, 1), 3)
+    assert not takes((2, 32, 32, 32, 32, 2), 5)
+    assert not takes((2, 3, 3, 32, 32, 3), 7)
+    assert not takes((0, 32, 32, 32, 32, 5))
+    assert not takes((2, 32, 32, 32, 32, 5), stride=2)
+    assert not takes((2, 32, 32, 32, 32, 5), dilation=2)
+    names = [
+        [
+            candidate.name
+            for candidate in candidates_for(
+                _problem("forward", (2, 32, 32, 32, 32, 5), kernel=11), limit, winograd=winograd
+            )
+        ]
+        for limit, winograd in ((1 << 28, True), (1 << 28, False), (1 << 20, True))
+    ]
+    assert ["fourier" in some for some in names] == [True, False, False]
 
 
 @pytest.mark.parametrize("method", ERROR_BOUND, ids=[method.name for method in ERROR_BOUND])

@@ -133,13 +133,42 @@ def test_cifar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, form:
 
 def test_cifar_pickled_by_python_3(tmp_path: Path) -> None:
     cifar(tmp_path, "cifar-10", "python")
-    for protocol in (0, 2, 3):
+    for protocol in range(6):
         pixels = np.asfortranarray(np.arange(2 * 3072).reshape(2, 3072).astype(np.uint8))
-        content = {b"data": pixels, b"labels": [1, 2]}
+        content = {b"data": pixels, b"labels": [1, 2], b"batch_label": b""}
         (tmp_path / "test_batch").write_bytes(pickle.dumps(content, protocol))
         np.testing.assert_array_equal(
             load("cifar-10", tmp_path).test_images.ravel() * 255, pixels.ravel()
         )
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_pickles_of_every_protocol(tmp_path: Path, protocol: int) -> None:
+    """Empty and other bytes, and arrays in both orders, as views and without elements."""
+    numbers = np.arange(24, dtype=np.uint8).reshape(4, 6)
+    content = {
+        b"empty": b"", b"text": b"a\xff\n", b"ascii": "a", b"rows": numbers, b"none": numbers[:0],
+        b"columns": np.asfortranarray(numbers), b"view": numbers[::2, ::3],
+    }  # fmt: skip
+    file = tmp_path / "content"
+    file.write_bytes(pickle.dumps(content, protocol))
+    read = read_pickle(file)
+    assert read.keys() == content.keys()
+    for key, value in content.items():
+        np.testing.assert_array_equal(read[key], value, err_msg=str(key))
+
+
+def test_a_pickle_that_python_2_wrote_in_protocol_0(tmp_path: Path) -> None:
+    file = tmp_path / "content"
+    file.write_bytes(
+        b"(dp0\nS'labels'\np1\n(lp2\nI3\naI1\nasS'data'\np3\n"
+        b"cnumpy.core.multiarray\n_reconstruct\np4\n(cnumpy\nndarray\np5\n(I0\ntp6\nS'b'\np7\n"
+        b"tp8\nRp9\n(I1\n(I1\nI2\ntp10\ncnumpy\ndtype\np11\n(S'u1'\np12\nI0\nI1\ntp13\nRp14\n"
+        b"(I3\nS'|'\np15\nNNNI-1\nI-1\nI0\ntp16\nbI00\nS'\\x00\\xff'\np17\ntp18\nbs."
+    )
+    read = read_pickle(file)
+    assert read[b"labels"] == [3, 1]
+    np.testing.assert_array_equal(read[b"data"], [[0, 255]])
 
 
 @pytest.mark.parametrize(
@@ -186,6 +215,9 @@ ROW = np.zeros((1, 3072), np.uint8)
         (pickle.dumps({b"data": np.array([None]), b"labels": [1]}, 2), "must be of type uint8"),
         (pickle.dumps(print, 2), r"names __builtin__.print|names builtins.print"),
         (b"cos\nsystem\n(S'true'\ntR.", r"names os.system; only NumPy arrays are read"),
+        (b"c__builtin__\nbytes\n(I1000000000000\ntR.", "must be stored as text or as bytes"),
+        (b"c__builtin__\nbytearray\n(tR.", r"names __builtin__.bytearray"),
+        (b"cnumpy.core.numeric\n_frombuffer\n(tR.", "has no content"),
         (b"\x80\2}", "is damaged"),
         (b"", "is damaged"),
         (b"\x80\2r\xff\xff\xff\xff.", "is damaged"),  # a memo entry of number 2³² - 1

@@ -6,6 +6,8 @@ from typing import Final
 
 ALIGNMENT: Final = 64
 """Bytes to which arrays and temporaries are aligned."""
+WORKSPACE_LIMIT: Final = 256 << 20
+"""The default limit of the memory that a kernel needs in addition to its operands."""
 
 
 def round_up(number: int, unit: int) -> int:

@@ -108,12 +108,37 @@ def _encode(text: Any, encoding: Any) -> bytes:
     return text.encode("latin1")
 
 
+def _empty(*arguments: Any) -> bytes:
+    """Return no bytes, which a pickle of Python 3 in an old protocol stores as a call without
+    arguments; an argument could ask for any amount of memory."""
+    if arguments:
+        raise DataError(
+            "load: bytes in the pickle must be stored as text or as bytes"
+            "; get the data set again from its source"
+        )
+    return b""
+
+
+def _from_buffer(*arguments: Any) -> _PickledArray:
+    """Return the recorded parts of an array that protocol 5 stores as a buffer."""
+    array = _PickledArray()
+    if len(arguments) == 4:
+        data, dtype, shape, order = arguments
+        content = bytes(data) if isinstance(data, bytearray) else data
+        array.state = (1, shape, dtype, order == "F", content)
+    return array
+
+
 _NAMES: dict[tuple[str, str], Any] = {
     ("numpy.core.multiarray", "_reconstruct"): _PickledArray,
     ("numpy._core.multiarray", "_reconstruct"): _PickledArray,
     ("numpy", "ndarray"): _Name(),
     ("numpy", "dtype"): _DType,
+    ("numpy.core.numeric", "_frombuffer"): _from_buffer,
+    ("numpy._core.numeric", "_frombuffer"): _from_buffer,
     ("_codecs", "encode"): _encode,
+    ("__builtin__", "bytes"): _empty,
+    ("builtins", "bytes"): _empty,
 }
 
 

@@ -21,6 +21,7 @@ from magmath.engine.lifetimes.loop_parts import LoopParts
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
 from magmath.engine.programs.pending_graph import pending_graph
 from magmath.engine.programs.program_build import CompiledProgram, environment_of
+from magmath.engine.programs.program_modes import ProgramModes
 from magmath.engine.programs.program_runs import ProgramRuns
 from magmath.engine.programs.program_table import ProgramTable
 from magmath.engine.programs.step_split import AsynchronousDivision
@@ -114,29 +115,29 @@ class Engine:
         self,
         graph: Graph,
         *,
-        training: bool = False,
+        modes: ProgramModes | None = None,
         division: AsynchronousDivision | None = None,
         in_range: Collection[Node] = (),
         later: Collection[Node] = (),
     ) -> CompiledProgram:
         """Return the program of a graph whose leaves all have layouts; builds it on a miss.
 
-        `training`: the program is a training step (`Program.training`). `division`: each worker
-        runs it on its own. `in_range`: leaves whose values are in range as indices. `later`: leaves
+        `modes`: by default those of the block (`in_modes`). `division`: each worker runs it on its
+        own. `in_range`: leaves whose values are in range as indices. `later`: leaves
         whose arrays are not on the workers yet.
         """
         return self._programs.program_of(
-            graph, training=training, division=division, in_range=in_range, later=later
+            graph, modes=modes, division=division, in_range=in_range, later=later
         )
 
     @property
-    def is_training(self) -> bool:
-        """True in a block of `training_step`."""
-        return self._programs.is_training
+    def modes(self) -> ProgramModes:
+        """The modes of programs that are compiled now."""
+        return self._programs.modes
 
-    def training_step(self) -> AbstractContextManager[None]:
-        """Compile programs as parts of a training step within a block."""
-        return self._programs.training_step()
+    def in_modes(self, modes: ProgramModes) -> AbstractContextManager[None]:
+        """Compile programs with these modes within a block."""
+        return self._programs.in_modes(modes)
 
     def forget_programs(self) -> None:
         """Drop all programs, here and on the workers: expressions and functions that are compiled

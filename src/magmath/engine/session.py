@@ -10,6 +10,7 @@ from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, final
 
+from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.eager.eager_arrays import EagerArrays
 from magmath.engine.engine import Engine
@@ -72,6 +73,7 @@ def init(
     memory_limit: int | None = None,
     seed: int = 0,
     winograd: bool = True,
+    workspace_limit: int = WORKSPACE_LIMIT,
     fold_bias: str = "auto",
     flush_denormals: bool = True,
     heartbeat_timeout: float | None = 5.0,
@@ -95,16 +97,21 @@ def init(
                    host's memory, less a reserve
     seed           seed of the random numbers
     winograd       float32 convolutions with 3×3 and 5×5 filters may use Winograd's algorithms where
-                   these are faster; their rounding errors are up to 10 times those of the direct
-                   sum. Deterministic mode never uses them
+                   these are faster, and those with large filters Fourier transforms; their rounding
+                   errors are up to 10 times those of the direct sum. Deterministic mode never uses
+                   them
+    workspace_limit  maximum bytes of temporary memory that an algorithm for a convolution may need;
+                   with more, faster algorithms are available. 0: only those without such memory
     fold_bias      how a product, its bias and their gradients are computed: "epilogue" (the bias is
                    added while the product is stored), "separate", "realigned" or "widened" (bias
                    and weights are one matrix, and the inputs get a column of ones), or "auto", the
                    fastest by measurement. The results differ by rounding. Deterministic mode never
                    folds
-    flush_denormals  numbers below the smallest normal one count as 0 in the training steps of `fit`
-                   (arithmetic on them is up to 100 times slower on some processors); all other
-                   computations keep gradual underflow, as NumPy does
+    flush_denormals  numbers below the smallest normal one count as 0 in training steps: those of
+                   `fit`, `CompiledStep` and optimizers, and compiled functions that compute
+                   gradients and assign variables (arithmetic on such numbers is up to 100 times
+                   slower on some processors); all other computations keep gradual underflow, as
+                   NumPy does
     heartbeat_timeout  seconds that a worker may be stopped (by a signal, a debugger, a suspended
                    host) until it counts as lost; None: without limit
 
@@ -125,6 +132,7 @@ def init(
         memory_limit=memory_limit,
         seed=seed,
         winograd=winograd,
+        workspace_limit=workspace_limit,
         fold_bias=fold_bias,
         flush_denormals=flush_denormals,
         heartbeat_timeout=heartbeat_timeout,

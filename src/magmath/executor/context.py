@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol, final
 import torch
 
 from magmath.comm.communicator import Communicator
+from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.executor.fault import Fault
 from magmath.memory.heap import Block, Heap
 from magmath.memory.temporaries import Temporaries
@@ -42,7 +43,8 @@ class Context:
     """The resources that a worker provides to its programs, and its settings.
 
     deterministic    results must not depend on the number of workers
-    winograd         convolutions may use Winograd's algorithms
+    winograd         convolutions may use Winograd's algorithms and Fourier transforms
+    workspace_limit  bytes of temporary memory that an algorithm for a convolution may need
     flush_denormals  denormal numbers count as 0 in training steps
     native           programs may be compiled to native code
     lanes            the memory of blocks as the lanes of a team see it
@@ -61,6 +63,7 @@ class Context:
     device: torch.device
     deterministic: bool = False
     winograd: bool = True
+    workspace_limit: int = WORKSPACE_LIMIT
     flush_denormals: bool = True
     native: bool = True
     lanes: Memory | None = None

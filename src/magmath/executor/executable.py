@@ -54,8 +54,8 @@ class Executable:
     """A program on this worker, with the arena and the bindings that its runs reuse."""
 
     def __init__(self, program: Program, context: Context) -> None:
-        # Invalid data must be found before variables are overwritten, but in a loop.
-        if context.device.type != "cpu" and (program.training or not program.donated):
+        # Invalid data must be found before variables are overwritten, unless they are restored.
+        if context.device.type != "cpu" and (program.checks_late or not program.donated):
             context = replace(context, faults={})
         self.program = program
         self.context = context
@@ -109,7 +109,7 @@ class Executable:
     def _denormals(self) -> AbstractContextManager[object]:
         """Return a context in which denormal numbers count as 0 if they do so in this program."""
         on_cpu = self.context.device.type == "cpu"
-        if not (on_cpu and self.program.training and self.context.flush_denormals):
+        if not (on_cpu and self.program.flushes_denormals and self.context.flush_denormals):
             return nullcontext()
         from magmath.kernels.denormals import flushed
 

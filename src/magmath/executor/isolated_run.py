@@ -65,7 +65,7 @@ def isolated_times(
     before = torch.get_num_threads()
     limit_running(threads)
     try:
-        with flushed() if program.training else nullcontext():
+        with flushed() if program.flushes_denormals else nullcontext():
             return _measured(program, rank, shares_memory, rounds, compiled)
     finally:
         limit_running(before)

@@ -27,7 +27,9 @@ class KernelContext(Protocol):
 
     deterministic: bool
     winograd: bool
-    """Whether convolutions may use Winograd's algorithms."""
+    """Whether convolutions may use Winograd's algorithms and Fourier transforms."""
+    workspace_limit: int
+    """The bytes of temporary memory that an algorithm for a convolution may need."""
 
     @property
     def rank(self) -> int:

@@ -28,6 +28,7 @@ from magmath.core.foreign_names import OPTIMIZER_ATTRIBUTES, hint
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints, keyword_hints
 from magmath.core.real_numbers import require_number
+from magmath.engine import session
 from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
 from magmath.engine.traces import tracing
 from magmath.engine.user_line import warn_user
@@ -302,7 +303,9 @@ class Optimizer(metaclass=KeywordHints):
             self._warn_unused(gradients)
         if used and tracing.current() is None and not is_keeping_expressions():
             values = [*used.values()]
-            evaluate(*values)
+            engine = session.engine()
+            with engine.in_modes(engine.modes.of_training()):
+                evaluate(*values)
             self._compiled_update(tuple(used), loss_scale)(*values)
         else:
             self._assign_next_values(gradients, loss_scale)
@@ -365,6 +368,9 @@ class Optimizer(metaclass=KeywordHints):
         used = [(v, gradient) for v, gradient in by_variable if not is_independent(gradient)]
         if not used:
             return
+        trace = tracing.current()
+        if trace is not None:
+            trace.note_gradients()
         entries = self.variable_states.of([v for v, _ in used])
         gradients = [gradient for _, gradient in used]
         owners = [v for entry in entries for v in entry.variables()]

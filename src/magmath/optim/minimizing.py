@@ -258,7 +258,9 @@ class _Program:
             outputs.append(self._step.leaf + 1)
         self.targets = [target.value() for target in targets]
         self.graph = engine.pending_graph(Graph(tuple(outputs), tuple(targets), (loss,)))
-        self.compiled: CompiledProgram = engine.compile(self.graph)
+        self.compiled: CompiledProgram = engine.compile(
+            self.graph, modes=engine.modes.of_training()
+        )
 
     def _numbered(self, placeholder: Node, each: int) -> Node:
         """Return the stream number in a step of a run, with `each` draws per step."""

@@ -65,14 +65,16 @@ def _encoded_program(program: Program) -> list[Any]:
         program.reads_peers,
         program.prologue,
         None if team is None else _encoded_program(team),
-        program.training,
+        program.flushes_denormals,
+        program.checks_late,
         None if step is None else _encoded_step(step),
     ]
 
 
 def _decoded_program(fields: list[Any]) -> Program:
     encoded_layouts, slots, instructions, *rest = fields
-    inputs, outputs, scalars, donated, workers, reads_peers, prologue, team, training, step = rest
+    inputs, outputs, scalars, donated, workers, reads_peers, prologue, team, *last = rest
+    flushes_denormals, checks_late, step = last
     layouts = [Layout.decode(layout) for layout in encoded_layouts]
     return Program(
         [_decoded_slot(slot, layouts) for slot in slots],
@@ -85,7 +87,8 @@ def _decoded_program(fields: list[Any]) -> Program:
         reads_peers,
         prologue,
         None if team is None else _decoded_program(team),
-        training,
+        flushes_denormals,
+        checks_late,
         None if step is None else _decoded_step(step),
     )
 

@@ -219,9 +219,11 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     `reads_peers` is true if workers read one another's memory, so that runs need barriers. `team`,
     of a program for one worker, is the same program for the threads of that worker, with the same
     order of inputs, outputs and scalars. The first `prologue` instructions depend on nothing
-    that a step changes: a run of many steps executes them once. In a run of a `training` step
-    denormal numbers may count as zero. A program with an `asynchronous` step has no instructions,
-    and its temporary slots are private memory of a worker.
+    that a step changes: a run of many steps executes them once. With `flushes_denormals`, denormal
+    numbers count as zero in a run. With `checks_late`, a GPU may overwrite variables before it
+    reports invalid data, since the caller restores them then. A program with an
+    `asynchronous` step has no instructions, and its temporary slots are private memory of a
+    worker.
     """
 
     slots: list[Slot]
@@ -234,7 +236,8 @@ class Program(msgspec.Struct, frozen=True, dict=True):
     reads_peers: bool = False
     prologue: int = 0
     team: Program | None = None
-    training: bool = False
+    flushes_denormals: bool = False
+    checks_late: bool = False
     asynchronous: AsynchronousStep | None = None
 
     @property

@@ -92,6 +92,7 @@ def bind_program(program: Program, worker: ProgramWorker) -> BoundProgram:
         worker.device,
         worker.options.deterministic,
         worker.options.winograd,
+        worker.options.workspace_limit,
         worker.options.flush_denormals,
         temporaries=worker.temporaries,
         progress_thread=worker.arrays.progress_thread,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import final
 
+from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.core.gc_threshold import collect_less_often
 from magmath.core.integers import require_integer
 from magmath.core.resources import processor_count
@@ -45,7 +46,9 @@ class PoolOptions:
     seed           the seed of the default generator of random numbers
     memory_limit   bytes that the arrays of one worker may use, at least MIN_MEMORY_LIMIT; by
                    default its share of the memory of its host (`core/resources.py`)
-    winograd       convolutions may use Winograd's algorithms, except in deterministic mode
+    winograd       convolutions may use Winograd's algorithms and Fourier transforms, except in
+                   deterministic mode
+    workspace_limit  maximum bytes of temporary memory of an algorithm for a convolution
     fold_bias      how plans add biases to products: one of FOLD_BIAS
     flush_denormals  numbers below the smallest normal one count as 0 in training steps
     heartbeat_timeout  seconds that a worker may be stopped, or its host silent, until it counts as
@@ -62,6 +65,7 @@ class PoolOptions:
     memory_limit: int | None = None
     seed: int = 0
     winograd: bool = True
+    workspace_limit: int = WORKSPACE_LIMIT
     fold_bias: str = "auto"
     flush_denormals: bool = True
     heartbeat_timeout: float | None = HEARTBEAT_TIMEOUT
@@ -83,6 +87,7 @@ def prepare_pool(options: PoolOptions) -> Callable[[], Pool]:
     workers = require_integer("init: workers", options.workers, 0)
     seed = require_integer("init: seed", options.seed, 0)
     limit = _memory_limit(options.memory_limit)
+    workspace = require_integer("init: workspace_limit", options.workspace_limit, 0)
     _check_timeout(options.heartbeat_timeout)
     _check_fold_bias(options.fold_bias)
     launcher = options.launcher
@@ -101,6 +106,7 @@ def prepare_pool(options: PoolOptions) -> Callable[[], Pool]:
         options.deterministic,
         limit,
         options.winograd,
+        workspace,
         options.flush_denormals,
     )
     if hosts is not None and launcher == "mpiexec":

@@ -91,6 +91,7 @@ def worker_arguments(
         arguments.append("--deterministic")
     if not options.winograd:
         arguments.append("--no-winograd")
+    arguments += ["--workspace-limit", str(options.workspace_limit)]
     if not options.flush_denormals:
         arguments.append("--keep-denormals")
     return arguments
@@ -152,6 +153,7 @@ def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--memory-limit", type=int)
     parser.add_argument("--deterministic", action="store_true")
     parser.add_argument("--no-winograd", dest="winograd", action="store_false")
+    parser.add_argument("--workspace-limit", type=int, required=True)
     parser.add_argument("--keep-denormals", dest="flush_denormals", action="store_false")
     return parser.parse_args(arguments)
 
@@ -163,6 +165,7 @@ def _worker_options(settings: argparse.Namespace) -> WorkerOptions:
         settings.deterministic,
         settings.memory_limit,
         settings.winograd,
+        settings.workspace_limit,
         settings.flush_denormals,
     )
 

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar, final
 
 import numpy as np
 
+from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.core.dtypes import DType
 from magmath.core.type_aliases import Number
 from magmath.layout import Layout
@@ -53,7 +54,8 @@ class WorkerOptions:
     threads         processor threads of each worker; None: torch's default
     deterministic   reductions in an order that does not depend on the number of workers
     memory_limit    bytes that a worker's arrays may use; None: its share of the host's memory
-    winograd        convolutions may use Winograd's algorithms
+    winograd        convolutions may use Winograd's algorithms and Fourier transforms
+    workspace_limit  bytes of temporary memory that an algorithm for a convolution may need
     flush_denormals  numbers below the smallest normal one count as 0 in training steps
     """
 
@@ -62,6 +64,7 @@ class WorkerOptions:
     deterministic: bool = False
     memory_limit: int | None = None
     winograd: bool = True
+    workspace_limit: int = WORKSPACE_LIMIT
     flush_denormals: bool = True
 
 

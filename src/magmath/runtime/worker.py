@@ -226,7 +226,12 @@ class Worker:
 
         options = self.options
         context = Context(
-            self.comm, self.heap, self.device, options.deterministic, options.winograd
+            self.comm,
+            self.heap,
+            self.device,
+            options.deterministic,
+            options.winograd,
+            options.workspace_limit,
         )
         return partial(interpret, context)
 

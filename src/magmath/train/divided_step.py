@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, final
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.engine import session
+from magmath.engine.programs.program_modes import RESTORED_TRAINING
 from magmath.engine.run_numbers import rollback_on_failure
 from magmath.engine.traces.tracing import Trace
 from magmath.graph import Graph, Node
@@ -46,7 +47,7 @@ class DividedStep:
         self, data: Mapping[Node, Node], numbers: Mapping[Node, float], step: int
     ) -> list[float]:
         """Run the step of this number on these operands and numbers; return what it emits."""
-        with session.engine().training_step(), rollback_on_failure():
+        with session.engine().in_modes(RESTORED_TRAINING), rollback_on_failure():
             numbers = {**numbers, **self._trace.numbers_of_run(origin=step)}
             operands = {x: Array(leaf) for x, leaf in data.items()}
             operands |= {x: asarray(value, dtype=x.dtype) for x, value in numbers.items()}

@@ -26,6 +26,7 @@ from magmath.core.stage_times import stage
 from magmath.engine import session
 from magmath.engine.lifetimes.retained_expressions import keeping_expressions
 from magmath.engine.programs.program_build import CompiledProgram
+from magmath.engine.programs.program_modes import RESTORED_TRAINING
 from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces import tracing
@@ -209,7 +210,7 @@ class TrainingStep:
             traced.graph = self.engine.pending_graph(traced.graph)
             traced.compiled = self.engine.compile(
                 traced.graph,
-                training=True,
+                modes=RESTORED_TRAINING,
                 division=traced.division,
                 in_range=[self._counter.leaf],
                 later=self._feed.later(traced.placeholders),

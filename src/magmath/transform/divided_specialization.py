@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.tree import unflatten
+from magmath.engine import session
 from magmath.engine.lifetimes.pending_readers import note_reader
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.run_numbers import rollback_on_failure
@@ -55,7 +56,9 @@ class DividedSpecialization:
         for leaf, i in traced.position.items():
             is_array = isinstance(values[i], RemoteArray)
             leaf_values[leaf] = arguments[i] if is_array else asarray(values[i], dtype=leaf.dtype)
-        with rollback_on_failure():
+        engine = session.engine()
+        modes = engine.modes.of_training() if trace.is_training_step else engine.modes
+        with engine.in_modes(modes), rollback_on_failure():
             numbers = trace.numbers_of_run()
             leaf_values |= {leaf: asarray(x, dtype=leaf.dtype) for leaf, x in numbers.items()}
             outputs = self._programs.run(leaf_values)

@@ -172,8 +172,11 @@ def value_and_grad(
 
 def _note_gradients(gradients: Sequence[Array], value: Array) -> None:
     """Have one program compute gradients and the value, unless they are parts of a trace or of a
-    function that is differentiated itself."""
-    if tracing.current() is None and not is_keeping_expressions():
+    function that is differentiated itself. A trace notes that it uses gradients."""
+    trace = tracing.current()
+    if trace is not None:
+        trace.note_gradients()
+    elif not is_keeping_expressions():
         session.engine().evaluator.note_gradients(gradients, value)
 
 

@@ -70,7 +70,8 @@ class Specialization:
         if separated is not None:
             graph, self._hoisted = separated.graph, separated.hoisted
             self._versions = separated.versions
-        compiled = self.engine.compile(graph)
+        modes = engine.modes.of_training() if trace.is_training_step else engine.modes
+        compiled = engine.compile(graph, modes=modes)
         self.replays = ReplayCache(engine, compiled, graph, draws=not self._is_same_in_each_run)
         self._limits = integer_limits(traced, position)
         self._choose_sources(graph, compiled, position, len(values))

@@ -13,6 +13,7 @@ from magmath.bench.contestants.common import VERSIONS
 from magmath.bench.peers.convolution import check, operands
 from magmath.bench.peers.repeated import RepeatedContestant, Work
 from magmath.bench.peers.service import Contestant
+from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.core.resources import processor_count
 from magmath.kernels.conv import winograd_loops
 from magmath.kernels.conv.convolution import bind_convolution, candidates_for
@@ -36,7 +37,7 @@ def _prepare(case: dict[str, Any]) -> Work:
     problem = ConvolutionProblem(case["direction"], x, w, y, (-1, -1), step, (1, 1), 1)
     tuner = tuner_for(deterministic=False)
     call = bind_convolution(problem, tuner=tuner)
-    for _ in range((ROUNDS + 1) * len(candidates_for(problem, tuner.workspace_limit))):
+    for _ in range((ROUNDS + 1) * len(candidates_for(problem, WORKSPACE_LIMIT))):
         call()
 
     def work(times: int) -> Any:

@@ -297,7 +297,8 @@ class Evaluator:
         structure: Structure,
     ) -> list[RemoteArray]:
         """Compute nodes by their program, which is found by the structure of the expression."""
-        key, leaves = structure
+        structure_key, leaves = structure
+        key = structure_key, self._programs.modes
         program = self._by_structure.find(key)
         compiled = None if program is None else program.compiled()
         if program is None or compiled is None:

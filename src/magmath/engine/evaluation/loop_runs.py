@@ -14,6 +14,7 @@ from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import int64
 from magmath.engine.evaluation.loop_rows import row_number, row_of, step_graph
 from magmath.engine.evaluation.result_records import record_provenance
+from magmath.engine.programs.program_modes import ProgramModes
 from magmath.engine.remote_array import leaf_of, remote_array_of
 from magmath.graph import Graph, Node, Shape, apply
 from magmath.graph.graph import substituted
@@ -42,8 +43,8 @@ class ProgramEngine(Protocol):
     environment: Environment
 
     @property
-    def is_training(self) -> bool:
-        """True while programs are parts of a training step."""
+    def modes(self) -> ProgramModes:
+        """The modes of programs that are compiled now."""
 
     def evaluate(self, nodes: Sequence[Node]) -> list[Node]:
         """Return input leaves with the values of nodes."""
@@ -79,7 +80,7 @@ class LoopPrograms:
         body, steps = loop.attributes["body"], loop.attributes["steps"]
         reverse = loop.attributes["reverse"]
         layouts = [x.layout for x in inputs]
-        key = body, steps, reverse, tuple(layouts), self._engine.is_training
+        key = body, steps, reverse, tuple(layouts), self._engine.modes
         program = self._programs.find(key)
         if program is None:
             program = _LoopProgram(self._engine, body, steps, layouts, reverse=reverse)

@@ -21,6 +21,7 @@ from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
 from magmath.engine.programs.asynchronous_build import build_asynchronous
 from magmath.engine.programs.memory_check import check_memory, total_bytes
 from magmath.engine.programs.program_build import CompiledProgram, build_program, plan_and_lower
+from magmath.engine.programs.program_modes import DEFAULT_MODES, ProgramModes
 from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.remote_array import RemoteArray, lost_array_error
 from magmath.graph import Graph, Node
@@ -47,8 +48,8 @@ class ProgramTable:
         self._spared: set[int] = set()
         self.built = 0
         """The number of programs that were built, the forgotten ones included."""
-        self.is_training = False
-        """True while all programs are parts of a training step (`Program.training`)."""
+        self.modes = DEFAULT_MODES
+        """The modes of all programs that are built now."""
 
     def __iter__(self) -> Iterator[CompiledProgram]:
         """Iterate over the programs, the least recently used one first."""
@@ -58,7 +59,7 @@ class ProgramTable:
         self,
         graph: Graph,
         *,
-        training: bool = False,
+        modes: ProgramModes | None = None,
         division: AsynchronousDivision | None = None,
         in_range: Collection[Node] = (),
         later: Collection[Node] = (),
@@ -67,25 +68,25 @@ class ProgramTable:
 
         The options are those of `Engine.compile`.
         """
-        training = training or self.is_training
-        key = (graph.key, training, division)
+        modes = modes or self.modes
+        key = (graph.key, modes, division)
         compiled = self._programs.find(key)
         if compiled is not None:
             return compiled
-        compiled = self._build(graph, training, division, in_range, set(later))
+        compiled = self._build(graph, modes, division, in_range, set(later))
         self._programs.store(key, compiled)
         if len(self._programs) > MAX_PROGRAMS:
             self._forget_oldest()
         return compiled
 
     @contextmanager
-    def training_step(self) -> Iterator[None]:
-        """Build programs as parts of a training step within this block."""
-        outer, self.is_training = self.is_training, True
+    def in_modes(self, modes: ProgramModes) -> Iterator[None]:
+        """Build programs with these modes within this block."""
+        outer, self.modes = self.modes, modes
         try:
             yield
         finally:
-            self.is_training = outer
+            self.modes = outer
 
     def note_use(self, compiled: CompiledProgram) -> None:
         """Note a use of a program that did not pass through this table: the program is spared once
@@ -122,7 +123,7 @@ class ProgramTable:
     def _build(
         self,
         graph: Graph,
-        training: bool,
+        modes: ProgramModes,
         division: AsynchronousDivision | None,
         in_range: Collection[Node],
         later: Collection[Node],
@@ -143,7 +144,11 @@ class ProgramTable:
                 if division is None
                 else build_asynchronous(graph, division, environment)
             )
-            program = msgspec.structs.replace(built.program, training=training)
+            program = msgspec.structs.replace(
+                built.program,
+                flushes_denormals=modes.flushes_denormals,
+                checks_late=modes.checks_late,
+            )
             if pool.memory_limit is not None:
                 self._redistribution_cache.make_room(pool.array_bytes, built.new_bytes)
             leaves = [graph.leaves[position] for position in built.inputs]

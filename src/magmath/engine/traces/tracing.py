@@ -98,6 +98,7 @@ class Trace(_Effects):
         self.observed_states: list[ObservedState] = []
         """What these modules consist of, as far as lists and dictionaries can change it."""
         self._noted: set[int] = set()  # the identities of `states`
+        self._uses_gradients = False
         self._step = step
         self._draws: dict[int, Draws] = {}
 
@@ -163,6 +164,15 @@ class Trace(_Effects):
         if id(owner) not in self._noted:
             self._noted.add(id(owner))
             self.states.append(owner)
+
+    def note_gradients(self) -> None:
+        """Record that the function computes gradients, or takes a step of an optimizer."""
+        self._uses_gradients = True
+
+    @property
+    def is_training_step(self) -> bool:
+        """True if the function assigns variables, and has used gradients."""
+        return self._uses_gradients and bool(self.assigned)
 
     def note_observed_state(self, state: ObservedState) -> None:
         """Record that the function depends on what a module consists of."""
@@ -235,6 +245,11 @@ class Scope(_Effects):
         """Record that the function depends on the state of a Python object."""
         if self.outer is not None:
             self.outer.note_state(owner)
+
+    def note_gradients(self) -> None:
+        """Record that the function computes gradients, or takes a step of an optimizer."""
+        if self.outer is not None:
+            self.outer.note_gradients()
 
     def note_observed_state(self, state: ObservedState) -> None:
         """Record that the function depends on what a module consists of."""

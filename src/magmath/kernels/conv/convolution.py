@@ -13,6 +13,7 @@ from functools import cache, partial
 
 import torch
 
+from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv.convolution_candidates import ROWS
@@ -25,6 +26,8 @@ from magmath.kernels.gemm.gemm import bind_gemm
 
 __all__ = ["bind_convolution", "candidates_for"]
 
+TRANSFORMING = ("winograd", "fourier")
+"""What the names of candidates begin with that transform images and filters."""
 MIN_FLOPS = 1 << 20
 """Below, the cost of the call dominates, and only the default is offered."""
 
@@ -35,12 +38,13 @@ def candidates_for(
     """Return the candidates that accept a problem, the default first, at least one.
 
     Candidates that need more than `workspace_limit` bytes are omitted; if all do, the default
-    remains. `winograd=False` omits Winograd's algorithms.
+    remains. `winograd=False` omits the algorithms that round more than sums do: Winograd's, and
+    Fourier transforms.
     """
     offered = _offered(problem.x.device.type, problem.x.dtype)
     usable = [candidate for candidate in offered if candidate.can_bind(problem)]
     if not winograd:
-        usable = [candidate for candidate in usable if not candidate.name.startswith("winograd")]
+        usable = [candidate for candidate in usable if not candidate.name.startswith(TRANSFORMING)]
     if problem.flops < MIN_FLOPS:
         return usable[:1]
     small = [candidate for candidate in usable if candidate.workspace(problem) <= workspace_limit]
@@ -53,7 +57,11 @@ def _offered(device: str, dtype: torch.dtype) -> tuple[Candidate, ...]:
 
 
 def bind_convolution(
-    problem: ConvolutionProblem, *, tuner: Tuner, winograd: bool = True
+    problem: ConvolutionProblem,
+    *,
+    tuner: Tuner,
+    winograd: bool = True,
+    workspace_limit: int = WORKSPACE_LIMIT,
 ) -> BoundCall:
     """Return a bound call that computes one pass of a convolution.
 
@@ -64,7 +72,7 @@ def bind_convolution(
     """
     if not problem.out.numel():
         return sequence()
-    offered = candidates_for(problem, tuner.workspace_limit, winograd=winograd)
+    offered = candidates_for(problem, workspace_limit, winograd=winograd)
     bind_product = partial(bind_gemm, tuner=tuner)
     if len(offered) == 1 or not tuner.enabled:
         return _bound(offered[0], problem, bind_product)

@@ -12,6 +12,7 @@ from magmath.codegen.background_build import compile_in_background
 from magmath.kernels.conv import (
     depthwise,
     direct,
+    fourier,
     packed_convolution,
     product_convolution,
     torch_convolution,
@@ -90,6 +91,7 @@ _DIRECT = Candidate(
     direct.is_ready,
     direct.can_apply_epilogue,
 )
+_FOURIER = Candidate("fourier", fourier.can_bind, fourier.bind, fourier.workspace)
 _DEPTHWISE = Candidate("depthwise", depthwise.can_bind, depthwise.bind, is_ready=depthwise.is_ready)
 _PRODUCTS = Candidate("products", product_convolution.can_bind, product_convolution.bind)
 
@@ -101,6 +103,7 @@ ROWS: tuple[Row, ...] = (
     Row(_PACKED, CPU, SINGLE),
     *[Row(_winograd(method), CPU, SINGLE) for method in winograd.ERROR_BOUND],
     Row(_DIRECT, CPU, SINGLE),
+    Row(_FOURIER, CPU, SINGLE_AND_DOUBLE),
     Row(_DEPTHWISE, CPU, SINGLE),
     Row(_PRODUCTS, CPU, SINGLE),
 )

@@ -23,6 +23,7 @@ from typing import Any, Final, final
 import torch
 
 from magmath.core import wait_policy
+from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.core.cpu import cpu_name
 from magmath.core.disk_cache import DiskCache
 from magmath.core.type_aliases import BoundCall
@@ -36,7 +37,6 @@ BUDGET_SECONDS = 15e-3  # default; no round starts after it
 FIRST_TIMING_LIMIT = 3.0
 ADVANTAGE = 0.95  # maximum ratio to the default candidate's time for replacing it
 DISTURBED = 1.5  # ratio of median to minimum from which other processes disturbed the measurement
-WORKSPACE_LIMIT = 256 * 2**20
 DECISIONS: Final = DiskCache("tuner")
 _ON = " | "
 

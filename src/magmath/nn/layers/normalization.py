@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -115,7 +116,8 @@ class BatchNorm(Module):
     In training mode the moments are those of the whole batch, however it is distributed, and
     `running_mean` and `running_variance` (unbiased) move towards them by `momentum`. In evaluation
     mode the running moments are used, or without them those of the batch. Raises ShapeError for a
-    batch with a single value of each channel in training mode. Source: Ioffe and Szegedy (2015).
+    batch with a single value of each channel in training mode, such as a last batch of one sample;
+    `fit` raises it before the first step. Source: Ioffe and Szegedy (2015).
     """
 
     keeps_float32 = True
@@ -173,9 +175,13 @@ class BatchNorm(Module):
     def _check_count(self, x: Array, count: int) -> None:
         """Raise ShapeError if the moments of a batch would have no meaning."""
         if self.training and count < 2 and not is_abstract_call():
+            rest = [n for axis, n in enumerate(x.shape) if axis not in (0, self.axis % x.ndim)]
             raise ShapeError(
-                f"BatchNorm: training needs more than one value of each channel, was given "
-                f"{x.shape}; use a larger batch, or module.eval() for the running moments"
+                f"BatchNorm: training needs more than one value of each channel, to compute a "
+                f"variance; this batch has {x.shape[0]} samples of {math.prod(rest)} values, "
+                f"shape {x.shape}; if it is the last batch of an epoch, choose a batch size that "
+                f"leaves no single sample, or leave it out by mm.data.Loader(…, drop_last=True); "
+                f"otherwise use larger batches, or module.eval() for the running moments"
             )
 
     def _keep(self, mean: Array, variance: Array, count: int) -> None:

@@ -197,7 +197,13 @@ def _bind_native(
         groups=x.shape[1] // w.shape[1], epilogue=epilogue, version=version,
     )  # fmt: skip
     tuner = tuner_for(call.context.deterministic or call.repeated)
-    return bind_convolution(problem, tuner=tuner, winograd=call.context.winograd)
+    context = call.context
+    return bind_convolution(
+        problem,
+        tuner=tuner,
+        winograd=context.winograd,
+        workspace_limit=context.workspace_limit,
+    )
 
 
 def _epilogue_and_version(call: KernelCall) -> tuple[Epilogue, torch.Tensor | None]:
