@@ -64,7 +64,7 @@ COMMANDS = {
 IMPORTERS = {
     "__init__.py": "the facade: its names are loaded on first use",
     "bench/peers/service.py": "a contestant that another process names",
-    "bench/programs/__init__.py": "its own files, by the names that the command line lists",
+    "bench/numpy_programs/__init__.py": "its own files, by the names that the command line lists",
     "codegen/aot_cache.py": "`ir_modules`, whose sources are read before one is loaded",
     "codegen/module_compiler.py": "the module of a function that another process has passed",
     "core/optional_packages.py": "packages of others",

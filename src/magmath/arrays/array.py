@@ -18,15 +18,14 @@ from magmath.arrays.indexing.indexing_cache import (
     are_small_positions,
     note_elements,
     note_part,
-    note_write,
     repeated_elements,
     repeated_part,
-    repeated_write,
 )
-from magmath.arrays.indexing.masked_elements import masked_elements, with_item
+from magmath.arrays.indexing.item_writes import written_item
+from magmath.arrays.indexing.masked_elements import masked_elements
 from magmath.arrays.indexing.masks import UnknownCount
 from magmath.arrays.indexing.number_items import part_of
-from magmath.arrays.indexing.single_elements import read_element, write_element
+from magmath.arrays.indexing.single_elements import read_element
 from magmath.arrays.indexing.subscripts import getitem
 from magmath.arrays.indexing.written_values import is_small_write_into_new, small_operand
 from magmath.arrays.inputs.conversion import bind_layout, foreign_operand
@@ -62,7 +61,6 @@ from magmath.arrays.temporary_references import (
     TEMPORARY_TARGET,
     TEMPORARY_UPDATE,
 )
-from magmath.arrays.value_ownership import has_unshared_value
 from magmath.arrays.views import (
     ComplexPart,
     Permuted,
@@ -314,23 +312,9 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         operand = small_operand(self, value)
         if operand is not None:
             value, value_has_no_name = Array(operand), True
-        in_place = has_unshared_value(self)
-        leaf = write_element(self, key, value, in_place=in_place)
-        if leaf is not None:
-            self.replace_value(leaf)
-            return
-        key, part = part_of(self._node, key)
-        leaf = repeated_write(self, key, part, value, in_place=in_place)
-        if leaf is None:
-            node = with_item(self, key, value)
-            if note_write(self, key, part, value, node):
-                leaf = repeated_write(self, key, part, value, in_place=in_place)
-            leaf = leaf or node
-            del node  # an evaluation counts references
-        self.replace_value(leaf)
+        self.replace_value(written_item(self, key, value))
         if self._leaf is not None:
             return
-        del leaf
         if session.engine().evaluator.should_evaluate_now(
             [self.node, *([value.node] if value_has_no_name else [])]
         ):

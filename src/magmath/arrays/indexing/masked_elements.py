@@ -17,6 +17,7 @@ from magmath.arrays.indexing.masks import UnknownCount
 from magmath.arrays.indexing.subscripts import setitem
 from magmath.arrays.inputs.number_list import LISTS
 from magmath.arrays.inputs.operands import written_operand
+from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.protocols.namespace import array_namespace
 from magmath.arrays.protocols.numpy_protocols import call_ufunc
 from magmath.arrays.protocols.operators import Operators
@@ -279,7 +280,7 @@ def _elements_at(position: MaskPosition) -> MaskedElements:
     return MaskedElements(array_namespace().Array(position.part), position.mask, position.axis)
 
 
-def with_item(x: Array, key: Any, value: Any) -> Node:
+def with_item(x: LazyArray, key: Any, value: Any) -> Node:
     """Return the node of x with x[index] replaced by a value. Raises as `setitem`."""
     if type(value) is MaskedElements:
         return value.written(x, key)

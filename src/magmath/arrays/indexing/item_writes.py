@@ -1,0 +1,33 @@
+"""Writes of items, `x[key] = v`: in the memory of the array, into a copy of it, or as an operation.
+
+The first write of a kind is an operation, from which the dispatch cache notes what to repeat.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from magmath.arrays.indexing.indexing_cache import note_write, repeated_write
+from magmath.arrays.indexing.masked_elements import with_item
+from magmath.arrays.indexing.number_items import part_of
+from magmath.arrays.indexing.single_elements import write_element
+from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.value_ownership import has_unshared_value
+from magmath.graph import Node
+
+
+def written_item(array: LazyArray, key: Any, value: Any) -> Node:
+    """Return the node of an array with array[key] replaced: a leaf if this process has written it,
+    otherwise a pending node. Raises as `setitem`."""
+    in_place = has_unshared_value(array)
+    leaf = write_element(array, key, value, in_place=in_place)
+    if leaf is not None:
+        return leaf
+    key, part = part_of(array._node, key)
+    leaf = repeated_write(array, key, part, value, in_place=in_place)
+    if leaf is not None:
+        return leaf
+    node = with_item(array, key, value)
+    if note_write(array, key, part, value, node):
+        leaf = repeated_write(array, key, part, value, in_place=in_place)
+    return leaf or node
