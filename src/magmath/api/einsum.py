@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from string import ascii_letters, ascii_lowercase, ascii_uppercase
 from typing import Any, final
 
@@ -226,7 +226,7 @@ def _path(terms: Sequence[_Term], output: str) -> Sequence[tuple[int, ...]]:
     return _greedy_path(tuple([(t.letters, t.node.shape) for t in terms]), output)
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _greedy_path(
     operands: tuple[tuple[str, Shape], ...], output: str
 ) -> tuple[tuple[int, ...], ...]:

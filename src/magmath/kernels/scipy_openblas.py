@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _FILES = "scipy.libs/libscipy_openblas-*.so*"
-"""Beside the package; that with 64-bit integers has another name."""
+"""In the folder of the package scipy; a library with 64-bit integers has another name."""
 
 
 @cache

@@ -28,7 +28,7 @@ from magmath.ops.recomputation import recompute
 from magmath.ops.redistribute import redistribute
 from magmath.ops.slicing import slice_along
 from magmath.parallel.layer_layouts import WHOLE, parameter_layout, state_layout
-from magmath.parallel.strategy import Forward, LayoutChoice, Strategy, Training, exchanged
+from magmath.parallel.strategy import ChosenLayouts, Forward, Strategy, Training, exchanged
 from magmath.parallel.unit_axes import DIVIDING_OPTIONS, LayerAxes
 from magmath.passes.environment import Environment
 from magmath.transform.traced_function import assign_all, trace_function
@@ -97,7 +97,7 @@ class Averaging(Strategy):
     @final
     def choose(
         self, training: Training, environment: Environment, trace: Callable[[], Graph]
-    ) -> LayoutChoice:
+    ) -> ChosenLayouts:
         """Return the layouts by the options of the layers.
 
         Buffers are replicated; states of other shapes than their parameter keep their layouts.
@@ -122,7 +122,7 @@ class Averaging(Strategy):
             for v in states:
                 alike = v.shape == parameter.shape
                 layouts[v] = state_layout(option, v.shape, environment, own) if alike else v.layout
-        return LayoutChoice(
+        return ChosenLayouts(
             layouts | dict(self.own_layouts(training, environment)),
             layers,
             seconds,

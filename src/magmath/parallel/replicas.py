@@ -29,7 +29,7 @@ from magmath.errors import MagmathError, ShapeError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh
 from magmath.optim.loss_scale import is_finite
-from magmath.parallel.strategy import Forward, LayoutChoice, Strategy, Training, exchanged
+from magmath.parallel.strategy import ChosenLayouts, Forward, Strategy, Training, exchanged
 from magmath.passes.environment import Environment
 from magmath.transform.traced_function import placeholder, trace_function
 
@@ -136,12 +136,12 @@ class Replicas(Strategy):
     @final
     def choose(
         self, training: Training, environment: Environment, trace: Callable[[], Graph]
-    ) -> LayoutChoice:
+    ) -> ChosenLayouts:
         entries = training.optimizer.variable_states.of(self.updated(training))
         stacked = [v for entry in entries for v in entry.variables() if v.shape == entry.shape]
         stacked += [self.weights(v) for v in _owned(training)]
         layouts = {v: self.layout(v.shape, environment) for v in stacked}
-        return LayoutChoice(layouts, dict.fromkeys(training.layers, "replicas"))
+        return ChosenLayouts(layouts, dict.fromkeys(training.layers, "replicas"))
 
     # the step ---------------------------------------------------------------------------------
 

@@ -113,7 +113,7 @@ class Training:
 
 @final
 @dataclass(frozen=True)
-class LayoutChoice:
+class ChosenLayouts:
     """The result of a rule of layouts.
 
     layouts        the layouts of the variables that the strategy places
@@ -155,7 +155,7 @@ class Strategy(ABC):
     @abstractmethod
     def choose(
         self, training: Training, environment: Environment, trace: Callable[[], Graph]
-    ) -> LayoutChoice:
+    ) -> ChosenLayouts:
         """Return the layouts of parameters, buffers, optimizer states and own variables.
 
         `trace` returns the graph of a step, for rules that depend on it.

@@ -55,7 +55,7 @@ class OperandState(NamedTuple):
 
 
 @final
-class PlanChoice(NamedTuple):
+class CostedCandidate(NamedTuple):
     """The candidate that the place pass chooses: its whole cost in units of RESOLUTION, the seconds
     of its `CandidateArithmetic`, and the bytes by which decompositions of an operation are
     compared."""
@@ -83,7 +83,7 @@ class CostCache:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
-        self._best: dict[Hashable, PlanChoice] = {}
+        self._best: dict[Hashable, CostedCandidate] = {}
         self._candidates: dict[Hashable, list[CandidateArithmetic]] = {}
         self.move = lru_cache(maxsize=MAX_CACHED_COSTS)(self._seconds)
         """(have, want, itemsize) → seconds of the redistribution of an array from one layout to
@@ -94,7 +94,7 @@ class CostCache:
 
     def best(
         self, node: Node, operands: tuple[OperandState, ...], hint: Layout | None
-    ) -> PlanChoice:
+    ) -> CostedCandidate:
         """Return the cheapest candidate of a node with these operands, given the layout hint of
         its result, or None for any layout."""
         key = (node.signature, operands, hint)
@@ -106,10 +106,10 @@ class CostCache:
         return best
 
     @staticmethod
-    def _choose(costs: CandidateCosts) -> PlanChoice:
+    def _choose(costs: CandidateCosts) -> CostedCandidate:
         cost, best = costs.ranked()[0]
         nbytes = costs.compared_bytes(best.candidate)
-        return PlanChoice(best.candidate, cost, best.seconds, nbytes)
+        return CostedCandidate(best.candidate, cost, best.seconds, nbytes)
 
     def candidates(
         self, node: Node, layouts: Sequence[Layout], hint: Layout | None

@@ -22,7 +22,7 @@ from magmath.graph.index_notation import LOGICAL_PARTS, IndexNotation
 from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
 from magmath.passes.environment import Environment
 
-Choice = tuple[str, Split] | None
+AxisSplit = tuple[str, Split] | None
 """The letter that is split on a mesh axis, and its split; None: no letter is."""
 
 
@@ -72,15 +72,15 @@ def _on_mesh(
     environment: Environment,
 ) -> Iterator[LayoutCandidate]:
     """Yield the candidates on a mesh, of which each axis divides another letter, or none."""
-    choices = [
-        list(_choices(node, notation, examples, mesh, axis, environment))
+    axis_splits = [
+        list(_axis_splits(node, notation, examples, mesh, axis, environment))
         for axis in range(mesh.ndim)
     ]
-    for choice in product(*choices):
-        letters = [c[0] for c in choice if c is not None]
+    for splits in product(*axis_splits):
+        letters = [c[0] for c in splits if c is not None]
         candidate = None
         if len(set(letters)) == len(letters):
-            candidate = _candidate(node, notation, mesh, choice)
+            candidate = _candidate(node, notation, mesh, splits)
         if candidate is not None:
             yield candidate
 
@@ -213,14 +213,14 @@ def _meshes(node: Node, examples: tuple[Layout, ...], environment: Environment) 
     return meshes
 
 
-def _choices(
+def _axis_splits(
     node: Node,
     notation: IndexNotation,
     examples: tuple[Layout, ...],
     mesh: Mesh,
     axis: int,
     environment: Environment,
-) -> Iterator[Choice]:
+) -> Iterator[AxisSplit]:
     """Yield the splits on one mesh axis: each letter with each reasonable set of cuts, then no
     split."""
     if mesh.shape[axis] > 1:
@@ -278,10 +278,10 @@ def logical_split(axis: int, extent: int, workers: int) -> Split:
 
 
 def _candidate(
-    node: Node, notation: IndexNotation, mesh: Mesh, choice: tuple[Choice, ...]
+    node: Node, notation: IndexNotation, mesh: Mesh, axis_splits: tuple[AxisSplit, ...]
 ) -> LayoutCandidate | None:
-    """Return the candidate of these choices; None if a dimension cannot follow its letter."""
-    splits = {c[0]: c[1] for c in choice if c is not None}
+    """Return the candidate of these splits; None if a dimension cannot follow its letter."""
+    splits = {c[0]: c[1] for c in axis_splits if c is not None}
     followed = [c for c in splits if notation.is_followed(c)]
     splits_of: list[Mapping[str, Split]] = []  # of each operand, and of the result
     for operand, letters in enumerate((*notation.inputs, notation.output)):
@@ -296,7 +296,7 @@ def _candidate(
     )
     partial = tuple(
         node.operation.reduction if c is not None and c[0] not in notation.result_letters else None
-        for c in choice
+        for c in axis_splits
     )
     output = _layout_with(node.shape, notation.output, mesh, splits_of[-1], partial)
     return LayoutCandidate(inputs, output)

@@ -31,7 +31,7 @@ class Environment:
     lapack_memory  additional bytes of a worker that computes a matrix by LAPACK for all workers of
                    its host, with their threads
     overlap_min_bytes  minimum bytes of a tile that the progress thread sends and receives, where
-                   memory is not shared
+                   memory is not shared; like the memory above a limit, and no cost of `machine`
     machine        the constants of the hardware
     threads        number of threads of each worker
     fold_bias      how biases are added to products: "auto" or a name in `passes.fold_bias.FORMS`

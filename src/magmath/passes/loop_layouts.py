@@ -47,11 +47,11 @@ def loop_layouts(
         _, rows, captured = body.divided(input_layouts)
         collected = [whole((steps, *x.shape)) for x in body.collected]
         return LoopLayouts([whole(x.shape) for x in body.states], rows, captured, collected)
-    choice = _Choice(body, steps, input_layouts, environment)
-    key = choice.key, steps, tuple(input_layouts), environment
+    step = _LoopStep(body, steps, input_layouts, environment)
+    key = step.key, steps, tuple(input_layouts), environment
     chosen = _chosen.get(key)
     if chosen is None:
-        chosen = choice.fastest()
+        chosen = step.fastest()
         store_bounded(_chosen, key, chosen, MAX_CACHED_CHOICES)
     return chosen
 
@@ -60,7 +60,7 @@ _chosen: dict[Hashable, LoopLayouts] = {}
 
 
 @final
-class _Choice:
+class _LoopStep:
     """The step of a loop, and the layouts to choose from."""
 
     def __init__(

@@ -11,7 +11,7 @@ from magmath.diagnostics.program_layers import layers_of
 from magmath.engine import session
 from magmath.engine.programs.program_build import CompiledProgram
 from magmath.graph import Node
-from magmath.parallel.strategy import LayoutChoice, Strategy, Training
+from magmath.parallel.strategy import ChosenLayouts, Strategy, Training
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
@@ -23,7 +23,7 @@ def explain_step(
     leaves: Sequence[Node],
     strategy: Strategy,
     training: Training,
-    choice: LayoutChoice,
+    choice: ChosenLayouts,
     profiled: RunHandle | None,
 ) -> Explanation:
     """Explain the program of a step by layer, with the predicted costs of the strategies.

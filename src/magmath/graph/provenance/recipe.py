@@ -129,7 +129,7 @@ class Recipe:
             bits = self._operand_bits(through_gradients, through_stops)[output]
             own = -1 if self.steps[output] is None else output
             indices = [k for k, i in enumerate(self.operands) if bits >> k & 1 and i != own]
-            self._read_by[key] = indices
+            store_bounded(self._read_by, key, indices, _MAX_REACHED)
         return indices
 
     def _operand_bits(self, through_gradients: bool, through_stops: bool) -> list[int]:

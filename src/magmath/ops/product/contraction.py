@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -60,7 +60,7 @@ class Subscripts:
     out: str
 
     @staticmethod
-    @cache
+    @lru_cache(maxsize=4096)
     def parsed(text: str) -> Subscripts:
         """Parse subscripts from text."""
         operands, out = text.split("->")

@@ -24,9 +24,9 @@ OUTPUT: Final = "output"
 INPUT: Final = "input"
 REPLICATED: Final = "replicated"
 PARTIAL: Final = "partial"
-CHOICES: Final = (BATCH, OUTPUT, INPUT, SPACE, REPLICATED)
+DIVISIONS: Final = (BATCH, OUTPUT, INPUT, SPACE, REPLICATED)
 Option = tuple[str, ...]
-"""The choice for each mesh axis."""
+"""The division on each mesh axis."""
 LayerState = tuple[str, ...]
 """For each mesh axis: a role that it divides, "replicated" or "partial"."""
 
@@ -76,13 +76,13 @@ def meshes(workers: int) -> list[PlannerMesh]:
 
 def options_of(layer: Layer, mesh: PlannerMesh) -> list[Option]:
     """Return the options of a layer that leave each worker at least one element."""
-    choices = CHOICES if layer.rows else (BATCH, OUTPUT, SPACE, REPLICATED)
-    return [o for o in product(choices, repeat=len(mesh.shape)) if _can_split(o, layer, mesh)]
+    divisions = DIVISIONS if layer.rows else (BATCH, OUTPUT, SPACE, REPLICATED)
+    return [o for o in product(divisions, repeat=len(mesh.shape)) if _can_split(o, layer, mesh)]
 
 
 def _can_split(option: Option, layer: Layer, mesh: PlannerMesh) -> bool:
-    for choice, role in _NEEDS.items():
-        parts = mesh.count(option, choice)
+    for division, role in _NEEDS.items():
+        parts = mesh.count(option, division)
         if parts > 1 and parts > layer.extents.get(role, 0):
             return False
     scattered = prod([n for n, o in zip(mesh.shape, option, strict=True) if o in (OUTPUT, INPUT)])
@@ -90,7 +90,7 @@ def _can_split(option: Option, layer: Layer, mesh: PlannerMesh) -> bool:
 
 
 def _state(option: Option, table: dict[str, str], roles: frozenset[str]) -> LayerState:
-    divided = [table.get(choice, REPLICATED) for choice in option]
+    divided = [table.get(division, REPLICATED) for division in option]
     return tuple([role if role in roles else REPLICATED for role in divided])
 
 

@@ -144,23 +144,23 @@ def _candidate(
     return MeshCandidate(tables, options, hidden, problem.cost(numbers), bound, memory)
 
 
-def uniform_candidate(tables: CostTables, choice: str) -> MeshCandidate:
+def uniform_candidate(tables: CostTables, division: str) -> MeshCandidate:
     """Return the candidate that divides every layer alike where that is possible: pure data
     parallelism for "batch", pure model parallelism for "output", one weird trick (Krizhevsky 2014)
     for "hybrid": the samples in convolutions, the outputs in dense layers."""
     chosen = []
     for layer, options in zip(tables.graph.layers, tables.options, strict=True):
-        own = uniform_choice(layer, choice)
+        own = uniform_division(layer, division)
         divided = (own,) * len(tables.mesh.shape)
         whole = (REPLICATED,) * len(tables.mesh.shape)
         chosen.append(options.index(divided if divided in options else whole))
     return _candidate(tables, chosen, assignment_problem(tables), 0.0, 0.0)
 
 
-def uniform_choice(layer: Layer, choice: str) -> str:
+def uniform_division(layer: Layer, division: str) -> str:
     """Return what a fixed strategy divides in a layer."""
     dense = layer.rows > 0 and layer.columns == layer.extents.get(BATCH)
-    return choice if choice != "hybrid" else OUTPUT if dense else BATCH
+    return division if division != "hybrid" else OUTPUT if dense else BATCH
 
 
 @final
@@ -213,7 +213,7 @@ def search_meshes(graph: LayerGraph, model: CostModel, workers: int, limit: floa
     Raises MemoryLimitError if no candidate fits the memory.
     """
     all_tables = [CostTables(graph, mesh, model) for mesh in meshes(workers)]
-    fixed = {name: uniform_candidate(all_tables[0], choice) for name, choice in STRATEGIES.items()}
+    fixed = {name: uniform_candidate(all_tables[0], own) for name, own in STRATEGIES.items()}
     chosen: dict[Hashable, MeshCandidate] = {
         (candidate.mesh, candidate.options): candidate
         for candidate in fixed.values()

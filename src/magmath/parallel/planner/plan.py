@@ -31,7 +31,7 @@ from magmath.parallel.planner.mesh_search import (
     search_meshes,
     simulated_step,
     uniform_candidate,
-    uniform_choice,
+    uniform_division,
 )
 from magmath.parallel.planner.plan_output import plan_svg, plan_text, seconds_text, size_text
 from magmath.parallel.planner.step_program import SimulatedInstruction, step_program
@@ -315,7 +315,7 @@ def _check_division(candidate: MeshCandidate, strategy: str) -> None:
     ]
     if workers == 1 or not pairs or any(set(option) != {REPLICATED} for _, option in pairs):
         return
-    kinds = [(layer, uniform_choice(layer, STRATEGIES[strategy])) for layer, _ in pairs]
+    kinds = [(layer, uniform_division(layer, STRATEGIES[strategy])) for layer, _ in pairs]
     most = max(layer.extents.get(CHANNEL if own == OUTPUT else own, 0) for layer, own in kinds)
     names = ["outputs" if own == OUTPUT else "samples" for _, own in kinds]
     divided = " or ".join(dict.fromkeys(names))
