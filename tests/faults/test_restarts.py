@@ -110,7 +110,7 @@ def test_weights_are_those_of_an_undisturbed_run(
     for name, value in weights.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
     assert caplog.text.count("was lost: Killed") == 2
-    assert "training goes on from the checkpoint with 2 workers" in caplog.text
+    assert "training continues from the checkpoint with 2 workers" in caplog.text
 
 
 def test_fewer_workers_go_on_if_the_same_do_not_start(

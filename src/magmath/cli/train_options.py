@@ -88,7 +88,7 @@ class TrainOptions:
         Resume from the checkpoint in the output folder, if there is one. A constant learning rate
         is that of the checkpoint.
     restarts
-        How often training goes on from the checkpoint, in a new pool, after a worker was lost.
+        How often training continues from the checkpoint, in a new pool, after a worker was lost.
     tensorboard
         Write losses, metrics and learning rates for TensorBoard to the folder tensorboard in the
         output folder.

@@ -141,7 +141,7 @@ class Engine:
 
     def forget_programs(self) -> None:
         """Drop all programs, here and on the workers: expressions and functions that are compiled
-        later are planned anew. Those that were compiled before cannot run any more."""
+        later are planned again. Those that were compiled before cannot run any more."""
         for memo in (self._programs, self.evaluator, self.loops):
             memo.clear()
 

@@ -319,7 +319,7 @@ class Executable:
         comm = self.context.comm
         selector.start()
         if comm.allreduce_max(int(selector.is_undecided and not self._compile_after)):
-            self._chunk = 1  # after it, compiled code that was timed on other arrays goes on
+            self._chunk = 1  # after it, compiled code that was timed on other arrays continues
         while completed < steps:
             chunk = min(self._chunk, steps - completed)
             start = time.perf_counter()

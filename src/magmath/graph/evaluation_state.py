@@ -23,7 +23,7 @@ _set_depth: Callable[[Node, int], None] = Node.__dict__["depth"].__set__
 
 
 def read_leaves(node: Node, known: AbstractSet[Node]) -> None:
-    """Have a node read the leaves with the values of some of its inputs in place of these.
+    """Replace inputs of a node whose values are known by the leaves that hold these values.
 
     The expression is the same. An array that a loop updates in each step thus does not refer to the
     expressions of all former steps.

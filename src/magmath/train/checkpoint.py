@@ -205,7 +205,7 @@ class Checkpoint:
             )
 
     def restore_listeners(self) -> None:
-        """Give listeners their restored states. Listeners without one begin anew."""
+        """Restore the states of listeners; those without one keep their initial state."""
         for name, state in self._states.items():
             if name in self._listeners:
                 self._listeners[name].load_state_dict(state)

@@ -111,7 +111,7 @@ class FitRequest:
 
 
 def _check_restarts(checkpoint: object, data: Any) -> None:
-    """Raise an error unless training can go on in another pool."""
+    """Raise an error unless training can continue in another pool."""
     if checkpoint is None:
         raise MagmathError("fit: restarts= needs checkpoint=, the folder to restart from")
     if any(isinstance(leaf, Array) for leaf in flatten(data)[0]):

@@ -1,4 +1,4 @@
-"""Training that goes on after the loss of a worker: in a new pool, from the last checkpoint."""
+"""Training that continues after the loss of a worker: in a new pool, from the last checkpoint."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def restarted_on_loss(
                 raise
             pool = session.restart()
             logger.warning(
-                "fit: %s; training goes on from the checkpoint with %d workers",
+                "fit: %s; training continues from the checkpoint with %d workers",
                 str(error).split("; ")[0],
                 pool.workers,
             )

@@ -59,7 +59,7 @@ class TensorBoard(Callback):
     def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
         """Write the figures of an epoch."""
         training, history = self._writer("training"), trainer.history
-        epoch = trainer.epochs_done  # goes on in a second fit
+        epoch = trainer.epochs_done  # continues in a second fit
         for name, value in record.figures().items():
             if isinstance(value, Real):
                 curve = "validation" if name.startswith("validation_") else "training"

@@ -228,9 +228,9 @@ class Trainer(metaclass=KeywordHints):
                      is a number is that of the checkpoint, until a callback assigns another one;
                      callbacks continue from their states (`Callback.state_dict`). A training that
                      a callback has stopped continues only with a larger `epochs` than before
-        restarts     how often training may go on from the checkpoint, in a new pool, after a worker
-                     was lost; with fewer workers or hosts if the same do not start. Arrays of the
-                     lost pool are lost: data must be arrays of NumPy or a loader
+        restarts     how often training may continue from the checkpoint, in a new pool, after a
+                     worker was lost; with fewer workers or hosts if the same do not start. Arrays
+                     of the lost pool are lost: data must be arrays of NumPy or a loader
         verbose      print a line for each epoch
         callbacks    callbacks for this call, in addition to those of the trainer
 

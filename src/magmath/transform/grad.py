@@ -171,8 +171,8 @@ def value_and_grad(
 
 
 def _note_gradients(gradients: Sequence[Array], value: Array) -> None:
-    """Have one program compute gradients and the value, unless they are parts of a trace or of a
-    function that is differentiated itself. A trace notes that it uses gradients."""
+    """Note that one program should compute gradients and the value, unless they are parts of a
+    trace or of a function that is differentiated itself. A trace notes that it uses gradients."""
     trace = tracing.current()
     if trace is not None:
         trace.note_gradients()

@@ -15,7 +15,7 @@ from magmath.transform.observed_entries import MISSING
 
 OWN = __name__.split(".", maxsplit=1)[0]
 LIBRARIES = frozenset({OWN, "builtins", "numpy", "torch", "scipy"})
-"""Packages whose objects have no attributes that a user binds anew: magmath's own note it."""
+"""Packages whose objects have no attributes that a user binds again: magmath's own note it."""
 
 
 def global_generators() -> dict[str, Any]:
@@ -71,7 +71,7 @@ def cell_content(cell: CellType) -> Any:
 
 @lru_cache(maxsize=4096)
 def is_library(module: str | None) -> bool:
-    """Return True for modules whose functions read nothing that a user binds anew."""
+    """Return True for modules whose functions read nothing that a user binds again."""
     return _is_package(module, LIBRARIES | sys.stdlib_module_names)
 
 

@@ -193,7 +193,7 @@ class Variable(Array):
         self._hold(data)
 
     def _note_layout(self, layout: Layout) -> None:
-        """Have later expressions and traces read the variable in another layout."""
+        """Record the layout in which later expressions and traces read the variable."""
         note_update(self.leaf)
         set_variable_layout(self.leaf, layout)
 

@@ -7,7 +7,7 @@ here too, and is sent to the workers when a program reads it (`RemoteArray.numbe
 is recorded, so gradients pass through it as through any evaluated array.
 
 An operation stays pending if it is traced, reads a variable, or draws random numbers (which
-`minimize` draws anew in each step), and if an operand is pending, large or stored elsewhere.
+`minimize` draws again in each step), and if an operand is pending, large or stored elsewhere.
 """
 
 from __future__ import annotations

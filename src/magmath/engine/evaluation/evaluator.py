@@ -391,8 +391,8 @@ class Evaluator:
 
 
 def _forget_former_expressions(order: Sequence[Node], computed: Container[Node]) -> None:
-    """Have the nodes of an expression read leaves in place of nodes that were known before it was
-    computed, whose own expressions need not be kept: their leaves have records of them.
+    """Replace nodes that were known before an expression was computed by their leaves, in the nodes
+    that read them: their own expressions need not be kept, since the leaves have records of them.
 
     Expressions of variables are kept: their records need the values that were read.
     """

@@ -39,7 +39,7 @@ class ObservedState(Protocol):
         """Return True if it consists of the same parts."""
 
     def changed_name(self) -> str | None:
-        """Return the name of a part that a user has bound anew, if there is such a one."""
+        """Return the name of a part that a user has bound again, if there is such a one."""
 
 
 NumberSource = Callable[[int], float]

@@ -188,7 +188,7 @@ def _numbers(node: TracedNode) -> list[Any]:
     that are drawn."""
     if node.ndim:
         raise node.unsupported(
-            "which is made anew in each call, from an extent of the inputs or by drawing numbers",
+            "which is made again in each call, from an extent of the inputs or by drawing numbers",
             f"compute it with functions of magmath, keep it in a Buffer, or {KEEP_FIXED}",
         )
     if node.name != "scalar":

@@ -55,7 +55,7 @@ class Measurements:
         with self.lock:
             timings = self.seconds.setdefault(name, [])
             untimed = self.untimed.get(name, 0)
-            if is_first and untimed < MAX_UNTIMED:  # calls that are always bound anew must count
+            if is_first and untimed < MAX_UNTIMED:  # calls that are always bound again must count
                 self.untimed[name] = untimed + 1
             elif len(timings) < ROUNDS:
                 timings.append(seconds)
