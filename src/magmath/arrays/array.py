@@ -80,7 +80,7 @@ from magmath.engine import session
 from magmath.engine.traces import tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError
-from magmath.graph import Node, applied, apply
+from magmath.graph import Node, apply, apply_to
 from magmath.layout import Layout, Rule
 from magmath.ops import elementwise as e
 from magmath.ops.linalg.matrix_algebra import matrix_transpose
@@ -497,7 +497,7 @@ def _product(x: Any, y: Any) -> Array:
 def _with_parts(dtype: DType, real: Any, imag: Any) -> Array:
     """Return complex numbers with these parts, which are written into arrays of a real type."""
     parts = written_operand(dtype, real), written_operand(dtype, imag)
-    return Array(applied(e.OPERATIONS["complex"], parts, user_line()))
+    return Array(apply_to(e.OPERATIONS["complex"], parts, user_line()))
 
 
 def _restored(*values: Any) -> Array:

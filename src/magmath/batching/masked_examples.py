@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from magmath.batching.operand import BatchOperand
 from magmath.core.dtypes import int64
-from magmath.graph import Node, applied
+from magmath.graph import Node, apply_to
 from magmath.ops import OPERATIONS
 from magmath.ops.elementwise import astype, call, where
 from magmath.ops.indexing.dynamic_slice import dynamic_slice
@@ -22,7 +22,7 @@ def values_of_needed_examples(
     """Return operands with the values of the first example for which the predicate is true in place
     of those for which it is false."""
     needed = (astype(predicate.node, int64),)
-    number = applied(OPERATIONS["argmax"], needed, None, {"axis": 0, "keepdims": False})
+    number = apply_to(OPERATIONS["argmax"], needed, None, {"axis": 0, "keepdims": False})
     return [_with_value_of(x, predicate, number) for x in operands]
 
 

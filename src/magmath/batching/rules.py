@@ -13,7 +13,7 @@ from typing import Any
 from magmath.batching.operand import BatchingRule, BatchOperand, BatchOperands
 from magmath.core.dtypes import int64
 from magmath.core.shapes import broadcast
-from magmath.graph import Node, applied
+from magmath.graph import Node, apply_to
 from magmath.ops import OPERATIONS
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
@@ -46,7 +46,7 @@ def one_by_one(node: Node, operands: BatchOperands) -> Node:
     for i in range(size):
         inputs = [_example(x, i) if x.varies else x.node for x in operands]
         examples.append(reshape(_apply(node, inputs), (1, *node.shape)))
-    return examples[0] if size == 1 else applied(CONCAT, tuple(examples), node.line, {"axis": 0})
+    return examples[0] if size == 1 else apply_to(CONCAT, tuple(examples), node.line, {"axis": 0})
 
 
 def _example(x: BatchOperand, i: int) -> Node:
@@ -55,7 +55,7 @@ def _example(x: BatchOperand, i: int) -> Node:
 
 def _apply(node: Node, inputs: Sequence[Node], **attributes: Any) -> Node:
     """Return the node's operation on other inputs, with some attributes changed."""
-    return applied(node.operation, tuple(inputs), node.line, {**node.attributes, **attributes})
+    return apply_to(node.operation, tuple(inputs), node.line, {**node.attributes, **attributes})
 
 
 def _moved(x: Node, source: int, target: int) -> Node:
@@ -197,10 +197,10 @@ def _dynamic_slice(node: Node, operands: BatchOperands) -> Node:
     if x.varies:
         number = _number(x.size, len(kept))
         attributes = {"axes": (0, *_after_batch(axes)), "at": 0}
-        picked = applied(OPERATIONS["take"], (x.node, number, *indices), node.line, attributes)
+        picked = apply_to(OPERATIONS["take"], (x.node, number, *indices), node.line, attributes)
     else:
         attributes = {"axes": axes, "at": 0}
-        picked = applied(OPERATIONS["take"], (x.node, *indices), node.line, attributes)
+        picked = apply_to(OPERATIONS["take"], (x.node, *indices), node.line, attributes)
     order = _slice_order(x.ndim, axes, kept)
     return permute(picked, (0, *[1 + order.index(d) for d in sorted(order)]))
 
@@ -219,7 +219,7 @@ def _dynamic_update_slice(node: Node, operands: BatchOperands) -> Node:
     written = broadcast_to(values.aligned(ndim), (x.size, *part))
     written = permute(written, (0, *[1 + sorted(order).index(d) for d in order]))
     operand = (x.stacked, written, _number(x.size, len(kept)), *indices)
-    return applied(
+    return apply_to(
         OPERATIONS["put"], operand, node.line, {"axes": (0, *_after_batch(axes)), "at": 0}
     )
 
@@ -247,7 +247,7 @@ def _slice_indices(
             indices.append(first)
             continue
         if first.dtype is not int64:
-            first = applied(OPERATIONS["astype"], (first,), node.line, {"dtype": int64})
+            first = apply_to(OPERATIONS["astype"], (first,), node.line, {"dtype": int64})
         negative = call("less", first, constant(0, int64))
         first = where(negative, constant(x.shape[axis], int64), first)
         place = [extent if other == axis else 1 for other in kept]
@@ -328,9 +328,9 @@ def drawn(node: Node, operands: BatchOperands) -> Node:
         parameters = [x.stacked if x.ndim else _of_examples(x, node) for x in operands[2:]]
         return _apply(node, [*inputs, *parameters], shape=(size, *node.shape))
     attributes = {"shape": (size, node.attributes["below"]), "dtype": int64}
-    bits = applied(OPERATIONS["random_bits"], tuple(inputs), node.line, attributes)
+    bits = apply_to(OPERATIONS["random_bits"], tuple(inputs), node.line, attributes)
     order = {"axis": 1, "descending": False}
-    orders = applied(OPERATIONS["argsort"], (bits,), node.line, order)
+    orders = apply_to(OPERATIONS["argsort"], (bits,), node.line, order)
     return slice_along(orders, 1, 0, node.shape[0])
 
 

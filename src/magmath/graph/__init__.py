@@ -2,7 +2,7 @@
 computed."""
 
 from magmath.core.shapes import Shape
-from magmath.graph.application import applied, apply
+from magmath.graph.application import apply, apply_to
 from magmath.graph.evaluation_state import read_leaves, set_user_array, set_value, update_depth
 from magmath.graph.graph import Graph, rewrite, topological, users_of
 from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
@@ -35,8 +35,8 @@ __all__ = [
     "Shape",
     "WeakResult",
     "Workspace",
-    "applied",
     "apply",
+    "apply_to",
     "make_node",
     "provenance_of",
     "read_leaves",

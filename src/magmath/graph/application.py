@@ -32,10 +32,10 @@ def apply(
 
     Without a given line it has the line of its first operand.
     """
-    return applied(operation, inputs, line, attributes or NO_ATTRIBUTES)
+    return apply_to(operation, inputs, line, attributes or NO_ATTRIBUTES)
 
 
-def applied(
+def apply_to(
     operation: Operation,
     inputs: tuple[Node, ...],
     line: Line,

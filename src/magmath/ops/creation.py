@@ -13,7 +13,7 @@ import numpy as np
 from magmath.codegen.emit import Emitter, NativeCall, Writer
 from magmath.core.dtypes import DType, int64
 from magmath.core.type_aliases import BoundCall
-from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, apply, apply_to
 from magmath.graph.operation import Kernel, Line
 from magmath.ops.index_letters import LETTERS
 from magmath.ops.kernel_binding import by_reference, copy_kernel
@@ -57,7 +57,7 @@ FULL = Operation(
 
 def full(shape: Shape, value: Node, line: Line = None) -> Node:
     """Return an array filled with the value of a 0-d node."""
-    return applied(FULL, (value,), line, {"shape": shape, "dtype": value.dtype})
+    return apply_to(FULL, (value,), line, {"shape": shape, "dtype": value.dtype})
 
 
 def _iota_kernel(call: KernelCall) -> BoundCall:

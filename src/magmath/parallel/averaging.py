@@ -22,7 +22,7 @@ from magmath.autodiff import is_independent
 from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.errors import MagmathError
-from magmath.graph import Graph, Node, applied
+from magmath.graph import Graph, Node, apply_to
 from magmath.layout import Layout, even_cuts
 from magmath.ops.recomputation import recompute
 from magmath.ops.redistribute import redistribute
@@ -224,7 +224,7 @@ def _rows(x: Array, start: int, stop: int) -> Array:
         source, numbers = node.inputs
         if numbers.ndim == 1:
             rows = slice_along(numbers, 0, start, stop)
-            return Array(applied(node.operation, (source, rows), node.line, node.attributes))
+            return Array(apply_to(node.operation, (source, rows), node.line, node.attributes))
     return x[start:stop]
 
 

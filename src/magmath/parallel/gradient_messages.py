@@ -16,7 +16,7 @@ from magmath.api.reductions import sum
 from magmath.api.searching import where
 from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
-from magmath.graph import Node, applied, apply
+from magmath.graph import Node, apply, apply_to
 from magmath.layout import Layout, Split
 from magmath.ops.redistribute import redistribute
 from magmath.ops.summands import sum_signs, summands
@@ -62,7 +62,7 @@ def _parts(node: Node, count: int) -> Node:
         attributes["axes"] = (0, *[axis + 1 for axis in attributes["axes"]])
     if "shape" in attributes:
         attributes["shape"] = (count, *attributes["shape"])
-    return applied(node.operation, (_parts(node.inputs[0], count),), node.line, attributes)
+    return apply_to(node.operation, (_parts(node.inputs[0], count),), node.line, attributes)
 
 
 # sums of parts --------------------------------------------------------------------------------

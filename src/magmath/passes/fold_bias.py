@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
-from magmath.graph import Graph, Node, applied
+from magmath.graph import Graph, Node, apply_to
 from magmath.graph.placed_nodes import layout_of, local_bytes
 from magmath.layout import Layout, Split
 from magmath.ops.concatenation import CONCAT
@@ -240,7 +240,7 @@ class _Folded:
         axis = 1 if node.attributes["transpose_b"] else 0
         joined, seconds = self._joined(weight, bias, axis)
         attributes = {**node.attributes, "bias": False}
-        product = applied(GEMM, (self._wide, joined), node.line, attributes, node.layout)
+        product = apply_to(GEMM, (self._wide, joined), node.line, attributes, node.layout)
         return _Replacement(seconds + self._seconds(product), self._seconds(node), {node: product})
 
     def _joined(self, weight: Node, bias: Node, axis: int) -> tuple[Node, float]:
@@ -256,10 +256,10 @@ class _Folded:
         inputs = tuple([self._wide if x is self._x else x for x in product.inputs])
         shape = tuple([n + (d == axis) for d, n in enumerate(product.shape)])
         layout = _with_shape(layout_of(product), shape)
-        both = applied(GEMM, inputs, product.line, product.attributes, layout)
+        both = apply_to(GEMM, inputs, product.line, product.attributes, layout)
         weight = self._part(both, axis, 1, shape[axis], product)
         row = self._part(both, axis, 0, 1, product)
-        bias = applied(RESHAPE, (row,), total.line, {"shape": total.shape}, total.layout)
+        bias = apply_to(RESHAPE, (row,), total.line, {"shape": total.shape}, total.layout)
         seconds = sum(map(self._seconds, (both, weight, row, bias)))
         saved = self._seconds(product) + self._seconds(total)
         return _Replacement(seconds, saved, {product: weight, total: bias})
@@ -270,14 +270,14 @@ class _Folded:
         self, operation: Any, inputs: tuple[Node, ...], splits: Iterable[Any], **attributes: Any
     ) -> Node:
         """Return a node without pending reductions, divided by these splits."""
-        node = applied(operation, inputs, self._x.line, attributes)
+        node = apply_to(operation, inputs, self._x.line, attributes)
         layout = Layout(node.shape, layout_of(self._x).mesh, tuple(splits))
         return node.replace(node.inputs, layout)
 
     def _part(self, wide: Node, axis: int, start: int, stop: int, like: Node) -> Node:
         """Return rows or columns of a matrix, in the layout of another one."""
         bounds = tuple([(start, stop, 1) if d == axis else (0, n, 1) for d, n in _extents(wide)])
-        part = applied(SLICE, (wide,), like.line, {"bounds": bounds})
+        part = apply_to(SLICE, (wide,), like.line, {"bounds": bounds})
         return part.replace(part.inputs, _with_shape(layout_of(like), part.shape))
 
     def _seconds(self, node: Node) -> float:

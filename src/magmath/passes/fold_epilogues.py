@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from magmath.graph import Graph, Node, Shape, applied, users_of
+from magmath.graph import Graph, Node, Shape, apply_to, users_of
 from magmath.ops.elementwise import OPERATIONS, negative
 from magmath.passes.simplify import is_constant
 
@@ -79,7 +79,7 @@ def _with_epilogue(product: Node, node: Node, *rest: Node, **changes: object) ->
     """Return `product` with an epilogue, more operands and attributes, in place of `node`."""
     attributes = {**product.attributes, **changes}
     inputs = (*product.inputs, *rest)
-    return applied(product.operation, inputs, node.line, attributes, node.layout)
+    return apply_to(product.operation, inputs, node.line, attributes, node.layout)
 
 
 def _is_open(product: Node, epilogue: str, single: set[Node]) -> bool:
@@ -151,7 +151,7 @@ def _relu(node: Node, single: set[Node]) -> Node | None:
     with the same bits."""
     if not _is_relu(node) or node.dtype.kind != "float":
         return None
-    return applied(OPERATIONS["relu"], node.inputs[:1], node.line, {}, node.layout)
+    return apply_to(OPERATIONS["relu"], node.inputs[:1], node.line, {}, node.layout)
 
 
 def _update(node: Node, single: set[Node]) -> Node | None:

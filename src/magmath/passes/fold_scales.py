@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import final
 
-from magmath.graph import Graph, Node, applied, apply, users_of
+from magmath.graph import Graph, Node, apply, apply_to, users_of
 from magmath.ops.elementwise import add, multiply, subtract
 from magmath.ops.manipulation import RESHAPE
 from magmath.passes.hoisting import hoisted_nodes
@@ -77,7 +77,7 @@ def _folded(node: Node, single: Collection[Node], hoisted: Collection[Node]) -> 
     factor = apply(RESHAPE, a, shape=shape)
     inputs = list(product.inputs)
     inputs[how.operand] = multiply(weights, factor)
-    scaled = applied(product.operation, tuple(inputs), node.line, product.attributes)
+    scaled = apply_to(product.operation, tuple(inputs), node.line, product.attributes)
     centre = m if shift is None else subtract(m, shift)
     bias = subtract(b, multiply(centre, a))
     if node.ndim == 2:  # the bias of a product is a row

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from magmath.core.dtypes import int64
-from magmath.graph import Graph, Node, applied
+from magmath.graph import Graph, Node, apply_to
 from magmath.ops.leaves import scalar
 
 
@@ -27,7 +27,7 @@ def freeze_filters(graph: Graph, hoisted: Collection[Node]) -> tuple[Graph, Mapp
             version = versions.setdefault(node.inputs[1], scalar(None, int64))
             attributes = {**node.attributes, "frozen": True}
             inputs = (*inputs, version)
-            new[node] = applied(node.operation, inputs, node.line, attributes, node.layout)
+            new[node] = apply_to(node.operation, inputs, node.line, attributes, node.layout)
         else:
             new[node] = node.with_inputs(inputs)
     return graph.mapped(new), {version: leaf for leaf, version in versions.items()}

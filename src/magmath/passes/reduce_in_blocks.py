@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, final
 
-from magmath.graph import Graph, Node, applied, users_of
+from magmath.graph import Graph, Node, apply_to, users_of
 from magmath.graph.placed_nodes import layout_of, local_bytes
 from magmath.ops.block_reduction import REDUCE_BLOCKS, ExpressionStep
 from magmath.ops.creation import BITS, FULL, IOTA, NORMAL, UNIFORM
@@ -132,7 +132,7 @@ class _Expression:
             "steps": tuple(map(tuple, self.steps)),
             "flops": self.flops + self.operand.size,
         }
-        return applied(REDUCE_BLOCKS, tuple(operands), node.line, attributes, node.layout)
+        return apply_to(REDUCE_BLOCKS, tuple(operands), node.line, attributes, node.layout)
 
     def _add(self, node: Node, *, moved: bool) -> int:
         """Return the number of a node's step, or the negative number of the operand that it is.

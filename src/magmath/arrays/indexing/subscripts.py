@@ -32,7 +32,7 @@ from magmath.engine.array_sizes import MAX_REPLICATED_BYTES
 from magmath.engine.traces import tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
-from magmath.graph import Node, Shape, applied, apply
+from magmath.graph import Node, Shape, apply, apply_to
 from magmath.graph.operation import Line
 from magmath.ops import elementwise as e
 from magmath.ops.indexing.dynamic_slice import DYNAMIC_SLICE, DYNAMIC_UPDATE_SLICE
@@ -335,8 +335,8 @@ def _read(x: Node, region: _Region) -> Node:
         fixed = None
         if tracing.current() is not None and session.engine().environment.workers == 1:
             fixed = _fixed_part(x, region, line)
-        x = fixed or applied(DYNAMIC_SLICE, (x, *_starts(region)), line, region.dynamic_slice)
-    return x if region.slice is None else applied(SLICE, (x,), line, region.slice)
+        x = fixed or apply_to(DYNAMIC_SLICE, (x, *_starts(region)), line, region.dynamic_slice)
+    return x if region.slice is None else apply_to(SLICE, (x,), line, region.slice)
 
 
 def _fixed_part(x: Node, region: _Region, line: Line) -> Node | None:
@@ -355,7 +355,7 @@ def _fixed_part(x: Node, region: _Region, line: Line) -> Node | None:
         bounds[axis] = (start, start + step * (1 if extent is None else extent), step)
         if extent is None:
             picked.add(axis)
-    part = applied(SLICE, (x,), line, {"bounds": tuple(bounds)})
+    part = apply_to(SLICE, (x,), line, {"bounds": tuple(bounds)})
     return reshape(part, tuple([n for d, n in enumerate(part.shape) if d not in picked]))
 
 
@@ -363,12 +363,12 @@ def _written(x: Node, values: Node, region: _Region) -> Node:
     """Return x with the part in a region replaced."""
     line = user_line(REGION_FRAMES)
     if region.dynamic_slice is None and region.slice is not None:
-        return applied(SET_SLICE, (x, values), line, region.slice)
+        return apply_to(SET_SLICE, (x, values), line, region.slice)
     attributes, starts = region.dynamic_slice or _NO_SLICE, _starts(region)
     if region.slice is not None:
-        part = applied(DYNAMIC_SLICE, (x, *starts), line, attributes)
-        values = applied(SET_SLICE, (part, values), line, region.slice)
-    return applied(DYNAMIC_UPDATE_SLICE, (x, values, *starts), line, attributes)
+        part = apply_to(DYNAMIC_SLICE, (x, *starts), line, attributes)
+        values = apply_to(SET_SLICE, (part, values), line, region.slice)
+    return apply_to(DYNAMIC_UPDATE_SLICE, (x, values, *starts), line, attributes)
 
 
 def _large_and_small(

@@ -34,7 +34,7 @@ from magmath.core.dtypes import (
 from magmath.core.promotion import DEFAULT, common_dtype, floating_dtype
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, ShapeError
-from magmath.graph import Node, applied, apply
+from magmath.graph import Node, apply, apply_to
 from magmath.graph.operation import Line
 from magmath.ops import elementwise as e
 from magmath.ops import leaves
@@ -86,7 +86,7 @@ def binary_node(operation: str, x: Any, y: Any, line: Line) -> Node:
         return combined(operation, promoted_nodes(operation, x, y), line)
     nodes = promoted_nodes(operation, x, y)
     if nodes[0].dtype.kind in ("float", "complex"):
-        return applied(e.OPERATIONS[_POWERS[y]], nodes[:1], line)
+        return apply_to(e.OPERATIONS[_POWERS[y]], nodes[:1], line)
     return combined(operation, nodes, line)
 
 
@@ -100,7 +100,7 @@ def unary_node(operation: str, x: Node, line: Line) -> Node:
             return x
         if of_bools == "int8":
             x = e.astype(x, int8)
-    return applied(e.OPERATIONS[operation], (x,), line)
+    return apply_to(e.OPERATIONS[operation], (x,), line)
 
 
 def combined(operation: str, inputs: tuple[Node, ...], line: Line) -> Node:
@@ -112,9 +112,9 @@ def combined(operation: str, inputs: tuple[Node, ...], line: Line) -> Node:
         operation = of_bools if of_bools in e.OPERATIONS else operation
     elif dtype.kind == "complex" and operation in complex_compare.ORDERED:
         return complex_compare.compared(
-            lambda name, *x: applied(e.OPERATIONS[name], x, line), operation, *inputs
+            lambda name, *x: apply_to(e.OPERATIONS[name], x, line), operation, *inputs
         )
-    return applied(e.OPERATIONS[operation], inputs, line)
+    return apply_to(e.OPERATIONS[operation], inputs, line)
 
 
 def promoted_nodes(operation: str, *values: Any) -> tuple[Node, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from magmath.core.dtypes import DType
 from magmath.core.type_aliases import Number
-from magmath.graph import Node, Operation, applied, apply
+from magmath.graph import Node, Operation, apply, apply_to
 from magmath.graph.arithmetic import define_operators
 from magmath.ops.leaves import constant
 
@@ -74,7 +74,7 @@ def apply_to_numbers(name: str, *operands: Node | Number) -> Node:
     """
     (node, *_) = [x for x in operands if isinstance(x, Node)]
     inputs = tuple([x if isinstance(x, Node) else constant(x, node.dtype) for x in operands])
-    return applied(OPERATIONS[name], inputs, node.line)
+    return apply_to(OPERATIONS[name], inputs, node.line)
 
 
 define_operators(apply_to_numbers)

@@ -23,7 +23,7 @@ from magmath.core.dtypes import DType, bool_, complex64, complex128, compute_dty
 from magmath.core.shapes import broadcast
 from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, ShapeError
-from magmath.graph import KernelCall, Node, Operation, Shape, applied, apply
+from magmath.graph import KernelCall, Node, Operation, Shape, apply, apply_to
 from magmath.graph.operation import Gradients, Line
 from magmath.ops.elementwise import OPERATIONS as ELEMENTWISE
 from magmath.ops.elementwise import astype
@@ -293,11 +293,11 @@ def contraction(a: Node, in_a: str, b: Node, in_b: str, out: str, line: Line = N
     """
     if a.dtype is bool_ and b.dtype is bool_:
         counts = contraction(astype(a, float32), in_a, astype(b, float32), in_b, out, line)
-        return applied(NOT_EQUAL, (counts, constant(0, float32)), line)
+        return apply_to(NOT_EQUAL, (counts, constant(0, float32)), line)
     subscripts = _plain_subscripts(a.shape, in_a, b.shape, in_b, out)
     if subscripts:
         attributes = {"subscripts": subscripts, "dtype": compute_dtype(a.dtype)}
-        return astype(applied(CONTRACT, (a, b), line, attributes), a.dtype)
+        return astype(apply_to(CONTRACT, (a, b), line, attributes), a.dtype)
     stretched = {
         c for c in (set(in_a) & set(in_b)) - set(out) if _extent(a, in_a, c) != _extent(b, in_b, c)
     }
