@@ -1,9 +1,9 @@
 """Parallel training: strategies, network plans for machines, and their simulation."""
 
 from magmath.parallel.asynchronous import Asynchronous
-from magmath.parallel.averaging import Averaging
 from magmath.parallel.compiled_step import CompiledStep
 from magmath.parallel.data_parallel import DataParallel
+from magmath.parallel.gradient_averaging import Averaging
 from magmath.parallel.per_layer import Auto, Hybrid, ModelParallel
 from magmath.parallel.planner import Plan, plan
 from magmath.parallel.replicas import Replicas

@@ -28,7 +28,7 @@ from magmath.layout import Layout
 from magmath.nn.module import Module
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf
-from magmath.parallel.averaging import Averaging
+from magmath.parallel.gradient_averaging import Averaging
 from magmath.parallel.strategy import STALENESS, Training
 from magmath.passes.environment import Environment
 

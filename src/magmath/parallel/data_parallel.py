@@ -17,7 +17,7 @@ from magmath.errors import OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.ops.summands import ALGORITHMS, sum_parts
-from magmath.parallel.averaging import Averaging, whole_copies
+from magmath.parallel.gradient_averaging import Averaging, whole_copies
 from magmath.parallel.gradient_messages import (
     OneBit,
     divided_batch,

@@ -16,7 +16,7 @@ from magmath.errors import MagmathError, OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.optim.states import VariableStates
-from magmath.parallel.averaging import Averaging
+from magmath.parallel.gradient_averaging import Averaging
 from magmath.parallel.gradient_messages import divided_batch, parts_of
 from magmath.parallel.layer_layouts import COMPARED_OPTIONS, layer_options
 from magmath.parallel.strategy import Training
