@@ -14,7 +14,7 @@ import magmath as mm
 from engines import current, engine_of
 from magmath.arrays.array import Array
 from magmath.arrays.inputs.operands import promoted_nodes
-from magmath.kernels.conv import fourier, winograd
+from magmath.kernels.conv import fourier_convolution, winograd
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.ops.conv.convolution import correlation
 from operation_bodies import leaf, placements
@@ -55,18 +55,18 @@ def transformed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Makes Fourier transforms the choice for all problems that they can compute; returns the
     passes that they compute."""
     made: list[str] = []
-    run = fourier._Plan.run
+    run = fourier_convolution._Plan.run
 
     def choice(tuner: Tuner, key: str, names: tuple[str, ...]) -> str:
         return "fourier" if "fourier" in names else names[0]
 
-    def noted(plan: fourier._Plan) -> None:
+    def noted(plan: fourier_convolution._Plan) -> None:
         made.append(plan.direction)
         run(plan)
 
-    monkeypatch.setattr(fourier, "MAX_OPERATIONS", 9.0)  # tiles of few channels too
+    monkeypatch.setattr(fourier_convolution, "MAX_OPERATIONS", 9.0)  # tiles of few channels too
     monkeypatch.setattr(Tuner, "known_choice", choice)
-    monkeypatch.setattr(fourier._Plan, "run", noted)
+    monkeypatch.setattr(fourier_convolution._Plan, "run", noted)
     return made
 
 
@@ -137,7 +137,7 @@ def test_fourier_transforms_in_any_layout_agree_with_one_worker(
             results = [y, *mm.grad(mm.sum(y * g), [x, w])]
             for result, exact in zip(results, expected, strict=True):
                 error = np.abs(np.asarray(result) - exact).max() / exact.std()
-                assert error <= 10 * fourier.ERROR_BOUND[torch.float32]
+                assert error <= 10 * fourier_convolution.ERROR_BOUND[torch.float32]
 
     check()
     assert workers > 1 or set(transformed) == {"forward", "data", "filter"}

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magmath.core.type_aliases import BoundCall
-from magmath.kernels.conv import depthwise, direct, fourier, winograd
+from magmath.kernels.conv import depthwise, direct, fourier_convolution, winograd
 from magmath.kernels.conv.convolution import bind_convolution, candidates_for
 from magmath.kernels.conv.convolution_candidates import ROWS
 from magmath.kernels.conv.convolution_problem import PASSES, ConvolutionProblem, key
@@ -257,7 +257,7 @@ LARGE_FILTERS = [
 
 @pytest.mark.parametrize("direction", PASSES)
 @pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
-@pytest.mark.parametrize("dtype", fourier.ERROR_BOUND, ids=str)
+@pytest.mark.parametrize("dtype", fourier_convolution.ERROR_BOUND, ids=str)
 @pytest.mark.parametrize("groups", [1, 3])
 def test_fourier_transforms_stay_within_their_error_bound(
     direction: str, last: bool, dtype: torch.dtype, groups: int, monkeypatch: pytest.MonkeyPatch
@@ -267,10 +267,13 @@ def test_fourier_transforms_stay_within_their_error_bound(
         problem = _problem(direction, shape, last=last, kernel=kernel, groups=groups, dtype=dtype)
         expected = _expected(problem)
         for part_bytes in (1, 32 << 20):
-            monkeypatch.setattr(fourier, "PART_BYTES", part_bytes)
+            monkeypatch.setattr(fourier_convolution, "PART_BYTES", part_bytes)
             problem.out.fill_(torch.nan)
-            fourier.bind(problem, None)()
-            assert _error(problem, expected) <= fourier.ERROR_BOUND[dtype], (shape, part_bytes)
+            fourier_convolution.bind(problem, None)()
+            assert _error(problem, expected) <= fourier_convolution.ERROR_BOUND[dtype], (
+                shape,
+                part_bytes,
+            )
 
 
 @pytest.mark.parametrize("direction", PASSES)
@@ -292,7 +295,7 @@ def test_fourier_transforms_of_vectors_and_tiles(direction: str, offset: int) ->
         whole[:, :, 60 + offset :][:, :, : 12 + 49] = around.grad
         expected["data"] = whole[:, :, 60:92]
     problem.out.fill_(torch.nan)
-    fourier.bind(problem, None)()
+    fourier_convolution.bind(problem, None)()
     exact = expected[direction]
     assert exact is not None
     assert _error(problem, exact) < 1e-13
@@ -300,7 +303,7 @@ def test_fourier_transforms_of_vectors_and_tiles(direction: str, offset: int) ->
 
 def test_fourier_transforms_are_offered_for_large_filters_and_many_channels() -> None:
     def takes(shape: Sequence[int], kernel: int = 11, **more: Any) -> bool:
-        return fourier.can_bind(_problem("forward", shape, kernel=kernel, **more))
+        return fourier_convolution.can_bind(_problem("forward", shape, kernel=kernel, **more))
 
     assert takes((2, 32, 32, 32, 32, 5))
     assert takes((2, 32, 32, 32, 32, 5), dtype=torch.float64)

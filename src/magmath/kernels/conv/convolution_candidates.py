@@ -12,7 +12,7 @@ from magmath.codegen.background_build import compile_in_background
 from magmath.kernels.conv import (
     depthwise,
     direct,
-    fourier,
+    fourier_convolution,
     packed_convolution,
     product_convolution,
     torch_convolution,
@@ -91,7 +91,9 @@ _DIRECT = Candidate(
     direct.is_ready,
     direct.can_apply_epilogue,
 )
-_FOURIER = Candidate("fourier", fourier.can_bind, fourier.bind, fourier.workspace)
+_FOURIER = Candidate(
+    "fourier", fourier_convolution.can_bind, fourier_convolution.bind, fourier_convolution.workspace
+)
 _DEPTHWISE = Candidate("depthwise", depthwise.can_bind, depthwise.bind, is_ready=depthwise.is_ready)
 _PRODUCTS = Candidate("products", product_convolution.can_bind, product_convolution.bind)
 
