@@ -15,6 +15,7 @@ from weakref import ref
 
 import numpy as np
 
+from magmath.arrays.indexing.item_writes import part_written
 from magmath.arrays.indexing.subscripts import getitem, setitem
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.storage.element_storage import (
@@ -242,7 +243,11 @@ def _share(array: LazyArray, base: LazyArray, others: Sequence[LazyArray]) -> No
     """Update the arrays that share elements with a written one."""
     if array is not base:
         own = _view_of(array).path_from(base)
-        _rewrite(base, array, lambda x, values: written(x, own, values))
+        leaf = part_written(base, own[0], array) if len(own) == 1 else None
+        if leaf is None:
+            _rewrite(base, array, lambda x, values: written(x, own, values))
+        else:
+            base.refer_to_updated(leaf)
     for other in others:
         if other is not base:
             path = _view_of(other).path_from(base)

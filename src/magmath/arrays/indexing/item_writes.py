@@ -11,7 +11,9 @@ from magmath.arrays.indexing.indexing_cache import note_write, repeated_write
 from magmath.arrays.indexing.masked_elements import with_item
 from magmath.arrays.indexing.number_items import part_of
 from magmath.arrays.indexing.single_elements import write_element
+from magmath.arrays.indexing.subscripts import Part
 from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.storage.element_storage import ViewStep
 from magmath.arrays.value_ownership import has_unshared_value
 from magmath.graph import Node
 
@@ -31,3 +33,15 @@ def written_item(array: LazyArray, key: Any, value: Any) -> Node:
     if note_write(array, key, part, value, node):
         leaf = repeated_write(array, key, part, value, in_place=in_place)
     return leaf or node
+
+
+def part_written(base: LazyArray, step: ViewStep, view: LazyArray) -> Node | None:
+    """Return a leaf with the elements of an array, in which a written view of it, cut by this step,
+    replaces its own; None if an operation writes them."""
+    if type(step) is not Part or not view.is_known():
+        return None
+    in_place = has_unshared_value(base)
+    leaf = repeated_write(base, step.key, step, view, in_place=in_place)
+    if leaf is None and note_write(base, step.key, step, view, step.write(base.node, view.node)):
+        leaf = repeated_write(base, step.key, step, view, in_place=in_place)
+    return leaf
