@@ -29,11 +29,12 @@ def check_independent(output: Node, source: Node) -> None:
     if ancestor is not None:
         raise MagmathError(
             f"grad: the result does not depend on this array of shape {source.shape}, only on its "
-            f"source of shape {ancestor.shape}, so the gradient would be zero; pass the array that "
-            f"is used in the result (x[0] is a new array each time: write part = x[0] once; after "
-            f"an update in place, x has a value that the result has not read: compute the gradient "
-            f"before), or take a part of the gradient with respect to the source "
-            f"(mm.grad(y, x)[0]); apply mm.stop_gradient to the source if the array is a constant"
+            f"source of shape {ancestor.shape}, so the gradient would be zero; if the array was "
+            f"updated in place (x[0] = …, x -= …) after the result was computed, the result has "
+            f"not read its present value: compute the gradient before the update; if it is a part "
+            f"(x[0] is a new array each time), write part = x[0] once and use part in the result, "
+            f"or take a part of the gradient with respect to the source (mm.grad(y, x)[0]); apply "
+            f"mm.stop_gradient to the source if the array is a constant"
         )
 
 

@@ -5,7 +5,7 @@ Moments of half types are computed in float32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from magmath.api import elementwise, statistics
@@ -106,6 +106,8 @@ def batch_norm(
     of `batch_moments(x)`. Source: Ioffe and Szegedy (2015).
     """
     x = layer_input("batch_norm", x, mean)
+    vectors_of = {"mean": mean, "variance": variance, "weight": weight, "bias": bias}
+    _check_channels("batch_norm", x, axis, vectors_of)
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     factor = (1.0 if weight is None else weight) / elementwise.sqrt(variance + epsilon)
     vectors = [v for v in (mean, factor, bias) if v is not None]
@@ -115,6 +117,18 @@ def batch_norm(
     ]
     y = affine(astype(wide, common, copy=False).node, centre, scale, offset[0] if offset else None)
     return astype(Array(y.at_line(user_line())), x.dtype, copy=False)
+
+
+def _check_channels(name: str, x: Array, axis: int, vectors: Mapping[str, Array | None]) -> None:
+    """Raise ShapeError unless each of these arrays has one element for each channel of x."""
+    channels = x.shape[axis]
+    for argument, values in vectors.items():
+        if values is not None and values.shape != (channels,):
+            raise ShapeError(
+                f"{name}: takes a {argument} of shape ({channels},), one number for each channel "
+                f"of the input {x.shape}, which are at axis {axis}; was given {values.shape}; "
+                f"transpose the input if its channels are at another axis"
+            )
 
 
 def _along(values: Array, axis: int, ndim: int) -> Array:
@@ -144,13 +158,21 @@ def group_norm(
 
     Source: Wu and He (2018).
     """
-    x = layer_input("group_norm", x, weight)
+    return _group_norm("group_norm", x, groups, weight, bias, epsilon)
+
+
+def _group_norm(
+    name: str, x: Array, groups: int, weight: Array | None, bias: Array | None, epsilon: float
+) -> Array:
+    """Return `group_norm` for a function of this name."""
+    x = layer_input(name, x, weight)
     if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
         raise ShapeError(
             f"group_norm: takes (N, channels, …) with channels that {groups} groups divide, was "
             f"given {x.shape}"
             "; choose groups that divide the channels"
         )
+    _check_channels(name, x, 1, {"weight": weight, "bias": bias})
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     grouped = reshape(wide, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
     axes = tuple(range(2, grouped.ndim))
@@ -173,7 +195,7 @@ def instance_norm(
             f"instance_norm: takes (N, channels, *space), was given {x.shape}"
             "; add a dimension with mm.expand_dims"
         )
-    return group_norm(x, x.shape[1], weight, bias, epsilon)
+    return _group_norm("instance_norm", x, x.shape[1], weight, bias, epsilon)
 
 
 def local_response_norm(

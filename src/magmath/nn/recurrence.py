@@ -313,6 +313,11 @@ def _check_weights(
             f"{len(weights)}; give a tuple (W, U, b, c) for each"
         )
     for own in weights:
+        if not isinstance(own, (tuple, list)):
+            raise TypeError(
+                f"{name}: weights are a list with a tuple (W, U) or (W, U, b, c) for each layer "
+                f"and direction, was given {type(own).__name__} in the list; write [(W, U, b, c)]"
+            )
         shapes = [x.shape for x in own]
         fits = len(own) in (2, 4) and len(shapes[0]) == len(shapes[1]) == 2
         width = kind.gates * shapes[1][0] if fits else 0

@@ -101,10 +101,12 @@ def scan(
     states = [state_of(leaf) for leaf in leaves]
 
     def applied(carry: Any, x: Any) -> tuple[list[Node], list[Node], Tree]:
-        returned = f(carry, x)
+        returned: Any = f(carry, x)
         if not (isinstance(returned, tuple) and len(returned) == 2):
+            count = f" of {len(returned)}" if isinstance(returned, tuple) else ""
             raise MagmathError(
-                f"scan: the function must return (carry, y), it returned {type(returned).__name__}"
+                f"scan: the function must return (carry, y), it returned "
+                f"{type(returned).__name__}{count}; return None as y if there is none"
             )
         carry, y = returned
         collected, own = flatten(y)
