@@ -596,3 +596,13 @@ def test_parts_of_an_array_written_into_other_parts_of_it(shape: tuple[int, ...]
                 continue
             assert np.array_equal(program(mm.asarray(x)).numpy(), expected)
             assert np.array_equal(mm.compile(program)(mm.asarray(x)).numpy(), expected)
+
+
+def test_a_slice_with_computed_bounds_in_a_traced_function_names_the_remedy() -> None:
+    def read(x: mm.Array, p: mm.Array) -> mm.Array:
+        return x[p : p + 2]
+
+    x, p = mm.arange(8), mm.asarray(3)
+    check(read(x, p), [3, 4])
+    with pytest.raises(mm.errors.TracingError, match=r"x\[p \+ mm.arange\(2\)\]"):
+        mm.compile(read)(x, p)

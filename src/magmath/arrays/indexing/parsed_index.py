@@ -19,7 +19,7 @@ from magmath.arrays.indexing.masks import MaskIndex
 from magmath.arrays.inputs.conversion import leaf_of_values
 from magmath.arrays.lazy_array import LazyArray
 from magmath.core.dtypes import bool_, int64
-from magmath.errors import IndexingError
+from magmath.errors import IndexingError, TracingError
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
 from magmath.ops.creation import full
@@ -241,6 +241,12 @@ class _Parser:
         except (TypeError, ValueError) as error:
             raise type(error)(
                 f"indexing: a slice takes integers, and steps other than 0, was given {item}"
+            ) from None
+        except TracingError:
+            raise TracingError(
+                "indexing: the bounds of a slice must be known while a function is traced, and "
+                "these are computed by it; select the elements by an array of positions, as in "
+                "x[p + mm.arange(2)] for x[p : p + 2]"
             ) from None
         extent = len(range(start, stop, step))
         if (extent, step) != (self._extent, 1):
