@@ -98,6 +98,7 @@ def scaled_dot_product_attention(
     return matmul(attention_weights(query, key, mask, causal=causal, scale=scale), value)
 
 
+@keyword_hints
 def multi_head_attention(
     query: Array,
     key: Array,

@@ -13,6 +13,7 @@ from typing import Any
 from magmath.api.data_types import astype, result_type
 from magmath.api.manipulation import reshape
 from magmath.arrays.array import Array, as_array
+from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
@@ -21,6 +22,7 @@ from magmath.nn.window_settings import Padding, Pads, Size, check_covered, check
 from magmath.ops.conv.convolution import CORRELATION_INPUT, correlation
 
 
+@keyword_hints
 def conv(
     x: Array,
     weight: Array,
@@ -61,6 +63,7 @@ def conv(
     return _biased(Array(node), bias)
 
 
+@keyword_hints
 def conv_transpose(
     x: Array,
     weight: Array,

@@ -7,9 +7,11 @@ from magmath.api.random import Distributions
 from magmath.api.searching import where
 from magmath.arrays.array import Array
 from magmath.core.dtypes import compute_dtype
+from magmath.core.keyword_hints import keyword_hints
 from magmath.errors import OptionError
 
 
+@keyword_hints
 def dropout(
     x: Array,
     rate: float = 0.5,

@@ -14,6 +14,7 @@ from magmath.api.data_types import astype, finfo, result_type
 from magmath.api.manipulation import reshape
 from magmath.arrays.array import Array, floating
 from magmath.core.dtypes import compute_dtype
+from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import apply
@@ -22,6 +23,7 @@ from magmath.ops.conv.pooling import SUM_POOL
 from magmath.ops.normalization import affine, centred_squares
 
 
+@keyword_hints
 def layer_norm(
     x: Array,
     normalized_shape: int | Sequence[int],
@@ -43,6 +45,7 @@ def layer_norm(
     return astype(y, x.dtype, copy=False)
 
 
+@keyword_hints
 def rms_norm(
     x: Array,
     normalized_shape: int | Sequence[int],
@@ -90,6 +93,7 @@ def batch_moments(x: Array, axis: int = 1) -> tuple[Array, Array]:
     return reshape(mean, channels), reshape(squares, channels) / count
 
 
+@keyword_hints
 def batch_norm(
     x: Array,
     mean: Array,
@@ -146,6 +150,7 @@ def _scaled(
     return y if bias is None else y + bias
 
 
+@keyword_hints
 def group_norm(
     x: Array,
     groups: int,
@@ -184,6 +189,7 @@ def _group_norm(
     return astype(y, x.dtype, copy=False)
 
 
+@keyword_hints
 def instance_norm(
     x: Array, weight: Array | None = None, bias: Array | None = None, epsilon: float = 1e-5
 ) -> Array:
@@ -198,6 +204,7 @@ def instance_norm(
     return _group_norm("instance_norm", x, x.shape[1], weight, bias, epsilon)
 
 
+@keyword_hints
 def local_response_norm(
     x: Array, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Array:

@@ -21,6 +21,7 @@ from magmath.api.manipulation import concat, reshape
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import compute_dtype
 from magmath.core.integers import require_integer
+from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
@@ -28,6 +29,7 @@ from magmath.nn.window_settings import Padding, Pads, Size, pads, sizes
 from magmath.ops.conv.pooling import MAX_POOL, SUM_POOL, pooled_shape
 
 
+@keyword_hints
 def max_pool(
     x: Array,
     kernel: Size,
@@ -55,6 +57,7 @@ def max_pool(
     return Array(apply(MAX_POOL, x.node, line=user_line(), **window))
 
 
+@keyword_hints
 def avg_pool(
     x: Array,
     kernel: Size,

@@ -22,6 +22,7 @@ from magmath.api.data_types import astype, result_type
 from magmath.api.elementwise import tanh
 from magmath.api.manipulation import concat, stack, swapaxes
 from magmath.arrays.array import Array, as_array
+from magmath.core.keyword_hints import keyword_hints
 from magmath.errors import ShapeError
 from magmath.graph import Shape
 from magmath.nn.dropout import dropout as random_dropout
@@ -117,6 +118,7 @@ GATED = RecurrentKind(3, 1, "gru", "mm.nn.GRU")
 LONG_SHORT_TERM = RecurrentKind(4, 2, "lstm", "mm.nn.LSTM")
 
 
+@keyword_hints
 def rnn(
     x: Array,
     weights: Sequence[DirectionWeights],
@@ -146,6 +148,7 @@ def rnn(
     return _sequence(SIMPLE, x, weights, state, bidirectional, dropout, training, name)
 
 
+@keyword_hints
 def gru(
     x: Array,
     weights: Sequence[DirectionWeights],
@@ -164,6 +167,7 @@ def gru(
     return _sequence(GATED, x, weights, state, bidirectional, dropout, training, name)
 
 
+@keyword_hints
 def lstm(
     x: Array,
     weights: Sequence[DirectionWeights],
@@ -183,6 +187,7 @@ def lstm(
     return _sequence(LONG_SHORT_TERM, x, weights, state, bidirectional, dropout, training, name)
 
 
+@keyword_hints
 def rnn_cell(
     x: Array, weights: DirectionWeights, state: Any = None, *, name: str = "rnn_cell"
 ) -> Array:
@@ -194,6 +199,7 @@ def rnn_cell(
     return _next_state(SIMPLE, x, weights, state, name)[0]
 
 
+@keyword_hints
 def gru_cell(
     x: Array, weights: DirectionWeights, state: Any = None, *, name: str = "gru_cell"
 ) -> Array:
@@ -205,6 +211,7 @@ def gru_cell(
     return _next_state(GATED, x, weights, state, name)[0]
 
 
+@keyword_hints
 def lstm_cell(
     x: Array, weights: DirectionWeights, state: Any = None, *, name: str = "lstm_cell"
 ) -> RecurrentState:

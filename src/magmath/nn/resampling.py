@@ -15,6 +15,7 @@ from magmath.api.manipulation import moveaxis, permute_dims, reshape, swapaxes
 from magmath.api.padding import pad as pad_array
 from magmath.api.products import tensordot
 from magmath.arrays.array import Array, as_array, floating
+from magmath.core.keyword_hints import keyword_hints
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
 from magmath.nn.interpolation_weights import CATMULL_ROM, CUBIC, interpolation_weights
@@ -22,6 +23,7 @@ from magmath.nn.pooling import adaptive_avg_pool
 from magmath.nn.window_settings import Size, check_images, sizes
 
 
+@keyword_hints
 def interpolate(
     x: Array,
     size: Size | None = None,
@@ -161,6 +163,7 @@ PAD_MODES: dict[str, str] = {
 """PyTorch's names of the modes of padding, and NumPy's."""
 
 
+@keyword_hints
 def pad(x: Array, padding: Sequence[int], mode: str = "constant", value: float = 0.0) -> Array:
     """Return x with more elements at the ends of its last dimensions.
 
