@@ -325,7 +325,7 @@ ARRAY_ATTRIBUTES: Final[Mapping[str, str]] = {
     "to": "x.astype(dtype) for a type; the device is chosen once, by mm.init(device=…)",
     "cuda": 'mm.init(device="cuda"), once; arrays are stored by the workers',
     "cpu": "x.numpy() for the values in this process",
-    "view": "x.reshape(shape)",
+    "view": "x.reshape(shape); for the bits as another type, x.numpy().view(dtype)",
     "view_as": "x.reshape(y.shape)",
     "reshape_as": "x.reshape(y.shape)",
     "permute": "x.transpose(axes)",

@@ -58,6 +58,15 @@ def relu6(x: Array) -> Array:
 def hardtanh(x: Array, minimum: float = -1.0, maximum: float = 1.0) -> Array:
     """Return x limited to [minimum, maximum]; its gradient at both limits is 0."""
     x = floating("hardtanh", x)
+    if (
+        isinstance(minimum, (int, float))
+        and isinstance(maximum, (int, float))
+        and minimum > maximum
+    ):
+        raise OptionError(
+            f"hardtanh: needs minimum ≤ maximum, was given {minimum} and {maximum}; give the "
+            f"lower limit first"
+        )
     return where(x <= minimum, minimum, where(x >= maximum, maximum, x))
 
 
