@@ -242,7 +242,9 @@ class _Parser:
             raise type(error)(
                 f"indexing: a slice takes integers, and steps other than 0, was given {item}"
             ) from None
-        except TracingError:
+        except TracingError as error:
+            if type(error) is not TracingError:  # the value of an argument, which is known then
+                raise
             raise TracingError(
                 "indexing: the bounds of a slice must be known while a function is traced, and "
                 "these are computed by it; select the elements by an array of positions, as in "
