@@ -1,8 +1,8 @@
 """Convolution with large filters by Fourier transforms, as products of matrices.
 
-A convolution is a product at each frequency. Filters of k×k elements
-cost 2·k² operations for each pixel and pair of channels in a direct sum, here about 4, and the
-transforms, which each channel shares with all channels of the other side.
+A convolution is a product at each frequency. Filters of k×k elements cost 2·k² operations for each
+pixel and pair of channels in a direct sum, here about 4, and the transforms, which each channel
+shares with all channels of the other side.
 
 A discrete Fourier transform of a few dozen elements is faster as a product with a matrix than as a
 fast one: it runs at the rate of the BLAS, and its result has the frequencies first, as the products
