@@ -15,11 +15,11 @@ import numpy as np
 from magmath.arrays.exports import printing
 from magmath.arrays.exports.pickling import restored_leaf, values_of
 from magmath.arrays.indexing.indexing_cache import (
-    are_small_positions,
     note_elements,
     note_part,
     repeated_elements,
     repeated_part,
+    with_stored_positions,
 )
 from magmath.arrays.indexing.item_writes import written_item
 from magmath.arrays.indexing.masked_elements import masked_elements
@@ -278,8 +278,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         key, known = part_of(self._node, key)
         if known is not None:
             return rearranged(self, known)
-        if type(key) is np.ndarray and are_small_positions(self, key):
-            key = as_array("indexing", key)  # as one with this form is repeated
+        key = with_stored_positions(self, key)
         leaf = repeated_elements(self, key)
         if leaf is not None:
             return Array(leaf)

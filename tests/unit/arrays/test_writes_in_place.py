@@ -88,7 +88,11 @@ def recur(x: Any, y: Any, kept: list[Pair], data: st.DataObject) -> None:
 
 def write_rows(x: Any, y: Any, kept: list[Pair], data: st.DataObject) -> None:
     rows = np.asarray(data.draw(st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=3)))
-    x[mm.asarray(rows)] = y[rows] = 8.5
+    kind = data.draw(st.sampled_from([list, np.asarray, mm.asarray]))
+    x[kind(rows.tolist())] = y[rows] = 8.5
+    x[kind(rows.tolist()), 3] = y[rows, 3] = 9.5
+    if len(set(rows.tolist())) == len(rows):
+        x[kind(rows.tolist())], y[rows] = x[kind(rows[::-1].tolist())], y[rows[::-1]]
 
 
 def write_masked_rows(x: Any, y: Any, kept: list[Pair], data: st.DataObject) -> None:

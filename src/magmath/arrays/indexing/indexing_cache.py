@@ -322,14 +322,27 @@ def _array_index(eager: EagerArrays, key: Any) -> _ArrayIndex | None:
     return _ArrayIndex(tuple(call_key), items, tuple(positions), tuple(arrays), has_mask)
 
 
-def are_small_positions(array: LazyArray, key: np.ndarray[Any, Any]) -> bool:
-    """Return True for a NumPy array of positions in a stored array, both small: other operations
-    check the positions of NumPy's arrays before those of magmath's."""
+def with_stored_positions(array: LazyArray, key: Any) -> Any:
+    """Return an index of a stored array with arrays of magmath in place of small NumPy arrays and
+    lists of positions, so that lines with this form are repeated. Other operations check the
+    positions of NumPy's arrays before those of magmath's."""
+    items = key if type(key) is tuple else (key,)
+    if not any(type(x) is list or type(x) is np.ndarray for x in items):
+        return key
     eager = session.eager_indexing()
-    if eager is None or not key.ndim or key.dtype.kind not in "iu":
-        return False
-    leaf, limit = array._leaf, eager.max_eager_bytes
-    return leaf is not None and leaf is array._node and max(leaf.nbytes, key.nbytes) <= limit
+    if eager is None or array.stored_leaf() is None:
+        return key
+    stored = tuple([_stored_positions(eager, x) for x in items])
+    return stored if type(key) is tuple else stored[0]
+
+
+def _stored_positions(eager: EagerArrays, item: Any) -> Any:
+    """Return a small list or NumPy array of integers as a stored array; other items as they are."""
+    if type(item) is list and item and all(type(x) is int for x in item):
+        item = np.asarray(item)
+    is_positions = type(item) is np.ndarray and item.ndim and item.dtype.kind in "iu"
+    leaf = eager.copied_leaf(item) if is_positions else None
+    return item if leaf is None else LazyArray(leaf)
 
 
 def repeated_elements(array: LazyArray, key: Any) -> Node | None:

@@ -7,7 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from magmath.arrays.indexing.indexing_cache import note_write, repeated_write
+from magmath.arrays.indexing.indexing_cache import (
+    note_write,
+    repeated_write,
+    with_stored_positions,
+)
 from magmath.arrays.indexing.masked_elements import with_item
 from magmath.arrays.indexing.number_items import part_of
 from magmath.arrays.indexing.single_elements import write_element
@@ -25,7 +29,7 @@ def written_item(array: LazyArray, key: Any, value: Any) -> Node:
     leaf = write_element(array, key, value, in_place=in_place)
     if leaf is not None:
         return leaf
-    key, part = part_of(array._node, key)
+    key, part = part_of(array._node, with_stored_positions(array, key))
     leaf = repeated_write(array, key, part, value, in_place=in_place)
     if leaf is not None:
         return leaf
