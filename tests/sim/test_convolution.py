@@ -70,7 +70,33 @@ def transformed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return made
 
 
-def gradients(x: Any, w: Any, g: Any, stride: int, pad: int = 1) -> list[Any]:
+def check_any_layout(
+    kind: str, workers: int, numbers: list[Any], bound: float, stride: int = 1, pad: int = 1
+) -> None:
+    """Compare a convolution and its gradients, in random layouts, with float64."""
+    expected = gradients(*numbers, stride, pad)
+
+    @given(st.data())
+    @settings(max_examples=6, deadline=None)
+    def check(data: st.DataObject) -> None:
+        with current(kind, workers):
+            engine = engine_of(kind, workers)
+            tensors = [torch.from_numpy(values) for values in numbers]
+            placed = [data.draw(placements(tensor, engine)) for tensor in tensors]
+            x, w, g = (
+                Array(leaf(engine, tensor, layout))
+                for tensor, layout in zip(tensors, placed, strict=True)
+            )
+            y = conv2d(x, w, stride, pad)
+            results = [y, *mm.grad(mm.sum(y * g), [x, w])]
+            for result, exact in zip(results, expected, strict=True):
+                error = np.abs(np.asarray(result) - exact).max() / exact.std()
+                assert error <= bound
+
+    check()
+
+
+def gradients(x: Any, w: Any, g: Any, stride: int, pad: int) -> list[Any]:
     """Return y and both gradients in float64, by torch."""
     a, b = (torch.tensor(v, dtype=torch.float64, requires_grad=True) for v in (x, w))
     y = torch.nn.functional.conv2d(a, b, stride=stride, padding=pad)
@@ -88,26 +114,7 @@ def test_winograd_in_any_layout_agrees_with_one_worker(
         random.standard_normal(shape).astype("float32")
         for shape in ((3, 32, 22, 19), (40, 32, 3, 3), (3, 40, -(-22 // stride), -(-19 // stride)))
     ]
-    expected = gradients(*numbers, stride)
-
-    @given(st.data())
-    @settings(max_examples=6, deadline=None)
-    def check(data: st.DataObject) -> None:
-        with current(kind, workers):
-            engine = engine_of(kind, workers)
-            tensors = [torch.from_numpy(values) for values in numbers]
-            placed = [data.draw(placements(tensor, engine)) for tensor in tensors]
-            x, w, g = (
-                Array(leaf(engine, tensor, layout))
-                for tensor, layout in zip(tensors, placed, strict=True)
-            )
-            y = conv2d(x, w, stride)
-            results = [y, *mm.grad(mm.sum(y * g), [x, w])]
-            for result, exact in zip(results, expected, strict=True):
-                error = np.abs(np.asarray(result) - exact).max() / exact.std()
-                assert error <= TOLERANCE[stride]
-
-    check()
+    check_any_layout(kind, workers, numbers, TOLERANCE[stride], stride=stride)
     assert workers > 1 or {"forward", "data", "filter"} <= set(executed)
 
 
@@ -120,26 +127,8 @@ def test_fourier_transforms_in_any_layout_agree_with_one_worker(
         random.standard_normal(shape).astype("float32")
         for shape in ((3, 12, 17, 14), (10, 12, 7, 7), (3, 10, 17, 14))
     ]
-    expected = gradients(*numbers, stride=1, pad=3)
-
-    @given(st.data())
-    @settings(max_examples=6, deadline=None)
-    def check(data: st.DataObject) -> None:
-        with current(kind, workers):
-            engine = engine_of(kind, workers)
-            tensors = [torch.from_numpy(values) for values in numbers]
-            placed = [data.draw(placements(tensor, engine)) for tensor in tensors]
-            x, w, g = (
-                Array(leaf(engine, tensor, layout))
-                for tensor, layout in zip(tensors, placed, strict=True)
-            )
-            y = conv2d(x, w, pad=3)
-            results = [y, *mm.grad(mm.sum(y * g), [x, w])]
-            for result, exact in zip(results, expected, strict=True):
-                error = np.abs(np.asarray(result) - exact).max() / exact.std()
-                assert error <= 10 * fourier_convolution.ERROR_BOUND[torch.float32]
-
-    check()
+    bound = 10 * fourier_convolution.ERROR_BOUND[torch.float32]
+    check_any_layout(kind, workers, numbers, bound, pad=3)
     assert workers > 1 or set(transformed) == {"forward", "data", "filter"}
 
 

@@ -457,6 +457,14 @@ def test_a_reader_that_ends_early_is_no_error(arguments: list[str]) -> None:
     assert done.returncode in (141, 1)  # 1 where rich prints
 
 
+def test_an_error_is_reported_also_without_a_reader_of_the_output() -> None:
+    for redirection in (">&-", "| true"):
+        command = f"'{sys.executable}' -m magmath plan nonsense {redirection}"
+        done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=100)
+        assert "nonsense" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_ctrl_c_saves_what_there_is(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, "train", "mlp", "--epochs", "100000", "--output", str(tmp_path)],

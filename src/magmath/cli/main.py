@@ -100,7 +100,7 @@ def launch(
         Console(stderr=True).print("magmath: interrupted")
         return INTERRUPTED
     except Exception as error:
-        if is_output_closed():
+        if isinstance(error, BrokenPipeError) and is_output_closed():
             return OUTPUT_CLOSED
         report(error)
         return 1
@@ -110,6 +110,8 @@ def launch(
 def is_output_closed() -> bool:
     """Return True if the reader of the standard output has ended; what follows is discarded, so
     that Python's exit does not fail too."""
+    if sys.stdout is None:  # there is none, as after `>&-`
+        return False
     with suppress(BrokenPipeError):
         sys.stdout.flush()
     try:

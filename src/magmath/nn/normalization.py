@@ -125,6 +125,11 @@ def batch_norm(
 
 def _check_channels(name: str, x: Array, axis: int, vectors: Mapping[str, Array | None]) -> None:
     """Raise ShapeError unless each of these arrays has one element for each channel of x."""
+    if not -x.ndim <= axis < x.ndim:
+        raise ShapeError(
+            f"{name}: takes an input with channels at axis {axis}, was given {x.shape}; add a "
+            f"dimension with mm.expand_dims, or give axis="
+        )
     channels = x.shape[axis]
     for argument, values in vectors.items():
         if values is not None and values.shape != (channels,):

@@ -32,7 +32,7 @@ from magmath.arrays.indexing.written_values import written_value
 from magmath.arrays.lazy_array import LazyArray, small_local_array
 from magmath.arrays.number_leaves import number_leaf
 from magmath.arrays.storage.element_storage import ViewStep
-from magmath.core.dtypes import uint64
+from magmath.core.dtypes import int64, uint64
 from magmath.engine import session
 from magmath.engine.eager.eager_calls import CallProgram, EagerCall, recipe_of_call
 from magmath.engine.user_line import user_line
@@ -338,7 +338,8 @@ def with_stored_positions(array: LazyArray, key: Any) -> Any:
 
 def _stored_positions(eager: EagerArrays, item: Any) -> Any:
     """Return a small list or NumPy array of integers as a stored array; other items as they are."""
-    if type(item) is list and item and all(type(x) is int for x in item):
+    is_short = type(item) is list and 0 < len(item) <= eager.max_eager_bytes // int64.itemsize
+    if is_short and all(type(x) is int for x in item):
         item = np.asarray(item)
     is_positions = type(item) is np.ndarray and item.ndim and item.dtype.kind in "iu"
     leaf = eager.copied_leaf(item) if is_positions else None

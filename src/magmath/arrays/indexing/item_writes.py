@@ -19,6 +19,7 @@ from magmath.arrays.indexing.subscripts import Part
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.storage.element_storage import ViewStep
 from magmath.arrays.value_ownership import has_unshared_value
+from magmath.engine import session
 from magmath.graph import Node
 
 
@@ -42,7 +43,10 @@ def written_item(array: LazyArray, key: Any, value: Any) -> Node:
 def part_written(base: LazyArray, step: ViewStep, view: LazyArray) -> Node | None:
     """Return a leaf with the elements of an array, in which a written view of it, cut by this step,
     replaces its own; None if an operation writes them."""
-    if type(step) is not Part or not view.is_known():
+    eager = session.eager_indexing()
+    if eager is None or type(step) is not Part or not view.is_known():
+        return None
+    if view._node.nbytes > eager.max_eager_bytes:
         return None
     in_place = has_unshared_value(base)
     leaf = repeated_write(base, step.key, step, view, in_place=in_place)

@@ -1,10 +1,11 @@
-"""The programs of calls that read and write parts of small arrays: lines of NumPy.
+"""The programs of calls that read and write small parts of arrays: lines of NumPy.
 
 A program gets the arrays of a call, and its numbers: first positions of slices, a written number.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -61,26 +62,16 @@ class ArrayReadProgram:
         return (np.array(arrays[0][tuple(items)], order="C"),)
 
 
-@final
-class WriteProgram:
-    """The program that writes elements of an array or of a copy of it.
+class ElementWrite(ABC):
+    """A program that writes elements of an array, or of a copy of it.
 
-    items   the index, with None in place of arrays
-    arrays  where arrays are among the items, each with its position among the operands
     source  the position of the array among the operands
     value   that of the written array; None if it is a number
     """
 
-    __slots__ = ("_arrays", "_items", "_source", "_value")
+    __slots__ = ("_source", "_value")
 
-    def __init__(
-        self,
-        items: Sequence[Any],
-        arrays: Sequence[tuple[int, int]],
-        source: int,
-        value: int | None,
-    ) -> None:
-        self._items, self._arrays = [*items], arrays
+    def __init__(self, source: int, value: int | None) -> None:
         self._source, self._value = source, value
 
     def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
@@ -89,10 +80,36 @@ class WriteProgram:
         self.write(copied, arrays, numbers)
         return (copied,)
 
+    @abstractmethod
     def write(
         self, target: np.ndarray[Any, Any], arrays: CallArrays, numbers: Sequence[Any]
     ) -> None:
         """Replace the elements of `target`."""
+
+
+@final
+class WriteProgram(ElementWrite):
+    """The program that writes the elements which an index selects.
+
+    items   the index, with None in place of arrays
+    arrays  where arrays are among the items, each with its position among the operands
+    """
+
+    __slots__ = ("_arrays", "_items")
+
+    def __init__(
+        self,
+        items: Sequence[Any],
+        arrays: Sequence[tuple[int, int]],
+        source: int,
+        value: int | None,
+    ) -> None:
+        super().__init__(source, value)
+        self._items, self._arrays = [*items], arrays
+
+    def write(
+        self, target: np.ndarray[Any, Any], arrays: CallArrays, numbers: Sequence[Any]
+    ) -> None:
         items = self._items
         if self._arrays:
             items = items.copy()
@@ -102,28 +119,19 @@ class WriteProgram:
 
 
 @final
-class SliceWriteProgram:
-    """The program that writes a slice of an array or of a copy of it.
+class SliceWriteProgram(ElementWrite):
+    """The program that writes a slice from the first positions on that are its numbers; a written
+    number is the first one, before these."""
 
-    source  the position of the array among the operands
-    value   that of the written array; None if it is the first number, before those of the slice
-    """
-
-    __slots__ = ("_key", "_source", "_value")
+    __slots__ = ("_key",)
 
     def __init__(self, form: SliceForm, source: int, value: int | None) -> None:
-        self._key, self._source, self._value = form.numpy_index, source, value
-
-    def run(self, arrays: CallArrays, numbers: Sequence[Any]) -> CallArrays:
-        """Return a copy of the array with the slice replaced."""
-        copied = arrays[self._source].copy()
-        self.write(copied, arrays, numbers)
-        return (copied,)
+        super().__init__(source, value)
+        self._key = form.numpy_index
 
     def write(
         self, target: np.ndarray[Any, Any], arrays: CallArrays, numbers: Sequence[Any]
     ) -> None:
-        """Replace the slice of `target`."""
         if self._value is None:
             target[self._key(numbers[1:])] = numbers[0]
         else:

@@ -378,13 +378,15 @@ def _large_and_small(
     others.
 
     All ranges are among the others if there are several workers and the array is small, hence
-    replicated, or if there is one worker and one of them is: then one slice has them all.
+    replicated, or if there is one worker and one of them is: then one slice has them all. On a
+    GPU they stay apart, since the position along one axis stays on the device.
     """
-    workers = session.engine().environment.workers
+    engine = session.engine()
+    workers = engine.environment.workers
     if workers > 1 and x.nbytes <= MAX_REPLICATED_BYTES:
         return [], list(ranges)
     large = [c for c in ranges if c.span * max(workers, 2) > x.shape[c.axis]]
-    if workers == 1 and len(large) < len(ranges):
+    if workers == 1 and engine.pool.is_on_cpu and len(large) < len(ranges):
         return [], list(ranges)
     return large, [c for c in ranges if c not in large]
 
