@@ -13,7 +13,7 @@ from weakref import ref
 
 import numpy as np
 
-from magmath.arrays.retained_operands import keep
+from magmath.arrays.evaluated_operands import keep
 from magmath.arrays.storage.element_storage import ArrayView
 from magmath.arrays.storage.failed_updates import (
     UpdateRecord,
@@ -150,7 +150,7 @@ class LazyArray(ArrayHandle):
                 return False
             interprets = session.engine().interpreter.can_compute
             return all(map(interprets, topological((node,), pending=True)))
-        return session.engine().held_operands.has_excess(node)
+        return session.engine().pending_memory.has_excess(node)
 
     def _evaluate_early(self) -> None:
         """Compute the value of a long pending expression. This bounds the memory of a loop that

@@ -16,8 +16,8 @@ from magmath.engine.evaluation.evaluator import Evaluator
 from magmath.engine.evaluation.interpreter import Interpreter
 from magmath.engine.evaluation.loop_runs import LoopPrograms
 from magmath.engine.evaluation.redistributed_copies import RedistributedCopies
-from magmath.engine.lifetimes.held_operands import HeldOperands
 from magmath.engine.lifetimes.loop_parts import LoopParts
+from magmath.engine.lifetimes.pending_memory import PendingMemory
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
 from magmath.engine.programs.pending_graph import pending_graph
 from magmath.engine.programs.program_build import CompiledProgram, environment_of
@@ -64,7 +64,7 @@ class Engine:
         self.redistributed_copies = RedistributedCopies(programs, runs, self.redistribution_cache)
         self.loops = LoopPrograms(self)
         self.loop_parts = LoopParts()
-        self.held_operands = HeldOperands()
+        self.pending_memory = PendingMemory()
         self.evaluator = Evaluator(
             programs,
             runs,

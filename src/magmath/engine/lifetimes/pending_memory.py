@@ -1,4 +1,4 @@
-"""Operands that only a pending expression holds: much memory for a small value.
+"""Memory that only a pending expression references, which may be much for a small value.
 
 `x += a * p` in a loop that computes another `p` in each step would keep every `p`, if `x` were not
 computed from time to time.
@@ -15,7 +15,7 @@ from magmath.graph import Node, topological
 
 
 @final
-class HeldOperands:
+class PendingMemory:
     """Examines pending expressions of one pool."""
 
     def __init__(self) -> None:

@@ -1,5 +1,4 @@
-"""Retained operands: those that evaluated arrays keep alive, so that gradients and `minimize` find
-them.
+"""The operands of evaluated arrays, which stay alive for later gradients and for `minimize`.
 
 A list of losses would keep the batch, or the former parameters, of every step. So the arrays keep
 a limited number of bytes in total: beyond it, those that were evaluated first release theirs.
@@ -18,8 +17,7 @@ MAX_BYTES = 256 << 20
 MIN_SEARCHED = 4096
 """Number of arrays above which those that do not exist any more are dropped."""
 
-
-_keeping: list[ref[ArrayHandle]] = []
+_arrays: list[ref[ArrayHandle]] = []
 """The arrays that keep operands, the oldest first."""
 _search_above = MIN_SEARCHED
 _bytes_since_search = 0
@@ -32,17 +30,17 @@ def keep(array: ArrayHandle, operands: Sequence[Node]) -> None:
     array._operands = operands
     if not operands:
         return
-    _keeping.append(ref(array))
+    _arrays.append(ref(array))
     _bytes_since_search += sum([x.nbytes for x in operands])
-    if _bytes_since_search > MAX_BYTES or len(_keeping) > _search_above:
+    if _bytes_since_search > MAX_BYTES or len(_arrays) > _search_above:
         _release_oldest()
         _bytes_since_search = 0
-        _search_above = max(MIN_SEARCHED, 2 * len(_keeping))
+        _search_above = max(MIN_SEARCHED, 2 * len(_arrays))
 
 
 def _release_oldest() -> None:
     """Release the operands of the oldest arrays; several arrays may keep one operand."""
-    arrays = [array for reference in _keeping if (array := reference()) is not None]
+    arrays = [array for reference in _arrays if (array := reference()) is not None]
     kept: set[Node] = set()
     nbytes, first = 0, len(arrays)
     while first:
@@ -54,4 +52,4 @@ def _release_oldest() -> None:
         first -= 1
     for array in arrays[:first]:
         array._operands = ()
-    _keeping[:] = [ref(array) for array in arrays[first:]]
+    _arrays[:] = [ref(array) for array in arrays[first:]]
