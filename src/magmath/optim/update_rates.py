@@ -14,7 +14,7 @@ from magmath.core.dtypes import DType
 from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import NumberSource, Scope, Trace
-from magmath.errors import MagmathError
+from magmath.errors import TracingError
 from magmath.graph import Node
 from magmath.ops.leaves import scalar
 from magmath.optim.rates import LearningRate, rate_at
@@ -46,18 +46,18 @@ def rates_of_update(optimizer: CountedRates, dtype: DType) -> list[Node]:
 def _check_countable(optimizer: CountedRates, trace: Trace | Scope) -> int:
     """Return how many steps the workers count in a run before this line of a traced function.
 
-    Raises MagmathError if a learning rate is a function of the step, and the number of the step is
+    Raises TracingError if a learning rate is a function of the step, and the number of the step is
     not known when the run starts.
     """
     before = optimizer.step_count.taken_in_run()
     if any(map(callable, optimizer.learning_rates)):
         if trace.is_loop:
-            raise MagmathError(
+            raise TracingError(
                 "update: a loop on the workers cannot call a learning rate that is a function of "
                 "the step; loop in Python over a compiled step, or give a number"
             )
         if before is None:
-            raise MagmathError(
+            raise TracingError(
                 "update: the learning rate is a function of the step, and how many steps the "
                 "compiled function has taken before this line depends on values (mm.cond, "
                 "mm.while_loop); take this step in another compiled function, or give a number"

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
@@ -123,6 +123,9 @@ def test_only_steps_that_are_taken_count(
 
 @settings(max_examples=20)
 @given(_branches(), RUNS, st.booleans())
+@example(  # the branch that is not taken is traced, and the number of its second step unknown
+    [("cond", 0, [], [("cond", 0, [], ["update"]), "update"])], [[True] * CHOICES], False
+)
 def test_a_schedule_counts_steps_that_are_taken(
     block: Any, runs: list[list[bool]], compiled: bool
 ) -> None:
