@@ -24,6 +24,7 @@ from magmath.ops.elementwise.torch_gaps import (
     quotient_kernel,
     remainder_kernel,
     root_kernel,
+    sign_kernel,
     square_kernel,
 )
 from magmath.ops.index_letters import pointwise_axes
@@ -33,12 +34,16 @@ from magmath.ops.type_rules import ResultType, pointwise_infer
 
 SINGLE_THREAD_ELEMENTS = 1 << 15
 """Number of elements up to which torch computes an element-wise function with one thread."""
+MAX_NUMPY_ELEMENTS = 1 << 17
+"""Number of elements up to which NumPy's loop of one instruction on one thread takes no longer than
+torch's on two, whose second thread must be woken."""
 NUMPY_LOOP_FLOPS = 8192
 """Flops that take no longer than the overhead of one torch call."""
 _ALL = ("bool", "int", "uint", "float")
 UFUNC_KINDS: Mapping[Callable[..., Kernel], tuple[str, ...]] = {
     torch_kernel: _ALL, arithmetic_kernel: _ALL, parts_kernel: _ALL, root_kernel: _ALL,
     flag_kernel: _ALL, absolute_kernel: _ALL, square_kernel: _ALL, host_kernel: _ALL,
+    sign_kernel: ("int", "uint", "float"),
     quotient_kernel: ("int", "uint"), remainder_kernel: ("int", "uint"), power_kernel: ("float",),
 }  # fmt: skip
 """Kernels that compute what NumPy's function of the name computes, and the kinds of types for which
@@ -96,9 +101,8 @@ def row(
 
 
 def _max_numpy_elements(flops: float) -> int:
-    """Return the number of elements up to which NumPy's loop is faster than a call of torch; loops
-    of one instruction are equally fast in both."""
-    return SINGLE_THREAD_ELEMENTS if flops <= 1 else int(NUMPY_LOOP_FLOPS / flops)
+    """Return the number of elements up to which NumPy's loop is faster than a call of torch."""
+    return MAX_NUMPY_ELEMENTS if flops <= 1 else int(NUMPY_LOOP_FLOPS / flops)
 
 
 def _with_positional_out(function: Callable[..., Any]) -> Callable[..., Any]:

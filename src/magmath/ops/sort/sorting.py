@@ -43,6 +43,9 @@ from magmath.ops.type_rules import require_kind
 if TYPE_CHECKING:
     import torch
 
+MIN_KEYS = 4096
+"""Elements of a line from which a sort of keys is faster than a stable sort by NumPy."""
+
 
 def _sort_infer(name: str, result: DType | None) -> Callable[..., tuple[Shape, DType]]:
     def infer(x: Node, *, axis: int, descending: bool) -> tuple[Shape, DType]:
@@ -73,6 +76,20 @@ def _order(x: Any, axis: int, descending: bool) -> Any:
 
 def _sort_reference(x: Any, *, axis: int, descending: bool) -> Any:
     return np.take_along_axis(x, _order(x, axis, descending), axis)
+
+
+def _numpy_function(node: Node) -> Callable[..., object] | None:
+    """Return a function that sorts lines as NumPy does; None for a stable sort of long ones, which
+    the kernel sorts faster by their keys."""
+    axis, descending = node.attributes["axis"], node.attributes["descending"]
+    if node.operation is SORT and not descending:
+        return partial(_sort_ascending, axis)
+    return by_reference(node) if node.shape[axis] < MIN_KEYS else None
+
+
+def _sort_ascending(axis: int, x: Any, out: Any) -> None:
+    out[...] = x
+    out.sort(axis)
 
 
 def _kernel(name: str) -> Kernel:
@@ -210,7 +227,7 @@ SORT = Operation(
     kernel=_kernel("sort"),
     native=None,
     reference=_sort_reference,
-    numpy_function=by_reference,
+    numpy_function=_numpy_function,
     flops=_flops(20.0),
     decompositions=_line_by_line,
     collective=_collective("sort"),
@@ -225,7 +242,7 @@ ARGSORT = Operation(
     kernel=_kernel("argsort"),
     native=None,
     reference=_order,
-    numpy_function=by_reference,
+    numpy_function=_numpy_function,
     flops=_flops(60.0),
     decompositions=_line_by_line,
     collective=_collective("argsort"),
