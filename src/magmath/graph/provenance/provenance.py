@@ -108,6 +108,13 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
     def is_dropped(self) -> bool:
         return self._direct is not None
 
+    @property
+    def reads_gradients(self) -> bool:
+        recipe = self.recipe
+        if recipe is None:  # the same sequence, unless they were different when it was dropped
+            return self._direct is not None and self._direct is not self.operands
+        return recipe.reads_gradients
+
     def drop_expression(
         self, operands: Sequence[RecordedOperand], direct: Sequence[RecordedOperand]
     ) -> None:
@@ -118,9 +125,10 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         self, *, through_gradients: bool = True, through_stops: bool = True
     ) -> Sequence[RecordedOperand]:
         operands = self.operands
-        if self.recipe is None:
+        recipe = self.recipe
+        if recipe is None:
             return operands if self._direct is None or through_gradients else self._direct
-        read = self.recipe.read_by(
+        read = recipe.read_by(
             self.output, through_gradients=through_gradients, through_stops=through_stops
         )
         if len(read) == len(operands):

@@ -65,9 +65,11 @@ class Recipe:
                they no longer exist
     numbers    the numbers whose values each record stores
     last       the last step
+    reads_gradients  a step is the mark of a gradient
     """
 
-    __slots__ = ("_bits", "_reached", "_read_by", "last", "length", "numbers", "operands", "steps")
+    __slots__ = ("_bits", "_reached", "_read_by", "last", "length", "numbers", "operands",
+                 "reads_gradients", "steps")  # fmt: skip
 
     def __init__(
         self,
@@ -80,6 +82,9 @@ class Recipe:
         self.numbers = numbers
         self.last = len(steps) - 1
         self.length = len(steps) - len(operands)
+        self.reads_gradients = any(
+            isinstance(x, RecipeStep) and x.operation.is_gradient for x in steps
+        )
         self._reached: dict[_Search, list[int]] = {}
         self._read_by: dict[_Search, list[int]] = {}
         self._bits: dict[tuple[bool, bool], list[int]] = {}

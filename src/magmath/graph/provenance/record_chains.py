@@ -4,7 +4,7 @@ records of that are kept."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TypeGuard
+from typing import TypeAlias, TypeGuard
 
 from magmath.graph.operation import Node
 from magmath.graph.provenance.recorded_operands import (
@@ -85,74 +85,97 @@ def _shorten(records: Sequence[ProvenanceRecord]) -> None:
     is short.
     """
     start = min([x.length for x in records]) - MAX_LENGTH // 2
-    chain = _with_operands(records, lambda x: x.length > start)
+    chain, before = _reached(records, lambda x: x.length > start)
     first_number = min([x.sequence_number for x in chain])
-    recent = _with_operands(chain, lambda x: x.sequence_number >= first_number)
+    recent = [x for x in before if x.sequence_number >= first_number]  # lengths grow: not in chain
+    _, before_recent = _reached(recent, lambda x: x.sequence_number >= first_number)
     old = [
-        earlier
-        for record in recent
-        for x in record.direct_operands()
-        if (earlier := x.provenance) is not None
-        and earlier not in recent
-        and earlier.length - earlier.start > MAX_LENGTH // 4
+        x
+        for x in (*before, *before_recent)
+        if x.sequence_number < first_number and x.length - x.start > MAX_LENGTH // 4
     ]
     dropped = [x for x in dict.fromkeys(old) if not x.is_dropped]
-    every = _existing(dropped, through_gradients=True)
-    direct = _existing(dropped, through_gradients=False)
+    every, direct = _existing(dropped)
     for old_record in dropped:
         old_record.drop_expression(every[old_record], direct[old_record])
     for record in chain:
         record.start = max(record.start, start)
 
 
-def _with_operands(
+def _reached(
     records: Collection[ProvenanceRecord], is_included: Callable[[ProvenanceRecord], bool]
-) -> set[ProvenanceRecord]:
+) -> tuple[dict[ProvenanceRecord, None], dict[ProvenanceRecord, None]]:
     """Return records and, of those from which they were computed, the ones that `is_included`
-    selects, directly or through others of them."""
-    found, stack = set(records), [*records]
+    selects, directly or through others of them; and the first ones that it does not select."""
+    found, others = dict.fromkeys(records), dict[ProvenanceRecord, None]()
+    stack = [*records]
     while stack:
         for operand in stack.pop().direct_operands():
             earlier = operand.provenance
-            if earlier is not None and earlier not in found and is_included(earlier):
-                found.add(earlier)
+            if earlier is None or earlier in found:
+                continue
+            if is_included(earlier):
+                found[earlier] = None
                 stack.append(earlier)
-    return found
+            else:
+                others[earlier] = None
+    return found, others
 
 
-def _existing(
-    records: Sequence[ProvenanceRecord], *, through_gradients: bool
-) -> dict[ProvenanceRecord, list[RecordedOperand]]:
-    """Return the existing arrays on which each record depends, without their provenance.
+def _always(record: ProvenanceRecord) -> bool:
+    return True
+
+
+_Operands: TypeAlias = dict[ProvenanceRecord, list[RecordedOperand]]
+
+
+def _existing(records: Sequence[ProvenanceRecord]) -> tuple[_Operands, _Operands]:
+    """Return the existing arrays on which each record depends, without their provenance: all of
+    them, and those on which it does not depend through gradients alone."""
+    reached, _ = _reached(records, _always)
+    every = _existing_of_each(records, reached, through_gradients=True)
+    if not any(x.reads_gradients for x in reached):
+        return every, every
+    return every, _existing_of_each(records, reached, through_gradients=False)
+
+
+def _existing_of_each(
+    records: Sequence[ProvenanceRecord],
+    reached: Collection[ProvenanceRecord],
+    *,
+    through_gradients: bool,
+) -> _Operands:
+    """Return the existing arrays on which each record depends; `reached` are all records before.
 
     Those of several records are found in one walk, as sets; one record, the usual case, needs none.
     """
     if len(records) == 1:
-        nodes = nodes_before(records[0], through_gradients=through_gradients)
-        return {
-            records[0]: _without_provenance(dict.fromkeys([node.leaf_or_self for node in nodes]))
-        }
+        read: Iterable[RecordedOperand] = operands_before(records[0], through_gradients=False)
+        if through_gradients:
+            read = [operand for record in reached for operand in record.direct_operands()]
+        nodes = dict.fromkeys([node.leaf_or_self for x in read for node in x.nodes()])
+        return {records[0]: _without_provenance(nodes)}
     numbers: dict[Node, int] = {}
-    reached: dict[ProvenanceRecord, int] = {}  # sets of numbers, as the bits of integers
+    sets: dict[ProvenanceRecord, int] = {}  # sets of numbers, as the bits of integers
     stack = [*records]
     while stack:
         record = stack[-1]
         operands = record.direct_operands(through_gradients=through_gradients)
         earlier = [x.provenance for x in operands if x.provenance is not None]
-        unknown = [x for x in earlier if x not in reached]
-        if unknown and record not in reached:
+        unknown = [x for x in earlier if x not in sets]
+        if unknown and record not in sets:
             stack += unknown
             continue
         bits = 0
         for node in [node.leaf_or_self for x in operands for node in x.nodes()]:
             bits |= 1 << numbers.setdefault(node, len(numbers))
         for other in earlier:
-            bits |= reached[other]
-        reached[record] = bits
+            bits |= sets[other]
+        sets[record] = bits
         stack.pop()
     arrays = list(numbers)
     return {
-        record: _without_provenance([x for i, x in enumerate(arrays) if reached[record] >> i & 1])
+        record: _without_provenance([x for i, x in enumerate(arrays) if sets[record] >> i & 1])
         for record in records
     }
 

@@ -58,6 +58,11 @@ class ProvenanceRecord(Struct, eq=False, gc=False):
         """True if the expression was dropped."""
         raise NotImplementedError
 
+    @property
+    def reads_gradients(self) -> bool:
+        """True if the value was computed from results of `mm.grad` in the same expression."""
+        raise NotImplementedError
+
     def direct_operands(
         self, *, through_gradients: bool = True, through_stops: bool = True
     ) -> Sequence[RecordedOperand]:
