@@ -165,7 +165,7 @@ def test_expressions_of_numbers_alone_fail_when_they_are_read() -> None:
 
 def test_transposes_of_larger_arrays_are_read_without_copies() -> None:
     """`x.T @ y` has a small result and is computed at once; its gradients reach x."""
-    x, y = np.random.default_rng(0).normal(size=(300, 60)), np.arange(300.0)
+    x, y = np.random.default_rng(0).normal(size=(600, 60)), np.arange(600.0)
     with current("inline"):
         a, b = mm.asarray(x), mm.asarray(y)
         assert a.nbytes > MAX_EAGER_BYTES

@@ -336,7 +336,9 @@ class LazyArray(ArrayHandle):
         write   what the update repeats, if it was made through a view
         source  the record of a view that is read again
         """
-        leaf = session.eager_leaf(node)  # which may raise: nothing has changed
+        leaf = None
+        if node.operation is not leaves.INPUT:
+            leaf = session.eager_leaf(node)  # which may raise: nothing has changed
         old = self._node
         trace = tracing.current()
         if trace is not None:

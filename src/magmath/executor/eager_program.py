@@ -47,6 +47,7 @@ class EagerProgram:
         self._nodes: list[Node] = []
         self._names: dict[str, Any] = {"empty": np.empty}
         lines = [f"def program({', '.join(name[x] for x in leaves)}):"]
+        memory = _ReusedMemory(order, outputs)
         for node in order:
             if node in leaves:
                 continue
@@ -57,7 +58,7 @@ class EagerProgram:
             if constant is not None:
                 self._names[name[node]] = constant
                 continue
-            lines.append(self._line(kernels, node, name))
+            lines.append(self._line(kernels, node, name, memory))
             self._nodes.append(node)
         lines.append(f"    return {', '.join(name[x] for x in outputs)}{',' * (len(outputs) == 1)}")
         exec("\n".join(lines), self._names)
@@ -77,17 +78,27 @@ class EagerProgram:
         except Exception:
             return None
 
-    def _line(self, kernels: EagerKernels, node: Node, name: dict[Node, str]) -> str:
-        """Return the line that computes a node."""
+    def _line(
+        self,
+        kernels: EagerKernels,
+        node: Node,
+        name: dict[Node, str],
+        memory: _ReusedMemory,
+    ) -> str:
+        """Return the line that computes a node, in the memory of an earlier value if possible."""
         target, sources = name[node], [name[x] for x in node.inputs]
         function, allocates = kernels.function_of(node)
         self._names[f"f_{target}"] = function
-        if allocates:
+        former = memory.take(node, overwrites_inputs=allocates)
+        if former is None and allocates:
             return f"    {target} = f_{target}({', '.join(sources)})"
-        self._names[f"shape_{target}"] = node.shape
-        self._names[f"type_{target}"] = NUMPY[node.dtype]
-        memory = f"{target} = empty(shape_{target}, type_{target})"
-        return f"    {memory}; f_{target}({', '.join([*sources, target])})"
+        if former is not None:
+            allocation = f"{target} = {name[former]}"
+        else:
+            self._names[f"shape_{target}"] = node.shape
+            self._names[f"type_{target}"] = NUMPY[node.dtype]
+            allocation = f"{target} = empty(shape_{target}, type_{target})"
+        return f"    {allocation}; f_{target}({', '.join([*sources, target])})"
 
     def run(self, arrays: EagerValues, numbers: Sequence[Any]) -> Sequence[np.ndarray[Any, Any]]:
         """Return the outputs, in new memory, for these values of the leaves.
@@ -118,6 +129,38 @@ class EagerProgram:
             traceback = traceback.tb_next
         position = 1 if traceback is None else traceback.tb_lineno
         return self._nodes[position - 2]  # after the head of the function
+
+
+@final
+class _ReusedMemory:
+    """The memory of intermediate values that no later line reads.
+
+    So `std` needs one array as large as its operand, as in NumPy. New pages for each value may
+    take longer than the arithmetic.
+    """
+
+    def __init__(self, order: Sequence[Node], outputs: Sequence[Node]) -> None:
+        self._last = {x: node for node in order for x in node.inputs}
+        """The last reader of each node."""
+        self._outputs = {*outputs}
+        self._computed: set[Node] = set()
+        self._free: list[Node] = []
+
+    def take(self, node: Node, *, overwrites_inputs: bool) -> Node | None:
+        """Return an earlier node in whose memory the next one is computed, or None.
+
+        `overwrites_inputs`: its function may write the result into the memory of an operand.
+        """
+        last = [x for x in dict.fromkeys(node.inputs) if self._is_read_last_by(x, node)]
+        choices = [*last, *self._free] if overwrites_inputs else self._free
+        spec = node.shape, node.dtype
+        former = next((x for x in choices if (x.shape, x.dtype) == spec), None)
+        self._free = [x for x in (*self._free, *last) if x is not former]
+        self._computed.add(node)
+        return former
+
+    def _is_read_last_by(self, x: Node, node: Node) -> bool:
+        return x in self._computed and x not in self._outputs and self._last[x] is node
 
 
 def _copied(outputs: Sequence[Node], computed: Collection[Node]) -> list[int]:

@@ -111,10 +111,20 @@ def _called_and_noted(
     effects other than recorded reads of numbers, or changes its arguments."""
     with _recorded_reads() as reads:
         effects = CALL_EFFECTS.count
-        result = function(*args, **options)
+        result = _computed(eager, function(*args, **options), leaves)
         is_pure = CALL_EFFECTS.count - effects == len(reads)
     is_pure = is_pure and _are_unchanged(args, options, leaves)
     eager.note_call(key, _repeatable(eager, result, leaves, reads) if is_pure else None)
+    return result
+
+
+def _computed(eager: EagerArrays, result: Any, leaves: Sequence[Node]) -> Any:
+    """Return the result of a call; a small one is computed although intermediate values of the
+    function are larger, as those of `std` are."""
+    if leaves and isinstance(result, LazyArray) and result._leaf is None and not result.view_of:
+        leaf = eager.leaf_of_result(result._node)
+        if leaf is not None:
+            result.set_known(leaf)
     return result
 
 

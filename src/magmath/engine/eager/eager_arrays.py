@@ -62,7 +62,8 @@ MAX_DEPTH_NEEDED = 200
 MAX_STEPS = 200
 """Operations of a compiled function up to which they are computed one after the other."""
 MAX_READ = 1 << 20
-"""Bytes of the largest operand: a sum or a product may read more than it writes."""
+"""Bytes of the largest operand: a sum or a product may read more than it writes. Also those of the
+largest intermediate value of a function that is composed of several operations, such as `std`."""
 MAX_READ_BY_VECTOR = 64 << 20
 """The same for a product with a vector, which takes as long as to read the matrix."""
 _MAX_LAYOUTS = 4096
@@ -84,14 +85,17 @@ class _Attempt:
 
     is_needed     its value is needed now
     is_assigned   it is assigned, so that operands without other references are parts of it
+    is_call       it is the result of a function, and such operands are its intermediate values
     leaves        the leaves of the pending operands that were computed
     reads_stored  it reads a stored array
     """
 
-    __slots__ = ("is_assigned", "is_needed", "leaves", "reads_stored")
+    __slots__ = ("is_assigned", "is_call", "is_needed", "leaves", "reads_stored")
 
-    def __init__(self, *, is_needed: bool = False, is_assigned: bool = False) -> None:
-        self.is_needed, self.is_assigned = is_needed, is_assigned
+    def __init__(
+        self, *, is_needed: bool = False, is_assigned: bool = False, is_call: bool = False
+    ) -> None:
+        self.is_needed, self.is_assigned, self.is_call = is_needed, is_assigned, is_call
         self.leaves: dict[Node, Node] = {}
         self.reads_stored = False
 
@@ -151,17 +155,13 @@ class EagerArrays:
         graph = merge_equal(expand(graph, self._kernels.has_function))
         leaves = {*arrays, *numbers}
         steps = [x for x in graph.nodes if x not in leaves]
-        if any(graph.targets) or len(steps) > MAX_STEPS or not all(map(self._is_step, steps)):
+        if any(graph.targets) or len(steps) > MAX_STEPS or not all(map(_is_step, steps)):
+            return None
+        if any(x.nbytes > self.max_eager_bytes for x in graph.outputs):
             return None
         if any(x.dtype is bfloat16 for x in leaves):
             return None
         return EagerProgram(self._kernels, graph.nodes, arrays, numbers, graph.outputs)
-
-    def _is_step(self, node: Node) -> bool:
-        """Return True for a number, and for an operation with a small result."""
-        if node.operation is SCALAR or node.operation is CONSTANT:
-            return node.value is not None or node.operation is CONSTANT
-        return node.nbytes <= self.max_eager_bytes and _is_eager(node)
 
     def copied_leaf(self, values: np.ndarray[Any, Any]) -> Node | None:
         """Return an input leaf with a copy of a small NumPy array; None if the workers store it, or
@@ -213,6 +213,14 @@ class EagerArrays:
             return None
         return self._attempt(node, _Attempt(is_needed=True))
 
+    def leaf_of_result(self, node: Node) -> Node | None:
+        """Return an input leaf with the value of the pending result of a function that has read
+        stored arrays, or None if it stays pending. Intermediate values may have `MAX_READ` bytes.
+        """
+        if node.reads_version or node.depth > MAX_DEPTH or self.pool.closed:
+            return None
+        return self._attempt(node, _Attempt(is_needed=True, is_call=True))
+
     def assigned_value(self, node: Node, layout: Layout) -> RemoteArray | None:
         """Return the value of a pending node that is assigned to a variable of this layout, or None
         if a program computes it: if an operand or the node itself is a pending array of user code.
@@ -249,10 +257,11 @@ class EagerArrays:
             set_value(operand, value_leaf)
         return leaf
 
-    def _compute(self, node: Node, attempt: _Attempt) -> Node | None:
-        """Return an input leaf with the value of a node; None if it stays pending."""
+    def _compute(self, node: Node, attempt: _Attempt, max_bytes: int = 0) -> Node | None:
+        """Return an input leaf with the value of a node; None if it stays pending, as a value of
+        more than `max_bytes` does (0: `max_eager_bytes`)."""
         signature = node.signature
-        if signature is None or signature.nbytes > self.max_eager_bytes:
+        if signature is None or signature.nbytes > (max_bytes or self.max_eager_bytes):
             return None
         recipes = signature.recipes
         if recipes is None:
@@ -389,7 +398,9 @@ class EagerArrays:
             pending = user_array() is not None  # without an array it is a part of the expression
         if node.is_leaf or (pending and not attempt.is_needed):
             return None
-        leaf = attempt.leaves.get(node) or self._compute(node, attempt)
+        is_intermediate = attempt.is_call and (user_array is None or user_array() is None)
+        max_bytes = MAX_READ if is_intermediate else 0
+        leaf = attempt.leaves.get(node) or self._compute(node, attempt, max_bytes)
         if leaf is not None:
             attempt.leaves[node] = leaf
         return leaf
@@ -401,6 +412,13 @@ def max_read(operation: Operation, ndim: int) -> int:
     if operation.reads_subset:
         return maxsize
     return MAX_READ_BY_VECTOR if operation is CONTRACT and ndim <= 1 else MAX_READ
+
+
+def _is_step(node: Node) -> bool:
+    """Return True for a number, and for an operation with a result that is not large."""
+    if node.operation is SCALAR or node.operation is CONSTANT:
+        return node.value is not None or node.operation is CONSTANT
+    return node.nbytes <= MAX_READ and _is_eager(node)
 
 
 def _is_eager(node: Node) -> bool:
