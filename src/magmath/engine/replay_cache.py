@@ -118,7 +118,9 @@ class ReplayCache:
             return None
         arrays = [leaves[i] for i in self.compiled.inputs]
         numbers = [leaves[i] for i in self.compiled.scalars]
-        return engine.eager_arrays.program(self._graph, arrays, numbers)
+        former = self._graph  # some of its nodes of numbers alone may read leaves now
+        graph = Graph(former.outputs, former.targets, former.emitted)
+        return engine.eager_arrays.program(graph, arrays, numbers)
 
     def _note_bound(self) -> None:
         """Note a run that was bound to its memory; choose eager runs if this happens often."""
