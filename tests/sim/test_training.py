@@ -825,7 +825,7 @@ def test_training_continues_after_a_team_has_failed(
 
         def _next(self, ready: list[bool]) -> int:
             used.append(self.current.name)
-            teams = [i for i, e in enumerate(self.alternatives) if e.name == "team" and ready[i]]
+            teams = [i for i, e in enumerate(self.candidates) if e.name == "team" and ready[i]]
             return teams[0] if teams else 0
 
     pool = start_pool(PoolOptions(0, device="cpu", threads=3))

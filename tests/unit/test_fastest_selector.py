@@ -95,7 +95,7 @@ def test_a_known_executor_is_not_taken_before_it_is_ready() -> None:
     assert run(selector, later, 4)[-1] == "native"
 
 
-def test_an_alternative_timed_on_a_busy_machine_is_timed_again() -> None:
+def test_a_candidate_timed_on_a_busy_machine_is_timed_again() -> None:
     team = Fake("team", 2.0)
     executors: list[Executor] = [Fake("replay", 3.0), Fake("native", 1.5), team]
     selector = selector_of(executors)

@@ -1,6 +1,6 @@
-"""The selection of the fastest of several alternatives that leave the same results.
+"""The selection of the fastest of several candidates that leave the same results.
 
-Alternatives that need a compiler become ready one after the other, while the first one runs. Each
+Candidates that need a compiler become ready one after the other, while the first one runs. Each
 is timed on the current runs when it is ready, and the fastest continues. No run waits for a
 compiler.
 """
@@ -17,16 +17,16 @@ from typing import Generic, Protocol, TypeVar, final
 from magmath.core.options import COMPILE_AFTER
 
 TRIALS = 3
-"""Timed chunks of steps of an alternative, after one to warm up."""
+"""Timed chunks of steps of a candidate, after one to warm up."""
 RECHECK = 40
-"""Chunks before the other alternatives are timed again; the interval then doubles each time."""
+"""Chunks before the other candidates are timed again; the interval then doubles each time."""
 RETRIAL_LIMIT = 2.0
-"""Alternatives that were never within this factor of the fastest one are not timed again."""
+"""Candidates that were never within this factor of the fastest one are not timed again."""
 COMPILE_AFTER_SECONDS = float(COMPILE_AFTER.read())
 """Seconds of steps before anything is compiled for them; infinite: nothing is compiled."""
 
 
-class Alternative(ABC):
+class CandidateExecutor(ABC):
     """One of several executors of a program, of which the fastest is selected."""
 
     name: str
@@ -40,7 +40,7 @@ class Alternative(ABC):
         """Release its resources."""
 
 
-AlternativeType = TypeVar("AlternativeType", bound=Alternative)
+CandidateType = TypeVar("CandidateType", bound=CandidateExecutor)
 
 
 class Workers(Protocol):
@@ -56,15 +56,15 @@ class Workers(Protocol):
 
 @final
 @dataclass
-class _Trials(Generic[AlternativeType]):
-    """An alternative, with what is known of its speed.
+class _Trials(Generic[CandidateType]):
+    """A candidate, with what is known of its speed.
 
     paces  its latest seconds per step
     least  the least seconds per step so far
     count  its chunks since its trials began, the first of which warms up
     """
 
-    alternative: AlternativeType
+    candidate: CandidateType
     paces: deque[float]
     least: float = inf
     count: int = 0
@@ -85,64 +85,64 @@ class _Trials(Generic[AlternativeType]):
         self.least = min(self.least, pace)
 
     def repeat(self) -> None:
-        """Time the alternative again, with another chunk to warm up."""
+        """Time the candidate again, with another chunk to warm up."""
         self.count = 0
 
 
-class FastestSelector(Generic[AlternativeType]):
-    """Selects the fastest alternative so far; each is timed when it becomes ready.
+class FastestSelector(Generic[CandidateType]):
+    """Selects the fastest candidate so far; each is timed when it becomes ready.
 
-    `others` creates the alternatives that need a compiler; it is called once the first one has
+    `others` creates the candidates that need a compiler; it is called once the first one has
     taken `compile_after` seconds, so that short runs compile nothing. The times that a `former`
     selector has measured for the same program on other arrays are used until new times exist. An
-    alternative counts by the least of its last `history` times.
+    candidate counts by the least of its last `history` times.
     """
 
     def __init__(
         self,
         workers: Workers,
-        first: AlternativeType,
-        others: Callable[[], list[AlternativeType]],
+        first: CandidateType,
+        others: Callable[[], list[CandidateType]],
         compile_after: float = COMPILE_AFTER_SECONDS,
-        former: FastestSelector[AlternativeType] | None = None,
+        former: FastestSelector[CandidateType] | None = None,
         history: int = TRIALS,
     ) -> None:
         self._workers = workers
         self._compile_after = compile_after
         self._history = history
-        self._others: Callable[[], list[AlternativeType]] | None = others
+        self._others: Callable[[], list[CandidateType]] | None = others
         self._former_paces = {} if former is None else former._latest_paces()
         self._trials = [self._trials_of(first, ())]
         self._current = 0
         self._ready: list[bool] = []
         self._chunks, self._recheck = 0, RECHECK
-        self._spent, self._steps = 0.0, 0  # of the first alternative, before there are others
+        self._spent, self._steps = 0.0, 0  # of the first candidate, before there are others
 
     def _trials_of(
-        self, alternative: AlternativeType, paces: Iterable[float]
-    ) -> _Trials[AlternativeType]:
-        trials = _Trials(alternative, deque(paces, maxlen=self._history))
+        self, candidate: CandidateType, paces: Iterable[float]
+    ) -> _Trials[CandidateType]:
+        trials = _Trials(candidate, deque(paces, maxlen=self._history))
         if trials.paces:
             trials.least, trials.count = trials.pace, TRIALS + 1
         return trials
 
     @property
-    def current(self) -> AlternativeType:
-        """The alternative in use."""
-        return self._trials[self._current].alternative
+    def current(self) -> CandidateType:
+        """The candidate in use."""
+        return self._trials[self._current].candidate
 
     @property
     def is_undecided(self) -> bool:
-        """True if only the first alternative was used so far."""
+        """True if only the first candidate was used so far."""
         return self._others is not None
 
     @property
-    def has_one_alternative(self) -> bool:
-        """True if only one alternative exists."""
+    def has_one_candidate(self) -> bool:
+        """True if only one candidate exists."""
         return self._others is None and len(self._trials) == 1
 
     def note(self, seconds: float, steps: int) -> None:
-        """Record the seconds of the last steps, and select the alternative for the next ones.
+        """Record the seconds of the last steps, and select the candidate for the next ones.
 
         Every worker calls it after each chunk; all change at the same time, by the clock of worker
         0.
@@ -162,21 +162,19 @@ class FastestSelector(Generic[AlternativeType]):
             self._select()
 
     def _is_worth_compiling(self) -> bool:
-        """Return True on all workers if the first alternative has taken long enough."""
+        """Return True on all workers if the first candidate has taken long enough."""
         is_worth = self._workers.rank == 0 and self._spent > self._compile_after
         return bool(self._workers.allreduce_max(int(is_worth)))
 
-    def _create_others(self, others: Callable[[], list[AlternativeType]]) -> None:
-        """Create the other alternatives, with the times that the former selector has measured."""
-        alternatives, self._others = [self.current, *others()], None
-        self._trials = [
-            self._trials_of(x, self._former_paces.get(x.name, ())) for x in alternatives
-        ]
+    def _create_others(self, others: Callable[[], list[CandidateType]]) -> None:
+        """Create the other candidates, with the times that the former selector has measured."""
+        candidates, self._others = [self.current, *others()], None
+        self._trials = [self._trials_of(x, self._former_paces.get(x.name, ())) for x in candidates]
         self._trials[0].note(self._spent / self._steps)
 
     def _select(self) -> None:
-        """Select the alternative for the next chunk, which all workers agree on."""
-        ready = [not self._workers.allreduce_max(int(not x.is_ready())) for x in self.alternatives]
+        """Select the candidate for the next chunk, which all workers agree on."""
+        ready = [not self._workers.allreduce_max(int(not x.is_ready())) for x in self.candidates]
         self._reconsider(ready)
         following = self._workers.allreduce_max(self._next(ready) if self._workers.rank == 0 else 0)
         was_chosen = self._trials[self._current].count > TRIALS + 1  # used after its trials
@@ -187,15 +185,15 @@ class FastestSelector(Generic[AlternativeType]):
         self._current = following
 
     @property
-    def alternatives(self) -> list[AlternativeType]:
-        """The alternatives so far, the first one first."""
-        return [x.alternative for x in self._trials]
+    def candidates(self) -> list[CandidateType]:
+        """The candidates so far, the first one first."""
+        return [x.candidate for x in self._trials]
 
     def _reconsider(self, ready: list[bool]) -> None:
-        """Time alternatives again whose recorded times may be outdated.
+        """Time candidates again whose recorded times may be outdated.
 
         Times are too high while a compiler runs concurrently. A machine that was busy then may be
-        idle now, so the other alternatives are timed again at increasing intervals.
+        idle now, so the other candidates are timed again at increasing intervals.
         """
         self._chunks += 1
         if self._ready and ready != self._ready:
@@ -211,15 +209,15 @@ class FastestSelector(Generic[AlternativeType]):
         self._ready = ready
 
     def _latest_paces(self) -> dict[str, deque[float]]:
-        """Return the latest seconds per step of each alternative, by name; those of the former
+        """Return the latest seconds per step of each candidate, by name; those of the former
         selector where no new ones exist."""
-        return self._former_paces | {x.alternative.name: x.paces for x in self._trials if x.paces}
+        return self._former_paces | {x.candidate.name: x.paces for x in self._trials if x.paces}
 
     def _next(self, ready: list[bool]) -> int:
-        """Return an alternative that has not been timed yet, otherwise the fastest by the latest
+        """Return a candidate that has not been timed yet, otherwise the fastest by the latest
         times.
 
-        An alternative that becomes slow on a busy machine is replaced by the next best.
+        A candidate that becomes slow on a busy machine is replaced by the next best.
         """
         for i, trials in enumerate(self._trials):
             if ready[i] and not trials.is_timed and (i > 0 or not any(ready[1:])):
@@ -229,5 +227,5 @@ class FastestSelector(Generic[AlternativeType]):
 
     def close(self) -> None:
         """Stop running compilations."""
-        for alternative in self.alternatives:
-            alternative.close()
+        for candidate in self.candidates:
+            candidate.close()

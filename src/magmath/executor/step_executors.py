@@ -17,7 +17,7 @@ from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding
 from magmath.executor.call_list import CallList
 from magmath.executor.context import Context
-from magmath.executor.fastest_selector import Alternative, FastestSelector
+from magmath.executor.fastest_selector import CandidateExecutor, FastestSelector
 from magmath.executor.native_forms import NativeForms
 from magmath.executor.native_segments import NativeSegments
 from magmath.executor.native_source import NativeSource
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from magmath.executor.native_build import NativeBuild
 
 
-class Executor(Alternative):
+class Executor(CandidateExecutor):
     """Executes the steps of a program on bound arrays."""
 
     @abstractmethod

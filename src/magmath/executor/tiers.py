@@ -20,7 +20,7 @@ from magmath.executor.bind import Binding
 from magmath.executor.call_list import CallList
 from magmath.executor.fastest_selector import (
     COMPILE_AFTER_SECONDS,
-    Alternative,
+    CandidateExecutor,
     FastestSelector,
 )
 from magmath.executor.native_forms import NativeForms
@@ -41,7 +41,7 @@ SAMPLED = 8
 
 
 @final
-class _ReplayTier(Alternative):
+class _ReplayTier(CandidateExecutor):
     name = "replay"
 
     def is_ready(self) -> bool:
@@ -51,7 +51,7 @@ class _ReplayTier(Alternative):
 
 
 @final
-class _SegmentsTier(Alternative):
+class _SegmentsTier(CandidateExecutor):
     """The native segments."""
 
     name = "segments"
@@ -99,7 +99,7 @@ class Tiers:
         self._deterministic = deterministic
         self._segments = _SegmentsTier()
         self._binding: Binding | None = None
-        self._choice: FastestSelector[Alternative] = FastestSelector(
+        self._choice: FastestSelector[CandidateExecutor] = FastestSelector(
             _Alone(), _ReplayTier(), self._compiled, 0.0, history=HISTORY
         )
         self._uses_segments = False
@@ -145,9 +145,9 @@ class Tiers:
         self._uses_segments = self._choice.current is self._segments
         self._seconds, self._runs = 0.0, 0
         self._least = 1
-        self._due = float("inf") if self._choice.has_one_alternative else SAMPLE_SECONDS
+        self._due = float("inf") if self._choice.has_one_candidate else SAMPLE_SECONDS
 
-    def _compiled(self) -> list[Alternative]:
+    def _compiled(self) -> list[CandidateExecutor]:
         assert self._binding is not None
         return [self._segments] if self._segments.write(self._binding) else []
 
