@@ -45,12 +45,13 @@ def layout_candidates(
     if node.operation.only_layouts is not None and environment.workers > 1:
         yield LayoutCandidate(*node.operation.only_layouts(node, environment.mesh.flattened()))
         return
+    if environment.workers == 1:
+        yield _whole(node, environment.mesh)
+        return
     notation = node.index_notation
     examples = operands if hint is None else (*operands, hint)
     for mesh in _meshes(node, examples, environment):
         yield from _on_mesh(node, notation, examples, mesh, environment)
-    if environment.workers == 1:
-        return
     if node.operation.additive and _are_pending_sums(operands):
         yield LayoutCandidate(operands, operands[0])
     if is_contraction(notation) and not environment.deterministic:
@@ -62,6 +63,16 @@ def layout_candidates(
         layouts = collective.layouts(node, environment.mesh.flattened())
         if layouts is not None:
             yield LayoutCandidate(*layouts)
+
+
+def _whole(node: Node, mesh: Mesh) -> LayoutCandidate:
+    """Return the only candidate on a single worker, which has whole arrays."""
+    inputs = tuple([_undivided_layout(x.shape, mesh) for x in node.inputs])
+    return LayoutCandidate(inputs, _undivided_layout(node.shape, mesh))
+
+
+def _undivided_layout(shape: tuple[int, ...], mesh: Mesh) -> Layout:
+    return _interned_layout(shape, mesh, (None,) * len(shape), (None,) * mesh.ndim)
 
 
 def _on_mesh(
