@@ -67,6 +67,13 @@ class RemoteArray(Struct, eq=False, weakref=True):
         return self._number
 
     @property
+    def is_sent(self) -> bool:
+        """True if this process stores the values and has sent a copy of them to the workers."""
+        return (
+            self._number is not None and self.host_array is not None and not self.pool.is_inline
+        )
+
+    @property
     def can_be_kept(self) -> bool:
         """True if records may keep the array alive: without a limit of memory."""
         return self.pool.memory_limit is None

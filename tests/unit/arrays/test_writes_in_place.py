@@ -17,7 +17,7 @@ import magmath as mm
 from magmath.errors import MagmathError
 from magmath.runtime import Pool
 
-ROWS, COLUMNS = 6, 8000
+ROWS, COLUMNS = 6, 12_000
 """The extents of arrays that are larger than those which each write copies."""
 Pair = tuple[Any, Any]
 """An array of magmath and one of NumPy with the same values."""
@@ -272,6 +272,26 @@ def test_writes_by_worker_processes_are_the_same(every_pool: Pool) -> None:
         x[i] *= 2
         y[i] *= 2
     np.testing.assert_array_equal(x.numpy(), y)
+
+
+@pytest.mark.parametrize("extents", [(20, 50), (30, 400), (60, 400)])
+def test_workers_read_what_was_written(every_pool: Pool, extents: tuple[int, int]) -> None:
+    """Workers receive a small array when a program reads it, and again after it was written."""
+    y, large = np.zeros(extents), np.linspace(0, 1, 120_000).reshape(-1, extents[1])
+    x, on_workers = mm.asarray(y), mm.asarray(large)
+    total = mm.compile(lambda x, large: mm.sum(large) * mm.sum(x))
+    for i in range(extents[0]):
+        x[i] = y[i] = float(i)
+        x[i, 3] = y[i, 3] = 7.5
+        x[i, 5:9] += 0.5
+        y[i, 5:9] += 0.5
+        if i % 2:
+            row = x[i - 1]
+            row *= 2
+            y[i - 1] *= 2
+        assert float(total(x, on_workers)) == pytest.approx(large.sum() * y.sum())
+        product = on_workers @ mm.transpose(x)
+        np.testing.assert_allclose(product.numpy(), large @ y.T, atol=1e-9)
 
 
 def test_an_interrupted_or_failing_write_leaves_the_array_as_it_was() -> None:

@@ -133,6 +133,10 @@ class EagerCall:
             return None
         values, operands = read
         recipe, data = self._recipe, former.value
+        if data.is_sent:
+            data = RemoteArray(
+                eager.pool, None, data.shape, data.dtype, data.layout, None, data.host_array
+            )
         provenance = Provenance.of(recipe, recipe.last, operands, line, numbers)
         written = input_leaf(self._shape, self._dtype, data.layout, data)
         set_provenance(written, provenance)
