@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import magmath as mm
+from engines import current
 from magmath.errors import MagmathError
 from magmath.runtime import Pool
 
@@ -274,24 +275,37 @@ def test_writes_by_worker_processes_are_the_same(every_pool: Pool) -> None:
     np.testing.assert_array_equal(x.numpy(), y)
 
 
+PROGRAMS: list[Callable[[Any, Any], Any]] = [
+    lambda x, large: large @ x.T,
+    lambda x, large: (large[: len(x)] * x).sum(),
+    mm.compile(lambda x, large: large.sum() * x.sum()),
+    lambda x, large: large + x[3],
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=["product", "sum", "compiled", "row"])
 @pytest.mark.parametrize("extents", [(20, 50), (30, 400), (60, 400)])
-def test_workers_read_what_was_written(every_pool: Pool, extents: tuple[int, int]) -> None:
+@pytest.mark.parametrize("kind", [("inline", 1), ("eager", 2), ("messages", 2)])
+def test_workers_read_what_was_written(
+    kind: tuple[str, int], extents: tuple[int, int], program: Callable[[Any, Any], Any]
+) -> None:
     """Workers receive a small array when a program reads it, and again after it was written."""
+    with current(*kind):
+        _compare_reads_of_workers(extents, program)
+
+
+def _compare_reads_of_workers(
+    extents: tuple[int, int], program: Callable[[Any, Any], Any]
+) -> None:
     y, large = np.zeros(extents), np.linspace(0, 1, 120_000).reshape(-1, extents[1])
     x, on_workers = mm.asarray(y), mm.asarray(large)
-    total = mm.compile(lambda x, large: mm.sum(large) * mm.sum(x))
-    for i in range(extents[0]):
+    for i in range(8):
         x[i] = y[i] = float(i)
-        x[i, 3] = y[i, 3] = 7.5
         x[i, 5:9] += 0.5
         y[i, 5:9] += 0.5
-        if i % 2:
-            row = x[i - 1]
-            row *= 2
-            y[i - 1] *= 2
-        assert float(total(x, on_workers)) == pytest.approx(large.sum() * y.sum())
-        product = on_workers @ mm.transpose(x)
-        np.testing.assert_allclose(product.numpy(), large @ y.T, atol=1e-9)
+        x[3, i] = y[3, i] = 7.5
+        expected = large.sum() * y.sum() if program is PROGRAMS[2] else program(y, large)
+        np.testing.assert_allclose(program(x, on_workers), expected, rtol=1e-9)
 
 
 def test_an_interrupted_or_failing_write_leaves_the_array_as_it_was() -> None:
