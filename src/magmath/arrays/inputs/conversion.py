@@ -219,16 +219,16 @@ def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
 def _no_numbers_error(obj: Any, values: np.ndarray[Any, Any]) -> DTypeError:
     """Return the error for an object, or for elements of nested lists, that are not numbers."""
     elements = [*np.asarray(obj, dtype=object).flat]
-    other = next((x for x in elements if not is_number(x)), obj)
-    where = "" if other is obj else " in a list"
-    remedy = _remedy_for(other)
-    if other is None and where:
+    invalid = next((x for x in elements if not is_number(x)), obj)
+    where = "" if invalid is obj else " in a list"
+    remedy = _remedy_for(invalid)
+    if invalid is None and where:
         remedy = "a missing number is float('nan')"
-    elif isinstance(other, np.generic):
+    elif isinstance(invalid, np.generic):
         remedy = f"NumPy type {values.dtype} has no counterpart"
     return DTypeError(
         f"asarray: needs arrays, numbers or nested lists of numbers, was given "
-        f"{other!r:.40}{where}; {remedy}"
+        f"{invalid!r:.40}{where}; {remedy}"
     )
 
 
