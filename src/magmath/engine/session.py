@@ -186,9 +186,9 @@ def _smaller_pools(options: PoolOptions) -> Iterator[PoolOptions]:
         return
     listed = hosts.split(",") if isinstance(hosts, str) else list(hosts)
     for left_out in range(len(listed) if len(listed) > 1 else 0):
-        rest = [host for i, host in enumerate(listed) if i != left_out]
+        remaining_hosts = [host for i, host in enumerate(listed) if i != left_out]
         fewer = workers - -(-workers // len(listed)) if workers else 0
-        yield replace(options, hosts=rest, workers=fewer)
+        yield replace(options, hosts=remaining_hosts, workers=fewer)
 
 
 def set_current_pool(pool: Pool) -> Engine:
