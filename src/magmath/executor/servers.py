@@ -60,8 +60,8 @@ class ServerRun:
 
     def count(self, counted: Sequence[tuple[int, int]], number: int) -> None:
         """Write the counts after `number` steps or updates into their private slots."""
-        for slot, own in counted:
-            self.arrays[own].tensor.fill_(self.counts[slot] + number)
+        for slot, private_slot in counted:
+            self.arrays[private_slot].tensor.fill_(self.counts[slot] + number)
 
 
 def allocate_slots(

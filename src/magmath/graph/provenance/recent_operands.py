@@ -58,17 +58,18 @@ def keep_recent(leaf: Node, nbytes: int) -> KeptArray | None:
     released: list[KeptArray] = []
     with _lock:
         entry = _entries.find(id(leaf))
-        kept = None if entry is None else entry[0]()
-        if kept is not None and kept.leaf is leaf:
-            return kept
-        kept = KeptArray(leaf)
+        kept_array = None if entry is None else entry[0]()
+        if kept_array is not None and kept_array.leaf is leaf:
+            return kept_array
+        kept_array = KeptArray(leaf)
         _nbytes += nbytes
-        _entries.store(id(leaf), (ref(kept), nbytes))  # perhaps instead of an array that was freed
+        # The entry may replace that of an array that was freed.
+        _entries.store(id(leaf), (ref(kept_array), nbytes))
         if _is_excessive(len(_entries), _nbytes):
             released = _released()
     for x in released:
         x.leaf = None  # without the lock: it may free an array, whose finalizer may compute
-    return kept
+    return kept_array
 
 
 def _is_excessive(count: int, nbytes: int) -> bool:
@@ -83,4 +84,4 @@ def _released() -> list[KeptArray]:
         _entries.pop(key, None)
     dropped = _entries.drop_while(_is_excessive, lambda entry: entry[1])
     _nbytes = sum([nbytes for _, nbytes in list(_entries.values())])
-    return [kept for _, (reference, _) in dropped if (kept := reference()) is not None]
+    return [kept_array for _, (reference, _) in dropped if (kept_array := reference()) is not None]

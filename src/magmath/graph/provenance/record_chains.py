@@ -24,9 +24,9 @@ def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int]:
 
     The older half of a chain of more than `MAX_LENGTH` operations is dropped.
     """
-    kept = length = start = 0
+    kept_bytes = length = start = 0
     for operand in operands:
-        kept += operand.kept_bytes
+        kept_bytes += operand.kept_bytes
         record = operand.provenance
         if record is not None:
             if record.length - record.start > MAX_LENGTH:
@@ -36,7 +36,7 @@ def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int]:
                 length = record.length
             if record.start > start:
                 start = record.start
-    return kept, length, start
+    return kept_bytes, length, start
 
 
 def longest(operands: Sequence[RecordedOperand]) -> int:
@@ -110,14 +110,14 @@ def _with_operands(
 ) -> set[ProvenanceRecord]:
     """Return records and, of those from which they were computed, the ones that `is_included`
     selects, directly or through others of them."""
-    found, stack = set(records), [*records]
+    selected, stack = set(records), [*records]
     while stack:
         for operand in stack.pop().direct_operands():
             earlier = operand.provenance
-            if earlier is not None and earlier not in found and is_included(earlier):
-                found.add(earlier)
+            if earlier is not None and earlier not in selected and is_included(earlier):
+                selected.add(earlier)
                 stack.append(earlier)
-    return found
+    return selected
 
 
 def _existing(
