@@ -385,17 +385,17 @@ class Pool:
         self,
         order: Sequence[Expression],
         requested: Sequence[Expression],
-        given: Mapping[Expression, int],
+        array_numbers: Mapping[Expression, int],
     ) -> list[tuple[int, Layout]]:
         """Compute `requested` immediately, without a program, on the inline worker.
 
-        `order`: all required nodes, each after its inputs; `given`: the number of the array of each
-        leaf and known node. Returns the numbers and layouts of the new arrays.
+        `order`: all required nodes, each after its inputs; `array_numbers`: the number of the array
+        of each leaf and known node. Returns the numbers and layouts of the new arrays.
         """
         if self._records.gone:
             self._records.release_collected()
         outputs = [next(self._numbers) for _ in requested]
-        stored = self._queue.compute(order, requested, given, outputs)
+        stored = self._queue.compute(order, requested, array_numbers, outputs)
         for output, data in zip(outputs, stored, strict=True):
             self._records.known[output] = data.layout, data.dtype
         return [(output, data.layout) for output, data in zip(outputs, stored, strict=True)]
