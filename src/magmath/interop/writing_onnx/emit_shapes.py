@@ -123,8 +123,8 @@ def _overwritten(
     for axis in sorted(written, reverse=True):
         after = ndim - 1 - axis
         if axis in dropped and len(shape) > after:
-            place = w.store(np.asarray([-after - 1], np.int64))
-            values = w.add("Unsqueeze", values, place)
+            new_axis = w.store(np.asarray([-after - 1], np.int64))
+            values = w.add("Unsqueeze", values, new_axis)
             shape.insert(len(shape) - after, (1,))
         extent = _only(node, node.inputs[0].shape[axis])
         is_written = np.zeros(extent, bool)
