@@ -270,7 +270,7 @@ def _share_without_base(array: LazyArray, overlapping: Sequence[LazyArray]) -> N
 
 
 def _patch(storage: ElementStorage, path: Path, array_path: Path) -> Rewrite:
-    """Return what puts written elements at a path into an array at its own path."""
+    """Return the function that puts elements written at a path into an array at its own path."""
 
     def patched(x: Node, values: Node) -> Node:
         base = full(storage.shape, constant(0, storage.dtype))

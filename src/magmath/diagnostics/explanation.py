@@ -173,7 +173,7 @@ class Summed:
         return [sum(times) for times in zip(*even, strict=False)]
 
     def advice(self) -> str:
-        """Return what to do about workers that are slower than the others; "" if none is.
+        """Return advice about workers that are slower than the others; "" if none is.
 
         A slow worker computes `SLOW` times as long as the median of the others on equal shares.
         """

@@ -276,13 +276,14 @@ def argument_leaf(node: Node) -> Node | None:
 
 
 def eager_indexing() -> EagerArrays | None:
-    """Return what computes small arrays at once, for indexing, which reads and writes their parts
-    without expressions; None while a function is traced or differentiated."""
+    """Return the `EagerArrays` of the pool for indexing, which reads and writes parts of small
+    arrays without expressions; None while a function is traced or differentiated."""
     return None if is_keeping_expressions() else eager_arrays()
 
 
 def eager_arrays() -> EagerArrays | None:
-    """Return what computes small arrays at once; None while a function is traced."""
+    """Return the `EagerArrays` of the pool, which computes small arrays at once; None while a
+    function is traced."""
     engine = _engine
     if engine is None or engine.pool.closed:
         return None

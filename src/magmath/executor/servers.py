@@ -81,7 +81,7 @@ class Servers(ABC):
     """The servers, and the numbers of steps and updates."""
 
     values: StepValues
-    """What the steps have emitted; complete on worker 0."""
+    """The values that the steps have emitted; complete on worker 0."""
 
     @abstractmethod
     def start(self, run: ServerRun) -> None:

@@ -87,7 +87,8 @@ def flushed(flush: bool = True) -> Iterator[None]:
 
 @contextmanager
 def flushed_here(flush: bool) -> Iterator[None]:
-    """Like `flushed`, for the calling thread alone."""
+    """Set whether denormal numbers count as zero on the calling thread alone, within the block;
+    restore the previous mode at the end."""
     previous = is_flushing()
     torch.set_flush_denormal(flush)
     try:

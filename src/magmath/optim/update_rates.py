@@ -28,7 +28,7 @@ class CountedRates(Protocol):
 
     @property
     def learning_rates(self) -> Sequence[LearningRate]:
-        """Those of its groups."""
+        """The learning rates of the optimizer's groups."""
 
 
 def rates_of_update(optimizer: CountedRates, dtype: DType) -> list[Node]:

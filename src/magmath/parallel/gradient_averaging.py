@@ -62,8 +62,8 @@ class Averaging(Strategy):
 
     @abstractmethod
     def copies(self, training: Training) -> Mapping[Node, Node]:
-        """Return what the forward and the backward pass read in place of parameters; called while a
-        step is traced, with the training of the parameters that it updates."""
+        """Return the nodes that the forward and the backward pass read in place of parameters;
+        called while a step is traced, with the training of the parameters that it updates."""
 
     @abstractmethod
     def own_layouts(

@@ -210,7 +210,7 @@ class Strategy(ABC):
 
 
 def exchanged(strategy: Strategy, value: Any, shape: tuple[int, ...]) -> Array:
-    """Return what `exchange` of a strategy has returned for a parameter, as an array.
+    """Return the result of a strategy's `exchange` for a parameter, as an array.
 
     Raises ShapeError unless it has the given shape, TypeError if it is no array.
     """

@@ -74,7 +74,7 @@ class _Layer:
 
 
 def _layers(graph: Graph) -> Mapping[Node, _Layer]:
-    """Return what can be folded for each x."""
+    """Return the nodes that can be folded, by the operand x that they read."""
     layers: dict[Node, _Layer] = {}
     sums = {node.inputs[0]: node for node in graph.nodes if _is_sum_of_rows(node)}
     for node in graph.nodes:

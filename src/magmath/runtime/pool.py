@@ -143,7 +143,8 @@ class Pool:
         return array
 
     def store(self, values: np.ndarray[Any, Any], layout: Layout) -> int:
-        """Like `put`, with a NumPy array: on the worker of this process without a message."""
+        """Store a NumPy array in a layout and return its number, as `put`; on the worker of this
+        process without a message."""
         if not (self.is_inline and self.is_on_cpu):
             return self.put(torch.from_numpy(values), layout)
         array, dtype = next(self._numbers), DTYPES[values.dtype.name]

@@ -59,7 +59,7 @@ class CodeReads:
 
 @lru_cache(maxsize=4096)
 def reads_of(code: CodeType) -> CodeReads:
-    """Return what this code, and that of the functions in it, reads by name."""
+    """Return the names that this code, and that of the functions in it, reads."""
     scan, texts = _Scan(), set[str]()
     for one in _codes(code):
         scan.visit(one)

@@ -115,7 +115,8 @@ def _traced(
 
 
 def _entries(returned: Any, positional: Sequence[Any]) -> list[Array | None]:
-    """Return what a pullback returned for each array among the arguments that has a gradient."""
+    """Return the gradients that a pullback returned, one for each array among the arguments that
+    has a gradient."""
     entries = (returned,) if len(positional) == 1 else returned
     if not isinstance(entries, (tuple, list)) or len(entries) != len(positional):
         raise TypeError(

@@ -99,7 +99,7 @@ def foreign_operand(operation: str, value: Any, *, has_refused: bool = False) ->
 
 
 def _remedy_for(value: Any) -> str:
-    """Return how to make an array of an object that is none."""
+    """Return the remedy for an object that is no array: how to make one of it."""
     if any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__array_interface__")):
         return "convert it with mm.asarray(x)"
     if hasattr(value, "toarray"):  # a sparse matrix of SciPy

@@ -48,7 +48,7 @@ repeated."""
 
 
 class CallProgram(Protocol):
-    """What computes the result of a call from its operands."""
+    """A program that computes the result of a call from its operands."""
 
     def run(
         self, arrays: Sequence[np.ndarray[Any, Any]], numbers: Sequence[Any], /
@@ -57,7 +57,7 @@ class CallProgram(Protocol):
 
 
 class UpdateProgram(CallProgram, Protocol):
-    """What computes an array with some elements replaced."""
+    """A program that computes an array with some elements replaced."""
 
     def write(
         self,
@@ -123,8 +123,8 @@ class EagerCall:
         line: Line,
         numbers: Sequence[Number] = (),
     ) -> Node | None:
-        """Like `run`, for an `UpdateProgram` whose array is the first argument: the result has the
-        memory of that leaf, which the caller drops."""
+        """Return a leaf with the result of an `UpdateProgram`, as `run`, in the memory of the first
+        argument, which the caller drops."""
         former = arguments[0]
         if former.value.copies:  # in other layouts
             return None
@@ -214,7 +214,7 @@ def _read(
     overwritten: Node | None = None,
 ) -> tuple[list[np.ndarray[Any, Any]], tuple[RecordedOperand, ...]] | None:
     """Return the values of the arrays at these positions among the arguments and the own arrays of
-    a call, and what a record keeps of them; None if they are not stored here.
+    a call, and the operands of a record for them; None if they are not stored here.
 
     Of an array that the call overwrites, a record keeps how it was computed, or an empty leaf.
     """

@@ -79,7 +79,7 @@ class TargetVariable(Protocol):
 
 @final
 class _Expression(NamedTuple):
-    """What one evaluation computes.
+    """The nodes that one evaluation computes.
 
     outputs   the requested nodes, then those that are computed with them
     order     the nodes that the outputs need, up to evaluated ones, in topological order

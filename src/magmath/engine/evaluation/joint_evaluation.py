@@ -93,8 +93,8 @@ class JointEvaluation:
         self._own.calls.append(_Call([_Result.of(x) for x in gradients], _Result.of(value)))
 
     def nodes_with(self, order: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-        """Return what is computed with the nodes in `order`: gradients and values, and updates in
-        place."""
+        """Return the nodes that are computed together with those in `order`: gradients and values,
+        and updates in place."""
         thread_state = self._own
         if not (thread_state.updates or thread_state.calls):
             return [], []

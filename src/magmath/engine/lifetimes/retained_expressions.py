@@ -17,7 +17,7 @@ from magmath.graph import Node
 
 @final
 class _State(local):
-    """What a thread keeps."""
+    """The expressions that a thread keeps; None outside of the blocks."""
 
     expressions: list[Node] | None = None
 

@@ -34,7 +34,8 @@ RECENT = 8
 
 @final
 class KeptArray:
-    """What keeps an array alive, as long as it exists itself and the limits allow it."""
+    """A reference that keeps an array alive, as long as it exists itself and the limits allow
+    it."""
 
     __slots__ = ("__weakref__", "leaf")
 
@@ -43,15 +44,15 @@ class KeptArray:
 
 
 _entries: RecentlyUsed[int, tuple[ref[KeptArray], int]] = RecentlyUsed()
-"""By the identities of leaves: what keeps them, and their bytes."""
+"""By the identities of leaves: the references that keep them alive, and their bytes."""
 _lock = RLock()  # a handler of a signal may compute as well, between any two lines
 _nbytes = 0
 """At least the bytes of all entries."""
 
 
 def keep_recent(leaf: Node, nbytes: int) -> KeptArray | None:
-    """Return what keeps an array alive for records that have just read it; None for an array of
-    more than `MAX_BYTES`, one without value, and one whose memory is limited."""
+    """Return the entry that keeps an array alive for records that have just read it; None for an
+    array of more than `MAX_BYTES`, one without value, and one whose memory is limited."""
     global _nbytes
     if nbytes > MAX_BYTES or not getattr(leaf.value, "can_be_kept", False):
         return None

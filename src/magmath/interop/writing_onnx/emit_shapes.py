@@ -99,7 +99,7 @@ def _dynamic_update_slice(
 
 
 def _only(node: TracedNode, values: Sequence[Any]) -> Any:
-    """Return what is equal in all traces."""
+    """Return the value that is equal in all traces. Raises MagmathError if it differs."""
     if any(value != values[0] for value in values):
         raise node.unsupported("which writes to a part of an axis of variable extent")
     return values[0]

@@ -30,8 +30,8 @@ from magmath.nn.variables import Buffer, Parameter, deferred, ones, zeros
 
 
 def _checked_epsilon(layer: str, epsilon: float) -> float:
-    """Return what a layer adds to variances. Raises OptionError for a number of channels in its
-    place, which layers of PyTorch take."""
+    """Return the number that a layer adds to variances. Raises OptionError for a number of channels
+    in its place, which layers of PyTorch take."""
     if isinstance(epsilon, int) and epsilon:
         raise OptionError(
             f"{layer}: epsilon is a small number such as 1e-5, was given {epsilon}; the number of "
