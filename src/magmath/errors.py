@@ -158,7 +158,7 @@ else:
         class AxisError(ShapeError, np.exceptions.AxisError):
             """An array has no such axis."""
 
-        for made in (LinAlgError, MatrixShapeError, AxisError):
-            made.__qualname__ = made.__name__
-            globals()[made.__name__] = made
+        for error_class in (LinAlgError, MatrixShapeError, AxisError):
+            error_class.__qualname__ = error_class.__name__
+            globals()[error_class.__name__] = error_class
         return globals()[name]

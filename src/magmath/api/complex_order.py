@@ -58,10 +58,10 @@ def complex_extremum(
 ) -> Node:
     """Return the largest ("max") or smallest ("min") complex number over some axes."""
     axes = normalize_axes(name, axis, x.ndim)
-    rest = [d for d in range(x.ndim) if d not in axes]
-    shape = [x.shape[d] for d in rest]
-    lines = reshape(permute(x, (*rest, *axes)), (*shape, size_of(x.shape[d] for d in axes)))
+    remaining = [d for d in range(x.ndim) if d not in axes]
+    shape = [x.shape[d] for d in remaining]
+    lines = reshape(permute(x, (*remaining, *axes)), (*shape, size_of(x.shape[d] for d in axes)))
     last = lines.ndim - 1
     extremum = taken_along(lines, complex_arg_extremum(name, lines, last), last)
-    kept = [1 if d in axes else n for d, n in enumerate(x.shape)] if keepdims else shape
-    return reshape(extremum, tuple(kept))
+    result_shape = [1 if d in axes else n for d, n in enumerate(x.shape)] if keepdims else shape
+    return reshape(extremum, tuple(result_shape))

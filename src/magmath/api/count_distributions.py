@@ -128,10 +128,10 @@ class CountDistributions(DistributionMethods):
         """Return how many of `nsample` items, drawn without replacement from ngood + nbad, are
         good."""
         draw = self._draw("hypergeometric", size, float64, ngood=ngood, nbad=nbad, nsample=nsample)
-        for what, allowed in samplers.ITEMS.items():
-            draw.check_range(what, allowed)
+        for name, allowed in samplers.ITEMS.items():
+            draw.check_range(name, allowed)
         draw.check_sum("nsample", "ngood", "nbad")
-        numbers = [e.call("floor", draw.parameter(what)) for what in samplers.ITEMS]
+        numbers = [e.call("floor", draw.parameter(name)) for name in samplers.ITEMS]
         return whole_numbers(
             draw.sampled(samplers.HYPERGEOMETRIC, *numbers, dtype=int64), dtype, layout
         )

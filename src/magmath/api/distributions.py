@@ -275,8 +275,8 @@ class Distributions(CountDistributions, GammaDistributions):
     ) -> Array:
         """Return numbers from the inverse Gaussian distribution (Michael, Schucany, Haas 1976)."""
         draw = self._draw("wald", size, dtype, mean=mean, scale=scale)
-        for what in ("mean", "scale"):
-            draw.check(what, 0, above=True)
+        for name in ("mean", "scale"):
+            draw.check(name, 0, above=True)
         centre = draw.parameter("mean", float64)
         z = draw.standard(creation.NORMAL, float64)
         y = centre * z * z / draw.parameter("scale", float64)

@@ -107,15 +107,17 @@ def _einsum(subscripts: str, *operands: Any) -> Array:
     line = user_line()
     terms = [_once(x, letters) for x, letters in zip(nodes, inputs, strict=True)]
     for chosen in _path(terms, output):
-        taken = [terms.pop(i) for i in sorted(chosen, reverse=True)][::-1]
-        while len(taken) > 1:
-            a, b = taken.pop(0), taken.pop(0)
-            needed = output + "".join(t.letters for t in (*taken, *terms))
-            kept = "".join(dict.fromkeys([c for c in a.letters + b.letters if c in needed]))
-            last = not taken and not terms
-            out = output if last else kept
-            taken.append(_Term(contraction(a.node, a.letters, b.node, b.letters, out, line), out))
-        terms += taken
+        step_terms = [terms.pop(i) for i in sorted(chosen, reverse=True)][::-1]
+        while len(step_terms) > 1:
+            a, b = step_terms.pop(0), step_terms.pop(0)
+            needed = output + "".join(t.letters for t in (*step_terms, *terms))
+            kept_letters = "".join(dict.fromkeys([c for c in a.letters + b.letters if c in needed]))
+            last = not step_terms and not terms
+            out = output if last else kept_letters
+            step_terms.append(
+                _Term(contraction(a.node, a.letters, b.node, b.letters, out, line), out)
+            )
+        terms += step_terms
     return Array(_finished(terms[0], output))
 
 
@@ -123,9 +125,9 @@ def _view(x: Array, letters: str, output: str) -> Array:
     """Return the view of an operand that is indexed by all of its letters."""
     for c in [c for c, n in Counter(letters).items() for _ in range(n - 1)]:
         first, second = letters.index(c), letters.rindex(c)
-        others = [d for d in range(x.ndim) if d not in (first, second)]
-        x = rearranged(rearranged(x, Permuted((*others, first, second))), Diagonal(0, True))
-        letters = "".join([letters[d] for d in others]) + c
+        other_dims = [d for d in range(x.ndim) if d not in (first, second)]
+        x = rearranged(rearranged(x, Permuted((*other_dims, first, second))), Diagonal(0, True))
+        letters = "".join([letters[d] for d in other_dims]) + c
     return rearranged(x, Permuted(tuple([letters.index(c) for c in output])))
 
 
@@ -186,13 +188,13 @@ def _check_lengths(subscripts: str, inputs: Sequence[str], shapes: Sequence[Shap
     """Check that each letter stands for one length; between operands, 1 may stretch."""
     known: dict[str, int] = {}
     for letters, shape in zip(inputs, shapes, strict=True):
-        own = dict(zip(letters, shape, strict=True))
+        extents = dict(zip(letters, shape, strict=True))
         for c, extent in zip(letters, shape, strict=True):
             before = known.setdefault(c, extent)
-            if own[c] != extent or (before != extent and 1 not in (before, extent)):
+            if extents[c] != extent or (before != extent and 1 not in (before, extent)):
                 raise ShapeError(
                     f"einsum: {subscripts!r}: {c!r} stands for lengths "
-                    f"{own[c] if own[c] != extent else before} and {extent}"
+                    f"{extents[c] if extents[c] != extent else before} and {extent}"
                     "; give different lengths different letters"
                 )
             known[c] = max(before, extent) if extent else 0

@@ -193,8 +193,8 @@ def _to_real(
     n = extents[-1] if s is not None else 2 * (extents[-1] - 1)
     if n < 1:
         raise ShapeError(f"{name}: the result would have {n} elements; give the length, 1 or more")
-    others, lengths = positions[-2::-1], extents[-2::-1]  # NumPy begins with the first axis
-    node = _over(_as_complex(name, x), others, lengths, norm, inverse=inverse)
+    other_axes, lengths = positions[-2::-1], extents[-2::-1]  # NumPy begins with the first axis
+    node = _over(_as_complex(name, x), other_axes, lengths, norm, inverse=inverse)
     node = _resized(node, positions[-1:], (n // 2 + 1,))
     node = fourier.fft_to_real(node, positions[-1], n, inverse=inverse, norm=norm or "backward")
     return _result(node)
@@ -273,12 +273,12 @@ def _chosen(
 
 def _resized(x: Node, axes: Sequence[int], extents: Sequence[int]) -> Node:
     """Return x truncated, or padded with zeros, to these lengths of its axes."""
-    kept, full = list(x.shape), list(x.shape)
+    truncated, padded = list(x.shape), list(x.shape)
     for axis, extent in zip(axes, extents, strict=True):
-        kept[axis], full[axis] = min(x.shape[axis], extent), extent
+        truncated[axis], padded[axis] = min(x.shape[axis], extent), extent
     for axis in axes:
-        x = slicing.slice_along(x, axis, 0, kept[axis])
-    return slicing.padded(x, tuple(full), (0,) * x.ndim)
+        x = slicing.slice_along(x, axis, 0, truncated[axis])
+    return slicing.padded(x, tuple(padded), (0,) * x.ndim)
 
 
 # frequencies ------------------------------------------------------------------------------------

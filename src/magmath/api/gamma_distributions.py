@@ -97,9 +97,9 @@ class GammaDistributions(DistributionMethods):
         """Return quotients of two chi-square numbers, each divided by its degrees of freedom."""
         draw = self._draw("f", size, dtype, dfnum=dfnum, dfden=dfden)
         parts = []
-        for what in ("dfnum", "dfden"):
-            draw.check(what, 0, above=True)
-            parts.append(gamma_numbers(draw, what, 0.5) / draw.parameter(what, float64))
+        for name in ("dfnum", "dfden"):
+            draw.check(name, 0, above=True)
+            parts.append(gamma_numbers(draw, name, 0.5) / draw.parameter(name, float64))
         return draw.result(parts[0] / parts[1], layout)
 
     def beta(
@@ -114,9 +114,9 @@ class GammaDistributions(DistributionMethods):
         """Return numbers from the beta distribution, X / (X + Y) for gamma numbers of shape a and
         b."""
         draw = self._draw("beta", size, dtype, a=a, b=b)
-        for what in ("a", "b"):
-            draw.check(what, 0, above=True)
-        x, y = (gamma_numbers(draw, what, record=samplers.LOG_GAMMA) for what in ("a", "b"))
+        for name in ("a", "b"):
+            draw.check(name, 0, above=True)
+        x, y = (gamma_numbers(draw, name, record=samplers.LOG_GAMMA) for name in ("a", "b"))
         return draw.result(1.0 / (1.0 + e.call("exp", y - x)), layout)
 
     def noncentral_chisquare(

@@ -141,28 +141,32 @@ def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") ->
     Integers give integers; positions out of range raise IndexError, for which the values are
     computed."""
     extents = normal_shape("unravel_index", shape)
-    rest = indices if isinstance(indices, int) else as_array("unravel_index", indices)
-    if not isinstance(rest, int):
-        _require_integers("unravel_index", rest)
-        if not extents and rest.ndim:
+    quotient = indices if isinstance(indices, int) else as_array("unravel_index", indices)
+    if not isinstance(quotient, int):
+        _require_integers("unravel_index", quotient)
+        if not extents and quotient.ndim:
             raise ShapeError(
                 f"unravel_index: an array of no dimensions has one position, was given shape "
-                f"{rest.shape}; pass an integer"
+                f"{quotient.shape}; pass an integer"
             )
     _require_countable("unravel_index", extents)
     size = math.prod(extents)
-    outside = not 0 <= rest < size if isinstance(rest, int) else any((rest < 0) | (rest >= size))
+    outside = (
+        not 0 <= quotient < size
+        if isinstance(quotient, int)
+        else any((quotient < 0) | (quotient >= size))
+    )
     if outside:
         raise PositionError(
             f"unravel_index: a position is out of range for shape {extents}"
             "; pass positions below the product of the extents"
         )
-    if not isinstance(rest, int):
-        rest = astype(rest, int64, copy=False)
+    if not isinstance(quotient, int):
+        quotient = astype(quotient, int64, copy=False)
     results = []
     for extent in extents if order == "F" else reversed(extents):
-        results.append(rest % extent)
-        rest = rest // extent
+        results.append(quotient % extent)
+        quotient = quotient // extent
     return tuple(results if order == "F" else reversed(results))
 
 
@@ -357,11 +361,11 @@ def put_along_axis(arr: Array, indices: Any, values: Any, axis: int | None) -> N
         return
     d = normalize_axis("put_along_axis", axis, arr.ndim)
     key: list[Any] = []
-    for other in range(arr.ndim):
-        line = arange(arr.shape[other])
+    for dim in range(arr.ndim):
+        line = arange(arr.shape[dim])
         shape = [1] * arr.ndim
-        shape[other] = arr.shape[other]
-        key.append(positions if other == d else reshape(line, shape))
+        shape[dim] = arr.shape[dim]
+        key.append(positions if dim == d else reshape(line, shape))
     arr[tuple(key)] = values
 
 
@@ -378,8 +382,8 @@ def trim_zeros(filt: Any, trim: str = "fb", axis: Any = None) -> Array:
     key = [slice(None)] * x.ndim
     for one in axes:
         d = normalize_axis("trim_zeros", one, x.ndim)
-        others = tuple(other for other in range(x.ndim) if other != d)
-        (positions,) = nonzero(any(not_equal(x, 0), axis=others))
+        other_axes = tuple(other for other in range(x.ndim) if other != d)
+        (positions,) = nonzero(any(not_equal(x, 0), axis=other_axes))
         if not positions.size:
             key[d] = slice(0, 0)
             continue

@@ -354,13 +354,13 @@ def _repeated(values: tuple[int, ...], count: int) -> tuple[int, ...]:
     return values * count if len(values) == 1 else values
 
 
-def _integers(what: str, values: Sequence[Any]) -> tuple[int, ...]:
+def _integers(description: str, values: Sequence[Any]) -> tuple[int, ...]:
     """Return integers as a tuple. Raises TypeError for other objects."""
     try:
         return tuple([index(value) for value in values])
     except TypeError:
         raise TypeError(
-            f"{what} must be a sequence of integers, was given {values!r}"
+            f"{description} must be a sequence of integers, was given {values!r}"
             "; pass a list of Python integers"
         ) from None
 

@@ -30,11 +30,11 @@ from magmath.ops.product.contraction import matmul
 from magmath.ops.sums import broadcast_to
 
 
-def _vector(name: str, what: str, value: Any) -> Node:
+def _vector(name: str, parameter: str, value: Any) -> Node:
     node = as_array(f"random.{name}", value).node
     if node.ndim != 1:
         raise ShapeError(
-            f"random.{name}: {what} has one dimension, was given shape {node.shape}"
+            f"random.{name}: {parameter} has one dimension, was given shape {node.shape}"
             "; draw for one vector at a time"
         )
     return e.astype(node, float64)
@@ -86,8 +86,8 @@ def multinomial(
     draw.check_range("n", samplers.TRIALS)
     probabilities = Array(_vector(name, "pvals", pvals))
     _check_probabilities(pvals)
-    left = 1 - (cumulative_sum(probabilities) - probabilities)
-    shares = where(left > 0, clip(probabilities / left, 0, 1), 0.0)
+    remaining_share = 1 - (cumulative_sum(probabilities) - probabilities)
+    shares = where(remaining_share > 0, clip(probabilities / remaining_share, 0, 1), 0.0)
     trials = broadcast_to(draw.parameter("n"), draw.shape)
     counts = []
     for i in range(probabilities.size - 1):
@@ -107,13 +107,13 @@ def hypergeometric(
     draw = Draw(state, name, size, float64, nsample=nsample)
     items = Array(_vector(name, "colors", colors))
     later = sum(items) - cumulative_sum(items)
-    left = broadcast_to(draw.parameter("nsample"), draw.shape)
+    remaining_draws = broadcast_to(draw.parameter("nsample"), draw.shape)
     counts = []
     for i in range(items.size - 1):
-        parameters = items[i].node, later[i].node, left
+        parameters = items[i].node, later[i].node, remaining_draws
         counts.append(draw.sampled(samplers.HYPERGEOMETRIC, *parameters, dtype=int64))
-        left = left - e.astype(counts[-1], float64)
-    counts.append(e.astype(left, int64))
+        remaining_draws = remaining_draws - e.astype(counts[-1], float64)
+    counts.append(e.astype(remaining_draws, int64))
     return whole_numbers(stack([Array(x) for x in counts], axis=-1).node, dtype, layout)
 
 

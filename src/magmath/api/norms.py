@@ -146,8 +146,8 @@ def norm(
             f"norm: needs one axis or two different ones, was given {axis}"
             "; name them as axis=-1 or axis=(-2, -1)"
         )
-    rest = [d for d in range(a.ndim) if d not in dims]
-    matrices = permute(a.node, (*rest, *dims))
+    stack_dims = [d for d in range(a.ndim) if d not in dims]
+    matrices = permute(a.node, (*stack_dims, *dims))
     norms = matrix_norm(Array(matrices), ord=ord)
     shape = reduced_shape(a.shape, tuple(dims), True)
     return Array(reshape(norms.node, shape)) if keepdims else norms

@@ -206,16 +206,18 @@ def _quantile(
     if x.dtype is bool_:
         x = astype(x, uint8)
     axes = normalize_axes(name, axis, x.ndim)
-    rest = tuple(n for d, n in enumerate(x.shape) if d not in axes)
-    reduced = tuple(1 if d in axes else n for d, n in enumerate(x.shape)) if keepdims else rest
+    kept_shape = tuple(n for d, n in enumerate(x.shape) if d not in axes)
+    reduced = (
+        tuple(1 if d in axes else n for d, n in enumerate(x.shape)) if keepdims else kept_shape
+    )
     shape = (*shares.shape, *reduced)
     if not x.size:
-        if size_of(rest):
+        if size_of(kept_shape):
             warn_empty(f"{name}: no elements, the result is nan")
         return full(shape, math.nan, dtype=x.dtype)
-    lines = _lines(x, axes, rest)
+    lines = _lines(x, axes, kept_shape)
     if weights is not None:
-        aligned = _lines(_weights(name, weights, x, axis, method), axes, rest)
+        aligned = _lines(_weights(name, weights, x, axis, method), axes, kept_shape)
         values = _at_weighted(lines, aligned, shares.ravel(), counts_nan)
     elif not shares.ndim and (counts_nan or x.dtype.is_integer):
         value = astype(_single(lines, shares, method, name), result_dtype, copy=False)
@@ -230,9 +232,9 @@ def _quantile(
     return reshape(moveaxis(values, -1, 0), shape)
 
 
-def _lines(x: Array, axes: tuple[int, ...], rest: tuple[int, ...]) -> Array:
+def _lines(x: Array, axes: tuple[int, ...], kept_shape: tuple[int, ...]) -> Array:
     """Return the elements along some axes as the last axis, behind the other axes."""
-    return reshape(moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)), (*rest, -1))
+    return reshape(moveaxis(x, axes, range(x.ndim - len(axes), x.ndim)), (*kept_shape, -1))
 
 
 def _weights(name: str, weights: Any, x: Array, axis: Axis, method: str) -> Array:

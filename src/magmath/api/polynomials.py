@@ -89,17 +89,19 @@ def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
     """Return the quotient and the remainder of two polynomials."""
     dividend, divisor = _coefficients("polydiv", u), _coefficients("polydiv", v)
     element = floating_dtype(result_type(dividend, divisor))
-    rest, divisor = astype(dividend, element), astype(divisor, element)
-    m, n = rest.size - 1, divisor.size - 1
+    remainder, divisor = astype(dividend, element), astype(divisor, element)
+    m, n = remainder.size - 1, divisor.size - 1
     quotient: list[Array] = []
     for k in range(max(m - n + 1, 0)):
-        factor = divide(rest[k], divisor[0])
+        factor = divide(remainder[k], divisor[0])
         quotient.append(factor)
-        rest = concat([rest[:k], rest[k : k + n + 1] - factor * divisor, rest[k + n + 1 :]])
+        remainder = concat(
+            [remainder[:k], remainder[k : k + n + 1] - factor * divisor, remainder[k + n + 1 :]]
+        )
     parts = concat([reshape(one, (1,)) for one in quotient]) if quotient else zeros(1, element)
-    while rest.size > 1 and abs(complex(rest[0])) <= ZERO_REMAINDER:
-        rest = rest[1:]
-    return parts, rest
+    while remainder.size > 1 and abs(complex(remainder[0])) <= ZERO_REMAINDER:
+        remainder = remainder[1:]
+    return parts, remainder
 
 
 @dispatch_cached
@@ -153,20 +155,20 @@ def polyfit(
             "; reshape them"
         )
     limit = at.size * finfo(at.dtype).eps if rcond is None else rcond
-    left, right = vander(at, order), values
+    matrix, targets = vander(at, order), values
     if w is not None:
         weights = floating("polyfit", w)
-        left = left * reshape(weights, (-1, 1))
-        right = right * (reshape(weights, (-1, 1)) if right.ndim == 2 else weights)
-    scale = sqrt(sum(left * left, 0))
-    left = left / scale
-    fit = lstsq(left, right, rtol=float(limit))
-    coefficients = fit.solution / (reshape(scale, (-1, 1)) if right.ndim == 2 else scale)
+        matrix = matrix * reshape(weights, (-1, 1))
+        targets = targets * (reshape(weights, (-1, 1)) if targets.ndim == 2 else weights)
+    scale = sqrt(sum(matrix * matrix, 0))
+    matrix = matrix / scale
+    fit = lstsq(matrix, targets, rtol=float(limit))
+    coefficients = fit.solution / (reshape(scale, (-1, 1)) if targets.ndim == 2 else scale)
     if full:
         return coefficients, atleast_1d(fit.residuals), fit.rank, fit.singular_values, limit
     if not cov:
         return coefficients
-    covariance = inv(left.T @ left) / (reshape(scale, (-1, 1)) * scale)
+    covariance = inv(matrix.T @ matrix) / (reshape(scale, (-1, 1)) * scale)
     if values.ndim == 2:
         covariance = reshape(covariance, (*covariance.shape, 1))
     variance = 1.0 if cov == "unscaled" else _residual_variance(fit.residuals, at.size - order)

@@ -101,8 +101,8 @@ def get_state() -> dict[str, int]:
     layers such as Dropout, and in compiled functions.
     """
     engine = session.engine()
-    own, initial = engine.stream_state, engine.initial_stream_state
-    return {"seed": own.seed, "next": own.next, "initial": initial.next}
+    current, initial = engine.stream_state, engine.initial_stream_state
+    return {"seed": current.seed, "next": current.next, "initial": initial.next}
 
 
 def set_state(state: Mapping[str, int]) -> None:

@@ -56,43 +56,51 @@ class Draw:
     ) -> None:
         self.state, self.name = state, name
         self.dtype = floating_type(dtype)
-        self._parameters = {what: self._operand(what, value) for what, value in parameters.items()}
+        self._parameters = {
+            parameter: self._operand(parameter, value) for parameter, value in parameters.items()
+        }
         shapes = [x.shape for x in self._parameters.values() if isinstance(x, Array)]
-        own = broadcast(f"random.{name}", *shapes)
-        self.shape: Shape = own if size is None else normal_shape(f"random.{name}", size)
-        check_fits(f"random.{name}", own, self.shape)
+        parameter_shape = broadcast(f"random.{name}", *shapes)
+        self.shape: Shape = (
+            parameter_shape if size is None else normal_shape(f"random.{name}", size)
+        )
+        check_fits(f"random.{name}", parameter_shape, self.shape)
 
-    def _operand(self, what: str, value: Any) -> float | Array:
+    def _operand(self, parameter: str, value: Any) -> float | Array:
         if isinstance(value, numbers.Real | np.number):
             return float(value)
         if isinstance(value, (tuple, str)) or value is None:
             raise ShapeError(
-                f"random.{self.name}: {what} must be a number or an array, was given {value!r}; a "
-                f"shape is the argument size=…, as in random.{self.name}(size=(2, 3))"
+                f"random.{self.name}: {parameter} must be a number or an array, was given "
+                f"{value!r}; a shape is the argument size=…, as in random.{self.name}(size=(2, 3))"
             )
         array = value if isinstance(value, Array) else as_array(f"random.{self.name}", value)
         if isinstance(array, TracedScalar):
             array = array.converted()
         if array.dtype.kind == "complex":
             raise DTypeError(
-                f"random.{self.name}: {what} must be real, was given {array.dtype}"
+                f"random.{self.name}: {parameter} must be real, was given {array.dtype}"
                 "; convert it with mm.real(x)"
             )
         return array
 
-    def check(self, what: str, low: float, high: float = float("inf"), above: bool = False) -> None:
+    def check(
+        self, parameter: str, low: float, high: float = float("inf"), above: bool = False
+    ) -> None:
         """Raise OptionError if a parameter is a number below `low` (or equal to it, if it must be
         `above`), larger than `high`, or NaN. Arrays, whose values are unknown, are not checked."""
-        value = self._parameters[what]
+        value = self._parameters[parameter]
         if isinstance(value, Array) or (low <= value <= high and not (above and value == low)):
             return
         least = f"greater than {low:g}" if above else f"at least {low:g}"
         most = f" and at most {high:g}" if high < float("inf") else ""
-        raise OptionError(f"random.{self.name}: {what} must be {least}{most}, was given {value:g}")
+        raise OptionError(
+            f"random.{self.name}: {parameter} must be {least}{most}, was given {value:g}"
+        )
 
-    def parameter(self, what: str, dtype: DType | None = None) -> Node:
+    def parameter(self, name: str, dtype: DType | None = None) -> Node:
         """Return a parameter as a node of the type of the result, or another one."""
-        value, dtype = self._parameters[what], dtype or self.dtype
+        value, dtype = self._parameters[name], dtype or self.dtype
         if isinstance(value, Array):
             return e.astype(value.node, dtype)
         return scalar(value, dtype)
@@ -127,18 +135,18 @@ class Draw:
             return scalar(last - first, self.dtype)
         return self.parameter(high) - self.parameter(low)
 
-    def check_range(self, what: str, allowed: ParameterRange) -> None:
+    def check_range(self, parameter: str, allowed: ParameterRange) -> None:
         """Raise OptionError if a parameter is a number outside of a range. For arrays the kernel
         does this when the values are computed."""
-        value = self._parameters[what]
+        value = self._parameters[parameter]
         if not (isinstance(value, Array) or allowed.contains(value)):
             raise OptionError(allowed.message(value))
 
     def check_sum(self, part: str, *parts: str) -> None:
         """Raise OptionError if a parameter is a number larger than the sum of others."""
-        value, others = self._parameters[part], [self._parameters[what] for what in parts]
-        if isinstance(value, float) and all(isinstance(x, float) for x in others):
-            total = sum(x for x in others if isinstance(x, float))
+        value, terms = self._parameters[part], [self._parameters[parameter] for parameter in parts]
+        if isinstance(value, float) and all(isinstance(x, float) for x in terms):
+            total = sum(x for x in terms if isinstance(x, float))
             if value > total:
                 raise OptionError(
                     f"random.{self.name}: {part} must be at most {' + '.join(parts)}, was given "
@@ -151,20 +159,20 @@ class Draw:
 
 
 def gamma_numbers(
-    draw: Draw, what: str, factor: float = 1.0, record: Operation = samplers.GAMMA
+    draw: Draw, parameter: str, factor: float = 1.0, record: Operation = samplers.GAMMA
 ) -> Node:
     """Return gamma numbers, float64, whose shape is `factor` times a parameter."""
-    draw.check_range(what, samplers.SHAPE)
-    shape = draw.parameter(what, float64)
+    draw.check_range(parameter, samplers.SHAPE)
+    shape = draw.parameter(parameter, float64)
     return draw.sampled(record, shape if factor == 1 else factor * shape)
 
 
-def check_fits(name: str, own: Shape, size: Shape) -> None:
+def check_fits(name: str, parameter_shape: Shape, size: Shape) -> None:
     """Raise ShapeError unless the shape of the parameters broadcasts to the size."""
-    if own and broadcast(name, own, size) != size:
+    if parameter_shape and broadcast(name, parameter_shape, size) != size:
         raise ShapeError(
-            f"{name}: the parameters have shape {own}, which does not broadcast to the size {size}"
-            "; leave `size` out, or give one to which they broadcast"
+            f"{name}: the parameters have shape {parameter_shape}, which does not broadcast to the "
+            f"size {size}; leave `size` out, or give one to which they broadcast"
         )
 
 

@@ -49,14 +49,16 @@ def integers(
     for bounds that `dtype` lacks, ShapeError for a range without integers; bounds in arrays of
     magmath, whose values are unknown, are not checked.
     """
-    given = (0, low) if high is None else (low, high)
-    first, last = map(_bound, given)
+    bounds = (0, low) if high is None else (low, high)
+    first, last = map(_bound, bounds)
     _check_bounds(
-        _known(given[0]), _known(given[1]), endpoint, int64 if dtype is None else as_dtype(dtype)
+        _known(bounds[0]), _known(bounds[1]), endpoint, int64 if dtype is None else as_dtype(dtype)
     )
-    own = broadcast("random.integers", *[x.shape for x in (first, last) if isinstance(x, Array)])
-    shape = own if size is None else normal_shape("random.integers", size)
-    check_fits("random.integers", own, shape)
+    bounds_shape = broadcast(
+        "random.integers", *[x.shape for x in (first, last) if isinstance(x, Array)]
+    )
+    shape = bounds_shape if size is None else normal_shape("random.integers", size)
+    check_fits("random.integers", bounds_shape, shape)
     if isinstance(first, int) and isinstance(last, int):
         width = last - first + endpoint
         start = _word(first)

@@ -61,8 +61,8 @@ def _arg_extremum(name: str, x: Array, axis: int | None, keepdims: bool) -> Arra
     if x.dtype.kind == "complex":
         result = complex_arg_extremum(name.removeprefix("arg"), node, position)
         if not keepdims:
-            rest = tuple(n for d, n in enumerate(node.shape) if d != position)
-            result = manipulation.reshape(result, rest)
+            result_shape = tuple(n for d, n in enumerate(node.shape) if d != position)
+            result = manipulation.reshape(result, result_shape)
     else:
         record = argreduce.OPERATIONS[name]
         result = apply(record, node, axis=position, keepdims=keepdims, line=user_line())

@@ -84,7 +84,7 @@ def intersect1d(
     element = result_type(x, y)
     x, y = astype(x, element, copy=False), astype(y, element, copy=False)
     first, positions = _distinct(x, assume_unique)
-    second, others = _distinct(y, assume_unique)
+    second, second_positions = _distinct(y, assume_unique)
     common = isin(first, second)
     values = first[common]
     if not return_indices:
@@ -98,7 +98,7 @@ def intersect1d(
     if assume_unique:
         back = take(back, argsort(take(second, back, 0)), 0)
         return values, positions, back
-    return values, positions, take(others, back, 0)
+    return values, positions, take(second_positions, back, 0)
 
 
 def _distinct(x: Array, is_distinct: bool) -> tuple[Array, Any]:

@@ -333,10 +333,10 @@ def _positions(obj: Any, extent: int) -> list[int]:
     return [i + extent if i < 0 else i for i in positions]
 
 
-def _as_positions(name: str, given: Any, positions: Array) -> Array:
+def _as_positions(name: str, original: Any, positions: Array) -> Array:
     """Return positions that are integers, or truth values. Raises IndexError for other numbers; an
     empty list has no numbers."""
-    if not positions.size and not hasattr(given, "dtype"):
+    if not positions.size and not hasattr(original, "dtype"):
         return astype(positions, int64)
     if not (positions.dtype.is_integer or positions.dtype is bool_):
         raise IndexingError(

@@ -188,10 +188,10 @@ def isin(
     """
     if kind not in (None, "sort", "table"):
         raise OptionError(f'isin: kind is "sort", "table" or None, was given {kind!r}')
-    x, others = promoted_nodes("isin", element, test_elements)
-    if not others.size:
+    x, test_node = promoted_nodes("isin", element, test_elements)
+    if not test_node.size:
         return Array(full(x.shape, constant(invert, bool_)))
-    test = reshape(others, (others.size,))
+    test = reshape(test_node, (test_node.size,))
     if test.size <= MAX_COMPARED:
         search = _among_compared
     else:
@@ -218,9 +218,9 @@ def _among_groups(x: Node, test: Node) -> Node:
     """Return whether the group of equal numbers of each element of x has an element of `test`."""
     both = apply(CONCAT, test, reshape(x, (x.size,)), axis=0, line=user_line())
     groups = EqualGroups("isin", Array(both)).inverse().node
-    tested = slice_along(groups, 0, 0, test.size)
-    asked = slice_along(groups, 0, test.size, both.size)
+    test_groups = slice_along(groups, 0, 0, test.size)
+    element_groups = slice_along(groups, 0, test.size, both.size)
     none = full((both.size,), constant(False, bool_))
     marks = full((test.size,), constant(True, bool_))
-    marked = apply(PUT, none, marks, tested, axes=(0,), at=0)
-    return reshape(take(marked, asked, 0), x.shape)
+    marked = apply(PUT, none, marks, test_groups, axes=(0,), at=0)
+    return reshape(take(marked, element_groups, 0), x.shape)

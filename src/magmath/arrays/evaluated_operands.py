@@ -41,14 +41,14 @@ def keep(array: ArrayHandle, operands: Sequence[Node]) -> None:
 def _release_oldest() -> None:
     """Release the operands of the oldest arrays; several arrays may keep one operand."""
     arrays = [array for reference in _arrays if (array := reference()) is not None]
-    kept: set[Node] = set()
+    retained: set[Node] = set()
     nbytes, first = 0, len(arrays)
     while first:
-        new = set(arrays[first - 1]._operands) - kept
+        new = set(arrays[first - 1]._operands) - retained
         nbytes += sum([x.nbytes for x in new])
         if nbytes > MAX_BYTES and first < len(arrays):  # the newest one is kept in any case
             break
-        kept |= new
+        retained |= new
         first -= 1
     for array in arrays[:first]:
         array._operands = ()

@@ -129,12 +129,12 @@ class LazyArray(ArrayHandle):
     def _divide_loop(self) -> None:
         """Compute the expression if it is one part of those of a loop. What it holds alone and
         could not be computed again stays alive, as if it were pending."""
-        held = session.engine().loop_parts.ends_at(self._node)
-        if held is None:
+        unrecoverable = session.engine().loop_parts.ends_at(self._node)
+        if unrecoverable is None:
             return
         provenance = provenance_of(self.evaluated())
-        if provenance is not None and held:
-            provenance.keep(held)
+        if provenance is not None and unrecoverable:
+            provenance.keep(unrecoverable)
 
     def _should_evaluate_early(self, depth: int) -> bool:
         """Return True if the pending expression references much more memory than its value needs,

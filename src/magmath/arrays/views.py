@@ -101,8 +101,10 @@ class ComplexPart:
 
     def write(self, x: Node, values: Node) -> Node:
         """Return complex numbers with these parts, and the other parts of x."""
-        other = e.call("imag" if self.part == "real" else "real", x)
-        return e.call("complex", *((values, other) if self.part == "real" else (other, values)))
+        other_part = e.call("imag" if self.part == "real" else "real", x)
+        return e.call(
+            "complex", *((values, other_part) if self.part == "real" else (other_part, values))
+        )
 
     def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """Return every other element of a NumPy array of bytes: strides of such parts."""
@@ -159,7 +161,9 @@ class Stretched:
         if not values.size:
             return x
         pairs = zip(x.shape, values.shape[values.ndim - x.ndim :], strict=True)
-        key = [slice(None) if own == extent else slice(1) for own, extent in pairs]
+        key = [
+            slice(None) if source_extent == extent else slice(1) for source_extent, extent in pairs
+        ]
         return getitem(values, (*(0,) * (values.ndim - x.ndim), *key))[0]
 
     def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -189,21 +193,21 @@ def as_memory(array: AnyArray) -> AnyArray:
 
 def link(base: LazyArray, view: LazyArray, step: ViewStep) -> None:
     """Record that `view` is derived from `base` by a step; a number shares nothing."""
-    own = base.view_of
-    if own is None and not base.shape and not base.is_variable:
+    view_of_base = base.view_of
+    if view_of_base is None and not base.shape and not base.is_variable:
         return
-    if own is None:
+    if view_of_base is None:
         ElementStorage(base).add(view, (step,))
     else:
-        own.storage.add(view, (*own.path, step))
+        view_of_base.storage.add(view, (*view_of_base.path, step))
     if base.pending_update is not None and not view.is_known():
         view.pending_update = view_record(base, (step,))
 
 
 def base_of(view: LazyArray) -> LazyArray | None:
     """Return the array from which a view is derived, None if it is gone or the array is no view."""
-    own = view.view_of
-    base = None if own is None else own.storage.base_of(own.storage.arrays())
+    view_of = view.view_of
+    base = None if view_of is None else view_of.storage.base_of(view_of.storage.arrays())
     return None if base is view else base
 
 
@@ -228,49 +232,49 @@ def prepare_shared_write(array: LazyArray) -> Callable[[], None] | None:
             array.view_of = None
         return None
     base = view.storage.base_of(arrays)
-    others = [x for x in arrays if x is not array and view.overlaps(_view_of(x))]
+    overlapping = [x for x in arrays if x is not array and view.overlaps(_view_of(x))]
     if base is None:
-        return (lambda: _share_without_base(array, others)) if others else None
+        return (lambda: _share_without_base(array, overlapping)) if overlapping else None
     if base.is_variable:
         raise MagmathError(
             f"update in place: the array of shape {array.shape} is a part of a variable; write "
             f"v[i] = … for the variable v, or copy the part first: x = v[i].copy()"
         )
-    return lambda: _share(array, base, others)
+    return lambda: _share(array, base, overlapping)
 
 
-def _share(array: LazyArray, base: LazyArray, others: Sequence[LazyArray]) -> None:
+def _share(array: LazyArray, base: LazyArray, overlapping: Sequence[LazyArray]) -> None:
     """Update the arrays that share elements with a written one."""
     if array is not base:
-        own = _view_of(array).path_from(base)
-        leaf = part_written(base, own[0], array) if len(own) == 1 else None
+        path_from_base = _view_of(array).path_from(base)
+        leaf = part_written(base, path_from_base[0], array) if len(path_from_base) == 1 else None
         if leaf is None:
-            _rewrite(base, array, lambda x, values: written(x, own, values))
+            _rewrite(base, array, lambda x, values: written(x, path_from_base, values))
         else:
             base.refer_to_updated(leaf)
-    for other in others:
-        if other is not base:
-            path = _view_of(other).path_from(base)
-            other.refer_to_updated(read(base.node, path), source=view_record(base, path))
+    for sharing in overlapping:
+        if sharing is not base:
+            path = _view_of(sharing).path_from(base)
+            sharing.refer_to_updated(read(base.node, path), source=view_record(base, path))
 
 
-def _share_without_base(array: LazyArray, others: Sequence[LazyArray]) -> None:
+def _share_without_base(array: LazyArray, overlapping: Sequence[LazyArray]) -> None:
     """Update the arrays that share elements with a written one, if their base is gone.
 
     All elements that another array needs are its own or the written ones. So they are put into an
     array of the shape of the base, from which it is read again.
     """
     view = _view_of(array)
-    for other in others:
-        _rewrite(other, array, _patch(view.storage, view.path, _view_of(other).path))
+    for sharing in overlapping:
+        _rewrite(sharing, array, _patch(view.storage, view.path, _view_of(sharing).path))
 
 
-def _patch(storage: ElementStorage, path: Path, own: Path) -> Rewrite:
-    """Return what puts written elements at a path into an array at its own path."""
+def _patch(storage: ElementStorage, path: Path, array_path: Path) -> Rewrite:
+    """Return the function that puts elements written at a path into an array at its own path."""
 
     def patched(x: Node, values: Node) -> Node:
         base = full(storage.shape, constant(0, storage.dtype))
-        return read(written(written(base, own, x), path, values), own)
+        return read(written(written(base, array_path, x), path, values), array_path)
 
     return patched
 

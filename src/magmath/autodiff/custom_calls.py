@@ -53,8 +53,8 @@ def check_call(
         if is_argument(node) or is_constant:
             return ()
         if node.operation is CUSTOM_CALL:
-            own, _, values = parts_of_call(node)
-            return (*own, *values)
+            arguments, _, values = parts_of_call(node)
+            return (*arguments, *values)
         return node.inputs
 
     for node in topological_until([value], (), inputs_of):

@@ -85,8 +85,8 @@ def cached_gradients(
 
 
 def _structure(order: Sequence[Node], sources: Sequence[Node]) -> Hashable | None:
-    """Return what gradients depend on: operations with their attributes, shapes, types, layouts,
-    constants, and which nodes have the values of the sources, in which order.
+    """Return the key on which gradients depend: operations with their attributes, shapes, types,
+    layouts, constants, and which nodes have the values of the sources, in which order.
 
     None for a large result, and for one with a node that has no signature.
     """

@@ -122,8 +122,8 @@ def _gradients(output: Node, sources: Sequence[Node], check_independence: bool) 
     if check_independence:
         missing = [x for x in sources if x.leaf_or_self not in cotangents]
         if missing:  # they may be reached through gradients
-            others, graph = _derivatives(output, missing, through_gradients=True)
-            cotangents |= others
+            missing_cotangents, graph = _derivatives(output, missing, through_gradients=True)
+            cotangents |= missing_cotangents
         for source in missing:
             if source.leaf_or_self not in cotangents:
                 check_independent(graph.output, source)
@@ -250,8 +250,8 @@ class _Branches:
         of_results = list(cotangents.values())
         order = topological_until(cotangents, inputs)
         # Its own recomputation: values of others come after cotangents that it does not read.
-        own = _Recomputation(self._outer.constants, self._outer.sources)
-        _propagate(order, cotangents, sources, set(inputs), own)
+        recomputation = _Recomputation(self._outer.constants, self._outer.sources)
+        _propagate(order, cotangents, sources, set(inputs), recomputation)
         backwards = branch(predicate, [*inputs, *of_results])
         return [
             (

@@ -92,8 +92,8 @@ def expressed_by_sources(
 
     leaves = [node for node in source_nodes if provenance_of(node) is not None]
     dependent = [] if len(source_leaves) < 2 else dependence.on_others(leaves)
-    roots, kept = [output, *sources, *dependent], source_nodes.difference(dependent)
-    expressions = with_expressions(roots, kept, dependence, is_end=is_end)
+    roots, kept_leaves = [output, *sources, *dependent], source_nodes.difference(dependent)
+    expressions = with_expressions(roots, kept_leaves, dependence, is_end=is_end)
     nodes, unrolled = without_short_loops(expressions.roots, {*ends, *constants}, inputs_of)
     count = len(sources) + 1
     rebuilt = dict(zip(nodes[count:], [node.leaf_or_self for node in dependent], strict=True))
@@ -188,14 +188,14 @@ class SourceDependence:
         other sources."""
         changing, dependent = self._changing, []
         for leaf in leaves:
-            record, own = provenance_of(leaf), leaf.leaf_or_self
+            record, own_leaf = provenance_of(leaf), leaf.leaf_or_self
             if record is None:
                 continue
 
-            def is_other(read: RecordedOperand, own: Node = own) -> bool:
+            def is_other(read: RecordedOperand, own_leaf: Node = own_leaf) -> bool:
                 for node in read.nodes():
                     leaf = node.leaf_or_self
-                    if leaf is not own and leaf in changing:
+                    if leaf is not own_leaf and leaf in changing:
                         return True
                 return False
 

@@ -22,9 +22,11 @@ def batched_call(
     rule: GradientRule = call.attributes["rule"]
     new = dict(zip(call.inputs, operands, strict=True))
     arguments, read, values = [[new[x] for x in part] for part in parts_of_call(call)]
-    cotangents = [batch_argument(x, True, size) for x in rule.given]
+    cotangents = [batch_argument(x, True, size) for x in rule.value_cotangents]
     values_read = [batch_argument(x, y.varies, size) for x, y in zip(rule.read, read, strict=True)]
-    leaves = dict(zip((*rule.given, *rule.read), (*cotangents, *values_read), strict=True))
+    leaves = dict(
+        zip((*rule.value_cotangents, *rule.read), (*cotangents, *values_read), strict=True)
+    )
     computed = [x.stacked for x in batched(rule.computed, leaves, streams, size)]
     whole = rule.with_computed(
         computed, [x.node for x in cotangents], [x.node for x in values_read]

@@ -35,14 +35,18 @@ def batched_loop(
     body: LoopBody = loop.attributes["body"]
     count = len(body.states)
     goes_on, states, captured = operands[0], operands[1 : count + 1], operands[count + 1 :]
-    own = count - body.streams  # all examples draw from the same streams
+    state_count = count - body.streams  # all examples draw from the same streams
     if not size:
         return [BatchOperand(x.stacked, True, size) for x in states]
     if not (body.streams or any(x.varies for x in operands)):
         same, read = ([x.node for x in part] for part in (states, captured))
         finals = final_states(body, goes_on.node, same, read, loop.line)
         return [BatchOperand(x, False, size) for x in finals]
-    initial = [goes_on.stacked, *[x.stacked for x in states[:own]], *[x.node for x in states[own:]]]
+    initial = [
+        goes_on.stacked,
+        *[x.stacked for x in states[:state_count]],
+        *[x.node for x in states[state_count:]],
+    ]
     _, *finals = final_states(
         _batched_body(body, captured, batched, size),
         reduce("any", goes_on.stacked),
@@ -50,15 +54,15 @@ def batched_loop(
         [x.node for x in captured],
         loop.line,
     )
-    return [BatchOperand(x, i < own, size) for i, x in enumerate(finals)]
+    return [BatchOperand(x, i < state_count, size) for i, x in enumerate(finals)]
 
 
 def _batched_body(body: LoopBody, captured: BatchOperands, batched: Batched, size: int) -> LoopBody:
     """Return one step of all examples."""
-    own = len(body.states) - body.streams
+    state_count = len(body.states) - body.streams
     active = _replicated_leaf((size,), bool_, body.states[0].layout)
     needed = BatchOperand(active, True, size)
-    states = [batch_argument(x, i < own, size) for i, x in enumerate(body.states)]
+    states = [batch_argument(x, i < state_count, size) for i, x in enumerate(body.states)]
     read = [
         batch_argument(x, of.varies, size) for x, of in zip(body.captured, captured, strict=True)
     ]
@@ -67,7 +71,7 @@ def _batched_body(body: LoopBody, captured: BatchOperands, batched: Batched, siz
     outputs = [*body.following, body.goes_on, *body.drawn]
     results = batched(outputs, operands, body.drawn, size)
     following, (goes_on, *drawn) = results[: len(states)], results[len(states) :]
-    kept = [
+    next_states = [
         where(needed.aligned(x.ndim), new.stacked, x.node) if x.varies else new.node
         for x, new in zip(states, following, strict=True)
     ]
@@ -75,7 +79,7 @@ def _batched_body(body: LoopBody, captured: BatchOperands, batched: Batched, siz
     return LoopBody(
         states=[active, *[x.node for x in states]],
         captured=[x.node for x in read],
-        following=[goes_on_each, *kept],
+        following=[goes_on_each, *next_states],
         goes_on=reduce("any", goes_on_each),
         streams=body.streams,
         drawn=[x.node for x in drawn],
@@ -115,15 +119,15 @@ def _batched_step(
     leaves = (*body.states, *body.rows, *body.captured)
     varies, before = [x.varies for x in states], None
     while varies != before:  # a state varies if it does so in any step
-        own = [_body_argument(x, v, size) for x, v in zip(body.states, varies, strict=True)]
-        leaf_operands = dict(zip(leaves, (*own, *rows, *read), strict=True))
+        step_states = [_body_argument(x, v, size) for x, v in zip(body.states, varies, strict=True)]
+        leaf_operands = dict(zip(leaves, (*step_states, *rows, *read), strict=True))
         results = batched([*body.outputs, *body.drawn], leaf_operands, body.drawn, size)
-        following, others = results[: len(own)], results[len(own) :]
+        following, other_results = results[: len(step_states)], results[len(step_states) :]
         before = varies
         varies = [v or x.varies for v, x in zip(varies, following, strict=True)]
-    collected, drawn = others[: len(body.collected)], others[len(body.collected) :]
+    collected, drawn = other_results[: len(body.collected)], other_results[len(body.collected) :]
     step = ScanBody(
-        states=[x.node for x in own],
+        states=[x.node for x in step_states],
         rows=[x.node for x in rows],
         captured=[x.node for x in read],
         number=body.number,

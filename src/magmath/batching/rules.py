@@ -109,10 +109,10 @@ def _broadcast(node: Node, operands: BatchOperands) -> Node:
 
 
 def _contracted(node: Node, operands: BatchOperands) -> Node:
-    a, rest = node.attributes["subscripts"].split(",")
-    b, out = rest.split("->")
+    a, b_and_out = node.attributes["subscripts"].split(",")
+    b, out = b_and_out.split("->")
     letter = next(c for c in LETTERS if c not in a + b + out)
-    a, b = (letter * x.varies + own for x, own in zip(operands, (a, b), strict=True))
+    a, b = (letter * x.varies + letters for x, letters in zip(operands, (a, b), strict=True))
     return _apply(node, [x.node for x in operands], subscripts=f"{a},{b}->{letter}{out}")
 
 
@@ -165,12 +165,12 @@ def _put(node: Node, operands: BatchOperands) -> Node:
     x, values, *indices = operands
     axes, at = node.attributes["axes"], node.attributes["at"]
     common = broadcast("indexing", *[i.shape for i in indices])
-    rest = [n for d, n in enumerate(x.shape) if d not in axes]
+    other_extents = [n for d, n in enumerate(x.shape) if d not in axes]
     if not any(i.varies for i in indices):
-        ndim = len(rest) + len(common)
+        ndim = len(other_extents) + len(common)
         inputs = [x.stacked, values.aligned(ndim), *[i.node for i in indices]]
         return _apply(node, inputs, axes=_after_batch(axes), at=at + 1)
-    picked = (*rest[:at], *common, *rest[at:])
+    picked = (*other_extents[:at], *common, *other_extents[at:])
     written = broadcast_to(values.aligned(len(picked)), (x.size, *picked))
     inputs = [x.stacked, _moved(written, 0, at), *_indices(indices)]
     return _apply(node, inputs, axes=(0, *_after_batch(axes)), at=at)
@@ -192,16 +192,16 @@ def _dynamic_slice(node: Node, operands: BatchOperands) -> Node:
     if not any(start.varies for start in starts):
         inputs = [x.node, *[start.node for start in starts]]
         return _apply(node, inputs, axes=_after_batch(node.attributes["axes"]))
-    indices, kept = _slice_indices(node, operands[0], starts)
+    indices, kept_axes = _slice_indices(node, operands[0], starts)
     axes = node.attributes["axes"]
     if x.varies:
-        number = _number(x.size, len(kept))
+        number = _number(x.size, len(kept_axes))
         attributes = {"axes": (0, *_after_batch(axes)), "at": 0}
         picked = apply_to(OPERATIONS["take"], (x.node, number, *indices), node.line, attributes)
     else:
         attributes = {"axes": axes, "at": 0}
         picked = apply_to(OPERATIONS["take"], (x.node, *indices), node.line, attributes)
-    order = _slice_order(x.ndim, axes, kept)
+    order = _slice_order(x.ndim, axes, kept_axes)
     return permute(picked, (0, *[1 + order.index(d) for d in sorted(order)]))
 
 
@@ -212,22 +212,22 @@ def _dynamic_update_slice(node: Node, operands: BatchOperands) -> Node:
     if not any(start.varies for start in starts):
         inputs = [x.stacked, values.aligned(ndim), *[start.node for start in starts]]
         return _apply(node, inputs, axes=_after_batch(axes))
-    indices, kept = _slice_indices(node, x, starts)
-    order = _slice_order(x.ndim, axes, kept)
+    indices, kept_axes = _slice_indices(node, x, starts)
+    order = _slice_order(x.ndim, axes, kept_axes)
     extents = dict(zip(axes, node.attributes["extents"], strict=True))
     part = [extents.get(d, x.shape[d]) for d in sorted(order)]
     written = broadcast_to(values.aligned(ndim), (x.size, *part))
     written = permute(written, (0, *[1 + sorted(order).index(d) for d in order]))
-    operand = (x.stacked, written, _number(x.size, len(kept)), *indices)
+    operand = (x.stacked, written, _number(x.size, len(kept_axes)), *indices)
     return apply_to(
         OPERATIONS["put"], operand, node.line, {"axes": (0, *_after_batch(axes)), "at": 0}
     )
 
 
-def _slice_order(ndim: int, axes: Sequence[int], kept: Sequence[int]) -> list[int]:
+def _slice_order(ndim: int, axes: Sequence[int], kept_axes: Sequence[int]) -> list[int]:
     """Return the dimensions of a slice in the order in which index arrays select them: those that
     it selects from and keeps, then the others."""
-    return [*kept, *[d for d in range(ndim) if d not in axes]]
+    return [*kept_axes, *[d for d in range(ndim) if d not in axes]]
 
 
 def _slice_indices(
@@ -239,10 +239,10 @@ def _slice_indices(
     A slice that begins before the array is out of range, as for a single example.
     """
     axes, extents, steps = (node.attributes[name] for name in ("axes", "extents", "steps"))
-    kept = [axis for axis, extent in zip(axes, extents, strict=True) if extent is not None]
+    kept_axes = [axis for axis, extent in zip(axes, extents, strict=True) if extent is not None]
     indices = []
     for axis, extent, step, start in zip(axes, extents, steps, starts, strict=True):
-        first = start.aligned(len(kept))
+        first = start.aligned(len(kept_axes))
         if extent is None:
             indices.append(first)
             continue
@@ -250,10 +250,10 @@ def _slice_indices(
             first = apply_to(OPERATIONS["astype"], (first,), node.line, {"dtype": int64})
         negative = call("less", first, constant(0, int64))
         first = where(negative, constant(x.shape[axis], int64), first)
-        place = [extent if other == axis else 1 for other in kept]
-        along = iota(tuple(place), kept.index(axis))
+        shape = [extent if kept_axis == axis else 1 for kept_axis in kept_axes]
+        along = iota(tuple(shape), kept_axes.index(axis))
         indices.append(add(first, multiply(along, constant(step, int64))))
-    return indices, kept
+    return indices, kept_axes
 
 
 def _masked(node: Node, operands: BatchOperands) -> Node:

@@ -32,10 +32,13 @@ def _case(operation: str, nbytes: int) -> Case:
 
 
 def _systems(options: RunOptions) -> list[System]:
-    own, mpi = "magmath.bench.contestants.collectives:collectives", f"{PEERS}.mpi:collectives"
+    contestant, mpi = (
+        "magmath.bench.contestants.collectives:collectives",
+        f"{PEERS}.mpi:collectives",
+    )
     n = options.workers
     return [
-        System("magmath", own, processes=n, launcher="mpiexec"),
+        System("magmath", contestant, processes=n, launcher="mpiexec"),
         System("MPI", mpi, peer="mpi", processes=n, launcher="mpiexec"),
         System("gloo", f"{PEERS}.ddp:collectives", peer="torch", processes=n),
     ]

@@ -80,18 +80,18 @@ def _case(batch: int, shape: FilterShape, direction: str) -> Case:
 
 
 def _systems(options: RunOptions) -> list[System]:
-    own, peer = "magmath.bench.contestants.convolution:kernel", f"{PEERS}.convolution:onednn"
+    contestant, peer = "magmath.bench.contestants.convolution:kernel", f"{PEERS}.convolution:onednn"
     return [
-        *[System(f"magmath {order}", own, settings={"order": order}) for order in ORDERS],
+        *[System(f"magmath {order}", contestant, settings={"order": order}) for order in ORDERS],
         *[System(f"oneDNN {order}", peer, "torch", settings={"order": order}) for order in ORDERS],
     ]
 
 
 def _comparisons(options: RunOptions) -> list[Comparison]:
     """Compare each memory order with the faster one of oneDNN."""
-    others = tuple(f"oneDNN {order}" for order in ORDERS)
+    peers = tuple(f"oneDNN {order}" for order in ORDERS)
     return [
-        Comparison(f"{order} / best oneDNN", f"magmath {order}", others, constant_mark(1.0))
+        Comparison(f"{order} / best oneDNN", f"magmath {order}", peers, constant_mark(1.0))
         for order in ORDERS
     ]
 

@@ -35,9 +35,9 @@ def _case(name: str, shape: tuple[int, ...], axes: int, dtype: str) -> Case:
 
 
 def _systems(options: RunOptions) -> list[System]:
-    own = "magmath.bench.contestants.fft:transform"
+    contestant = "magmath.bench.contestants.fft:transform"
     return [
-        System("magmath", own, settings={"workers": options.workers}),
+        System("magmath", contestant, settings={"workers": options.workers}),
         System("torch", f"{PEERS}.fft:torch_fft", peer="torch"),
         System("SciPy", f"{PEERS}.fft:scipy_fft", peer="scipy"),
     ]

@@ -40,9 +40,9 @@ def _systems(options: RunOptions) -> list[System]:
 
 
 def _comparisons(options: RunOptions) -> list[Comparison]:
-    others = (*PYTORCH, "JAX", "TensorFlow", "ONNX Runtime", "OpenVINO")
+    peers = (*PYTORCH, "JAX", "TensorFlow", "ONNX Runtime", "OpenVINO")
     return [
-        Comparison("best peer", "magmath", others, constant_mark(1.0)),
+        Comparison("best peer", "magmath", peers, constant_mark(1.0)),
         Comparison("PyTorch", "magmath", PYTORCH, constant_mark(1.0)),
     ]
 

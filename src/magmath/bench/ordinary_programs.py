@@ -59,8 +59,8 @@ def _systems(options: RunOptions) -> list[System]:
     ]
 
 
-def _marks(small: float | None, others: float | None) -> Callable[[Case], float | None]:
-    return lambda case: small if case.group == "small" else others
+def _marks(small: float | None, mark_of_others: float | None) -> Callable[[Case], float | None]:
+    return lambda case: small if case.group == "small" else mark_of_others
 
 
 def _comparisons(options: RunOptions) -> list[Comparison]:

@@ -45,11 +45,11 @@ def _network(bandwidth: float) -> str:
 
 
 def _systems(options: RunOptions) -> list[System]:
-    own = "magmath.bench.contestants.overlap:overlap"
+    contestant = "magmath.bench.contestants.overlap:overlap"
     return [
         System(
             name,
-            own,
+            contestant,
             settings={"workers": options.workers, "hosts": options.hosts, "overlapped": overlapped},
         )
         for name, overlapped in (("overlapped", True), ("waiting", False))

@@ -136,10 +136,10 @@ def _systems(options: RunOptions) -> list[System]:
 
 
 def _comparisons(options: RunOptions) -> list[Comparison]:
-    others = [system.name for system in _systems(options)][1:]
+    compared = [system.name for system in _systems(options)][1:]
     return [
         Comparison(name, ALL, (name,), constant_mark(1.0 if name == NONE else None))
-        for name in others
+        for name in compared
     ]
 
 

@@ -26,13 +26,13 @@ def _cases(options: RunOptions) -> list[Case]:
     return [*trained, *eager]
 
 
-def _case(what: str, count: int, workers: int, title: str) -> Case:
+def _case(kind: str, count: int, workers: int, title: str) -> Case:
     return Case(
         name=f"{title}, {workers} workers",
-        parameters={"what": what, "count": count, "workers": workers},
+        parameters={"what": kind, "count": count, "workers": workers},
         work=float(count),
         unit="s",
-        group=f"{what}, {workers} workers",
+        group=f"{kind}, {workers} workers",
         x=count,
     )
 
@@ -47,13 +47,13 @@ def _systems(options: RunOptions) -> list[System]:
     from magmath.parallel.strategy_table import STRATEGIES
 
     factory = "magmath.bench.contestants.planning:plan"
-    others = [name for name in STRATEGIES if name != "data"]
-    others += ["hybrid", "weight-averaging"]  # with settings, which the contestant chooses
+    strategies = [name for name in STRATEGIES if name != "data"]
+    strategies += ["hybrid", "weight-averaging"]  # with settings, which the contestant chooses
     return [
         System("data", factory, settings={"strategy": "data"}),
         *[
             System(name, factory, settings={"strategy": name}, unsupported_reason=_unable_to_choose)
-            for name in others
+            for name in strategies
         ],
     ]
 

@@ -27,9 +27,9 @@ def _case(side: int, layout: str) -> Case:
 
 def _systems(options: RunOptions) -> list[System]:
     n, peer = options.workers, f"{PEERS}.redistribution"
-    own = "magmath.bench.contestants.redistribution:redistribution"
+    contestant = "magmath.bench.contestants.redistribution:redistribution"
     return [
-        System("magmath", own, settings={"workers": n}),
+        System("magmath", contestant, settings={"workers": n}),
         System("copy", f"{peer}:copy"),
         System("Heat", f"{peer}:heat", peer="heat", processes=n, launcher="mpiexec"),
         System("Dask", f"{peer}:dask", peer="dask"),

@@ -199,14 +199,17 @@ def _compare(
         for name, system in systems.items()
         if system.state == "measured"
     }
-    own = measured.get(comparison.own)
-    others = [measured[name] for name in comparison.others if name in measured]
-    if own is None or not others:
+    own_rounds = measured.get(comparison.own)
+    other_rounds = [measured[name] for name in comparison.others if name in measured]
+    if own_rounds is None or not other_rounds:
         return None
-    best = [min(rounds) for rounds in zip(*others, strict=True)]
-    pairs = list(zip(own, best, strict=True))
+    best = [min(rounds) for rounds in zip(*other_rounds, strict=True)]
+    pairs = list(zip(own_rounds, best, strict=True))
     ratio = comparison.kind == "ratio"
-    rounds = [theirs / ours if ratio else ours - theirs for ours, theirs in pairs]
+    rounds = [
+        best_value / own_value if ratio else own_value - best_value
+        for own_value, best_value in pairs
+    ]
     return ComparisonResult(comparison.title, comparison.kind, rounds, comparison.mark(case))
 
 

@@ -152,7 +152,7 @@ def _figure_text(figure: ComparisonResult) -> str:
 
 
 def _notes(name: str, system: SystemResult) -> Iterable[str]:
-    """Yield what the record of a system says in addition to its rate."""
+    """Yield the notes on the record of a system, in addition to its rate."""
     record = system.record
     if system.state in ("failed", "left out"):
         yield f"{name} {system.state}: {system.reason.splitlines()[0]}"

@@ -178,8 +178,12 @@ def _draw_growth(result: BenchResult, axes: Axes) -> None:
 def _draw_steps(rows: tuple[SimulatedRow, ...], axes: Axes) -> None:
     """Draw simulated against measured steps; the line is equality."""
     for name in dict.fromkeys(row.system for row in rows):
-        own = [row for row in rows if row.system == name]
-        axes.scatter([row.measured for row in own], [row.simulated for row in own], label=name)
+        system_rows = [row for row in rows if row.system == name]
+        axes.scatter(
+            [row.measured for row in system_rows],
+            [row.simulated for row in system_rows],
+            label=name,
+        )
     if rows:
         ends = [f(v for row in rows for v in (row.measured, row.simulated)) for f in (min, max)]
         axes.plot(ends, ends, color="black", linewidth=1)
@@ -197,9 +201,9 @@ def _draw_errors(rows: tuple[SimulatedRow, ...], axes: Axes) -> None:
     systems = list(dict.fromkeys(row.system for row in rows))
     height = 0.8 / max(len(systems), 1)
     for number, name in enumerate(systems):
-        own = [row for row in rows if row.system == name]
-        positions = [cases.index(row.case) + number * height for row in own]
-        axes.barh(positions, [row.ratio - 1.0 for row in own], height, left=1.0, label=name)
+        system_rows = [row for row in rows if row.system == name]
+        positions = [cases.index(row.case) + number * height for row in system_rows]
+        axes.barh(positions, [row.ratio - 1.0 for row in system_rows], height, left=1.0, label=name)
     for limit in (1.0 - WORST_MARK, 1.0, 1.0 + WORST_MARK):
         axes.axvline(limit, color="black", linewidth=1, linestyle="-" if limit == 1.0 else ":")
     axes.set_yticks([i + 0.4 for i in range(len(cases))], cases)

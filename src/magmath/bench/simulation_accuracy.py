@@ -106,10 +106,10 @@ def simulation_accuracy(result: BenchResult) -> SimulationAccuracy | None:
         return None
     rankings = {}
     for case in result.cases:
-        own = [row for row in rows if row.case == case.name]
-        if len(own) > 1 and case.case.parameters.get("workers", 1) > 1:
+        case_rows = [row for row in rows if row.case == case.name]
+        if len(case_rows) > 1 and case.case.parameters.get("workers", 1) > 1:
             rankings[case.name] = kendall_tau(
-                [row.measured for row in own], [row.simulated for row in own]
+                [row.measured for row in case_rows], [row.simulated for row in case_rows]
             )
     return SimulationAccuracy(tuple(rows), rankings)
 

@@ -57,11 +57,11 @@ class ProgressReporter:
         )
         self._bar.start()
 
-    def step(self, done: int, loss: float, samples_per_second: float) -> None:
+    def step(self, completed_steps: int, loss: float, samples_per_second: float) -> None:
         """Show the completed steps of the current epoch, and the last loss."""
         self._bar.update(
             self._task,
-            completed=self._finished * self._steps + done,
+            completed=self._finished * self._steps + completed_steps,
             epoch=f"{min(self._finished + 1, self._epochs)}/{self._epochs}",
             loss=f"{loss:.4f}",
             speed=f"{samples_per_second:,.0f}",

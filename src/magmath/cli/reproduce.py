@@ -80,9 +80,9 @@ def reproduce(
         raise OptionError(
             f"reproduce: unknown experiment {unknown[0]!r}; known are {', '.join(EXPERIMENTS)}"
         )
-    others = _peers(peers)
+    peer_names = _peers(peers)
     create_folder(output)
-    options = Options(quick, data, others, Console(stderr=True, highlight=False))
+    options = Options(quick, data, peer_names, Console(stderr=True, highlight=False))
     report = run_experiments(
         [EXPERIMENTS[name] for name in chosen],
         options,

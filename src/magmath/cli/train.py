@@ -339,9 +339,9 @@ def command_line(options: dict[str, Any], output: Path | None, **changes: Any) -
 
 def _next_commands(options: dict[str, Any], output: Path | None) -> list[tuple[str, str]]:
     """Return suggested next commands, each with its purpose."""
-    other = 0 if options["workers"] else 2
-    with_others = command_line(options, output, workers=other, resume=False)
-    commands = [(with_others, f"the same with {other} workers")]
+    other_workers = 0 if options["workers"] else 2
+    with_others = command_line(options, output, workers=other_workers, resume=False)
+    commands = [(with_others, f"the same with {other_workers} workers")]
     if options["network"] == "mlp":
         layers, width = len(options["width"]), options["width"][0]
         data = "mnist-5k" if options["data"] == "digits" else "digits"

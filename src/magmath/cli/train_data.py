@@ -54,16 +54,19 @@ def train_data(options: dict[str, Any]) -> TrainData:
     return _small_images(images, options)
 
 
-def image_size(network: str, data: str, height: int, width: int, given: int | None) -> int | None:
+def image_size(
+    network: str, data: str, height: int, width: int, requested_size: int | None
+) -> int | None:
     """Return the size to which images are resized, or None if they stay as they are."""
     architecture = mm.nn.zoo.NETWORKS[network]
     least = architecture.min_extent
-    if given is not None and given < least:
+    if requested_size is not None and requested_size < least:
         raise OptionError(
-            f"--image-size: {network} takes images from {least}×{least} on, was given {given}"
+            f"--image-size: {network} takes images from {least}×{least} on, was given "
+            f"{requested_size}"
         )
-    if given is not None:
-        return given
+    if requested_size is not None:
+        return requested_size
     if data == IMAGES:
         return architecture.image[1]
     return None if min(height, width) >= least else least

@@ -45,8 +45,8 @@ class NativeOperand:
             return self.name
         if not self.shape:
             return f"{self.name}[()]"
-        own = indices[len(indices) - len(self.shape) :]
-        local = ("0" if n == 1 else i for i, n in zip(own, self.shape, strict=True))
+        trailing = indices[len(indices) - len(self.shape) :]
+        local = ("0" if n == 1 else i for i, n in zip(trailing, self.shape, strict=True))
         return f"{self.name}[{', '.join(local)}]"
 
 
@@ -158,14 +158,14 @@ result's type, an `IndexMap`, a `PartUpdate`, or an emitter."""
 
 
 def emit_fault(
-    w: Writer, call: NativeCall, wrong: str, what: str, error: Callable[[int], Exception]
+    w: Writer, call: NativeCall, wrong: str, value: str, error: Callable[[int], Exception]
 ) -> None:
-    """Write code that reports `what` as invalid data if `wrong`; the caller writes the next line,
+    """Write code that reports `value` as invalid data if `wrong`; the caller writes the next line,
     indented, to continue after that."""
     fault = call.fault(error)
     w.line(f"if {wrong}:")
     w.line(f"    {fault}[0] = 1")
-    w.line(f"    {fault}[1] = {what}")
+    w.line(f"    {fault}[1] = {value}")
 
 
 def literal(value: float | int | bool, dtype: DType) -> str:

@@ -308,8 +308,8 @@ def _fmod(at: Builder, dtype: str, x: Any, y: Any) -> Value:
     """Emit the remainder with the sign of x; 0 for integers divided by 0."""
     if is_float(dtype):
         return Value(at.floating("frem", x, y), dtype)
-    rest = at.srem if is_signed(dtype) else at.urem
-    return Value(rest(x, _divisor(at, dtype, y)), dtype)
+    remainder = at.srem if is_signed(dtype) else at.urem
+    return Value(remainder(x, _divisor(at, dtype, y)), dtype)
 
 
 def _quotient(at: Builder, dtype: str, x: Any, y: Any) -> Value:

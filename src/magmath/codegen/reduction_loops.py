@@ -30,18 +30,18 @@ def emit_reduction(w: Writer, call: NativeCall, name: str, start: float) -> None
     order = loop_order(x.shape, x.strides)
     together = _Accumulators(w, x.shape, _adjacent_results(x, axis, order), dtype)
     reduced = [d for d in order if d in axis]
-    others = [d for d in order if d not in (*axis, *together.dimensions)]
+    outer_dims = [d for d in order if d not in (*axis, *together.dimensions)]
     value = w.name("v")
-    with _loops(w, x, others) as outer, together.tiles():
+    with _loops(w, x, outer_dims) as outer, together.tiles():
         with together.loops() as (accumulator, _):
             w.line(f"{accumulator} = {literal(start, dtype)}")
         with _joined_loops(w, x, reduced) as inner, together.loops() as (accumulator, adjacent):
-            place = {**outer, **inner, **adjacent}
-            w.line(f"{value} = {x.at([place[d] for d in range(len(x.shape))])}")
+            index_by_dim = {**outer, **inner, **adjacent}
+            w.line(f"{value} = {x.at([index_by_dim[d] for d in range(len(x.shape))])}")
             w.line(f"{accumulator} = {combine(name, accumulator, value)}")
         with together.loops() as (accumulator, adjacent):
-            place = {**dict.fromkeys(axis, "0"), **outer, **adjacent}
-            indices = _result_indices(call, [place[d] for d in range(len(x.shape))])
+            index_by_dim = {**dict.fromkeys(axis, "0"), **outer, **adjacent}
+            indices = _result_indices(call, [index_by_dim[d] for d in range(len(x.shape))])
             w.line(f"{call.out.at(indices)} = {accumulator}")
 
 
@@ -121,11 +121,11 @@ class _Accumulators:
         row = w.name("i")
         w.line(f"for {row} in range({self._rows}):")
         w.depth += 1
-        with w.loops(tuple(self._extents[1:])) as rest:
+        with w.loops(tuple(self._extents[1:])) as inner:
             number = row
-            for index, extent in zip(rest, self._extents[1:], strict=True):
+            for index, extent in zip(inner, self._extents[1:], strict=True):
                 number = f"({number}) * {extent} + {index}"
-            indices = [f"{self._first} + {row}", *rest]
+            indices = [f"{self._first} + {row}", *inner]
             yield f"{self._name}[{number}]", dict(zip(self.dimensions, indices, strict=True))
         w.depth -= 1
 

@@ -185,9 +185,9 @@ class VectorFunction(ABC):
         b.cbranch(b.icmp_signed(">", count, self.word(0)), body, after)
         b.position_at_end(body)
         begun = [(b.phi(value.type), value) for value in (count, *state)]
-        left, *current = [phi for phi, _ in begun]
+        remaining, *current = [phi for phi, _ in begun]
         yield current
-        less, end = b.sub(left, self.word(1)), b.block
+        less, end = b.sub(remaining, self.word(1)), b.block
         for (phi, start), value in zip(begun, (less, *current), strict=True):
             phi.add_incoming(start, before)
             phi.add_incoming(value, end)

@@ -110,8 +110,8 @@ class LocalGroup:
                     f"shared_window is collective: one rank asks for {nbytes} bytes, another for "
                     f"{window.nbytes}; every rank must request the same"
                 )
-            window.taken += 1
-            if window.taken == self.size:
+            window.rank_count += 1
+            if window.rank_count == self.size:
                 del self._windows[call]
             return list(window.tensors)
 
@@ -183,7 +183,7 @@ class _Message:
 class _Window:
     tensors: list[Tensor]
     nbytes: int
-    taken: int = 0
+    rank_count: int = 0
 
 
 @final

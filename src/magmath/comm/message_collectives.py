@@ -28,9 +28,11 @@ class MessageCollectives:
     def allreduce(self, tensor: Tensor, op: str) -> None:
         """Replace `tensor` by its reduction over the ranks: each rank reduces one share."""
         shares = tensor.view(-1).tensor_split(self._size)
-        own = shares[self._rank]
-        self._reduce(own, shares, op)
-        self._exchange([(r, own) for r in self._others()], [(r, shares[r]) for r in self._others()])
+        own_share = shares[self._rank]
+        self._reduce(own_share, shares, op)
+        self._exchange(
+            [(r, own_share) for r in self._others()], [(r, shares[r]) for r in self._others()]
+        )
 
     def allgather(self, out: Tensor, tensor: Tensor) -> None:
         """Fill block r of `out` with rank r's `tensor`."""
@@ -54,8 +56,10 @@ class MessageCollectives:
         )
 
     def _reduce(self, out: Tensor, shares: Sequence[Tensor], op: str) -> None:
-        own = shares[self._rank]
-        parts = [own if r == self._rank else torch.empty_like(own) for r in range(self._size)]
+        own_share = shares[self._rank]
+        parts = [
+            own_share if r == self._rank else torch.empty_like(own_share) for r in range(self._size)
+        ]
         self._exchange(
             [(r, shares[r]) for r in self._others()], [(r, parts[r]) for r in self._others()]
         )

@@ -213,8 +213,8 @@ class MPICommunicator(Communicator):
             return
         self._flags[ABORT] = 1
         if not self.shares_memory:
-            others = [rank for rank in range(self.size) if rank != self.rank]
-            _abandoned.extend([self._alarm.Isend([_EMPTY, MPI.BYTE], r) for r in others])
+            other_ranks = [rank for rank in range(self.size) if rank != self.rank]
+            _abandoned.extend([self._alarm.Isend([_EMPTY, MPI.BYTE], r) for r in other_ranks])
 
     def close(self) -> None:
         if self.closed:

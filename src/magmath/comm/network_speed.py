@@ -35,8 +35,8 @@ def measure_network(comm: Communicator) -> NetworkSpeed:
     firsts = [comm.hosts.index(number) for number in range(count)]
     if count == 1 or comm.rank not in firsts:
         return NetworkSpeed(0.0, 0.0)
-    own = comm.hosts[comm.rank]
-    following, previous = firsts[(own + 1) % count], firsts[own - 1]
+    own_host = comm.hosts[comm.rank]
+    following, previous = firsts[(own_host + 1) % count], firsts[own_host - 1]
 
     def send(nbytes: int) -> Callable[[], None]:
         sent = torch.zeros(nbytes, dtype=torch.uint8)

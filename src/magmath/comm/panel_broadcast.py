@@ -75,8 +75,8 @@ class PanelBroadcast:
         elif self._comm.size > 1:
             slot = self._slot(self._comm.rank, number)[CACHE_LINE : CACHE_LINE + nbytes]
             header = torch.tensor([status])
-            others = [r for r in range(self._comm.size) if r != self._comm.rank]
-            self._comm.exchange([(r, t) for r in others for t in (header, slot)], [])
+            other_ranks = [r for r in range(self._comm.size) if r != self._comm.rank]
+            self._comm.exchange([(r, t) for r in other_ranks for t in (header, slot)], [])
 
     def read(self, number: int, owner: int, nbytes: int) -> tuple[Tensor, int]:
         """Wait for panel `number` of rank `owner`; return it, read-only, and its status."""

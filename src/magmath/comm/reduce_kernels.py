@@ -83,11 +83,11 @@ def _function(dtype: torch.dtype) -> Callable[..., Any]:
 
 @cache
 def _code(dtype: torch.dtype) -> AotModule:
-    kept = "uint8" if dtype is torch.bool else str(dtype).removeprefix("torch.")
-    kept = _COMPLEX_PARTS.get(dtype, kept)
+    stored_type = "uint8" if dtype is torch.bool else str(dtype).removeprefix("torch.")
+    stored_type = _COMPLEX_PARTS.get(dtype, stored_type)
     source = _SOURCE.format(
-        kept=kept,
-        wide=_WIDENED.get(kept, kept),
+        kept=stored_type,
+        wide=_WIDENED.get(stored_type, stored_type),
         parts=1 + dtype.is_complex,
         itemsize=dtype.itemsize,
         block=_BLOCK_NUMBERS,

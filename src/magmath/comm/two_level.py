@@ -49,8 +49,8 @@ class TwoLevelCommunicator(Communicator):
             for lane in range(host.size)
         ]
         self._width = max(len(lane) for lane in self._lanes)
-        own = positions[self.rank]
-        self._partners = [members[own % len(members)] for members in self._members]
+        own_position = positions[self.rank]
+        self._partners = [members[own_position % len(members)] for members in self._members]
 
     @property
     def is_hierarchical(self) -> bool:
@@ -149,12 +149,12 @@ class TwoLevelCommunicator(Communicator):
         self._combine(out.view(-1), parts, dict(parts)[self.rank], op)
 
     def _combine(
-        self, out: Tensor, sends: Sequence[tuple[int, Tensor]], own: Tensor, op: str
+        self, out: Tensor, sends: Sequence[tuple[int, Tensor]], own_part: Tensor, op: str
     ) -> None:
         """Send parts to ranks of other hosts; fill `out` with the reduction, in the order of the
         hosts, of the part of this host and those of the partners of this rank."""
         parts = [
-            own.view(-1) if partner == self.rank else own.new_empty(own.numel())
+            own_part.view(-1) if partner == self.rank else own_part.new_empty(own_part.numel())
             for partner in self._partners
         ]
         self._exchange(
@@ -170,16 +170,16 @@ class TwoLevelCommunicator(Communicator):
         reduce_tensors(out, parts, op)
 
     def _allgather(self, out: Tensor, tensor: Tensor) -> None:
-        blocks, own = out.view(self.size, -1), tensor.view(-1)
-        received = own.new_empty((self._width, own.numel()))
+        blocks, own_block = out.view(self.size, -1), tensor.view(-1)
+        received = own_block.new_empty((self._width, own_block.numel()))
         receives = []
         for index, rank in enumerate(self._lanes[self._host.rank]):
             if self._is_remote(rank):
                 receives.append((rank, received[index]))
             else:
-                received[index] = own
-        self._exchange([(r, own) for r in self._partners if self._is_remote(r)], receives)
-        lanes = own.new_empty((self._host.size, self._width, own.numel()))
+                received[index] = own_block
+        self._exchange([(r, own_block) for r in self._partners if self._is_remote(r)], receives)
+        lanes = own_block.new_empty((self._host.size, self._width, own_block.numel()))
         self._host.allgather(lanes.view(-1), received.view(-1))
         for number, ranks in enumerate(self._lanes):
             for index, rank in enumerate(ranks):

@@ -64,10 +64,10 @@ class UpdateRules:
         """Return the number of this worker's next update, counted from 0.
 
         If the update would make another worker's copy older than the bound, return Denied."""
-        number, own = int(self._counters[_BEGUN]), self._copied[worker]
+        number, previous_copy = int(self._counters[_BEGUN]), self._copied[worker]
         self._copied[worker] = 0
         if any(number + 1 + i - copied > self._staleness for i, copied in enumerate(self.copied())):
-            self._copied[worker] = own
+            self._copied[worker] = previous_copy
             return Denied.NOT_YET
         self._counters[_BEGUN] += 1
         return number

@@ -55,8 +55,8 @@ class ConfiguredFolder:
 
 def configured_folder() -> ConfiguredFolder:
     """Return the folder that the environment names, without creating or testing it."""
-    if given := CACHE.read():
-        return _absolute(given)
+    if setting := CACHE.read():
+        return _absolute(setting)
     base = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(base):  # the standard ignores others
         return ConfiguredFolder(Path(base, "magmath"))
@@ -194,19 +194,23 @@ def _remove(stack: ExitStack, configured: ConfiguredFolder) -> None:
     stack.close()
 
 
-def _absolute(given: str) -> ConfiguredFolder:
+def _absolute(setting: str) -> ConfiguredFolder:
     """Return the folder that $MAGMATH_CACHE names, as an absolute path."""
-    path = given
-    if given.startswith("~"):
-        home = _home() if given == "~" or given.startswith("~/") else os.path.expanduser(given)
+    path = setting
+    if setting.startswith("~"):
+        home = (
+            _home() if setting == "~" or setting.startswith("~/") else os.path.expanduser(setting)
+        )
         if home is None or home.startswith("~"):
-            problem = f"{CACHE} is {given}, HOME is not set, and {_unknown_user()}"
+            problem = f"{CACHE} is {setting}, HOME is not set, and {_unknown_user()}"
             return ConfiguredFolder(None, problem)
-        path = home + given[1:] if given.startswith("~/") else home
+        path = home + setting[1:] if setting.startswith("~/") else home
     try:
         return ConfiguredFolder(Path(_first_absolute(path)))
     except OSError as error:  # the working directory is gone
-        return ConfiguredFolder(None, f"{CACHE} is {given}, and there is no such folder ({error})")
+        return ConfiguredFolder(
+            None, f"{CACHE} is {setting}, and there is no such folder ({error})"
+        )
 
 
 @cache

@@ -239,10 +239,10 @@ def convert_number(value: Any, dtype: DType, operation: str = "") -> Any:
 _SAME_KIND_ORDER = ("bool", "uint", "int", "float", "complex")
 
 
-def is_same_kind(given: DType, own: DType) -> bool:
-    """Return True if NumPy's rule "same_kind" allows to convert `given` to `own`: to the same kind
-    of numbers, or to a more general one."""
-    return _SAME_KIND_ORDER.index(given.kind) <= _SAME_KIND_ORDER.index(own.kind)
+def is_same_kind(source: DType, target: DType) -> bool:
+    """Return True if NumPy's rule "same_kind" allows to convert `source` to `target`: to the same
+    kind of numbers, or to a more general one."""
+    return _SAME_KIND_ORDER.index(source.kind) <= _SAME_KIND_ORDER.index(target.kind)
 
 
 def accumulator_dtype(dtype: DType) -> DType:

@@ -109,8 +109,9 @@ def check_assigned_name(owner: object, name: str) -> None:
     """Raise AttributeError for an attribute that `owner` lacks and has under another name."""
     if name in vars(owner) or hasattr(type(owner), name):
         return
-    for own in KEYWORDS.get(name, ()):
-        if own in vars(owner):
+    for attribute in KEYWORDS.get(name, ()):
+        if attribute in vars(owner):
             raise AttributeError(
-                f"{type(owner).__name__!r} object has no attribute {name!r}; write .{own} = value"
+                f"{type(owner).__name__!r} object has no attribute {name!r}; write .{attribute} = "
+                f"value"
             )

@@ -92,9 +92,9 @@ class IndexSet:
         """
         first = np.asarray(starts, np.int64)
         last = np.asarray(stops, np.int64)
-        kept = first < last
-        if not kept.all():
-            first, last = first[kept], last[kept]
+        is_nonempty = first < last
+        if not is_nonempty.all():
+            first, last = first[is_nonempty], last[is_nonempty]
         if len(first) == 0:
             return _EMPTY
         if (first[1:] < last[:-1]).any():

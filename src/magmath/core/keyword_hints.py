@@ -65,28 +65,28 @@ def takes_options_of(source: Callable[..., Any]) -> Callable[[F], F]:
     options = [x for x in signature(source).parameters.values() if x.kind is x.KEYWORD_ONLY]
 
     def with_options(function: F) -> F:
-        own = signature(function)
-        first = [x for x in own.parameters.values() if x.kind is not x.VAR_KEYWORD]
+        function_signature = signature(function)
+        first = [x for x in function_signature.parameters.values() if x.kind is not x.VAR_KEYWORD]
         known = {x.name for x in first} | {x.name for x in options}
         name = function.__qualname__
 
         @wraps(function)
         def checked(*args: Any, **kwargs: Any) -> Any:
-            for given in kwargs:
-                if given not in known:
-                    error = TypeError(f"{name}() got an unexpected keyword argument {given!r}")
+            for keyword in kwargs:
+                if keyword not in known:
+                    error = TypeError(f"{name}() got an unexpected keyword argument {keyword!r}")
                     complete(error, checked, kwargs)
                     raise error
             return function(*args, **kwargs)
 
         del checked.__wrapped__
-        checked.__signature__ = own.replace(parameters=[*first, *options])  # type: ignore[attr-defined]
+        checked.__signature__ = function_signature.replace(parameters=[*first, *options])  # type: ignore[attr-defined]
         return checked  # type: ignore[return-value]
 
     return with_options
 
 
-def complete(error: TypeError, called: Callable[..., Any], given: dict[str, Any]) -> None:
+def complete(error: TypeError, called: Callable[..., Any], keywords: dict[str, Any]) -> None:
     """Complete the message of an error about an unknown argument of `called`, or about the number
     of those by position, if it is one."""
     wrong_number = _WRONG_NUMBER.search(str(error))
@@ -94,19 +94,19 @@ def complete(error: TypeError, called: Callable[..., Any], given: dict[str, Any]
         _name_positions(error, called, wrong_number["missing"])
         return
     match = _UNKNOWN.search(str(error))
-    if match is None or match[1] not in given:
+    if match is None or match[1] not in keywords:
         return
-    own = [name for name in signature(called).parameters if name != "self"]
+    parameters = [name for name in signature(called).parameters if name != "self"]
     name = match[1]
-    if name in own:  # a function that `called` calls does not take it
+    if name in parameters:  # a function that `called` calls does not take it
         return
-    applicable = [x for x in KEYWORDS.get(name, ()) if x in own or " " in x]
+    applicable = [x for x in KEYWORDS.get(name, ()) if x in parameters or " " in x]
     if applicable:
-        hint = f"write {applicable[0]}=…" if applicable[0] in own else applicable[0]
-    elif name not in KEYWORDS and (close := get_close_matches(name, own, n=1, cutoff=0.8)):
+        hint = f"write {applicable[0]}=…" if applicable[0] in parameters else applicable[0]
+    elif name not in KEYWORDS and (close := get_close_matches(name, parameters, n=1, cutoff=0.8)):
         hint = f"did you mean {close[0]}=…?"
     else:
-        hint = f"it takes {', '.join(own) or 'no arguments'}"
+        hint = f"it takes {', '.join(parameters) or 'no arguments'}"
     error.args = (f"{called.__name__}() got an unexpected keyword argument {name!r}; {hint}",)
 
 
@@ -117,13 +117,13 @@ def _name_positions(
     code = called.__init__ if isinstance(called, type) else called  # type: ignore[misc]
     if not str(error).startswith(f"{code.__qualname__}()"):
         return  # a function that `called` calls takes fewer
-    own = [x for x in signature(called).parameters.values() if x.name != "self"]
-    first = [x.name for x in own if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
-    others = [x.name for x in own if x.kind is x.KEYWORD_ONLY]
+    parameters = [x for x in signature(called).parameters.values() if x.name != "self"]
+    first = [x.name for x in parameters if x.kind in (x.POSITIONAL_ONLY, x.POSITIONAL_OR_KEYWORD)]
+    keyword_only = [x.name for x in parameters if x.kind is x.KEYWORD_ONLY]
     message = f"{called.__name__}: lacks {missing}; it " if missing else f"{called.__name__}: "
     message += f"takes {', '.join(first) or 'no argument'} by position"
-    if others:
-        message += f", and by name {', '.join(others)}"
+    if keyword_only:
+        message += f", and by name {', '.join(keyword_only)}"
     if "channels" in first or "units" in first:
         message += "; the number of inputs follows from the first call"
     elif first[:1] in (["arrays"], ["tup"]):

@@ -142,12 +142,12 @@ def _promote_inexact(a: DType, b: DType) -> DType:
     return complex128 if part is float64 else complex64
 
 
-def scalar_dtype(number: type, other: DType) -> DType:
-    """Return the type of a Python number of class `number` combined with an array of type `other`:
+def scalar_dtype(number: type, array_dtype: DType) -> DType:
+    """Return the type of a Python number of class `number` combined with an array of this type:
     the type of the array if its kind holds such numbers."""
     if issubclass(number, int):
-        return int64 if other is bool_ and not issubclass(number, bool) else other
-    floating = floating_dtype(other)
+        return int64 if array_dtype is bool_ and not issubclass(number, bool) else array_dtype
+    floating = floating_dtype(array_dtype)
     return complex_dtype(floating) if issubclass(number, complex) else floating
 
 

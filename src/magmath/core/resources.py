@@ -59,8 +59,8 @@ def memory_share(workers: int, root: Path = ROOT) -> int:
     """Return the default limit, in bytes, of the arrays of one of `workers` workers on this
     host."""
     available, count = usable_memory(root), max(1, workers)
-    rest = available - available // RESERVED_SHARE - RESERVED_PROCESS_BYTES * (count + 1)
-    return max(rest, available // MIN_ARRAY_SHARE) // count
+    array_bytes = available - available // RESERVED_SHARE - RESERVED_PROCESS_BYTES * (count + 1)
+    return max(array_bytes, available // MIN_ARRAY_SHARE) // count
 
 
 def _mapped(root: Path) -> int:

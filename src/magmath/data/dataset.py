@@ -64,5 +64,5 @@ def folder_content(folder: Path, at_most: int = 5) -> str:
     names = sorted(entry.name + "/" * entry.is_dir() for entry in folder.iterdir())
     if not names:
         return "is empty"
-    rest = len(names) - at_most
-    return "has " + ", ".join(names[:at_most]) + (f" and {rest} more" if rest > 0 else "")
+    unlisted = len(names) - at_most
+    return "has " + ", ".join(names[:at_most]) + (f" and {unlisted} more" if unlisted > 0 else "")

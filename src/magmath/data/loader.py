@@ -211,11 +211,11 @@ class Loader(metaclass=KeywordHints):
             for number, part in parts:
                 waiting.append(executors[-1].submit(self._batch, epoch, number, part))
                 while len(waiting) > BATCHES_AHEAD * count:
-                    asked = perf_counter()
+                    wait_start = perf_counter()
                     batch = waiting.popleft().result()
                     if self._tuning is not None:
                         now = perf_counter()
-                        self._tuning.record(now - asked, now - last)
+                        self._tuning.record(now - wait_start, now - last)
                         last = now
                     yield batch
                 if count != self.threads:  # what waits in the former one is still prepared

@@ -173,21 +173,21 @@ class Summed:
         return [sum(times) for times in zip(*even, strict=False)]
 
     def advice(self) -> str:
-        """Return what to do about workers that are slower than the others; "" if none is.
+        """Return advice about workers that are slower than the others; "" if none is.
 
         A slow worker computes `SLOW` times as long as the median of the others on equal shares.
         """
         seconds = self.worker_seconds()
         lines = []
-        for worker, own in enumerate(seconds):
-            others = seconds[:worker] + seconds[worker + 1 :]
-            usual = median(others) if others else own
-            if own > SLOW * usual and own - usual > MIN_EXCESS:
+        for worker, own_seconds in enumerate(seconds):
+            other_seconds = seconds[:worker] + seconds[worker + 1 :]
+            usual = median(other_seconds) if other_seconds else own_seconds
+            if own_seconds > SLOW * usual and own_seconds - usual > MIN_EXCESS:
                 lines.append(
-                    f"worker {worker} computes {own / usual:.1f} times as long as the others on "
-                    f"equal shares ({duration(own)}, not {duration(usual)}), and they wait for it: "
-                    f"give it a processor of its own, leave it out, or train with "
-                    f"mm.parallel.Asynchronous, where it takes fewer batches"
+                    f"worker {worker} computes {own_seconds / usual:.1f} times as long as the "
+                    f"others on equal shares ({duration(own_seconds)}, not {duration(usual)}), and "
+                    f"they wait for it: give it a processor of its own, leave it out, or train "
+                    f"with mm.parallel.Asynchronous, where it takes fewer batches"
                 )
         return "\n".join(lines)
 

@@ -15,7 +15,7 @@ def layers_of(program: Program, owners: Mapping[int, str]) -> list[str]:
     the layers.
     """
     names = list(dict.fromkeys(owners.values()))
-    own = {slot: names.index(name) for slot, name in owners.items()}
+    layer_of_slot = {slot: names.index(name) for slot, name in owners.items()}
     targets = [next(iter(instruction.writes), -1) for instruction in program.instructions]
     written = set(targets)
     reads = [
@@ -23,34 +23,36 @@ def layers_of(program: Program, owners: Mapping[int, str]) -> list[str]:
         for instruction in program.instructions
     ]
     accesses = list(zip(reads, targets, strict=True))
-    needs = dict(own)
+    needs = dict(layer_of_slot)
     for sources, target in accesses:
         needed = max([needs.get(slot, -1) for slot in sources], default=-1)
-        for slot in _wholes(program, target, written, own):
+        for slot in _wholes(program, target, written, layer_of_slot):
             needs[slot] = max(needed, needs.get(slot, -1)) if slot != target else needed
     roots = {slot: program.root(slot) for slot in written if slot >= 0}
-    last_update = {slot: own[root] for slot, root in roots.items() if root in own}
+    last_update = {
+        slot: layer_of_slot[root] for slot, root in roots.items() if root in layer_of_slot
+    }
     for sources, target in reversed(accesses):
-        wholes = _wholes(program, target, written, own)
+        wholes = _wholes(program, target, written, layer_of_slot)
         served = max([last_update.get(slot, -1) for slot in wholes], default=-1)
         last_update[target] = served
         for slot in sources:
             last_update[slot] = max(last_update.get(slot, -1), served)
     layers = []
     for sources, target in accesses:
-        direct = max([own.get(slot, -1) for slot in sources], default=-1)
+        direct = max([layer_of_slot.get(slot, -1) for slot in sources], default=-1)
         number = layer_of(direct, needs.get(target, -1), last_update.get(target, -1))
         layers.append(names[number] if number >= 0 else "")
     return layers
 
 
 def _wholes(
-    program: Program, slot: int, written: Collection[int], own: Collection[int]
+    program: Program, slot: int, written: Collection[int], parameter_slots: Collection[int]
 ) -> list[int]:
     """Return a slot and those of which it is a part that this worker writes for others to read."""
     wholes = [slot] if slot >= 0 else []
     while wholes and (alias := program.slots[wholes[-1]].alias) is not None:
-        if alias in written or alias in own:
+        if alias in written or alias in parameter_slots:
             break
         wholes.append(alias)
     return wholes

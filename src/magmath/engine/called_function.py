@@ -18,12 +18,12 @@ def called_function(inside: int) -> str | None:
     frame: FrameType | None = sys._getframe(inside)
     while frame is not None:
         file = frame.f_code.co_filename
-        owner, _, own = frame.f_code.co_qualname.rpartition(".")
+        owner, _, function = frame.f_code.co_qualname.rpartition(".")
         if is_own(file):
-            if own in ("__init__", "__call__"):
+            if function in ("__init__", "__call__"):
                 name = owner if owner != "KeywordHints" else name
             elif "<locals>" not in owner:  # others are wrappers of public functions
-                name = own
+                name = function
         elif not is_library(file):
             break
         frame = frame.f_back

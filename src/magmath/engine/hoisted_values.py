@@ -55,10 +55,10 @@ def hoist(engine: Engine, graph: Graph, varying: Collection[Node]) -> HoistedGra
     nodes = hoisted_nodes(graph, varying)
     values = values_to_keep(graph, nodes)
     hoisted = HoistedValues(engine, values)
-    rest = with_leaves(graph, values, hoisted.leaves)
+    remaining = with_leaves(graph, values, hoisted.leaves)
     unchanged = {leaf for leaf in graph.leaves if leaf in nodes and leaf.name != "scalar"}
-    rest, versions = freeze_filters(rest, unchanged | set(hoisted.leaves))
-    return HoistedGraph(rest, hoisted, versions) if values or versions else None
+    remaining, versions = freeze_filters(remaining, unchanged | set(hoisted.leaves))
+    return HoistedGraph(remaining, hoisted, versions) if values or versions else None
 
 
 @final

@@ -69,9 +69,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
     @property
     def is_sent(self) -> bool:
         """True if this process stores the values and has sent a copy of them to the workers."""
-        return (
-            self._number is not None and self.host_array is not None and not self.pool.is_inline
-        )
+        return self._number is not None and self.host_array is not None and not self.pool.is_inline
 
     @property
     def can_be_kept(self) -> bool:

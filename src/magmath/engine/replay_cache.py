@@ -176,15 +176,15 @@ class ReplayCache:
     def _free(self) -> ResultBuffers | None:
         """Remove cached results without other references from the cache and return them; None if
         there are none."""
-        kept = self._results
+        cached = self._results
         try:
-            for _ in range(len(kept)):
-                results = kept.popleft()
+            for _ in range(len(cached)):
+                results = cached.popleft()
                 if are_unreferenced(results.leaves, results.data):
                     return results
-                kept.append(results)
-            if len(kept) >= MAX_RESULTS:
-                kept.popleft()
+                cached.append(results)
+            if len(cached) >= MAX_RESULTS:
+                cached.popleft()
         except IndexError:  # another thread has removed them
             pass
         return None

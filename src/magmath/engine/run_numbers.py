@@ -15,7 +15,8 @@ from typing import final
 
 @final
 class _Reservations(threading.local):
-    """What this thread has taken: how to give it back, and the number of active blocks."""
+    """The numbers that this thread has reserved: the functions that give them back, and the number
+    of active blocks."""
 
     def __init__(self) -> None:
         self.undo: list[Callable[[], object]] = []

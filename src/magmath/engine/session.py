@@ -186,9 +186,9 @@ def _smaller_pools(options: PoolOptions) -> Iterator[PoolOptions]:
         return
     listed = hosts.split(",") if isinstance(hosts, str) else list(hosts)
     for left_out in range(len(listed) if len(listed) > 1 else 0):
-        rest = [host for i, host in enumerate(listed) if i != left_out]
+        remaining_hosts = [host for i, host in enumerate(listed) if i != left_out]
         fewer = workers - -(-workers // len(listed)) if workers else 0
-        yield replace(options, hosts=rest, workers=fewer)
+        yield replace(options, hosts=remaining_hosts, workers=fewer)
 
 
 def set_current_pool(pool: Pool) -> Engine:
@@ -276,13 +276,14 @@ def argument_leaf(node: Node) -> Node | None:
 
 
 def eager_indexing() -> EagerArrays | None:
-    """Return what computes small arrays at once, for indexing, which reads and writes their parts
-    without expressions; None while a function is traced or differentiated."""
+    """Return the `EagerArrays` of the pool for indexing, which reads and writes parts of small
+    arrays without expressions; None while a function is traced or differentiated."""
     return None if is_keeping_expressions() else eager_arrays()
 
 
 def eager_arrays() -> EagerArrays | None:
-    """Return what computes small arrays at once; None while a function is traced."""
+    """Return the `EagerArrays` of the pool, which computes small arrays at once; None while a
+    function is traced."""
     engine = _engine
     if engine is None or engine.pool.closed:
         return None

@@ -162,8 +162,8 @@ class _StepStates:
 
     def __init__(self, run: ServerRun, step: AsynchronousStep, advance: StepExecutable) -> None:
         self._pairs = [(run.arrays[x].tensor, run.arrays[y].tensor) for x, y in step.advanced]
-        for stored, own in self._pairs:
-            own.copy_(stored)
+        for stored, private in self._pairs:
+            private.copy_(stored)
         self._advance = run.prepared(step.advance, advance)
         self._steps = 0
 
@@ -176,5 +176,5 @@ class _StepStates:
     def store(self, steps: int) -> None:
         """Store the values after this number of steps, as all workers do."""
         self.advance(steps)
-        for stored, own in self._pairs:
-            stored.copy_(own)
+        for stored, private in self._pairs:
+            stored.copy_(private)

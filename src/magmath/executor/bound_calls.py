@@ -112,10 +112,10 @@ def _collective_call(call: Call, workspace: int, tensors: Tensors) -> BoundCall:
     collective = OPERATIONS[call.operation].collective
     assert collective is not None
     ranks = range(comm.size) if comm.shares_memory else (comm.rank,)
-    seen = {rank: tensors.of(workspace, rank).view(-1) for rank in ranks}
-    memory = [seen.get(rank) for rank in range(comm.size)]
+    workspaces = {rank: tensors.of(workspace, rank).view(-1) for rank in ranks}
+    memory = [workspaces.get(rank) for rank in range(comm.size)]
     needed = collective.workspace(node_of_call(call, slot, operands), comm.size)
-    own, out = seen[comm.rank], tensors.own(call.out)
+    own_workspace, out = workspaces[comm.rank], tensors.own(call.out)
     result = out if out.is_contiguous() else out.new_empty(out.shape)
     bound = collective.kernel(
         CollectiveCall(
@@ -127,7 +127,7 @@ def _collective_call(call: Call, workspace: int, tensors: Tensors) -> BoundCall:
             comm=comm,
             memory=memory,
             ring=PanelBroadcast(comm, memory, needed.panel),
-            scratch=own[panel_ring_bytes(needed.panel) : needed.nbytes],
+            scratch=own_workspace[panel_ring_bytes(needed.panel) : needed.nbytes],
             operand_on=lambda operand, rank: tensors.of(call.inputs[operand], rank),
         )
     )

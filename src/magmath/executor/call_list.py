@@ -137,9 +137,9 @@ class CallList:
         """Return the range of the bound calls of an instruction."""
         if self._spans is None:
             self._spans = {}
-            for i, own in enumerate(self._positions):
-                start = self._spans[own].start if own in self._spans else i
-                self._spans[own] = range(start, i + 1)
+            for i, call_position in enumerate(self._positions):
+                start = self._spans[call_position].start if call_position in self._spans else i
+                self._spans[call_position] = range(start, i + 1)
         return self._spans.get(position, range(0))
 
     def _add(self, bound: Sequence[BoundCall], instruction: Instruction, position: int) -> None:

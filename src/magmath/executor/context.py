@@ -94,15 +94,18 @@ class Context:
             return operands
         return [x.to(self.device) for x in operands]
 
-    def fault(self, error: Callable[[int], Exception], place: int = 0) -> torch.Tensor | None:
-        """Return the record for invalid data in one of several places of the instruction that is
-        being bound: whether there are some, and a number, of which `error` makes the exception.
+    def fault(
+        self, error: Callable[[int], Exception], check_number: int = 0
+    ) -> torch.Tensor | None:
+        """Return the record for invalid data that one of several checks of the instruction that is
+        being bound finds: whether there are some, and a number, of which `error` makes the
+        exception.
 
         Returns None if the kernel must raise the error itself.
         """
         if self.faults is None or self.instruction is None:
             return None
-        key = id(self.instruction), place
+        key = id(self.instruction), check_number
         if key not in self.faults:
             record = torch.zeros(2, dtype=torch.int64, device=self.device)
             self.faults[key] = Fault(record, error, self.instruction)

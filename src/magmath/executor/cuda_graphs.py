@@ -150,7 +150,7 @@ class Recording:
 
 @final
 class Watch:
-    """What the calls of one step do that no graph can do.
+    """The operations of the calls of one step that no graph can contain.
 
     waiting       the positions of the instructions that let the host wait for the device
     is_measuring  True if one of them has measured candidates

@@ -180,8 +180,8 @@ class _Group:
 
     def _operand(self, x: torch.Tensor, shape: torch.Size) -> str:
         """Return the name of an operand's value: a value of the group, or one that it loads."""
-        place = _place(x)
-        if place not in self.values:
+        location = _place(x)
+        if location not in self.values:
             pointer = f"a{len(self.loaded)}"
             where = self._offset(x, shape)
             load = (
@@ -189,10 +189,10 @@ class _Group:
                 if where is None
                 else f"tl.load({pointer} + {where}, mask=inside)"
             )
-            self.loaded[place] = x
-            self.values[place] = f"x{len(self.loaded)}"
-            self.lines.append(f"{self.values[place]} = {load}")
-        return self.values[place]
+            self.loaded[location] = x
+            self.values[location] = f"x{len(self.loaded)}"
+            self.lines.append(f"{self.values[location]} = {load}")
+        return self.values[location]
 
     def _offset(self, x: torch.Tensor, shape: torch.Size) -> str | None:
         """Return the place of element i in a tensor that broadcasts to a shape; None if it is the
@@ -206,12 +206,14 @@ class _Group:
         """Return the kernel, which stores what is read after it; None if nothing is."""
         program, shape = self.tensors.program, self._shape
         lines, written = list(self.lines), list[torch.Tensor]()
-        for place, (out, slot) in self.stored.items():
+        for location, (out, slot) in self.stored.items():
             base = program.slots[program.root(slot)]
             if base.kind == "temporary" and base.last <= self.positions[-1]:
                 continue
             where = self._offset(out, shape) or "i"
-            lines.append(f"tl.store(b{len(written)} + {where}, {self.values[place]}, mask=inside)")
+            lines.append(
+                f"tl.store(b{len(written)} + {where}, {self.values[location]}, mask=inside)"
+            )
             written.append(out)
         if not written:
             return None

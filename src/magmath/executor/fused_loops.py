@@ -196,11 +196,11 @@ class FusedLoops:
         def step(active: Sequence[PartLoop[_Member]]) -> None:
             code = _StepCode(writer, Registers(writer), {}, positions)
             for loop in active:
-                own = [
+                loop_indices = [
                     f"({i} - {o})" if o else i for i, o in zip(indices, loop.offset, strict=True)
                 ]
                 for member in loop.members:
-                    self._member(code, loop, member, own, local[id(member)])
+                    self._member(code, loop, member, loop_indices, local[id(member)])
             code.registers.store()
 
         extent = self._divided_extent(loops, order, extents)
@@ -305,10 +305,10 @@ class FusedLoops:
         another loop or step, or before it is computed."""
         stored: int | None = slot
         while stored is not None:  # the slot, and those in whose memory it is stored
-            own = self._slots[stored]
-            if own.kind != "temporary" or own.is_peer_readable:
+            record = self._slots[stored]
+            if record.kind != "temporary" or record.is_peer_readable:
                 return True
-            stored = own.alias
+            stored = record.alias
         return any(reader < position or reader not in members for reader in self._readers[slot])
 
 

@@ -64,36 +64,38 @@ def bind_collective(
 def _allgather(
     stage: Stage, source: torch.Tensor, comm: Communicator, pack: Copy, unpack: Copy
 ) -> StageCalls:
-    own, gathered = _buffers(stage, source, comm.size)
-    packs = [pack(part, _block(own, part)) for part in stage.moves_from(comm.rank)[:1]]
+    own_buffer, gathered = _buffers(stage, source, comm.size)
+    packs = [pack(part, _block(own_buffer, part)) for part in stage.moves_from(comm.rank)[:1]]
     unpacks = [
         unpack(part, _block(gathered[part.source], part)) for part in stage.moves_to(comm.rank)
     ]
-    return StageCalls(packs, [lambda: comm.allgather(gathered, own), *unpacks])
+    return StageCalls(packs, [lambda: comm.allgather(gathered, own_buffer), *unpacks])
 
 
 def _reduce_scatter(
     stage: Stage, source: torch.Tensor, comm: Communicator, pack: Copy, unpack: Copy
 ) -> StageCalls:
     assert stage.reduce is not None
-    own, operands = _buffers(stage, source, comm.size)
+    own_buffer, operands = _buffers(stage, source, comm.size)
     reduction = stage.reduce
     packs = [
         pack(part, _block(operands[part.target], part)) for part in stage.moves_from(comm.rank)
     ]
-    unpacks = [unpack(part, _block(own, part)) for part in _first(stage, comm)]
-    return StageCalls(packs, [lambda: comm.reduce_scatter(own, operands, reduction), *unpacks])
+    unpacks = [unpack(part, _block(own_buffer, part)) for part in _first(stage, comm)]
+    return StageCalls(
+        packs, [lambda: comm.reduce_scatter(own_buffer, operands, reduction), *unpacks]
+    )
 
 
 def _allreduce(
     stage: Stage, source: torch.Tensor, comm: Communicator, pack: Copy, unpack: Copy
 ) -> StageCalls:
     assert stage.reduce is not None
-    own, _ = _buffers(stage, source, 0)
+    own_buffer, _ = _buffers(stage, source, 0)
     reduction = stage.reduce
-    packs = [pack(part, _block(own, part)) for part in stage.moves_from(comm.rank)[:1]]
-    unpacks = [unpack(part, _block(own, part)) for part in _first(stage, comm)]
-    return StageCalls(packs, [lambda: comm.allreduce(own, reduction), *unpacks])
+    packs = [pack(part, _block(own_buffer, part)) for part in stage.moves_from(comm.rank)[:1]]
+    unpacks = [unpack(part, _block(own_buffer, part)) for part in _first(stage, comm)]
+    return StageCalls(packs, [lambda: comm.allreduce(own_buffer, reduction), *unpacks])
 
 
 _BINDERS = {

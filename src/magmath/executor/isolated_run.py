@@ -127,12 +127,12 @@ def _binding(
 
 def _operand(program: Program, slot: int, heap: Heap, rank: int, shared: bool) -> LocalArray:
     """Allocate an array, with valid values in the memory of all workers."""
-    own = program.slots[slot]
-    stored = LocalArray.allocate(heap, own.layout, own.dtype, rank)
+    record = program.slots[slot]
+    stored = LocalArray.allocate(heap, record.layout, record.dtype, rank)
     random = torch.Generator().manual_seed(slot)
     for worker in range(program.workers) if shared else (rank,):
-        tile = tile_tensor(heap, stored.block, own.layout, own.dtype, worker)
-        if own.dtype.is_floating:
+        tile = tile_tensor(heap, stored.block, record.layout, record.dtype, worker)
+        if record.dtype.is_floating:
             tile.uniform_(*VALUES, generator=random)
         else:
             tile.zero_()

@@ -124,14 +124,14 @@ def connected(members: Sequence[MemberType]) -> list[list[MemberType]]:
     return [[members[i] for i in positions] for positions, _ in sorted(groups, key=lambda g: g[0])]
 
 
-def can_share_arrays(some: Sequence[Member], others: Sequence[Member]) -> bool:
+def can_share_arrays(members: Sequence[Member], other_members: Sequence[Member]) -> bool:
     """Return True if loops of these members access parts of one long array, or if some of the
     members access no long array."""
-    ours = [x for member in some for x in _long(member)]
-    theirs = [x for member in others for x in _long(member)]
-    if not (ours and theirs):
+    accesses = [x for member in members for x in _long(member)]
+    other_accesses = [x for member in other_members for x in _long(member)]
+    if not (accesses and other_accesses):
         return True
-    return any(x.begin < y.end and y.begin < x.end for x in ours for y in theirs)
+    return any(x.begin < y.end and y.begin < x.end for x in accesses for y in other_accesses)
 
 
 def _long(member: Member) -> list[Access]:

@@ -103,13 +103,13 @@ def offset_of(part: torch.Tensor, whole: torch.Tensor) -> Shape | None:
     """Return the index at which a view without steps begins in a tensor; None for other views."""
     if part.stride() != whole.stride():
         return None
-    rest = (part.data_ptr() - whole.data_ptr()) // whole.element_size()
+    remaining = (part.data_ptr() - whole.data_ptr()) // whole.element_size()
     offset, strides = [0] * whole.ndim, whole.stride()
     for d in sorted(range(whole.ndim), key=lambda d: -strides[d]):
         if whole.shape[d] > 1 and strides[d] > 0:
-            offset[d], rest = divmod(rest, strides[d])
+            offset[d], remaining = divmod(remaining, strides[d])
     inside = [0 <= o <= n - m for o, n, m in zip(offset, whole.shape, part.shape, strict=True)]
-    return tuple(offset) if rest == 0 and all(inside) else None
+    return tuple(offset) if remaining == 0 and all(inside) else None
 
 
 def joined(loops: Sequence[PartLoop[MemberType]]) -> list[list[PartLoop[MemberType]]]:

@@ -206,7 +206,7 @@ class MessageServers(Servers):
         alone = replace(alone, failures=[])  # those of the server thread
         self._owners = [server % context.comm.size for server in range(len(step.updates))]
         private = {i for i, slot in enumerate(program.slots) if slot.kind == "temporary"}
-        counts = {own for _, own in step.updates_counted}
+        counts = {private_slot for _, private_slot in step.updates_counted}
         self._operands = [[i for i in x.inputs if i in private - counts] for x in step.updates]
         used = {i for part in step.updates for i in part.inputs if i in private}
         with ExitStack() as resources:
@@ -273,7 +273,7 @@ class MessageServers(Servers):
             servers = range(first, min(first + self._comm.size, count))
             self._request([(self._owners[i], _Request.COPY, i) for i in servers])
             for i in servers:
-                private = [arrays[own].tensor for _, own in self._step.copies[i]]
+                private = [arrays[private_slot].tensor for _, private_slot in self._step.copies[i]]
                 versions.append(self._answer(self._owners[i], private))
         return versions
 
@@ -327,8 +327,8 @@ class MessageServers(Servers):
         for owner, part in zip(self._owners, self._step.updates, strict=True):
             updated = [self._run.arrays[i].tensor for i in part.outputs]
             if owner == self._comm.rank:
-                others = [rank for rank in range(self._comm.size) if rank != owner]
-                sends += [(rank, x) for rank in others for x in updated]
+                other_ranks = [rank for rank in range(self._comm.size) if rank != owner]
+                sends += [(rank, x) for rank in other_ranks for x in updated]
             else:
                 receives += [(owner, x) for x in updated]
         self._comm.exchange(sends, receives)

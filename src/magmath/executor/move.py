@@ -76,8 +76,8 @@ def bind_move(move: Redistribute, tensors: Tensors) -> list[BoundCall]:
     """Return bound calls that redistribute slot `source` into slot `target`."""
     comm = tensors.context.comm
     if not (comm.shares_memory or comm.size == 1):
-        packs, rest = _exchanges(move, tensors, comm)
-        return [*packs, *rest]
+        packs, later_calls = _exchanges(move, tensors, comm)
+        return [*packs, *later_calls]
     stages = _stages(move, tensors)
     if len(stages) != 1:
         raise LayoutError(f"the redistribution {move} needs {len(stages)} steps, not one")
@@ -102,14 +102,14 @@ def pieces(tensor: torch.Tensor, layout: Layout, rank: int) -> list[torch.Tensor
 def _pull(move: Redistribute, tensors: Tensors, stage: Stage) -> list[BoundCall]:
     """Return bound calls that copy, or reduce, from the peers' memory."""
     rank = tensors.rank
-    own = tensors.own(move.target)
-    targets = pieces(own, stage.target, rank)
-    bound = _fill_identity(stage, rank, own)
+    own_target = tensors.own(move.target)
+    targets = pieces(own_target, stage.target, rank)
+    bound = _fill_identity(stage, rank, own_target)
     for part in stage.moves_to(rank):
         sources = pieces(tensors.of(move.source, part.source), stage.source, part.source)
         source, target = sources[part.source_tile], targets[part.target_tile]
         if not is_in_place(part, source, target):
-            combine = _combination(stage, part, own)
+            combine = _combination(stage, part, own_target)
             bound.append(_transfer(source, part.source_select, target, part.target_select, combine))
     return bound
 
@@ -197,7 +197,7 @@ def _exchanges(move: Redistribute, tensors: Tensors, comm: Communicator) -> Stag
     """
     rank, stages = tensors.rank, _stages(move, tensors)
     first: list[BoundCall] = []
-    rest: list[BoundCall] = []
+    later_calls: list[BoundCall] = []
     source = tensors.own(move.source)
     for i, stage in enumerate(stages):
         last = i + 1 == len(stages)
@@ -210,10 +210,10 @@ def _exchanges(move: Redistribute, tensors: Tensors, comm: Communicator) -> Stag
             sends, packs = _packed(stage, source, target, rank)
             received = _received(stage, source, target, sends, comm)
             calls = [*_fill_identity(stage, rank, target), *received]
-        (rest if i else first).extend(packs)
-        rest += calls
+        (later_calls if i else first).extend(packs)
+        later_calls += calls
         source = target
-    return StageCalls(first, rest)
+    return StageCalls(first, later_calls)
 
 
 def _collective(

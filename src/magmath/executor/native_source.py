@@ -80,12 +80,12 @@ class Arguments:
 
     def operand(self, slot: int) -> NativeOperand:
         """Return a slot as an operand of the source; constants as literals."""
-        own = self.tensors.program.slots[slot]
-        if own.kind == "constant":
-            assert own.value is not None
-            if isinstance(own.value, complex):
+        record = self.tensors.program.slots[slot]
+        if record.kind == "constant":
+            assert record.value is not None
+            if isinstance(record.value, complex):
                 raise NoNativeForm("a complex number")
-            return NativeOperand(literal(own.value, own.dtype), (), own.dtype, scalar=True)
+            return NativeOperand(literal(record.value, record.dtype), (), record.dtype, scalar=True)
         return self.array(self.tensors.own(slot), lambda tensors: tensors.own(slot))
 
     def array(self, tensor: torch.Tensor, find: TensorFinder) -> NativeOperand:
@@ -127,9 +127,9 @@ class Arguments:
 
     def tile(self, slot: int) -> Tile:
         """Return this worker's tile of an array."""
-        own = self.tensors.program.slots[slot]
-        tiles = own.layout.tiles(self.tensors.rank)
-        tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in own.shape)
+        record = self.tensors.program.slots[slot]
+        tiles = record.layout.tiles(self.tensors.rank)
+        tile = tiles[0] if tiles else tuple(IndexSet.range(0, 0) for _ in record.shape)
         if not all(index.is_range for index in tile):
             raise NoNativeForm("a tile of several separate ranges")
         return tile

@@ -60,8 +60,8 @@ class ServerRun:
 
     def count(self, counted: Sequence[tuple[int, int]], number: int) -> None:
         """Write the counts after `number` steps or updates into their private slots."""
-        for slot, own in counted:
-            self.arrays[own].tensor.fill_(self.counts[slot] + number)
+        for slot, private_slot in counted:
+            self.arrays[private_slot].tensor.fill_(self.counts[slot] + number)
 
 
 def allocate_slots(
@@ -81,7 +81,7 @@ class Servers(ABC):
     """The servers, and the numbers of steps and updates."""
 
     values: StepValues
-    """What the steps have emitted; complete on worker 0."""
+    """The values that the steps have emitted; complete on worker 0."""
 
     @abstractmethod
     def start(self, run: ServerRun) -> None:

@@ -86,9 +86,9 @@ class Tensors:
         """Return the bytes of a temporary that owns memory. If all workers share them, only worker
         0 gets them, the others no bytes."""
         assert self.block is not None
-        own = self.program.slots[slot]
+        record = self.program.slots[slot]
         memory, offset = self.context.memory.peer(self.block, self.rank), self.offsets[slot]
-        nbytes = own.local_bytes if not own.layout.shared or self.rank == 0 else 0
+        nbytes = record.local_bytes if not record.layout.shared or self.rank == 0 else 0
         return memory[offset : offset + nbytes]
 
     def _view(self, index: int, alias: int, rank: int) -> torch.Tensor:

@@ -112,9 +112,10 @@ class Team(Executor):
         self._shared, program, context = lanes, lanes.program, lanes.context
         self._group = LocalGroup(program.workers)
         memory = LaneMemory(context.heap, lanes.block, lanes.arena.nbytes)
-        own = replace(context, lanes=memory, progress_thread=no_progress_thread)
+        lane_context = replace(context, lanes=memory, progress_thread=no_progress_thread)
         contexts = [
-            replace(own, comm=self._group.communicator(lane)) for lane in range(program.workers)
+            replace(lane_context, comm=self._group.communicator(lane))
+            for lane in range(program.workers)
         ]
         offsets = lanes.arena.offsets
         with single_threaded():  # kernels are chosen for one thread
@@ -153,13 +154,13 @@ class Team(Executor):
                 return self._guarded(function)
 
         threads = self._shared.threads
-        others = [threads.submit(lane, function) for function in work[1:]]
+        futures = [threads.submit(lane, function) for function in work[1:]]
         errors: list[BaseException] = []
         try:
             result = self._guarded(work[0])
         except BaseException as error:
             errors.append(error)
-        errors += [found for other in others if (found := other.exception()) is not None]
+        errors += [failure for future in futures if (failure := future.exception()) is not None]
         if errors:  # the lanes that waited for the one that has failed have WorkerLost
             raise min(errors, key=lambda error: isinstance(error, WorkerLost))
         return result
@@ -183,9 +184,9 @@ def _executors(
     """Return the executors of the lanes: native code for the whole loop if every lane has it,
     otherwise for its segments."""
     pairs = list(zip(forms, bindings, strict=True))
-    loops = [own.loop(binding) for own, binding in pairs]
+    loops = [form.loop(binding) for form, binding in pairs]
     if None in loops:
-        return [Segmented(own.segments(binding), binding) for own, binding in pairs]
+        return [Segmented(form.segments(binding), binding) for form, binding in pairs]
     return [
         NativeLoop(loop, context, binding)
         for loop, context, binding in zip(loops, contexts, bindings, strict=True)

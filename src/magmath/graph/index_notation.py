@@ -32,8 +32,8 @@ class IndexNotation:
     @staticmethod
     def parse(notation: str, operands: int) -> IndexNotation:
         """Return the parsed form of a notation for this number of operands."""
-        left, output = notation.split("->")
-        return IndexNotation(tuple(left.split(",")) if operands else (), output)
+        inputs, output = notation.split("->")
+        return IndexNotation(tuple(inputs.split(",")) if operands else (), output)
 
     @cached_property
     def result_letters(self) -> str:

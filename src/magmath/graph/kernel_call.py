@@ -35,10 +35,12 @@ class KernelContext(Protocol):
     def rank(self) -> int:
         """The number of this worker."""
 
-    def fault(self, error: Callable[[int], Exception], place: int = 0) -> torch.Tensor | None:
+    def fault(
+        self, error: Callable[[int], Exception], check_number: int = 0
+    ) -> torch.Tensor | None:
         """Return a record in the memory of a GPU, (found, number), in which the kernel that is
-        being bound reports invalid data in one of several places; None if it must raise the error
-        of a number itself."""
+        being bound reports invalid data that one of several checks finds; None if it must raise the
+        error of a number itself."""
 
 
 @final

@@ -35,11 +35,11 @@ def add_variables(module: NamedParts, variables: Mapping[str, Parameter | Buffer
     continued = {p[:i] for p in variables for i, letter in enumerate(p) if letter == "."}
     paths = set(variables)
     for path, variable in variables.items():
-        own = path
-        while own in continued or (own != path and own in paths):
-            own += "_"
-        paths.add(own)
-        *owners, name = own.split(".")
+        unique_path = path
+        while unique_path in continued or (unique_path != path and unique_path in paths):
+            unique_path += "_"
+        paths.add(unique_path)
+        *owners, name = unique_path.split(".")
         owner = module
         for part in owners:
             owner = owner._named.setdefault(part, NamedParts())

@@ -47,8 +47,8 @@ def ring(
         for step in range(size - 1):
             incoming = (rank - step - 1) % size
             chunks[incoming].add_(pass_on((rank - step) % size, incoming))
-        own = chunks[(rank + 1) % size]
-        own.copy_(own.to(sent.dtype))  # rounded as its copies are
+        own_chunk = chunks[(rank + 1) % size]
+        own_chunk.copy_(own_chunk.to(sent.dtype))  # rounded as its copies are
         for step in range(size - 1):
             incoming = (rank - step) % size
             chunks[incoming].copy_(pass_on((rank + 1 - step) % size, incoming))

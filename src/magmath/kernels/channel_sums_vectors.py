@@ -29,13 +29,13 @@ class _Sums(VectorFunction):
 
     def added(self, sums: list[Any], x: Any, g: Any, mean: Any, mask: Any) -> list[Any]:
         """Emit the sums plus the terms of the vectors at the addresses x and g."""
-        value = other = self.widened(self.load(x, mask))
+        value = factor = self.widened(self.load(x, mask))
         if self.dot:
-            value, other = self.widened(self.load(g, mask)), self.builder.fsub(other, mean)
+            value, factor = self.widened(self.load(g, mask)), self.builder.fsub(factor, mean)
         name, module = f"llvm.fma.v{self.width}f64", self.builder.module
         kind = ir.FunctionType(self.wide, [self.wide] * 3)
         fma = module.globals.get(name) or ir.Function(module, kind, name)
-        return [self.builder.fadd(sums[0], value), self.builder.call(fma, [value, other, sums[1]])]
+        return [self.builder.fadd(sums[0], value), self.builder.call(fma, [value, factor, sums[1]])]
 
     def pointer(self, address: Any) -> Any:
         """Emit a pointer to a vector of sums."""

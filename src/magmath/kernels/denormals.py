@@ -34,18 +34,18 @@ class _SetMode(VectorFunction):
 
     def write(self, bits: Any, previous: Any) -> None:
         at = self.builder
-        place = at.alloca(_BITS)
-        byte = at.bitcast(place, ir.IntType(8).as_pointer())
+        control_address = at.alloca(_BITS)
+        byte = at.bitcast(control_address, ir.IntType(8).as_pointer())
         kind = ir.FunctionType(ir.VoidType(), [byte.type])
         read, write = (
             ir.Function(at.module, kind, f"llvm.x86.sse.{name}") for name in ("stmxcsr", "ldmxcsr")
         )
         at.call(read, [byte])
-        control = at.load(place)
+        control = at.load(control_address)
         target = at.inttoptr(previous, ir.IntType(64).as_pointer())
         at.store(at.zext(at.and_(control, _BITS(_FLUSH)), ir.IntType(64)), target)
-        kept = at.and_(control, _BITS(~_FLUSH & 0xFFFFFFFF))
-        at.store(at.or_(kept, at.trunc(bits, _BITS)), place)
+        other_bits = at.and_(control, _BITS(~_FLUSH & 0xFFFFFFFF))
+        at.store(at.or_(other_bits, at.trunc(bits, _BITS)), control_address)
         at.call(write, [byte])
 
 
@@ -87,7 +87,8 @@ def flushed(flush: bool = True) -> Iterator[None]:
 
 @contextmanager
 def flushed_here(flush: bool) -> Iterator[None]:
-    """Like `flushed`, for the calling thread alone."""
+    """Set whether denormal numbers count as zero on the calling thread alone, within the block;
+    restore the previous mode at the end."""
     previous = is_flushing()
     torch.set_flush_denormal(flush)
     try:

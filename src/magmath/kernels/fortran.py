@@ -79,8 +79,8 @@ def invoke(routine: str, like: Tensor, *arguments: Argument, library: str = SCIP
 
 
 def _name(routine: str, dtype: torch.dtype) -> str:
-    own = _OF_COMPLEX.get(routine, routine) if dtype.is_complex else routine
-    return f"{_LETTERS[dtype]}{own}"
+    name = _OF_COMPLEX.get(routine, routine) if dtype.is_complex else routine
+    return f"{_LETTERS[dtype]}{name}"
 
 
 def _reference(argument: Argument) -> Any:

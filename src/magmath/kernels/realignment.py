@@ -83,8 +83,8 @@ _CODE = AotModule(
     _SOURCE,
     ("save", "right", "left"),
     constants={
-        **{name.upper(): place for place, name in enumerate(JOB)},
-        **{name.upper(): place for place, name in enumerate(GROUP)},
+        **{name.upper(): index for index, name in enumerate(JOB)},
+        **{name.upper(): index for index, name in enumerate(GROUP)},
         "HEADER": len(JOB),
         "WORDS": len(GROUP),
     },

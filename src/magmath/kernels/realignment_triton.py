@@ -53,9 +53,9 @@ def _right(buffer, helper, bounds, places, columns, value, BLOCK: tl.constexpr):
         source = first * columns + i
         inside = i < count
         overwritten = source < first * (columns + 1)
-        kept = tl.load(buffer + source, mask=inside & (overwritten == 0), other=0)
+        current = tl.load(buffer + source, mask=inside & (overwritten == 0), other=0)
         element = tl.where(
-            overwritten, tl.load(saved + i, mask=inside & overwritten, other=0), kept
+            overwritten, tl.load(saved + i, mask=inside & overwritten, other=0), current
         )
         tl.debug_barrier()
         tl.store(buffer + source + row + 1, element, mask=inside)
@@ -77,9 +77,9 @@ def _left(buffer, helper, bounds, begin, places, columns, BLOCK: tl.constexpr): 
         source = first * columns + i + row + 1
         inside = i < count
         overwritten = source >= safe
-        kept = tl.load(buffer + source, mask=inside & (overwritten == 0), other=0)
+        current = tl.load(buffer + source, mask=inside & (overwritten == 0), other=0)
         lost = tl.load(saved + source - safe, mask=inside & overwritten, other=0)
-        element = tl.where(overwritten, lost, kept)
+        element = tl.where(overwritten, lost, current)
         tl.debug_barrier()
         tl.store(buffer + first * columns + i, element, mask=inside)
         tl.debug_barrier()

@@ -70,7 +70,7 @@ def _first_hole(shape: tuple[int, ...], boxes: tuple[Box, ...]) -> Box:
     """Return a box of elements that are in none of the boxes; at least one element is."""
     holes: list[Box] = [tuple([(0, extent) for extent in shape])]
     for box in boxes:
-        holes = [rest for hole in holes for rest in _without(hole, box)]
+        holes = [part for hole in holes for part in _without(hole, box)]
     return holes[0]
 
 

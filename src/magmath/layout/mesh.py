@@ -25,13 +25,13 @@ def set_printed_pool_size(pool_size: Callable[[], int]) -> None:
     _pool_size = pool_size
 
 
-def _require_integers(what: str, values: Any) -> tuple[int, ...]:
+def _require_integers(description: str, values: Any) -> tuple[int, ...]:
     """Convert lengths or worker numbers to Python integers. Raises LayoutError if they are not."""
     try:
         return tuple(map(index, values))
     except TypeError:
         raise LayoutError(
-            f"Mesh: {what} must be integers, such as (2, 2), was given {values!r}"
+            f"Mesh: {description} must be integers, such as (2, 2), was given {values!r}"
         ) from None
 
 

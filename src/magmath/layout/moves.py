@@ -171,10 +171,10 @@ def _equal_parts(source: Layout, mesh: Mesh) -> Iterator[tuple[int, Tile]]:
 def _stored_parts(source: Layout, mesh: Mesh) -> Iterator[tuple[int, Tile]]:
     """Yield the tiles of an array and the workers of `mesh` that write them: one that stores the
     tile, or else each worker in turn."""
-    others = cycle(mesh.workers)
+    writers = cycle(mesh.workers)
     for tile, owners in _distinct_tiles(source):
         writer = next((worker for worker in owners if mesh.position(worker) is not None), None)
-        yield next(others) if writer is None else writer, tile
+        yield next(writers) if writer is None else writer, tile
 
 
 def _distinct_tiles(layout: Layout) -> Iterator[tuple[Tile, list[int]]]:
@@ -215,11 +215,11 @@ class _SourceChooser:
         first = match.position + request.pending_offset
         if len(self.replicas) == 1:
             return [workers[first + contribution] for contribution in self.contributions]
-        own = self.mesh.position(request.worker)
+        own_position = self.mesh.position(request.worker)
         chosen = []
         for contribution in self.contributions:
             positions = [first + contribution + replica for replica in self.replicas]
-            if own in positions:
+            if own_position in positions:
                 chosen.append(request.worker)
                 continue
             position = min(positions, key=self.sent.__getitem__)

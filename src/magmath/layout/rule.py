@@ -192,22 +192,23 @@ class UnboundLayout:
     __repr__ = __str__
 
 
-def _index(what: str, value: object) -> int:
+def _index(description: str, value: object) -> int:
     """Return `value` as an int. Raises LayoutError if it is not an integer."""
     try:
         return index(value)  # type: ignore[arg-type]
     except TypeError:
         raise LayoutError(
-            f"{what} must be an integer, was given {value!r}; pass a Python integer"
+            f"{description} must be an integer, was given {value!r}; pass a Python integer"
         ) from None
 
 
-def _indices(what: str, values: Sequence[object]) -> tuple[int, ...]:
+def _indices(description: str, values: Sequence[object]) -> tuple[int, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise LayoutError(
-            f"{what} must be a sequence of integers, was given {values!r}; pass such as [0, 2, 4]"
+            f"{description} must be a sequence of integers, was given {values!r}"
+            "; pass such as [0, 2, 4]"
         )
-    return tuple([_index(what, value) for value in values])
+    return tuple([_index(description, value) for value in values])
 
 
 def _block(block: int | None) -> int | None:

@@ -76,10 +76,10 @@ class Blocks:
             pieces.setdefault(owner, []).append(piece)
         cuts = self.cuts
         return {
-            owner: IndexSet.range(cuts[own[0]], cuts[own[0] + 1])
-            if len(own) == 1
-            else IndexSet.from_segments([cuts[i] for i in own], [cuts[i + 1] for i in own])
-            for owner, own in pieces.items()
+            owner: IndexSet.range(cuts[owned[0]], cuts[owned[0] + 1])
+            if len(owned) == 1
+            else IndexSet.from_segments([cuts[i] for i in owned], [cuts[i + 1] for i in owned])
+            for owner, owned in pieces.items()
         }
 
     def describe(self, length: int) -> str:
@@ -229,10 +229,12 @@ class Split:
         """
         ranges = []
         for coordinate in range(self.pieces.span):
-            own = self.indices_at(coordinate)
-            if not own.is_range:
+            own_indices = self.indices_at(coordinate)
+            if not own_indices.is_range:
                 return None
-            start, stop = needed(own.start, own.stop) if own.size else (0, 0)
+            start, stop = (
+                needed(own_indices.start, own_indices.stop) if own_indices.size else (0, 0)
+            )
             start = min(max(start, 0), extent)
             ranges.append((start, min(max(stop, start), extent)))
         return Split(self.mesh_axis, HaloRanges(extent, tuple(ranges)))

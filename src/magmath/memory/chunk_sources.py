@@ -46,13 +46,13 @@ class PrivateSource(ChunkSource):
 
     def chunk(self, nbytes: int) -> tuple[Tensor | None, ...]:
         try:
-            own = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
+            own_memory = torch.empty(nbytes, dtype=torch.uint8, device=self.device)
         except RuntimeError as error:
             raise MemoryLimitError(
                 f"the {self.device.type} of worker {self.rank} has no {nbytes / 1e6:,.0f} MB left; "
                 f"free arrays, or divide them over more workers"
             ) from error
-        return tuple([own if rank == self.rank else None for rank in range(self.size)])
+        return tuple([own_memory if rank == self.rank else None for rank in range(self.size)])
 
 
 @final

@@ -152,10 +152,10 @@ def multi_head_attention(
 def check_sequences(name: str, query: Array, key: Array, value: Array) -> None:
     """Raise ShapeError unless queries, keys and values are sequences of one batch, with a value for
     each key."""
-    for kind, given in (("queries", query), ("keys", key), ("values", value)):
-        if given.ndim != 3:
+    for kind, sequence in (("queries", query), ("keys", key), ("values", value)):
+        if sequence.ndim != 3:
             raise ShapeError(
-                f"{name}: takes {kind} (N, length, features), was given {given.shape}; add the "
+                f"{name}: takes {kind} (N, length, features), was given {sequence.shape}; add the "
                 f"batch with mm.expand_dims(x, 0)"
             )
     batches = {x.shape[0] for x in (query, key, value)} - {1}

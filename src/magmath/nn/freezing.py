@@ -16,7 +16,7 @@ Filter = str | Callable[[str, Variable], bool] | None
 
 
 def set_trainable(
-    operation: str, parameters: Sequence[tuple[str, Variable]], which: Filter, trainable: bool
+    operation: str, parameters: Sequence[tuple[str, Variable]], selection: Filter, trainable: bool
 ) -> None:
     """Set the trainable flags of those of the parameters, given with their paths, that a filter
     selects.
@@ -24,15 +24,15 @@ def set_trainable(
     Raises MagmathError, which names the operation, for a path that matches none of them, and for a
     variable that is always trained.
     """
-    if not (which is None or callable(which) or isinstance(which, str)):
+    if not (selection is None or callable(selection) or isinstance(selection, str)):
         raise TypeError(
             f"{operation}: needs a path, a function of path and parameter, or None for all "
-            f"parameters, was given {which!r}"
+            f"parameters, was given {selection!r}"
         )
-    selected = [(path, p) for path, p in parameters if _is_selected(which, path, p)]
-    if isinstance(which, str) and not selected:
+    selected = [(path, p) for path, p in parameters if _is_selected(selection, path, p)]
+    if isinstance(selection, str) and not selected:
         raise MagmathError(
-            f"{operation}: no parameter has the path {which!r} or one below it; the paths are "
+            f"{operation}: no parameter has the path {selection!r} or one below it; the paths are "
             f"{', '.join([path for path, _ in parameters])}"
         )
     for path, parameter in selected:
@@ -45,19 +45,19 @@ def set_trainable(
     note_update(TRAINABLE_FLAGS)
 
 
-def can_select(which: Filter, path: str) -> bool:
+def can_select(selection: Filter, path: str) -> bool:
     """Return True if a filter selects a parameter with this path, or decides by the parameter."""
-    return not isinstance(which, str) or _is_match(which, path)
+    return not isinstance(selection, str) or _is_match(selection, path)
 
 
-def _is_selected(which: Filter, path: str, parameter: Variable) -> bool:
+def _is_selected(selection: Filter, path: str, parameter: Variable) -> bool:
     """Return True if a filter selects the parameter with this path."""
-    if callable(which):
-        return bool(which(path, parameter))
-    return which is None or _is_match(which, path)
+    if callable(selection):
+        return bool(selection(path, parameter))
+    return selection is None or _is_match(selection, path)
 
 
-def _is_match(which: str, path: str) -> bool:
+def _is_match(pattern: str, path: str) -> bool:
     """Return True if a pattern is that of the path, or of a path above it."""
-    names, patterns = path.split("."), which.split(".")
+    names, patterns = path.split("."), pattern.split(".")
     return len(patterns) <= len(names) and all(map(fnmatchcase, names, patterns))

@@ -348,21 +348,22 @@ INITIALIZERS: dict[str, Initializer] = {
 """The initializers that layers accept by name; "glorot", "he" and "lecun" are uniform."""
 
 
-def initializer(given: str | float | Callable[..., Array]) -> Callable[..., Array]:
+def initializer(specification: str | float | Callable[..., Array]) -> Callable[..., Array]:
     """Return the initializer of this name, of a constant, or the given function of a shape."""
-    if callable(given):
-        return given
-    if isinstance(given, (int, float)):
-        return Constant(float(given))
-    if not isinstance(given, str):
+    if callable(specification):
+        return specification
+    if isinstance(specification, (int, float)):
+        return Constant(float(specification))
+    if not isinstance(specification, str):
         raise TypeError(
             f"an initializer is a name, a number or a function of the shape, was given "
-            f"{type(given).__name__}; assign values with parameter.assign(x) after build(shape)"
+            f"{type(specification).__name__}; assign values with parameter.assign(x) after "
+            f"build(shape)"
         )
-    if given not in INITIALIZERS:
-        own = {"xavier": "glorot", "kaiming": "he"}.get(given.split("_")[0])
-        hint = f'; write "{own}" or "{own}_normal"' if own else ""
+    if specification not in INITIALIZERS:
+        equivalent = {"xavier": "glorot", "kaiming": "he"}.get(specification.split("_")[0])
+        hint = f'; write "{equivalent}" or "{equivalent}_normal"' if equivalent else ""
         raise OptionError(
-            f"initializer {given!r} is not known; there are {', '.join(INITIALIZERS)}{hint}"
+            f"initializer {specification!r} is not known; there are {', '.join(INITIALIZERS)}{hint}"
         )
-    return INITIALIZERS[given]
+    return INITIALIZERS[specification]

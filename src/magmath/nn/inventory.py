@@ -231,8 +231,8 @@ def _leaves(part: ModulePart) -> Iterator[ModulePart]:
 def name_by_path(variables: Mapping[str, Variable]) -> None:
     """Name each variable by its path, the longest one if several modules contain it."""
     for path, variable in variables.items():
-        own = f".{variable.name}"
-        if variable.name in _UNNAMED or f".{path}".endswith(own):
+        suffix = f".{variable.name}"
+        if variable.name in _UNNAMED or f".{path}".endswith(suffix):
             variable.name = path
 
 
@@ -274,10 +274,12 @@ def missing_variable_error(
     layer = modules.get(owner, modules[""])
     kind = type(layer)
     if called is None:
-        own = f"; {kind.__name__}.__call__ makes it with self.materialize({name}=shape)"
+        materialize_hint = (
+            f"; {kind.__name__}.__call__ makes it with self.materialize({name}=shape)"
+        )
         reason = (
             f"yet, because it has received no input; first call module.build(shape) with the shape "
-            f"of an input, or call the module{'' if is_layer(kind) else own}"
+            f"of an input, or call the module{'' if is_layer(kind) else materialize_hint}"
         )
         if any(other.rpartition(".")[0] != owner for other in inventory.variables):
             reason += (

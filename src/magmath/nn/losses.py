@@ -243,10 +243,10 @@ def hinge(
         )
     _check_labels("hinge", outputs, targets)
     valid, mask = _valid_mask(targets, outputs.shape[1])
-    own = reductions.sum(_selected(mask, outputs), axis=1, keepdims=True)
-    excess = _to_power(relu(margin - own + outputs), power)
-    others = _selected(e.call("logical_not", mask), excess)
-    losses = reductions.sum(others, axis=1) / outputs.shape[1]
+    label_scores = reductions.sum(_selected(mask, outputs), axis=1, keepdims=True)
+    excess = _to_power(relu(margin - label_scores + outputs), power)
+    other_excess = _selected(e.call("logical_not", mask), excess)
+    losses = reductions.sum(other_excess, axis=1) / outputs.shape[1]
     losses = _nan_unless(valid, losses)
     if weight is not None:
         factors = _class_factors(weight, outputs)
@@ -479,7 +479,7 @@ def loss_function(loss: Any) -> Callable[[Array, Array], Array]:
         function: Callable[[Array, Array], Array] = loss
         return function
     if loss not in LOSSES:
-        own = LOSS_NAMES.get(loss) if isinstance(loss, str) else None
-        hint = f'; write "{own}"' if own else ""
+        equivalent = LOSS_NAMES.get(loss) if isinstance(loss, str) else None
+        hint = f'; write "{equivalent}"' if equivalent else ""
         raise OptionError(f"loss {loss!r} is not known; there are {', '.join(LOSSES)}{hint}")
     return LOSSES[loss]

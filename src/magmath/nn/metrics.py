@@ -158,12 +158,14 @@ def _top_hits(k: int, outputs: Array, targets: Array) -> Counts:
     _, truth = _classes_of("top_k_accuracy", outputs, targets)
     mask = class_mask(truth, outputs.shape[1])
     columns = _columns(outputs)
-    own = reductions.sum(where(mask, outputs, 0.0), axis=1, keepdims=True)
+    label_outputs = reductions.sum(where(mask, outputs, 0.0), axis=1, keepdims=True)
     not_later = columns <= reshape(truth, (truth.shape[0], 1))
-    tied = elementwise.logical_and(outputs == own, not_later)  # the label's output among them
-    not_ahead = elementwise.logical_or(outputs < own, tied)
+    tied = elementwise.logical_and(
+        outputs == label_outputs, not_later
+    )  # the label's output among them
+    not_ahead = elementwise.logical_or(outputs < label_outputs, tied)
     is_top = reductions.sum(astype(not_ahead, int64), axis=1) > outputs.shape[1] - k
-    has_output = reductions.any(elementwise.logical_and(mask, outputs == own), axis=1)
+    has_output = reductions.any(elementwise.logical_and(mask, outputs == label_outputs), axis=1)
     return _sum_and_size(elementwise.logical_and(is_top, has_output))
 
 

@@ -321,8 +321,8 @@ class Module(metaclass=KeywordHints):
             yield
         finally:
             CALLS.forced_modes -= 1
-            for module, own in former:
-                object.__setattr__(module, "training", own)
+            for module, former_mode in former:
+                object.__setattr__(module, "training", former_mode)
 
     def freeze(self, which: Filter = None) -> Module:
         """Exclude parameters from training; return the module.
@@ -341,12 +341,12 @@ class Module(metaclass=KeywordHints):
         set_trainable("unfreeze", self._selectable("unfreeze", which), which, True)
         return self
 
-    def _selectable(self, operation: str, which: Filter) -> list[tuple[str, Parameter]]:
+    def _selectable(self, operation: str, selection: Filter) -> list[tuple[str, Parameter]]:
         """Return the parameters that exist. Raises MagmathError, which names the operation, if the
         filter may select one that does not."""
         inventory = self._current_inventory()
         for path in inventory.deferred:
-            if can_select(which, path):
+            if can_select(selection, path):
                 raise missing_variable_error(operation, inventory, path)
         return _parameters_in(inventory)
 
@@ -392,19 +392,21 @@ class Module(metaclass=KeywordHints):
         if not element.is_floating:
             raise DTypeError(f"Module.astype: needs a floating point type, was given {element}")
         self._built_inventory("astype")
-        kept = self._variables_in_float32() if compute_dtype(element) is not element else set()
+        float32_ids = (
+            self._variables_in_float32() if compute_dtype(element) is not element else set()
+        )
         for v in self._current_inventory().variables.values():
             if v.dtype.is_floating:
-                v.convert(float32 if id(v) in kept else element)
+                v.convert(float32 if id(v) in float32_ids else element)
         return self
 
     def _variables_in_float32(self) -> set[int]:
         """Return the ids of the variables of modules that keep float32."""
-        kept: set[int] = set()
+        ids: set[int] = set()
         for module in self.modules():
             if module.keeps_float32:
-                kept |= set(map(id, module._current_inventory().variables.values()))
-        return kept
+                ids |= set(map(id, module._current_inventory().variables.values()))
+        return ids
 
     # state --------------------------------------------------------------------------------------
 

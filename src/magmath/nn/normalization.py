@@ -86,9 +86,9 @@ def batch_moments(x: Array, axis: int = 1) -> tuple[Array, Array]:
     """Return mean and biased variance of each channel over all other axes, in float32 at least."""
     x = floating("batch_moments", x)
     wide = astype(x, compute_dtype(x.dtype), copy=False)
-    others = tuple([a for a in range(x.ndim) if a != axis % x.ndim])
-    mean = statistics.mean(wide, axis=others, keepdims=True)
-    squares = Array(centred_squares(wide.node, mean.node, others))
+    other_axes = tuple([a for a in range(x.ndim) if a != axis % x.ndim])
+    mean = statistics.mean(wide, axis=other_axes, keepdims=True)
+    squares = Array(centred_squares(wide.node, mean.node, other_axes))
     channels, count = (x.shape[axis],), x.size // max(x.shape[axis], 1)
     return reshape(mean, channels), reshape(squares, channels) / count
 
@@ -226,10 +226,12 @@ def local_response_norm(
             "; give images with channels at axis 1, and a size such as 5"
         )
     wide = astype(x, compute_dtype(x.dtype), copy=False)
-    rest = (1,) * (x.ndim - 2)
+    unit_extents = (1,) * (x.ndim - 2)
     squares = apply(
-        SUM_POOL, elementwise.square(wide).node, kernel=(size, *rest), stride=(1, *rest),
-        padding=((size // 2, (size - 1) // 2), *((0, 0),) * len(rest)), dilation=(1, *rest),
+        SUM_POOL, elementwise.square(wide).node,
+        kernel=(size, *unit_extents), stride=(1, *unit_extents),
+        padding=((size // 2, (size - 1) // 2), *((0, 0),) * len(unit_extents)),
+        dilation=(1, *unit_extents),
     )  # fmt: skip
     base = k + (alpha / size) * Array(squares)
     if beta == 0.75:  # the usual exponent: roots are much faster than powers

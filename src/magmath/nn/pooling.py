@@ -145,11 +145,11 @@ def with_last_window(
     """Return padding for a last window that begins within the image or the padding before it."""
     pairs = []
     for n, (low, high), k, s, d in zip(image, padded, kernel, stride, dilation, strict=True):
-        rest = n + low + high - d * (k - 1) - 1
-        last = -(-rest // s)
+        last_start = n + low + high - d * (k - 1) - 1
+        last = -(-last_start // s)
         if last * s >= n + low:
             last -= 1
-        pairs.append((low, max(high, high + last * s - rest)))
+        pairs.append((low, max(high, high + last * s - last_start)))
     return tuple(pairs)
 
 

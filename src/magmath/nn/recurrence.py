@@ -319,14 +319,15 @@ def _check_weights(
             f"{name}: needs weights for each of {directions} directions of each layer, was given "
             f"{len(weights)}; give a tuple (W, U, b, c) for each"
         )
-    for own in weights:
-        if not isinstance(own, (tuple, list)):
+    for direction_weights in weights:
+        if not isinstance(direction_weights, (tuple, list)):
             raise TypeError(
                 f"{name}: weights are a list with a tuple (W, U) or (W, U, b, c) for each layer "
-                f"and direction, was given {type(own).__name__} in the list; write [(W, U, b, c)]"
+                f"and direction, was given {type(direction_weights).__name__} in the list; write "
+                f"[(W, U, b, c)]"
             )
-        shapes = [x.shape for x in own]
-        fits = len(own) in (2, 4) and len(shapes[0]) == len(shapes[1]) == 2
+        shapes = [x.shape for x in direction_weights]
+        fits = len(direction_weights) in (2, 4) and len(shapes[0]) == len(shapes[1]) == 2
         width = kind.gates * shapes[1][0] if fits else 0
         if not fits or any(shape[-1:] != (width,) for shape in shapes):
             raise ShapeError(

@@ -192,12 +192,12 @@ def pad(x: Array, padding: Sequence[int], mode: str = "constant", value: float =
 
 def _cropped(x: Array, pairs: list[tuple[int, int]]) -> tuple[Array, list[tuple[int, int]]]:
     """Return x without the elements that negative numbers remove, and the numbers to be added."""
-    kept = [
+    ranges = [
         (max(-low, 0), n - max(-high, 0)) for n, (low, high) in zip(x.shape, pairs, strict=True)
     ]
-    if any(start > stop for start, stop in kept):
+    if any(start > stop for start, stop in ranges):
         raise ShapeError(f"pad: {pairs} removes more elements than there are in {x.shape}")
-    cut = x[tuple([slice(start, stop) for start, stop in kept])]
+    cut = x[tuple([slice(start, stop) for start, stop in ranges])]
     return cut, [(max(low, 0), max(high, 0)) for low, high in pairs]
 
 

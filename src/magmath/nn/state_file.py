@@ -59,7 +59,7 @@ class Stateful(Protocol):
 
 
 def assign_state(
-    own: Mapping[str, Variable], aliases: Mapping[str, str], state: Any, strict: bool
+    variables: Mapping[str, Variable], aliases: Mapping[str, str], state: Any, strict: bool
 ) -> IncompatibleKeys:
     """Assign values to variables by path; see `Module.load_state_dict`."""
     if not isinstance(state, Mapping):
@@ -73,11 +73,11 @@ def assign_state(
             f"{type(state).__name__}; {remedy}"
         )
     values_by_path = {aliases.get(path, path): value for path, value in state.items()}
-    values_by_path |= {path: value for path, value in state.items() if path in own}
-    missing = [path for path in own if path not in values_by_path]
-    unexpected = [path for path in values_by_path if path not in own]
+    values_by_path |= {path: value for path, value in state.items() if path in variables}
+    missing = [path for path in variables if path not in values_by_path]
+    unexpected = [path for path in values_by_path if path not in variables]
     values, problems = {}, []
-    for path, variable in own.items():
+    for path, variable in variables.items():
         if path in values_by_path:
             try:
                 values[path] = _value(values_by_path[path], variable)
@@ -92,18 +92,18 @@ def assign_state(
         remedy = "; strict=False ignores missing and unknown paths" if ignorable else ""
         remedy = remedy or "; load the state of a module of the same layers and sizes"
         raise WeightsError(f"load_state_dict: {'; '.join(problems)}{remedy}")
-    assign([(own[path], value.node) for path, value in values.items()])
+    assign([(variables[path], value.node) for path, value in values.items()])
     return IncompatibleKeys(missing, unexpected)
 
 
-def _value(given: Any, variable: Variable) -> Array:
+def _value(entry: Any, variable: Variable) -> Array:
     """Return a value for a variable. Raises a MagmathError or TypeError, whose message continues
     the path of the variable."""
     shape = variable.shape
-    if hasattr(given, "shape") and tuple(given.shape) != shape:  # before anything is copied
-        raise ShapeError(f"has shape {shape}, was given {tuple(given.shape)}")
+    if hasattr(entry, "shape") and tuple(entry.shape) != shape:  # before anything is copied
+        raise ShapeError(f"has shape {shape}, was given {tuple(entry.shape)}")
     try:
-        value = asarray(given)
+        value = asarray(entry)
     except (MagmathError, TypeError) as error:
         problem = str(error).removeprefix("asarray: ")
         raise TypeError(f"has no valid value: {problem}") from None
@@ -141,9 +141,9 @@ def load_arrays(
     """
     _check_finite(module, path, state)
     if aliases := json.loads(metadata.get("aliases", "{}")):
-        own = {path for path, _ in [*module.named_parameters(), *module.named_buffers()]}
+        known_paths = {path for path, _ in [*module.named_parameters(), *module.named_buffers()]}
         for alias, first in aliases.items():
-            if alias in own and first in state:
+            if alias in known_paths and first in state:
                 state.setdefault(alias, state[first])
     try:
         module.load_state_dict(state, strict)

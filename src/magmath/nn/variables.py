@@ -215,15 +215,16 @@ class Deferred:
 
     def describe_missing(self) -> str:
         """Return the reason why the variable cannot be used, and the remedy."""
-        subject, own = "the variable", ""
+        subject, instruction = "the variable", ""
         if self._owner is not None:
             subject = f"{self._attribute} of {self._owner.__name__}"
             if not is_layer(self._owner):
-                own = f"in {self._owner.__name__}.__call__ first call "
-                own += f"self.materialize({self._attribute}=shape); elsewhere "
+                instruction = f"in {self._owner.__name__}.__call__ first call "
+                instruction += f"self.materialize({self._attribute}=shape); elsewhere "
         return (
-            f"{subject} does not exist yet, because its shape follows from the input; {own}first "
-            f"call module.build(shape) with the shape of an input, or call the module"
+            f"{subject} does not exist yet, because its shape follows from the input; "
+            f"{instruction}first call module.build(shape) with the shape of an input, or call the "
+            f"module"
         )
 
     def refuse(self, operation: str) -> MagmathError:

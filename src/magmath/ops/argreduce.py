@@ -171,10 +171,13 @@ def _elements_axes(node: Node) -> str:
 
 def _elements_kernel(call: KernelCall) -> BoundCall:
     x, positions, out = as_signed(call.inputs[0]), call.inputs[1], as_signed(call.out)
-    axis, held, numbers = call.attributes["axis"], call.tiles[0][call.attributes["axis"]], call.tile
+    axis, numbers = call.attributes["axis"], call.tile
+    stored_indices = call.tiles[0][axis]
     parts = [
         (local_number(numbers[axis], number), first, segment)
-        for number, first, segment in segment_views(x, held, axis, call.attributes["cuts"])
+        for number, first, segment in segment_views(
+            x, stored_indices, axis, call.attributes["cuts"]
+        )
     ]
 
     def run() -> None:

@@ -98,23 +98,25 @@ class SegmentView(NamedTuple):
     tensor: torch.Tensor
 
 
-def stored_segments(held: IndexSet, cuts: Cuts) -> Iterator[StoredSegment]:
+def stored_segments(stored_indices: IndexSet, cuts: Cuts) -> Iterator[StoredSegment]:
     """Yield the segments that a worker stores, given its indices of the axis."""
     for number, (start, stop) in enumerate(pairwise(cuts)):
-        segment = held.intersect(IndexSet.range(start, stop))
+        segment = stored_indices.intersect(IndexSet.range(start, stop))
         if segment.size:
-            local = held.locate(segment)
+            local = stored_indices.locate(segment)
             yield StoredSegment(number, start, local.start, local.stop)
 
 
-def segment_views(tensor: torch.Tensor, held: IndexSet, axis: int, cuts: Cuts) -> list[SegmentView]:
+def segment_views(
+    tensor: torch.Tensor, stored_indices: IndexSet, axis: int, cuts: Cuts
+) -> list[SegmentView]:
     """Return the views of the segments that a local tensor stores."""
     return [
         SegmentView(x.number, x.first, tensor.narrow(axis, x.start, x.stop - x.start))
-        for x in stored_segments(held, cuts)
+        for x in stored_segments(stored_indices, cuts)
     ]
 
 
-def local_number(held: IndexSet, number: int) -> int:
+def local_number(stored_numbers: IndexSet, number: int) -> int:
     """Return the local position of segment `number` among the numbers that a worker stores."""
-    return held.locate(IndexSet.range(number, number + 1)).start
+    return stored_numbers.locate(IndexSet.range(number, number + 1)).start

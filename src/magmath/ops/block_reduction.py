@@ -175,13 +175,17 @@ class BlockReduction:
         divided = [d for d, n in enumerate(shape) if d not in self._axis and n > 1]
         if self._call.context.deterministic and divided:
             d = divided[0]
-            held, parts = self._tile[d], even_cuts(shape[d], LOGICAL_PARTS)
-            cuts[d] = [cut - held.start for cut in parts if held.start <= cut <= held.stop]
+            stored_indices, parts = self._tile[d], even_cuts(shape[d], LOGICAL_PARTS)
+            cuts[d] = [
+                cut - stored_indices.start
+                for cut in parts
+                if stored_indices.start <= cut <= stored_indices.stop
+            ]
             longest[d] = max(b - a for a, b in pairwise(parts))
-        left, lengths = BLOCK, list(longest)
+        elements_left, lengths = BLOCK, list(longest)
         for d in reversed(range(len(shape))):
-            lengths[d] = max(1, min(longest[d], left))
-            left //= lengths[d]
+            lengths[d] = max(1, min(longest[d], elements_left))
+            elements_left //= lengths[d]
         return [
             [
                 (start, min(start + length, stop))

@@ -102,7 +102,7 @@ CONCAT = Operation(
     native=_emit_concat,
     reference=lambda *arrays, axis: np.concatenate(arrays, axis),
     numpy_function=lambda node: (
-        lambda *rest: np.concatenate(rest[:-1], node.attributes["axis"], out=rest[-1])
+        lambda *arrays: np.concatenate(arrays[:-1], node.attributes["axis"], out=arrays[-1])
     ),
     flops=no_flops,
     has_same_bits=is_always_exact,

@@ -88,8 +88,8 @@ class ScanBody:
     def divided(
         self, inputs: Sequence[Operand]
     ) -> tuple[Sequence[Operand], Sequence[Operand], Sequence[Operand]]:
-        """Return what belongs to the initial states, to the arrays of rows and to the captured
-        arrays, given the inputs of a loop or a value for each."""
+        """Return the parts for the initial states, for the arrays of rows and for the captured
+        arrays of the inputs of a loop, or of a value for each input."""
         first, second = len(self.states), len(self.states) + len(self.rows)
         return inputs[:first], inputs[first:second], inputs[second:]
 

@@ -143,8 +143,8 @@ def _emit_uniform(w: Writer, call: NativeCall) -> bool:
     seed, stream = call.inputs
     with w.loops(call.out.shape) as indices:
         linear = "0"
-        for index, held, extent in zip(indices, call.tile, call.shape, strict=True):
-            linear = f"({linear}) * {extent} + {index} + {call.number(held.start)}"
+        for index, stored_indices, extent in zip(indices, call.tile, call.shape, strict=True):
+            linear = f"({linear}) * {extent} + {index} + {call.number(stored_indices.start)}"
         w.line(f"{call.out.at(indices)} = uniform32({seed.at([])}, {stream.at([])}, {linear})")
     return True
 

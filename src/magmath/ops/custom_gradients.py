@@ -23,14 +23,14 @@ from magmath.ops.marks import mark
 class GradientRule:
     """The cotangents of the arguments of a function, as expressions of placeholders.
 
-    given    the placeholders of the cotangents of the values
-    read     the placeholders of the arrays that the rule reads
-    outputs  the cotangents of the arguments, None for an argument without a gradient
+    value_cotangents  the placeholders of the cotangents of the values
+    read              the placeholders of the arrays that the rule reads
+    outputs           the cotangents of the arguments, None for an argument without a gradient
 
     Rules of the same structure are equal, so that calls of a function share their program.
     """
 
-    given: Sequence[Node]
+    value_cotangents: Sequence[Node]
     read: Sequence[Node]
     outputs: Sequence[Node | None]
 
@@ -40,12 +40,12 @@ class GradientRule:
         return [x for x in self.outputs if x is not None]
 
     def with_computed(
-        self, computed: Iterable[Node], given: Sequence[Node], read: Sequence[Node]
+        self, computed: Iterable[Node], cotangents: Sequence[Node], read: Sequence[Node]
     ) -> GradientRule:
         """Return a rule with other expressions and placeholders for the same arguments."""
-        rest = iter(computed)
-        outputs = [None if x is None else next(rest) for x in self.outputs]
-        return GradientRule(given, read, outputs)
+        remaining = iter(computed)
+        outputs = [None if x is None else next(remaining) for x in self.outputs]
+        return GradientRule(cotangents, read, outputs)
 
     def applied(self, cotangents: Sequence[Node], read: Sequence[Node]) -> list[Node | None]:
         """Return the cotangents of the arguments for these cotangents of the values.
@@ -53,7 +53,7 @@ class GradientRule:
         All nodes are new: an equal rule outlives a pool, and a node of it that is computed would
         have a value of this pool.
         """
-        leaves = (*self.given, *self.read)
+        leaves = (*self.value_cotangents, *self.read)
         new = dict(zip(leaves, (*cotangents, *read), strict=True))
         for node in topological(self.computed):
             if node not in new:
@@ -64,7 +64,7 @@ class GradientRule:
 
     @cached_property
     def _structure(self) -> Hashable:
-        graph = Graph((*self.given, *self.read, *self.computed))
+        graph = Graph((*self.value_cotangents, *self.read, *self.computed))
         numbers = tuple([x.value for x in graph.leaves if x.name == "scalar"])
         return graph.key, numbers, tuple([x is None for x in self.outputs])
 

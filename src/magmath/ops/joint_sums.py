@@ -51,9 +51,9 @@ def _dot_infer(g: Node, x: Node, m: Node, *, axis: AxisNumbers) -> tuple[Shape, 
 
 
 def _axes(node: Node) -> str:
-    letters, kept = LETTERS[: node.ndim], letters_except(node.ndim, node.attributes["axis"])
-    operands = [letters if x.shape == node.inputs[0].shape else kept for x in node.inputs]
-    return f"{','.join(operands)}->{kept}"
+    letters, kept_letters = LETTERS[: node.ndim], letters_except(node.ndim, node.attributes["axis"])
+    operands = [letters if x.shape == node.inputs[0].shape else kept_letters for x in node.inputs]
+    return f"{','.join(operands)}->{kept_letters}"
 
 
 def _halves(out: Any, axis: AxisNumbers) -> tuple[Any, Any]:

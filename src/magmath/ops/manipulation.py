@@ -66,8 +66,8 @@ def _regrouped(old: Shape, new: Shape) -> Iterator[tuple[list[int], list[int]]]:
     while olds and news and size_of(old):
         before, after = [olds.pop(0)], [news.pop(0)]
         while (a := size_of(old[d] for d in before)) != (b := size_of(new[d] for d in after)):
-            grown, rest = (before, olds) if a < b else (after, news)
-            grown.append(rest.pop(0))
+            grown, remaining = (before, olds) if a < b else (after, news)
+            grown.append(remaining.pop(0))
         yield before, after
 
 

@@ -41,11 +41,11 @@ def _count_infer(mask: Node, *, cuts: Cuts) -> tuple[Shape, DType]:
 
 
 def _count_kernel(call: KernelCall) -> BoundCall:
-    (mask,), out, held = call.inputs, call.out, call.tiles[0][0]
+    (mask,), out, stored_indices = call.inputs, call.out, call.tiles[0][0]
     parts: list[torch.Tensor] = []
     for start, stop in pairwise(call.attributes["cuts"]):
-        segment = held.intersect(IndexSet.range(start, stop))
-        parts.append(mask[held.locate(segment).selector()])
+        segment = stored_indices.intersect(IndexSet.range(start, stop))
+        parts.append(mask[stored_indices.locate(segment).selector()])
 
     def run() -> None:
         for i, part in enumerate(parts):
@@ -228,8 +228,10 @@ def _positions_kernel(call: KernelCall) -> BoundCall:
     import torch
 
     (mask,), out, dim = call.inputs, call.out, call.attributes["dim"]
-    held = call.tiles[0][0]
-    own = torch.as_tensor(held.indices(), device=out.device) if dim == 0 else None
+    stored_indices = call.tiles[0][0]
+    own_positions = (
+        torch.as_tensor(stored_indices.indices(), device=out.device) if dim == 0 else None
+    )
     behind = math.prod(mask.shape[dim + 1 :])
 
     def run() -> None:
@@ -241,10 +243,10 @@ def _positions_kernel(call: KernelCall) -> BoundCall:
             positions = positions.div_(behind, rounding_mode="floor")
         if dim:
             positions = positions.remainder_(mask.shape[dim])
-        if own is not None and not held.is_range:
-            positions = own[positions]
-        elif own is not None and held.start:
-            positions += held.start
+        if own_positions is not None and not stored_indices.is_range:
+            positions = own_positions[positions]
+        elif own_positions is not None and stored_indices.start:
+            positions += stored_indices.start
         out.copy_(positions)
 
     return run

@@ -78,8 +78,8 @@ def _squares_infer(x: Node, m: Node, *, axis: AxisNumbers) -> tuple[Shape, DType
 
 
 def _sums_axes(node: Node) -> str:
-    letters, kept = LETTERS[: node.ndim], letters_except(node.ndim, node.attributes["axis"])
-    return f"{','.join([letters] * (len(node.inputs) - 1))},{kept}->{kept}"
+    letters, kept_letters = LETTERS[: node.ndim], letters_except(node.ndim, node.attributes["axis"])
+    return f"{','.join([letters] * (len(node.inputs) - 1))},{kept_letters}->{kept_letters}"
 
 
 def _dot_vjp(node: Node, h: Node) -> Gradients:

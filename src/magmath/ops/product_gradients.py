@@ -25,10 +25,12 @@ def products_of_others(x: Node, axes: tuple[int, ...]) -> Node:
     Multiplies halves until one element is left, and goes back along the tree: 3 multiplications for
     each element.
     """
-    rest = [d for d in range(x.ndim) if d not in axes]
-    order = (*rest, *axes)
-    flat = reshape(permute(x, order), (*[x.shape[d] for d in rest], prod(x.shape[d] for d in axes)))
-    products = _others(flat, len(rest))
+    kept_dims = [d for d in range(x.ndim) if d not in axes]
+    order = (*kept_dims, *axes)
+    flat = reshape(
+        permute(x, order), (*[x.shape[d] for d in kept_dims], prod(x.shape[d] for d in axes))
+    )
+    products = _others(flat, len(kept_dims))
     moved = reshape(products, tuple([x.shape[d] for d in order]))
     return permute(moved, tuple(map(order.index, range(x.ndim))))
 

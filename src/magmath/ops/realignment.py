@@ -68,8 +68,8 @@ def _left_kernel(call: KernelCall) -> BoundCall:
     rows, wide = call.shape
 
     def bind(flat: Any) -> BoundCall:
-        shift, rest = bind_shift_left(flat, rows, wide - 1), flat[rows * (wide - 1) :]
-        return lambda: (shift(), rest.zero_())
+        shift, tail = bind_shift_left(flat, rows, wide - 1), flat[rows * (wide - 1) :]
+        return lambda: (shift(), tail.zero_())
 
     return _kernel(call, bind)
 

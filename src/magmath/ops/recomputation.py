@@ -28,13 +28,13 @@ CHECKPOINT = mark(
 )
 
 
-def checkpoint(value: Node, recomputed: tuple[Node, ...], kept: tuple[Node, ...]) -> Node:
+def checkpoint(value: Node, recomputed: tuple[Node, ...], captured: tuple[Node, ...]) -> Node:
     """Mark the value of a function that is recomputed for its gradient.
 
     recomputed  inputs from which it is recomputed: intermediates are not kept
-    kept        other inputs that have gradients, such as captured parameters
+    captured    other inputs that have gradients, such as captured parameters
     """
-    return apply(CHECKPOINT, value, *recomputed, *kept, recomputed=len(recomputed))
+    return apply(CHECKPOINT, value, *recomputed, *captured, recomputed=len(recomputed))
 
 
 def _recompute_infer(x: Node, *after: Node) -> tuple[Shape, DType]:

@@ -106,8 +106,8 @@ LAM = ParameterRange("poisson", "lam", 0, LARGEST)
 TRIALS = ParameterRange("binomial", "n", 0, LARGEST)
 PROBABILITY = ParameterRange("binomial", "p", 0, 1)
 ITEMS = {
-    what: ParameterRange("hypergeometric", what, 0, MAX_ITEMS)
-    for what in ("ngood", "nbad", "nsample")
+    name: ParameterRange("hypergeometric", name, 0, MAX_ITEMS)
+    for name in ("ngood", "nbad", "nsample")
 }
 EXPONENT = ParameterRange("zipf", "a", MIN_EXPONENT, LARGEST)
 CONCENTRATION = ParameterRange("vonmises", "kappa", 0, LARGEST)

@@ -154,20 +154,21 @@ def _before(bound: Bound, cut: int) -> int:
     return min(max(elements, 0), _extent(bound))
 
 
-def _part_of(x: torch.Tensor, held: Tile, part: Tile, bounds: Bounds) -> SlicedView:
-    """Return the elements of `x` that form tile `part` of the slice; `x` stores tile `held`."""
-    return SlicedView(x, [selector(*place) for place in zip(held, part, bounds, strict=True)])
+def _part_of(x: torch.Tensor, stored_tile: Tile, part: Tile, bounds: Bounds) -> SlicedView:
+    """Return the elements of `x`, which stores `stored_tile`, that form tile `part` of the
+    slice."""
+    return SlicedView(x, [selector(*dim) for dim in zip(stored_tile, part, bounds, strict=True)])
 
 
-def selector(held: IndexSet, part: IndexSet, bound: Bound) -> range | torch.Tensor:
-    """Return the local positions of a part of a slice in the stored indices `held`."""
+def selector(stored_indices: IndexSet, part: IndexSet, bound: Bound) -> range | torch.Tensor:
+    """Return the local positions of a part of a slice in `stored_indices`."""
     import torch
 
     start, _, step = bound
-    if held.is_range and part.is_range:
-        first = start + step * part.start - held.start
+    if stored_indices.is_range and part.is_range:
+        first = start + step * part.start - stored_indices.start
         return range(first, first + step * part.size, step)
-    return torch.from_numpy(held.find(start + step * part.indices()))
+    return torch.from_numpy(stored_indices.find(start + step * part.indices()))
 
 
 def _slice_kernel(call: KernelCall) -> BoundCall:
@@ -180,12 +181,12 @@ def _slice_indices(w: Writer, call: NativeCall) -> IndexVariables:
     return _local_indices(call, call.tiles[0], call.tile)
 
 
-def _local_indices(call: NativeCall, held: Tile, part: Tile) -> IndexVariables:
-    """Return the local positions in tile `held` of the elements of tile `part` of the slice."""
+def _local_indices(call: NativeCall, stored_tile: Tile, part: Tile) -> IndexVariables:
+    """Return the local positions in `stored_tile` of the elements of tile `part` of the slice."""
     bounds = call.attributes["bounds"]
     firsts = [
         call.number(start + step * want.start - have.start)
-        for have, want, (start, _, step) in zip(held, part, bounds, strict=True)
+        for have, want, (start, _, step) in zip(stored_tile, part, bounds, strict=True)
     ]
     lines = [
         f"{first} + {{}}" if step == 1 else f"{first} + {step} * {{}}"
@@ -202,12 +203,15 @@ def _slice_view(call: NativeCall, x: torch.Tensor) -> torch.Tensor | None:
 def _overwritten_view(call: NativeCall, out: torch.Tensor) -> torch.Tensor | None:
     """Return the view of the local result that is overwritten; None if it runs backwards."""
     bounds = call.attributes["bounds"]
-    part = tuple(elements_in(held, bound) for held, bound in zip(call.tile, bounds, strict=True))
+    part = tuple(
+        elements_in(stored_indices, bound)
+        for stored_indices, bound in zip(call.tile, bounds, strict=True)
+    )
     return _forward(out, call.tile, part, bounds)
 
 
-def _forward(x: torch.Tensor, held: Tile, part: Tile, bounds: Bounds) -> torch.Tensor | None:
-    for d, (have, want, bound) in enumerate(zip(held, part, bounds, strict=True)):
+def _forward(x: torch.Tensor, stored_tile: Tile, part: Tile, bounds: Bounds) -> torch.Tensor | None:
+    for d, (have, want, bound) in enumerate(zip(stored_tile, part, bounds, strict=True)):
         if bound[2] < 0 or not want.is_range:
             return None
         chosen = selector(have, want, bound)
@@ -284,12 +288,15 @@ def _set_slice_axes(node: Node) -> str:
 def _set_slice_kernel(call: KernelCall) -> BoundCall:
     x, values, out = *map(as_signed, call.inputs), as_signed(call.out)
     bounds = call.attributes["bounds"]
-    held = tuple(elements_in(held, bound) for held, bound in zip(call.tile, bounds, strict=True))
-    part = _part_of(out, call.tile, held, bounds)
+    part = tuple(
+        elements_in(stored_indices, bound)
+        for stored_indices, bound in zip(call.tile, bounds, strict=True)
+    )
+    view = _part_of(out, call.tile, part, bounds)
 
     def run() -> None:
         keep(out, x)
-        part.set(values)
+        view.set(values)
 
     return run
 
@@ -297,7 +304,10 @@ def _set_slice_kernel(call: KernelCall) -> BoundCall:
 def _emit_set_slice(w: Writer, call: NativeCall) -> bool:
     x, values = call.inputs
     bounds = call.attributes["bounds"]
-    part = tuple(elements_in(held, bound) for held, bound in zip(call.tile, bounds, strict=True))
+    part = tuple(
+        elements_in(stored_indices, bound)
+        for stored_indices, bound in zip(call.tile, bounds, strict=True)
+    )
     if not all(elements.is_range for elements in part):
         return False
     emit_copy(w, call.out, x)
@@ -313,11 +323,13 @@ def keep(out: torch.Tensor, x: torch.Tensor) -> None:
         out.copy_(x)
 
 
-def elements_in(held: IndexSet, bound: Bound) -> IndexSet:
-    """Return the elements of a slice that `held` contains, as positions along the slice."""
-    if held.is_range:
-        return IndexSet.range(*sorted((_before(bound, held.start), _before(bound, held.stop))))
-    (elements,) = np.isin(np.arange(*bound), held.indices()).nonzero()
+def elements_in(stored_indices: IndexSet, bound: Bound) -> IndexSet:
+    """Return the elements of a slice that are in `stored_indices`, as positions along the slice."""
+    if stored_indices.is_range:
+        return IndexSet.range(
+            *sorted((_before(bound, stored_indices.start), _before(bound, stored_indices.stop)))
+        )
+    (elements,) = np.isin(np.arange(*bound), stored_indices.indices()).nonzero()
     return IndexSet.from_segments(elements, elements + 1)
 
 
@@ -338,8 +350,8 @@ def _numpy_set_slice(node: Node) -> Callable[..., object]:
 
 
 def _set_slice_vjp(node: Node, g: Node) -> Gradients:
-    kept = apply(SET_SLICE, g, constant(0, g.dtype), **node.attributes)
-    return kept, apply(SLICE, g, **node.attributes)
+    x_cotangent = apply(SET_SLICE, g, constant(0, g.dtype), **node.attributes)
+    return x_cotangent, apply(SLICE, g, **node.attributes)
 
 
 SET_SLICE = Operation(

@@ -54,8 +54,11 @@ def check_extremum(name: str, shape: Shape, axis: AxisNumbers) -> None:
 def reduction_axes(node: Node) -> str:
     """Return index notation whose result lacks the reduced letters (`.` for kept dimensions)."""
     (x,), axis = node.inputs, node.attributes["axis"]
-    kept = letters_except(x.ndim, axis)
-    return f"{LETTERS[: x.ndim]}->{kept if node.attributes['keepdims'] else kept.replace('.', '')}"
+    letters = letters_except(x.ndim, axis)
+    return (
+        f"{LETTERS[: x.ndim]}->"
+        f"{letters if node.attributes['keepdims'] else letters.replace('.', '')}"
+    )
 
 
 IDENTITY: dict[str, float] = {
@@ -133,8 +136,8 @@ def _prod_call(x: torch.Tensor, out: torch.Tensor, axis: AxisNumbers) -> BoundCa
     """
 
     def run() -> None:
-        kept = [d for d in range(x.ndim) if d not in axis]
-        joined = x.permute(*kept, *axis).reshape(*(x.shape[d] for d in kept), -1)
+        kept_dims = [d for d in range(x.ndim) if d not in axis]
+        joined = x.permute(*kept_dims, *axis).reshape(*(x.shape[d] for d in kept_dims), -1)
         out.copy_(joined.prod(-1, dtype=out.dtype).reshape(out.shape))
 
     return run

@@ -154,8 +154,8 @@ class LossScale:
         pairs    nodes of parameters and their states, and of their next values
         finite   a 0-d bool: all gradients are finite
         """
-        kept = [(former, e.where(finite, following, former)) for former, following in pairs]
-        return [*kept, *self._next_state(finite)]
+        next_values = [(former, e.where(finite, following, former)) for former, following in pairs]
+        return [*next_values, *self._next_state(finite)]
 
     def _next_state(self, finite: Node) -> list[tuple[Node, Node]]:
         """Return the state and its next values: the rule of GradScaler."""

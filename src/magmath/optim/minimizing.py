@@ -319,7 +319,7 @@ class _Program:
             self._steps += steps
             return started
 
-        def note(done: int, values: list[float]) -> None:
+        def note(completed_steps: int, values: list[float]) -> None:
             first.extend(values[: 1 - len(first)])
 
         _, run = overwrite(self.targets, start, is_fallible=compiled.is_fallible)

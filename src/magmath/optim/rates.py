@@ -128,15 +128,16 @@ class EpochRates:
         row = dynamic_slice(self._table.leaf, 0, step, 1)
         return [reshape(slice_along(row, 1, i, i + 1), ()) for i in range(len(self._numbers))]
 
-    def set(self, epoch: int, done: int = 0) -> None:
-        """Set the rates of the steps after the first `done` of the epoch with this number."""
+    def set(self, epoch: int, completed: int = 0) -> None:
+        """Set the rates of the steps after the first `completed` of the epoch with this number."""
         first = self._optimizer.steps
-        rates = self._optimizer.rates(first + done, epoch)
+        rates = self._optimizer.rates(first + completed, epoch)
         if self._table is None:
             for number, rate in zip(self._numbers, rates, strict=True):
                 set_value(number, rate)
             return
-        if not done or self._rows[done : done + 1] not in ([], [rates]):  # others than before
-            rows = [self._optimizer.rates(first + i, epoch) for i in range(done, self._steps)]
-            self._rows[done:] = rows
+        has_new_rates = self._rows[completed : completed + 1] not in ([], [rates])
+        if not completed or has_new_rates:
+            rows = [self._optimizer.rates(first + i, epoch) for i in range(completed, self._steps)]
+            self._rows[completed:] = rows
             self._table.assign(np.array(self._rows, dtype=self._table.dtype.name))

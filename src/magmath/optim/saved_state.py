@@ -27,13 +27,14 @@ def encoded_state(
 
 
 def decoded_state(state: Any) -> tuple[dict[str, Any], ScheduleStates, int]:
-    """Return what a dictionary of `encoded_state` was made of; its values may be arrays of any
-    library. Raises TypeError or MagmathError for other objects."""
+    """Return the states, the schedules and the number of steps from a dictionary of
+    `encoded_state`, whose values may be arrays of any library. Raises TypeError or MagmathError for
+    other objects."""
     if not isinstance(state, Mapping):
-        own = "; give x.state_dict()" if hasattr(state, "state_dict") else ""
+        hint = "; give x.state_dict()" if hasattr(state, "state_dict") else ""
         raise TypeError(
             f"load_state_dict: needs the dictionary that state_dict returned, was given "
-            f"{type(state).__name__}{own}"
+            f"{type(state).__name__}{hint}"
         )
     entries = dict(state)
     if "steps" not in entries:

@@ -147,8 +147,8 @@ class Polynomial(Formula):
     end: float = 0.0
 
     def __call__(self, step: int) -> float:
-        left = max(1 - step / self.steps, 0.0)
-        return self.end + (self.rate - self.end) * math.pow(left, self.power)
+        remaining = max(1 - step / self.steps, 0.0)
+        return self.end + (self.rate - self.end) * math.pow(remaining, self.power)
 
 
 @final

@@ -208,10 +208,10 @@ class States:
         prefix = f"{label}."
         loaded = [key.removeprefix(prefix) for key in self._loaded if key.startswith(prefix)]
         known = {*names, MASTER, "count"}
-        other = [name for name in loaded if "." not in name and name not in known]
-        if other:
+        unknown = [name for name in loaded if "." not in name and name not in known]
+        if unknown:
             raise OptionError(
-                f"load_state_dict: the states of variable {v.name} are {', '.join(other)}, this "
+                f"load_state_dict: the states of variable {v.name} are {', '.join(unknown)}, this "
                 f"optimizer needs {', '.join(names) or 'none'}; load them into an optimizer of the "
                 f"same class and settings"
             )
@@ -232,9 +232,9 @@ class States:
 
     def _share_counts(self, updated: Sequence[VariableStates]) -> None:
         """Give one count to variables that have been updated in the same steps so far."""
-        own = set(map(id, updated))
-        others = [entry for entry in self._states.values() if id(entry) not in own]
-        shared = {id(other.count) for other in others}
+        updated_ids = set(map(id, updated))
+        other_states = [entry for entry in self._states.values() if id(entry) not in updated_ids]
+        shared = {id(other.count) for other in other_states}
         apart: dict[tuple[int, int], Variable] = {}
         for entry in updated:
             count = entry.count

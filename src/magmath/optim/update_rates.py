@@ -28,7 +28,7 @@ class CountedRates(Protocol):
 
     @property
     def learning_rates(self) -> Sequence[LearningRate]:
-        """Those of its groups."""
+        """The learning rates of the optimizer's groups."""
 
 
 def rates_of_update(optimizer: CountedRates, dtype: DType) -> list[Node]:
@@ -74,11 +74,11 @@ def _counting_source(optimizer: CountedRates, index: int) -> NumberSource:
     owner = ref(optimizer)  # programs of its updates refer to this function
 
     def source(steps: int) -> float:
-        own = owner()
-        assert own is not None
+        optimizer = owner()
+        assert optimizer is not None
         if index == 0:
-            reserve_for_run(own.step_count, "started", steps)
-        return _rate_ahead(own, index, -steps)
+            reserve_for_run(optimizer.step_count, "started", steps)
+        return _rate_ahead(optimizer, index, -steps)
 
     return source
 
@@ -89,9 +89,9 @@ def _source(optimizer: CountedRates, index: int, ahead: int) -> NumberSource:
     owner = ref(optimizer)
 
     def source(steps: int) -> float:
-        own = owner()
-        assert own is not None
-        return _rate_ahead(own, index, ahead)
+        optimizer = owner()
+        assert optimizer is not None
+        return _rate_ahead(optimizer, index, ahead)
 
     return source
 

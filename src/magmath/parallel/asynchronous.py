@@ -99,8 +99,8 @@ class Asynchronous(Averaging):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes without those of a module and its trace, for pickle and copy."""
-        own: dict[str, Any] = {"_module": None, "_counts": None, "_copies": {}, "_delay": None}
-        return {**vars(self), **own}
+        cleared: dict[str, Any] = {"_module": None, "_counts": None, "_copies": {}, "_delay": None}
+        return {**vars(self), **cleared}
 
     @property
     def label(self) -> str:
@@ -172,10 +172,10 @@ class Asynchronous(Averaging):
                 x: input_leaf(x.shape, x.dtype, replicated(x.shape), None) for x in nodes
             }
             return self._copies
-        done, schedule = [v.node for v in self._counts]
-        turn = e.call("remainder", done, constant(schedule.shape[0], int64))
-        self._delay = e.call("minimum", row_of(schedule, turn), done)
-        row = self._row(e.subtract(done, self._delay))
+        completed_updates, schedule = [v.node for v in self._counts]
+        turn = e.call("remainder", completed_updates, constant(schedule.shape[0], int64))
+        self._delay = e.call("minimum", row_of(schedule, turn), completed_updates)
+        row = self._row(e.subtract(completed_updates, self._delay))
         return {v.node: row_of(self._past[v].values.node, row) for v in training.parameters}
 
     def _row(self, updates: Node) -> Node:

@@ -149,10 +149,10 @@ class DataParallel(Averaging):
         Their sum over the workers is what has not been sent: rows of workers that are no more are
         added to others, and new workers begin with 0.
         """
-        own = {prefix + name: v for name, v in self.state(training).items()}
+        current = {prefix + name: v for name, v in self.state(training).items()}
         fitted = dict(saved)
         for name, value in saved.items():
-            v = own.get(name)
+            v = current.get(name)
             if v is not None and value.ndim == 2 and value.shape[1] == v.shape[1]:
                 rows = value.new_zeros(v.shape)
                 for i in range(v.shape[0]):
@@ -198,8 +198,8 @@ class DataParallel(Averaging):
             return Array(sum_parts(parts.node, self.exchange_name, dtype))
         if self.exchange_name == "parameter-server":
             return sum_on(parts, Layout.replicated_on(v.shape, environment.first_worker), dtype)
-        own = sum_on(parts, state_layout("sharded", v.shape, environment), dtype)
-        return own if self.exchange_name == "sharded" else sent_whole(own, environment, dtype)
+        shards = sum_on(parts, state_layout("sharded", v.shape, environment), dtype)
+        return shards if self.exchange_name == "sharded" else sent_whole(shards, environment, dtype)
 
     def _by_bits(self, v: Variable, parts: Array) -> Array:
         """Return the sum of the parts that the workers send in one bit, and keep the rest."""

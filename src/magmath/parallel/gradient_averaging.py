@@ -62,8 +62,8 @@ class Averaging(Strategy):
 
     @abstractmethod
     def copies(self, training: Training) -> Mapping[Node, Node]:
-        """Return what the forward and the backward pass read in place of parameters; called while a
-        step is traced, with the training of the parameters that it updates."""
+        """Return the nodes that the forward and the backward pass read in place of parameters;
+        called while a step is traced, with the training of the parameters that it updates."""
 
     @abstractmethod
     def own_layouts(
@@ -111,17 +111,19 @@ class Averaging(Strategy):
         owner_of = {id(v): owner for owner, v in training.named_parameters()}
         layouts: dict[Variable, Layout] = {}
         for owner, v in training.named_parameters():
-            own = axes.of(v) if layers[owner] in DIVIDING_OPTIONS else WHOLE
-            layouts[v] = parameter_layout(layers[owner], v.shape, environment, own)
+            own_axes = axes.of(v) if layers[owner] in DIVIDING_OPTIONS else WHOLE
+            layouts[v] = parameter_layout(layers[owner], v.shape, environment, own_axes)
         for _, v in training.module.named_buffers():
             layouts[v] = environment.replicated(v.shape, shared=True)
         for entry in training.variable_states():
             parameter, *states = entry.variables()
             option = layers[owner_of[id(parameter)]]
-            own = axes.of(parameter) if option in DIVIDING_OPTIONS else WHOLE
+            own_axes = axes.of(parameter) if option in DIVIDING_OPTIONS else WHOLE
             for v in states:
                 alike = v.shape == parameter.shape
-                layouts[v] = state_layout(option, v.shape, environment, own) if alike else v.layout
+                layouts[v] = (
+                    state_layout(option, v.shape, environment, own_axes) if alike else v.layout
+                )
         return ChosenLayouts(
             layouts | dict(self.own_layouts(training, environment)),
             layers,
@@ -155,13 +157,13 @@ class Averaging(Strategy):
     def _checked_exchange(self, training: Training, gradients: Sequence[Array]) -> list[Array]:
         """Return the gradients by which the parameters are updated. Raises MagmathError unless
         `exchange` returns one of the parameter's shape for each."""
-        found = list(self.exchange(training, gradients))
-        if len(found) != len(gradients):
+        exchanged_gradients = list(self.exchange(training, gradients))
+        if len(exchanged_gradients) != len(gradients):
             raise MagmathError(
                 f"{type(self).__name__}.exchange: must return a gradient for each of "
-                f"{len(gradients)} parameters, has returned {len(found)}"
+                f"{len(gradients)} parameters, has returned {len(exchanged_gradients)}"
             )
-        pairs = zip(found, training.parameters, strict=True)
+        pairs = zip(exchanged_gradients, training.parameters, strict=True)
         return [exchanged(self, x, v.shape) for x, v in pairs]
 
     def _accumulated(

@@ -112,9 +112,13 @@ class OneBit(NamedTuple):
         is_positive = greater_equal(parts, 0)
         count = sum(astype(is_positive, parts.dtype), axis=1, keepdims=True)
         total = sum(where(is_positive, parts, 0.0), axis=1, keepdims=True)
-        rest = sum(where(is_positive, 0.0, parts), axis=1, keepdims=True)
-        others = maximum(parts.shape[1] - count, 1.0)
-        return OneBit(packbits(is_positive, axis=1), total / maximum(count, 1.0), rest / others)
+        negative_total = sum(where(is_positive, 0.0, parts), axis=1, keepdims=True)
+        negative_count = maximum(parts.shape[1] - count, 1.0)
+        return OneBit(
+            packbits(is_positive, axis=1),
+            total / maximum(count, 1.0),
+            negative_total / negative_count,
+        )
 
     def values(self, count: int) -> Array:
         """Return the parts (workers, count) that the bits represent."""

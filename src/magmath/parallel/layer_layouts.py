@@ -83,6 +83,6 @@ def _options_of(
     for option in COMPARED_OPTIONS:
         possible = axes.possible(name, option, environment.workers)
         layouts[option] = tuple(
-            [parameter_layout(possible, v.shape, environment, own) for v, own in divided]
+            [parameter_layout(possible, v.shape, environment, v_axes) for v, v_axes in divided]
         )
     return LayerOptions(tuple([v.leaf for v, _ in divided]), layouts)

@@ -9,7 +9,7 @@ from magmath.errors import ShapeError
 
 
 def scalar_loss(operation: str, loss: Any) -> Array:
-    """Return what a loss function has returned. Raises ShapeError if it is not a 0-d array."""
+    """Return the result of a loss function. Raises ShapeError if it is not a 0-d array."""
     if not isinstance(loss, Array) or loss.shape != ():
         result = f"shape {loss.shape}" if isinstance(loss, Array) else type(loss).__name__
         raise ShapeError(

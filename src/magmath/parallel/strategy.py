@@ -210,7 +210,7 @@ class Strategy(ABC):
 
 
 def exchanged(strategy: Strategy, value: Any, shape: tuple[int, ...]) -> Array:
-    """Return what `exchange` of a strategy has returned for a parameter, as an array.
+    """Return the result of a strategy's `exchange` for a parameter, as an array.
 
     Raises ShapeError unless it has the given shape, TypeError if it is no array.
     """
@@ -224,8 +224,8 @@ def exchanged(strategy: Strategy, value: Any, shape: tuple[int, ...]) -> Array:
     return array
 
 
-def loss_scale_for(precision: str | None, given: LossScale | None) -> LossScale | None:
+def loss_scale_for(precision: str | None, loss_scale: LossScale | None) -> LossScale | None:
     """Return the given loss scale; without one, a new one for "mixed-float16"."""
-    if given is None and precision == "mixed-float16":
+    if loss_scale is None and precision == "mixed-float16":
         return LossScale()
-    return given
+    return loss_scale

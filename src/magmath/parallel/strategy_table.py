@@ -33,28 +33,28 @@ StrategyLike = str | Strategy | Mapping[str, str]
 """A strategy, its name, or the options of layers by path (`Hybrid`)."""
 
 
-def as_strategy(given: Any) -> Strategy:
+def as_strategy(strategy: Any) -> Strategy:
     """Return the strategy for a name, for options of layers, or the given one.
 
     Raises OptionError for other values, with the known names.
     """
-    if isinstance(given, Strategy):
-        return given
-    if isinstance(given, Mapping):
-        return Hybrid(given)
-    if isinstance(given, type) and issubclass(given, Strategy):
+    if isinstance(strategy, Strategy):
+        return strategy
+    if isinstance(strategy, Mapping):
+        return Hybrid(strategy)
+    if isinstance(strategy, type) and issubclass(strategy, Strategy):
         raise MagmathError(
-            f"strategy: needs an object; write mm.parallel.{given.__name__}(…), with parentheses"
+            f"strategy: needs an object; write mm.parallel.{strategy.__name__}(…), with parentheses"
         )
-    if isinstance(given, str) and given.partition(":")[0] == WEIGHT_AVERAGING:
-        return _weight_averaging(given)
-    if not isinstance(given, str) or given not in STRATEGIES:
+    if isinstance(strategy, str) and strategy.partition(":")[0] == WEIGHT_AVERAGING:
+        return _weight_averaging(strategy)
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
         raise OptionError(
-            f"strategy {given!r} is not known; there are {', '.join(STRATEGIES)}, "
+            f"strategy {strategy!r} is not known; there are {', '.join(STRATEGIES)}, "
             f"{WEIGHT_AVERAGING}, dictionaries from layers to options, and the objects of "
             f"mm.parallel"
         )
-    return STRATEGIES[given]
+    return STRATEGIES[strategy]
 
 
 def _weight_averaging(name: str) -> Strategy:

@@ -69,8 +69,10 @@ class LayerAxes:
 
         The weights of products decide, if there are any: a bias is divided with them only.
         """
-        own = [(self.of(v), v) for owner, v in self._training.named_parameters() if owner == layer]
-        decisive = [(axes, v) for axes, v in own if axes.is_product] or own
+        parameters = [
+            (self.of(v), v) for owner, v in self._training.named_parameters() if owner == layer
+        ]
+        decisive = [(axes, v) for axes, v in parameters if axes.is_product] or parameters
         dims = [(axes.dimension(option), v) for axes, v in decisive]
         return min([0 if dim is None else v.shape[dim] for dim, v in dims], default=0)
 
@@ -95,8 +97,8 @@ def parameter_axes(step: Graph, leaves: Sequence[Node]) -> dict[Node, ParameterA
         if not any(x in views for x in node.inputs):
             continue
         has_data = any(x.ndim and x not in views for x in node.inputs)
-        if kept := _followed(node, views, has_data):
-            views[node] = kept
+        if followed_views := _followed(node, views, has_data):
+            views[node] = followed_views
         for leaf, axes in _axes_in(node, views) if has_data else ():
             reader = (not axes.is_product, depth[node], axes)
             if leaf not in readers or reader[:2] < readers[leaf][:2]:
@@ -145,9 +147,15 @@ def _axes(
     positions and features of an embedding that is added, the notation does not say which.
     """
     known = [(c.lower(), dim) for c, dim in zip(letters, dims, strict=True) if c != "."]
-    kept = [(c, dim) for c, dim in known if c in of_result]
-    own = [dim for c, dim in kept if c not in of_data]
-    units = own[:1] if own else [dim for _, dim in kept] if len(kept) == 1 else []
+    result_dims = [(c, dim) for c, dim in known if c in of_result]
+    unshared_dims = [dim for c, dim in result_dims if c not in of_data]
+    units = (
+        unshared_dims[:1]
+        if unshared_dims
+        else [dim for _, dim in result_dims]
+        if len(result_dims) == 1
+        else []
+    )
     inputs = [dim for c, dim in known if c not in of_result]
     is_product = not node.operation.elementwise
     return ParameterAxes(next(iter(units), None), next(iter(inputs), None), is_product)

@@ -268,20 +268,20 @@ def _reuse_operands(graph: Graph, schedule: ExecutionOrder, buffers: BufferAssig
     """
     position = {node: i for i, node in enumerate(schedule.order)}
     roots = set(graph.roots)
-    own = outputs_with_own_buffer(graph, buffers)
+    with_own_buffer = outputs_with_own_buffer(graph, buffers)
     last = _last_uses(graph, schedule, buffers, position)
     for node in schedule.order:
         fixed = (
             node in buffers.alias
             or node in buffers.peer_readable
-            or (node in roots and node not in own)
+            or (node in roots and node not in with_own_buffer)
         )
         read_later = {x for x in map(buffers.root, node.inputs) if last[x] > position[node]}
         operand = None if fixed else _reusable_operand(node, buffers, roots, read_later)
         if operand is None:
             continue
         root = buffers.root(operand)
-        if node in own:
+        if node in with_own_buffer:
             buffers.alias[root] = node
         else:
             buffers.alias[node] = operand

@@ -302,8 +302,10 @@ def _candidate(
             return None
         splits_of.append({**splits, **following})
     inputs = tuple(
-        _layout_with(source.shape, letters, mesh, own)
-        for letters, source, own in zip(notation.inputs, node.inputs, splits_of[:-1], strict=True)
+        _layout_with(source.shape, letters, mesh, operand_splits)
+        for letters, source, operand_splits in zip(
+            notation.inputs, node.inputs, splits_of[:-1], strict=True
+        )
     )
     partial = tuple(
         node.operation.reduction if c is not None and c[0] not in notation.result_letters else None

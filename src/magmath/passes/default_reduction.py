@@ -63,18 +63,20 @@ def _split_further(layout: Layout, dim: int, axis: int) -> Layout:
     )
 
 
-def _merged(mesh: Mesh, axis: int, other: int) -> Mesh:
-    """Return the mesh with `other` merged into `axis` as its faster part."""
-    remaining = [a for a in range(mesh.ndim) if a != other]
-    shape = tuple([mesh.shape[a] * (mesh.shape[other] if a == axis else 1) for a in remaining])
+def _merged(mesh: Mesh, axis: int, merged_axis: int) -> Mesh:
+    """Return the mesh with `merged_axis` merged into `axis` as its faster part."""
+    remaining = [a for a in range(mesh.ndim) if a != merged_axis]
+    shape = tuple(
+        [mesh.shape[a] * (mesh.shape[merged_axis] if a == axis else 1) for a in remaining]
+    )
     workers = []
-    for place in range(mesh.size):
+    for number in range(mesh.size):
         position = 0
         for a, length, step in zip(remaining, shape, Mesh(shape).strides, strict=True):
-            coordinate = place // step % length
+            coordinate = number // step % length
             if a == axis:
-                coordinate, faster = divmod(coordinate, mesh.shape[other])
-                position += faster * mesh.strides[other]
+                coordinate, faster = divmod(coordinate, mesh.shape[merged_axis])
+                position += faster * mesh.strides[merged_axis]
             position += coordinate * mesh.strides[a]
         workers.append(mesh.workers[position])
     return Mesh(shape, None, workers)

@@ -115,16 +115,16 @@ class EpilogueGroup:
         constants = [x for node in nodes for x in node.inputs if x.name == "constant"]
         nodes = list(dict.fromkeys((*constants, *nodes)))
         number = {node: i for i, node in enumerate(nodes)}
-        others: dict[Node, int] = {}
+        outside: dict[Node, int] = {}
         operands = [
-            tuple([number[x] if x in number else others.setdefault(x, -1 - len(others))
+            tuple([number[x] if x in number else outside.setdefault(x, -1 - len(outside))
                    for x in node.inputs])
             for node in nodes
         ]  # fmt: skip
         return EpilogueGroup(
             _form(tuple([decisions.kind(node) for node in nodes]), tuple(operands), decisions),
             tuple([part.position[node] for node in nodes]),
-            tuple([part.position[x] for x in others]),
+            tuple([part.position[x] for x in outside]),
         )
 
     def savings(self, chosen: Sequence[Decision | None]) -> Savings | None:

@@ -74,19 +74,19 @@ class _Layer:
 
 
 def _layers(graph: Graph) -> Mapping[Node, _Layer]:
-    """Return what can be folded for each x."""
+    """Return the nodes that can be folded, by the operand x that they read."""
     layers: dict[Node, _Layer] = {}
     sums = {node.inputs[0]: node for node in graph.nodes if _is_sum_of_rows(node)}
     for node in graph.nodes:
         if node.operation is not GEMM or node.attributes["accumulate"]:
             continue
-        x, other = node.inputs[:2]
+        x, y = node.inputs[:2]
         if node.attributes["bias"] and _is_product(node):
             layers.setdefault(x, _Layer()).products.append(node)
-        elif other in sums and _is_gradient(node, x, 0, sums[other]):
-            layers.setdefault(x, _Layer()).gradients.append((node, sums[other]))
-        elif x in sums and _is_gradient(node, other, 1, sums[x]):
-            layers.setdefault(other, _Layer()).gradients.append((node, sums[x]))
+        elif y in sums and _is_gradient(node, x, 0, sums[y]):
+            layers.setdefault(x, _Layer()).gradients.append((node, sums[y]))
+        elif x in sums and _is_gradient(node, y, 1, sums[x]):
+            layers.setdefault(y, _Layer()).gradients.append((node, sums[x]))
     return layers
 
 

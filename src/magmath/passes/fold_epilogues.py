@@ -75,10 +75,10 @@ def fold_epilogues(graph: Graph, *, bias: bool = True) -> Graph:
     return graph.mapped(new)
 
 
-def _with_epilogue(product: Node, node: Node, *rest: Node, **changes: object) -> Node:
+def _with_epilogue(product: Node, node: Node, *operands: Node, **changes: object) -> Node:
     """Return `product` with an epilogue, more operands and attributes, in place of `node`."""
     attributes = {**product.attributes, **changes}
-    inputs = (*product.inputs, *rest)
+    inputs = (*product.inputs, *operands)
     return apply_to(product.operation, inputs, node.line, attributes, node.layout)
 
 
@@ -125,10 +125,10 @@ def _bias_shape(product: Node) -> Shape:
 
 def _residual(node: Node, single: set[Node]) -> Node | None:
     """Fold product + array."""
-    for product, other in (node.inputs[::-1], node.inputs):
-        fits = _is_open(product, "residual", single) and other.shape == node.shape == product.shape
-        if fits and product.layout == node.layout == other.layout and other is not product:
-            return _with_epilogue(product, node, other, residual=True)
+    for product, addend in (node.inputs[::-1], node.inputs):
+        fits = _is_open(product, "residual", single) and addend.shape == node.shape == product.shape
+        if fits and product.layout == node.layout == addend.layout and addend is not product:
+            return _with_epilogue(product, node, addend, residual=True)
     return None
 
 

@@ -36,7 +36,7 @@ def hoisted_nodes(graph: Graph, varying: Collection[Node]) -> set[Node]:
 
 
 def values_to_keep(graph: Graph, hoisted: Collection[Node]) -> list[Node]:
-    """Return the hoisted values that the others read and that need no more memory than the arrays
+    """Return the hoisted values that other nodes read and that need no more memory than the arrays
     from which they are computed."""
     outputs = set(graph.outputs)
     values: dict[Node, None] = {}

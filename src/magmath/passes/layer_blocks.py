@@ -75,11 +75,11 @@ class LayerBlock:
     def signature(self) -> Hashable:
         """Equal for blocks that have the same costs."""
         number = {leaf: i for i, leaf in enumerate(self.graph.nodes)}
-        own = tuple([number[self.layer.leaves[i]] for i in self.own])
+        own_numbers = tuple([number[self.layer.leaves[i]] for i in self.own])
         borders = [tuple([number[leaf] for leaf in side]) for side in (self.left, self.right)]
         return (
             self.graph.key,
-            own,
+            own_numbers,
             tuple(self.own),
             *borders,
             self.layer.signature,
@@ -237,8 +237,8 @@ class _Extraction:
         emitted = tuple([self.new[node] for node in step.emitted if node in inside])
         graph = Graph(tuple(outputs), tuple(targets), emitted)
         present = set(graph.nodes)
-        own = [i for i, leaf in enumerate(layer.leaves) if leaf in present]
-        return LayerBlock(graph, layer, own, self.sides[-1], self.sides[1], self.environment)
+        own_leaves = [i for i, leaf in enumerate(layer.leaves) if leaf in present]
+        return LayerBlock(graph, layer, own_leaves, self.sides[-1], self.sides[1], self.environment)
 
     def _operand(self, source: Node) -> Node:
         """Return a node of the block, a leaf, or a border leaf for a node of another block."""

@@ -78,10 +78,10 @@ def _set_hints_of_samples(graph: Graph, mesh: Mesh, hints: dict[Node, HintSource
             split = [d for d, one in enumerate(splits) if one is not None]
             dimension |= {node: split[0]} if len(split) == 1 else {}
         elif any(x in dimension for x in node.inputs):
-            own = _dimension_of_samples(node, dimension)
-            if own is not None and node.shape[own] >= mesh.size:
-                dimension[node] = own
-                hints.setdefault(node, Layout.even(node.shape, mesh.flattened(), own))
+            sample_dim = _dimension_of_samples(node, dimension)
+            if sample_dim is not None and node.shape[sample_dim] >= mesh.size:
+                dimension[node] = sample_dim
+                hints.setdefault(node, Layout.even(node.shape, mesh.flattened(), sample_dim))
 
 
 def _dimension_of_samples(node: Node, dimension: Mapping[Node, int]) -> int | None:

@@ -40,22 +40,22 @@ def reads_second(node: Node, position: int, recomputed: Recomputed) -> bool:
 
 
 def computations(
-    order: Iterable[tuple[int, Node]], place: Mapping[Node, int], recomputed: Recomputed
+    order: Iterable[tuple[int, Node]], positions: Mapping[Node, int], recomputed: Recomputed
 ) -> Iterator[Computation]:
     """Yield each computation in the order of execution, for nodes with their positions."""
-    done: set[Node] = set()
+    recomputed_before: set[Node] = set()
     for position, node in order:
         needed: set[Node] = set()
         stack = [node] if recomputed else []
         while stack:
             for source in stack.pop().inputs:
                 second = recomputed.get(source, position + 1) <= position  # `reads_second`
-                if second and source not in done and source not in needed:
+                if second and source not in recomputed_before and source not in needed:
                     needed.add(source)
                     stack.append(source)
-        for source in sorted(needed, key=place.__getitem__):
+        for source in sorted(needed, key=positions.__getitem__):
             yield position, source, True
-        done |= needed
+        recomputed_before |= needed
         yield position, node, False
 
 

@@ -236,12 +236,12 @@ class StepList:
     ) -> StepList:
         """Return the steps for nodes in topological order, which read some of them."""
         outside = set(read)
-        rest = [node for node in nodes if node not in outside]
-        leaves = [node for node in rest if node.is_leaf]
+        inside = [node for node in nodes if node not in outside]
+        leaves = [node for node in inside if node.is_leaf]
         position = {node: i for i, node in enumerate((*read, *leaves))}
         first = len(read) + len(leaves)
         steps: list[PlanStep] = []
-        for node in rest:
+        for node in inside:
             if not node.is_leaf:
                 operands = tuple([position[x] for x in node.inputs])
                 position[node] = first + len(steps)

@@ -102,7 +102,7 @@ def _have_same_split(x: Node, node: Node) -> bool:
         return False
     splits = want.splits[node.ndim - x.ndim :]
     pairs = zip(x.shape, have.splits, splits, strict=True)
-    return all(own == split or (n == 1 and own is None) for n, own, split in pairs)
+    return all(x_split == split or (n == 1 and x_split is None) for n, x_split, split in pairs)
 
 
 @final

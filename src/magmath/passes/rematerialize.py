@@ -68,8 +68,8 @@ def rematerialize(
     first: dict[Node, Node] = {}
     second: dict[Node, Node] = {}
     order: list[Node] = []
-    place = {node: position for position, node in enumerate(schedule.order)}
-    for position, node, is_second in computations(enumerate(schedule.order), place, recomputed):
+    positions = {node: position for position, node in enumerate(schedule.order)}
+    for position, node, is_second in computations(enumerate(schedule.order), positions, recomputed):
         inputs = tuple(
             [second[x] if reads_second(x, position, recomputed) else first[x] for x in node.inputs]
         )
@@ -225,9 +225,9 @@ class _Selection:
 
 def _overwritten(graph: Graph, schedule: ExecutionOrder) -> Mapping[Node, int]:
     """Return for each target that is updated in place the position of its first writer."""
-    place = {node: at for at, node in enumerate(schedule.order)}
+    positions = {node: at for at, node in enumerate(schedule.order)}
     writers = {}
     for output, target in graph.outputs_and_targets:
         if target is not None and output not in schedule.late:
-            writers[target] = min(place[output], place[writer_of(output)])
+            writers[target] = min(positions[output], positions[writer_of(output)])
     return writers

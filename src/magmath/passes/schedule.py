@@ -302,18 +302,18 @@ def _with_early_transfers(
 
     The first `invariant` nodes remain in front.
     """
-    others = [node for node in order if not _is_cross_worker_move(node)]
+    local_nodes = [node for node in order if not _is_cross_worker_move(node)]
     fixed = sum(not _is_cross_worker_move(node) for node in order[:invariant])
-    place = {node: i for i, node in enumerate(others)}
+    positions = {node: i for i, node in enumerate(local_nodes)}
     gap: dict[Node, int] = {}  # of a transfer: the number of other nodes before it
-    arrived = [0] * (len(others) + 1)  # bytes that wait for their use, in each gap
+    arrived = [0] * (len(local_nodes) + 1)  # bytes that wait for their use, in each gap
     passed = 0
     for number, node in enumerate(order):
-        if node in place:
+        if node in positions:
             passed += 1
             continue
         before = dependences.predecessors[node]
-        needed = [gap[x] if x in gap else place[x] + 1 for x in before]
+        needed = [gap[x] if x in gap else positions[x] + 1 for x in before]
         first = max([0 if number < invariant else fixed, *needed])
         nbytes = local_bytes(node)
         begin = passed
@@ -324,5 +324,5 @@ def _with_early_transfers(
     transfers: defaultdict[int, list[Node]] = defaultdict(list)
     for node, number in gap.items():
         transfers[number].append(node)
-    gaps = range(len(others) + 1)
-    return [node for i in gaps for node in (*transfers[i], *others[i : i + 1])]
+    gaps = range(len(local_nodes) + 1)
+    return [node for i in gaps for node in (*transfers[i], *local_nodes[i : i + 1])]

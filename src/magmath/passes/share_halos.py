@@ -139,18 +139,18 @@ def _split_with_halo(split: Split, d: int, moved: Sequence[Node]) -> Split | Non
     """Return the split of dimension `d` with the indices around each range that slices need."""
     ranges, added = [], 0
     for coordinate in range(split.pieces.span):
-        own = split.indices_at(coordinate)
-        needed = [own]
+        own_indices = split.indices_at(coordinate)
+        needed = [own_indices]
         for node in moved:
             want = layout_of(node).splits[d]
             if want is None or want.mesh_axis != split.mesh_axis:
                 return None
             needed.append(want.indices_at(coordinate).shifted(_start(node)[d]))
-        if not own.size or not all(x.is_range for x in needed):
+        if not own_indices.size or not all(x.is_range for x in needed):
             return None
         first, stop = _hull([x for x in needed if x.size])
         ranges.append((first, stop))
-        added += stop - first - own.size
+        added += stop - first - own_indices.size
     if added * HALO_SHARE > split.extent:
         return None
     return Split(split.mesh_axis, HaloRanges(split.extent, tuple(ranges)))

@@ -119,8 +119,8 @@ def _with_margins(x: Node, before: list[int], after: list[int], line: Line) -> N
     """Return x with its last elements in front and its first ones behind, along each axis."""
     for axis, (front, behind) in enumerate(zip(before, after, strict=True)):
         n = x.shape[axis]
-        edges = [slice_along(x, axis, n - front, n)] if front else []
-        others = [slice_along(x, axis, 0, behind)] if behind else []
-        if edges or others:
-            x = apply(CONCAT, *edges, x, *others, axis=axis, line=line)
+        prepended = [slice_along(x, axis, n - front, n)] if front else []
+        appended = [slice_along(x, axis, 0, behind)] if behind else []
+        if prepended or appended:
+            x = apply(CONCAT, *prepended, x, *appended, axis=axis, line=line)
     return x

@@ -74,8 +74,8 @@ def _simpler_contraction(node: Node) -> Node:
     """Replace transposed operands by other subscripts, and a product of two matrices by `gemm`."""
     subscripts = subscripts_of(node)
     (a, in_a), (b, in_b) = (
-        _unpermuted(x, own)
-        for x, own in zip(node.inputs, (subscripts.a, subscripts.b), strict=True)
+        _unpermuted(x, letters)
+        for x, letters in zip(node.inputs, (subscripts.a, subscripts.b), strict=True)
     )
     subscripts = Subscripts(in_a, in_b, subscripts.out)
     dtype = node.attributes["dtype"]
@@ -165,12 +165,12 @@ def _simpler_operands(node: Node) -> Node | None:
 def _joined_parts(x: Node, y: Node) -> Node | None:
     """Return the sum of parts that were written into zeros, such as the gradients by the slices of
     an array: all written into one array, if they have no element in common."""
-    parts, others = _parts_in_zeros(x), _parts_in_zeros(y)
-    if not parts or not others or x.shape != y.shape:
+    parts, other_parts = _parts_in_zeros(x), _parts_in_zeros(y)
+    if not parts or not other_parts or x.shape != y.shape:
         return None
-    if any(_have_common_elements(one, other) for one in parts for other in others):
+    if any(_have_common_elements(one, other) for one in parts for other in other_parts):
         return None
-    for part in reversed(others):
+    for part in reversed(other_parts):
         x = apply(SET_SLICE, x, part.inputs[1], line=part.line, **part.attributes)
     return x
 
@@ -190,8 +190,8 @@ def _have_common_elements(some: Node, other: Node) -> bool:
     """Return True if the ranges of two slices have elements in common along every axis."""
     pairs = zip(some.attributes["bounds"], other.attributes["bounds"], strict=True)
     return all(
-        steps < 0 or others < 0 or max(first, second) < min(last, end)
-        for (first, last, steps), (second, end, others) in pairs
+        step < 0 or other_step < 0 or max(first, second) < min(last, end)
+        for (first, last, step), (second, end, other_step) in pairs
     )
 
 

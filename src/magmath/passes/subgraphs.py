@@ -104,7 +104,7 @@ def without_versions(roots: Sequence[Node], images: Mapping[Node, Node]) -> list
 def frontier(
     outputs: Sequence[Node], starts: Collection[Node], dependent: Container[Node] | None = None
 ) -> list[Node]:
-    """Return what expressions read that does not depend on the nodes `starts`.
+    """Return the nodes that expressions read and that do not depend on the nodes `starts`.
 
     `dependent`, if given, contains all nodes that depend on these.
     """
@@ -170,7 +170,7 @@ class _Division:
         return parts[::-1]
 
     def _read_by(self, outputs: Sequence[Node], number: int) -> list[Node]:
-        """Return what a subgraph reads: what it is given, and results of earlier ones."""
+        """Return the nodes that a subgraph reads: its operands, and results of earlier ones."""
         read = dict[Node, None]()
         stack, seen = list(outputs), set[Node]()
         while stack:

@@ -32,13 +32,15 @@ def arrange(program: Program) -> Arena:
 
     Each temporary is compared with all temporaries placed before by one vector operation.
     """
-    own = [(bytes_of(slot), i) for i, slot in enumerate(program.slots) if slot.has_arena_memory]
-    own.sort(key=lambda entry: (-entry[0], entry[1]))
+    temporaries = [
+        (bytes_of(slot), i) for i, slot in enumerate(program.slots) if slot.has_arena_memory
+    ]
+    temporaries.sort(key=lambda entry: (-entry[0], entry[1]))
     # placed temporaries in the order of their offsets: start, stop, first and last use
-    placed = np.empty((4, len(own)), dtype=np.int64)
+    placed = np.empty((4, len(temporaries)), dtype=np.int64)
     offsets: dict[int, int] = {}
     total = 0
-    for count, (nbytes, i) in enumerate(own):
+    for count, (nbytes, i) in enumerate(temporaries):
         slot = program.slots[i]
         start, stop, first, last = placed[:, :count]
         alive = (first <= slot.last) & (slot.first <= last)

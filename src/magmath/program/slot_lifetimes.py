@@ -37,15 +37,15 @@ def with_lifetimes(slots: list[Slot], instructions: list[Instruction], prologue:
             first[alias] = min(first[i], first.get(alias, first[i]))
             last[alias] = max(last[i], last.get(alias, last[i]))
     result = []
-    for i, own in enumerate(slots):
+    for i, slot in enumerate(slots):
         begin, end = first.get(i, 0), last.get(i, 0)
-        if own.layout.shared:
+        if slot.layout.shared:
             begin = before[bisect_left(fences, begin)]
-        if own.is_peer_readable or own.layout.shared:
+        if slot.is_peer_readable or slot.layout.shared:
             end = after[bisect_right(fences, end)]
         throughout = begin < 0 or end == len(instructions) or first.get(i, prologue) < prologue
         lifetime = (0, len(instructions)) if throughout else (begin, end)
-        result.append(msgspec.structs.replace(own, first=lifetime[0], last=lifetime[1]))
+        result.append(msgspec.structs.replace(slot, first=lifetime[0], last=lifetime[1]))
     return result
 
 

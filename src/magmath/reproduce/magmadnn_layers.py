@@ -102,16 +102,16 @@ def _table(
 
 
 def _findings(layers: tuple[int, ...], seconds: dict[str, list[float]]) -> list[Finding]:
-    own = seconds[OWN]
-    growth = (own[-1] / own[0]) / (weights(layers[-1]) / weights(layers[0]))
+    own_seconds = seconds[OWN]
+    growth = (own_seconds[-1] / own_seconds[0]) / (weights(layers[-1]) / weights(layers[0]))
     return [
         _fastest(layers, seconds),
         Finding.checked(
             "The time scales well with the number of layers",
             "scales well on dense networks (figure without numbers)",
             f"{layers[-1]} layers have {weights(layers[-1]) / weights(layers[0]):.1f} × the "
-            f"weights of one and take {own[-1] / own[0]:.1f} × the time: {growth:.2f} × the time "
-            "for each weight",
+            f"weights of one and take {own_seconds[-1] / own_seconds[0]:.1f} × the time: "
+            f"{growth:.2f} × the time for each weight",
             growth <= 1.1,
             "each weight costs more in the deeper networks",
         ),
@@ -120,19 +120,19 @@ def _findings(layers: tuple[int, ...], seconds: dict[str, list[float]]) -> list[
 
 def _fastest(layers: tuple[int, ...], seconds: dict[str, list[float]]) -> Finding:
     statement, paper = "It has the best performance", "faster than TensorFlow, PyTorch and Theano"
-    others = {name: values for name, values in seconds.items() if name != OWN}
-    if not others:
+    other_seconds = {name: values for name, values in seconds.items() if name != OWN}
+    if not other_seconds:
         return Finding(
             statement, paper, "no other framework was measured", None,
             "none is installed, or --peers none was given",
         )  # fmt: skip
-    best = [min(values) for values in zip(*others.values(), strict=True)]
+    best = [min(values) for values in zip(*other_seconds.values(), strict=True)]
     ratios = [other / own for other, own in zip(best, seconds[OWN], strict=True)]
     text = ", ".join(f"{r:.2f} × with {n}" for n, r in zip(layers, ratios, strict=True))
     return Finding.checked(
         statement,
         paper,
-        f"speed over the best of {', '.join(others)}, by layers: {text}",
+        f"speed over the best of {', '.join(other_seconds)}, by layers: {text}",
         min(ratios) >= 1.0,
         "a ratio below 1 is a case where the other framework is faster, on the processor and with "
         "whatever else this machine was running",

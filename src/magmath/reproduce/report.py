@@ -76,8 +76,8 @@ class Report:
 
     def as_data(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        own = {name: value for name, value in vars(self).items() if name != "results"}
-        return {**own, "experiments": [result.as_data() for result in self.results]}
+        fields = {name: value for name, value in vars(self).items() if name != "results"}
+        return {**fields, "experiments": [result.as_data() for result in self.results]}
 
     def raise_if_failed(self) -> None:
         """Raise MagmathError if an experiment failed."""

@@ -55,7 +55,7 @@ def run(options: Options) -> Section:
             *findings(runs, peers),
         ),
         {
-            **{str(workers): vars(own) for workers, own in runs.items()},
+            **{str(workers): vars(own_run) for workers, own_run in runs.items()},
             "ddp": {str(workers): vars(peer) for workers, peer in peers.items()},
         },
     )
@@ -92,9 +92,9 @@ def _curves(
     """Return the curves of some values of the runs against their seconds."""
     figure = new_figure()
     axes = figure.subplots()
-    for number, (workers, own) in enumerate(runs.items()):
+    for number, (workers, own_run) in enumerate(runs.items()):
         color = f"C{number}"
-        axes.plot(own.seconds, values(own), marker=".", color=color, label=str(workers))
+        axes.plot(own_run.seconds, values(own_run), marker=".", color=color, label=str(workers))
         if workers in peers:
             peer = peers[workers]
             axes.plot(peer.seconds, values(peer), "--", color=color)
@@ -110,13 +110,13 @@ def _results_table(runs: Runs, problem: CifarProblem) -> Table:
             workers,
             BATCH[workers],
             problem.rate(workers),
-            own.losses[-1],
-            100 * own.accuracies[-1],
-            own.seconds[-1],
+            own_run.losses[-1],
+            100 * own_run.accuracies[-1],
+            own_run.seconds[-1],
             PAPER_ACCURACY.get(workers),
             PAPER_SECONDS.get(workers),
         )
-        for workers, own in runs.items()
+        for workers, own_run in runs.items()
     ]
     columns = (
         "workers", "batch", "learning rate", "loss", "accuracy, %", "seconds",
@@ -129,14 +129,14 @@ def _peer_table(runs: Runs, peers: Peers) -> Table:
     rows = [
         (
             workers,
-            own.losses[-1],
+            own_run.losses[-1],
             peers[workers].losses[-1],
-            100 * own.accuracies[-1],
+            100 * own_run.accuracies[-1],
             100 * peers[workers].accuracies[-1],
-            own.seconds[-1],
+            own_run.seconds[-1],
             peers[workers].seconds[-1],
         )
-        for workers, own in runs.items()
+        for workers, own_run in runs.items()
     ]
     columns = (
         "workers", "loss", "loss, DDP", "accuracy, %", "accuracy, DDP, %", "seconds",
@@ -151,7 +151,9 @@ def _peer_table(runs: Runs, peers: Peers) -> Table:
 
 def _stage_parts(runs: Runs) -> list[Part]:
     """Return the plot and the table of the stages of a parameter server."""
-    milliseconds = {n: [1e3 * own.stages[stage] for stage in STAGES] for n, own in runs.items()}
+    milliseconds = {
+        n: [1e3 * own_run.stages[stage] for stage in STAGES] for n, own_run in runs.items()
+    }
     count = next(iter(runs.values())).parameters
     return [
         Plot(

@@ -168,9 +168,9 @@ def stage_seconds(workers: int, count: int) -> dict[str, float]:
         seconds_of[stage].append(time.perf_counter() - start)
         return result
 
-    own = mm.ones((workers, count), dtype=mm.float32).redistribute(mm.Layout.split(0))
+    rows = mm.ones((workers, count), dtype=mm.float32).redistribute(mm.Layout.split(0))
     for number in range(REPEATS + 2):
-        gradients = own * float(number)  # new numbers: copies of known arrays are kept
+        gradients = rows * float(number)  # new numbers: copies of known arrays are kept
         mm.evaluate(gradients, wait=True)
         gathered = timed("gather", partial(gradients.redistribute, server))
         mean = timed("average", partial(_mean_on, gathered, server))

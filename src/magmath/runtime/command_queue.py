@@ -203,14 +203,14 @@ class CommandQueue:
         self,
         order: Sequence[Expression],
         requested: Sequence[Expression],
-        given: Mapping[Expression, int],
+        array_numbers: Mapping[Expression, int],
         outputs: Sequence[int],
     ) -> list[LocalArray]:
         """Compute nodes on the inline worker; see `Pool.compute`."""
         with self.lock, self.interrupts:
             self.check_open()
             released = self._take_released() if self._released else ()
-            return self._transport.compute(order, requested, given, outputs, released)
+            return self._transport.compute(order, requested, array_numbers, outputs, released)
 
     def store(self, array: int, values: np.ndarray[Any, Any], layout: Layout, dtype: DType) -> None:
         """Copy an array into the memory of the inline worker."""

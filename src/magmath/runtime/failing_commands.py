@@ -21,7 +21,7 @@ FAILURE_GRACE: Final = 2.0
 
 @final
 class Outcome(Enum):
-    """What follows from the failure of a command."""
+    """The consequences that the failure of a command can have."""
 
     UNKNOWN = auto()
     """Other workers have not answered yet."""
@@ -55,7 +55,7 @@ class FailingCommands:
         self._since += seconds
 
     def outcome(self) -> Outcome:
-        """Return what follows from the failure of the first command."""
+        """Return the consequence of the failure of the first command."""
         first = self._commands[0]
         continues = first.is_independent or first.is_in_step
         if continues or first.has_uniform_failure:

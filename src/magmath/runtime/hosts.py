@@ -69,13 +69,13 @@ def parse_hosts(hosts: Sequence[str] | str, workers: int = 0) -> HostList:
     counted = sum(count or 0 for count in counts)
     open_ended = counts.count(None)
     total = workers or counted + open_ended
-    rest = total - counted
-    if rest < open_ended or (rest and not open_ended):
+    remaining = total - counted
+    if remaining < open_ended or (remaining and not open_ended):
         raise OptionError(
             f"init: hosts {','.join(words)} have room for {counted + open_ended} workers"
             f"{' or more' * bool(open_ended)}, workers={workers}; make the numbers equal"
         )
-    shares = [rest // open_ended + (i < rest % open_ended) for i in range(open_ended)]
+    shares = [remaining // open_ended + (i < remaining % open_ended) for i in range(open_ended)]
     return HostList(names, tuple([shares.pop(0) if n is None else n for n in counts]))
 
 

@@ -76,16 +76,16 @@ def hosts_command(hosts: HostList) -> list[str]:
 
     Raises OptionError if the installed mpiexec is another one.
     """
-    path, *others = _mpiexec()
-    if others:
+    path, *arguments = _mpiexec()
+    if arguments:
         raise OptionError(
             f"init: hosts needs the mpiexec of MPICH, and {path} is that of Open MPI; install the "
             f'package mpich, or use launcher="mpirun -n {{n}} --host {hosts}"'
         )
     command = [path, "-launcher", "ssh", "-launcher-exec", remote_shell(), "-hosts", str(hosts)]
-    own = address_towards(hosts.names[-1])
-    if own is not None:  # otherwise the hosts must know the name of this host
-        command += ["-localhost", own]
+    own_address = address_towards(hosts.names[-1])
+    if own_address is not None:  # otherwise the hosts must know the name of this host
+        command += ["-localhost", own_address]
     return [*command, "-n", str(hosts.workers)]
 
 

@@ -37,15 +37,16 @@ _NOT_IN_FOLDER: Final = "^posix"
 """UCX, which carries MPICH's messages between hosts, uses any transport but files in /dev/shm."""
 
 
-def mpich_settings(workers: int, given: Mapping[str, str], all_here: bool) -> dict[str, str]:
+def mpich_settings(workers: int, environment: Mapping[str, str], all_here: bool) -> dict[str, str]:
     """Return environment variables with which MPICH's buffers for `workers` fit into /dev/shm.
 
-    Empty if the defaults fit; otherwise the function warns. Variables in `given` are unchanged.
-    With `all_here`, all workers are on this host, and WorkerError is raised if no setting fits.
+    Empty if the defaults fit; otherwise the function warns. Variables that `environment` has are
+    unchanged. With `all_here`, all workers are on this host, and WorkerError is raised if no
+    setting fits.
     """
     free = free_shm_bytes()
     ample = _AMPLE + workers * _AMPLE_PER_WORKER
-    if free >= ample or _CELLS in given:
+    if free >= ample or _CELLS in environment:
         return {}
     fitting = [queue for queue in _QUEUES if _queue_bytes(workers, *queue) <= free]
     if all_here and not fitting:
@@ -69,7 +70,7 @@ def mpich_settings(workers: int, given: Mapping[str, str], all_here: bool) -> di
         _SECOND_QUEUE: "0",
         _TRANSPORTS: _NOT_IN_FOLDER,
     }
-    return {name: value for name, value in settings.items() if name not in given}
+    return {name: value for name, value in settings.items() if name not in environment}
 
 
 def warn_without_shared_memory(hellos: Sequence[Hello]) -> None:

@@ -143,7 +143,8 @@ class Pool:
         return array
 
     def store(self, values: np.ndarray[Any, Any], layout: Layout) -> int:
-        """Like `put`, with a NumPy array: on the worker of this process without a message."""
+        """Store a NumPy array in a layout and return its number, as `put`; on the worker of this
+        process without a message."""
         if not (self.is_inline and self.is_on_cpu):
             return self.put(torch.from_numpy(values), layout)
         array, dtype = next(self._numbers), DTYPES[values.dtype.name]
@@ -385,17 +386,17 @@ class Pool:
         self,
         order: Sequence[Expression],
         requested: Sequence[Expression],
-        given: Mapping[Expression, int],
+        array_numbers: Mapping[Expression, int],
     ) -> list[tuple[int, Layout]]:
         """Compute `requested` immediately, without a program, on the inline worker.
 
-        `order`: all required nodes, each after its inputs; `given`: the number of the array of each
-        leaf and known node. Returns the numbers and layouts of the new arrays.
+        `order`: all required nodes, each after its inputs; `array_numbers`: the number of the array
+        of each leaf and known node. Returns the numbers and layouts of the new arrays.
         """
         if self._records.gone:
             self._records.release_collected()
         outputs = [next(self._numbers) for _ in requested]
-        stored = self._queue.compute(order, requested, given, outputs)
+        stored = self._queue.compute(order, requested, array_numbers, outputs)
         for output, data in zip(outputs, stored, strict=True):
             self._records.known[output] = data.layout, data.dtype
         return [(output, data.layout) for output, data in zip(outputs, stored, strict=True)]

@@ -103,7 +103,7 @@ class Transport(ABC):
         self,
         order: Sequence[Expression],
         requested: Sequence[Expression],
-        given: Mapping[Expression, int],
+        array_numbers: Mapping[Expression, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[LocalArray]:

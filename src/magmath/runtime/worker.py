@@ -199,14 +199,14 @@ class Worker:
         self,
         order: Sequence[Expression],
         requested: Sequence[Expression],
-        given: Mapping[Expression, int],
+        array_numbers: Mapping[Expression, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[LocalArray]:
         """Compute `requested` without a program; only for an inline worker."""
         if released:
             self.drop(released)
-        views = {node: self.arrays.get(array).view for node, array in given.items()}
+        views = {node: self.arrays.get(array).view for node, array in array_numbers.items()}
         results = self._compute(order, requested, views)
         for output, array in zip(outputs, results, strict=True):
             self.arrays.add(output, array)

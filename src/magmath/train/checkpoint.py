@@ -148,9 +148,9 @@ class Checkpoint:
         strategy, training = trainer.prepared()
         saved = {k: v for k, v in tensors.items() if k.startswith(_STRATEGY)}
         tensors = {**tensors, **strategy.fitted_state(training, saved, _STRATEGY)}
-        kept = self._optimizer_states(content["paused"], tensors)
+        optimizer_states = self._optimizer_states(content["paused"], tensors)
         variables = {
-            **{_OPTIMIZER + name: v for name, v in kept.items()},
+            **{_OPTIMIZER + name: v for name, v in optimizer_states.items()},
             **{_STRATEGY + name: v for name, v in strategy.state(training).items()},
             **{_LOSS_SCALE + name: v for name, v in self._loss_scale_state().items()},
         }
@@ -267,11 +267,13 @@ class Checkpoint:
         trained = [paths[id(p)] for p in training.parameters]
         updated: list[tuple[str, Variable]]
         updated = list(zip(trained, strategy.updated(training), strict=True))
-        others: list[tuple[str, Variable]]
-        others = [(path, p) for path, p in _parameters(training.module) if path in paused]
+        paused_parameters: list[tuple[str, Variable]]
+        paused_parameters = [
+            (path, p) for path, p in _parameters(training.module) if path in paused
+        ]
         states_of = training.optimizer.variable_states.of
         states_by_path: dict[str, Variable] = {}
-        for variables in filter(None, [updated, others]):
+        for variables in filter(None, [updated, paused_parameters]):
             for alike in _with_equal_counts(variables, saved) if saved is not None else ():
                 states_of(alike)
             states = states_of([v for _, v in variables])

@@ -157,14 +157,14 @@ class EpochLoop:
         each, first_step = len(step.reported), len(history.step_losses)
         before = 0  # steps of this epoch before the current run
 
-        def progress(done: int, values: list[float]) -> None:
-            done += before
+        def progress(completed_steps: int, values: list[float]) -> None:
+            completed_steps += before
             losses = values[::each]
             history.step_losses.extend(losses)
-            _check_finite(losses, epoch, done, self._steps)
-            samples = min(done * step.batch_size, step.count)
+            _check_finite(losses, epoch, completed_steps, self._steps)
+            samples = min(completed_steps * step.batch_size, step.count)
             speed = samples / max(time.perf_counter() - start, 1e-9)
-            self._notify("on_step_end", done, losses[-1] if losses else math.nan, speed)
+            self._notify("on_step_end", completed_steps, losses[-1] if losses else math.nan, speed)
 
         seed = session.engine().stream_state.seed if trainer.seed is None else trainer.seed
         step.begin_epoch(trainer.epochs_done)
@@ -197,14 +197,16 @@ class EpochLoop:
                 yield feed_run, sequence
             first += feed_run.steps
 
-    def _end_single_step(self, report: Callable[[], None], done: int) -> None:
-        """Report a step that ran alone, the last of `done` steps of the epoch. Callbacks for each
-        step see the trained values, and may change the learning rate."""
+    def _end_single_step(self, report: Callable[[], None], completed_steps: int) -> None:
+        """Report a step that ran alone, the last of `completed_steps` steps of the epoch.
+
+        Callbacks for each step see the trained values, and may change the learning rate.
+        """
         if self._has_step_callback:
             self._step.collect()
         report()
         if self._has_step_callback:
-            self._step.set_rates(self._trainer.epochs_done, done)
+            self._step.set_rates(self._trainer.epochs_done, completed_steps)
 
     def _step_sequences(self, first: int, count: int) -> Iterator[StepSequence]:
         """Yield the runs of steps from step `first` of the training on (see
@@ -243,11 +245,12 @@ class EpochLoop:
         )
 
 
-def _check_finite(losses: Sequence[float], epoch: int, done: int, steps: int) -> None:
-    """Raise NonFiniteLoss for the first loss that is not finite; the last one is of step `done`."""
+def _check_finite(losses: Sequence[float], epoch: int, completed_steps: int, steps: int) -> None:
+    """Raise NonFiniteLoss for the first loss that is not finite; the last one is of step
+    `completed_steps`."""
     for i, loss in enumerate(losses):
         if not math.isfinite(loss):
-            step = done - len(losses) + i + 1
+            step = completed_steps - len(losses) + i + 1
             raise NonFiniteLoss(
                 f"fit: the loss became {loss} at step {step} of {steps} in epoch {epoch + 1}; "
                 "lower the learning rate, or look for nan or huge values in the data; if "

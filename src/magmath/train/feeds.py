@@ -163,8 +163,8 @@ class ResidentFeed:
             order = Array(_order(self.count, scalar(epoch, int64), scalar(seed, int64)))
             leaves.append(order.redistribute(self._layout_of_order()).evaluated())
         yield FeedRun(leaves, self.batch_size, self.count // self.batch_size)
-        if rest := self.count % self.batch_size:
-            yield FeedRun(leaves, rest, 1)
+        if remaining := self.count % self.batch_size:
+            yield FeedRun(leaves, remaining, 1)
 
     def _layout_of_order(self) -> Layout:
         return session.engine().environment.replicated((self.count,), shared=True)

@@ -100,16 +100,16 @@ def callback_list(callbacks: Any) -> list[Any]:
     return list(callbacks) if is_sequence else [callbacks]
 
 
-def as_listener(given: Any) -> Listener[Any]:
+def as_listener(callback: Any) -> Listener[Any]:
     """Return a callback unchanged, and a function of the epoch's record as a listener."""
-    if isinstance(given, Listener):
-        return given
-    if isinstance(given, type) or not callable(given):
+    if isinstance(callback, Listener):
+        return callback
+    if isinstance(callback, type) or not callable(callback):
         raise OptionError(
             f"fit: a callback is an object such as mm.train.EarlyStopping(5), or a function of the "
-            f"epoch's record; was given {given!r}"
+            f"epoch's record; was given {callback!r}"
         )
-    return _RecordFunction(given)
+    return _RecordFunction(callback)
 
 
 def listener_names(listeners: Sequence[Listener[Any]]) -> list[str]:

@@ -63,7 +63,7 @@ def name_of(measure: str | Callable[..., Any]) -> str:
 
 
 def chosen_metrics(
-    asked: Sequence[str | MetricFunction] | None, outputs: Any, targets: Any, classifies: bool
+    requested: Sequence[str | MetricFunction] | None, outputs: Any, targets: Any, classifies: bool
 ) -> Mapping[str, MetricFunction]:
     """Return the requested metrics for the abstract outputs and targets of a batch; by default
     (None) accuracy for classifiers, otherwise none.
@@ -74,12 +74,14 @@ def chosen_metrics(
     single = isinstance(outputs, AbstractArray) and isinstance(targets, AbstractArray)
     classes = single and len(outputs.shape) == 2 and outputs.shape[1] > 1
     labels = single and len(targets.shape) == 1 and targets.dtype.is_integer
-    if asked is None:
+    if requested is None:
         return metric_functions(["accuracy"] if classes and (labels or classifies) else [])
-    if "accuracy" in asked and not (classes and (labels or targets.shape[1:] == outputs.shape[1:])):
+    if "accuracy" in requested and not (
+        classes and (labels or targets.shape[1:] == outputs.shape[1:])
+    ):
         raise DataError(
             "metrics: accuracy needs outputs (N, classes) of two classes or more, and integer "
             f"labels or a number for each class as targets; the outputs are {outputs}, the targets "
             f"{targets}; leave `metrics` out"
         )
-    return metric_functions(asked)
+    return metric_functions(requested)

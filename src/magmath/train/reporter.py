@@ -14,8 +14,8 @@ class Reporter(Protocol):
     def begin(self, epochs: int, steps: int) -> None:
         """Training starts, with this number of epochs and of steps in each."""
 
-    def step(self, done: int, loss: float, samples_per_second: float) -> None:
-        """`done` steps of this epoch are done; `loss` is the last loss."""
+    def step(self, completed_steps: int, loss: float, samples_per_second: float) -> None:
+        """Show the number of completed steps of this epoch, and the last loss."""
 
     def epoch(self, record: EpochRecord) -> None:
         """An epoch has ended."""
@@ -35,7 +35,7 @@ class ConsoleReporter(Reporter):
     def begin(self, epochs: int, steps: int) -> None:
         self._epochs = epochs
 
-    def step(self, done: int, loss: float, samples_per_second: float) -> None: ...
+    def step(self, completed_steps: int, loss: float, samples_per_second: float) -> None: ...
 
     def epoch(self, record: EpochRecord) -> None:
         figures = {

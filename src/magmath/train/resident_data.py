@@ -90,10 +90,10 @@ class ResidentData:
     def is_of(self, inputs: Any, targets: Any, weights: Any = None) -> bool:
         """Return True if the data set was made from these array objects and they have not been
         updated in place."""
-        given, own = _identity_of(inputs, targets, weights), self._given
-        if given is None or own is None:
+        identity, own_identity = _identity_of(inputs, targets, weights), self._given
+        if identity is None or own_identity is None:
             return False
-        return given[1] == own[1] and are_identical(given[0], own[0])
+        return identity[1] == own_identity[1] and are_identical(identity[0], own_identity[0])
 
     @property
     def leaves(self) -> list[Node]:

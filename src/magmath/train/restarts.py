@@ -28,13 +28,13 @@ def restarted_on_loss(
     Raises WorkerLost for one loss more, for a loss before the first checkpoint and for arrays of
     another pool, and WorkerError if no pool starts.
     """
-    for left in range(restarts, -1, -1):
+    for restarts_left in range(restarts, -1, -1):
         try:
-            if left < restarts:
+            if restarts_left < restarts:
                 drop_pool_state()
             return run()
         except WorkerLost as error:
-            if not left or not has_checkpoint() or session.has_open_pool():
+            if not restarts_left or not has_checkpoint() or session.has_open_pool():
                 raise
             pool = session.restart()
             logger.warning(

@@ -194,8 +194,8 @@ class TrainingStep:
         """Trace the programs of an epoch: for full batches and for the last one, with an exchange
         of the replicas and, if some steps have none, without."""
         self.full = self._traced_step(self.batch_size, True)
-        rest = self.count % self.batch_size
-        for batch in filter(None, (self.batch_size, rest)):
+        remaining = self.count % self.batch_size
+        for batch in filter(None, (self.batch_size, remaining)):
             for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
                 self._traced_step(batch, exchanges)
         if self.strategy.is_asynchronous:
@@ -336,10 +336,10 @@ class TrainingStep:
             for metric in self.metrics.values():
                 metric.begin()
 
-    def set_rates(self, epoch: int, done: int) -> None:
-        """Set the learning rates of the steps after the first `done` of an epoch, which a callback
-        may have changed."""
-        self._rates.set(epoch, done)
+    def set_rates(self, epoch: int, completed_steps: int) -> None:
+        """Set the learning rates of the steps after the first `completed_steps` of an epoch, which
+        a callback may have changed."""
+        self._rates.set(epoch, completed_steps)
 
     def end_epoch(self) -> None:
         """Note that all steps of the epoch were run."""

@@ -399,11 +399,11 @@ class Trainer(metaclass=KeywordHints):
         """Return a step for the data of the last `fit` under another strategy."""
         assert self._last_feed is not None
         settings = replace(last.settings, strategy=as_strategy(strategy))
-        other = TrainingStep(
+        step = TrainingStep(
             self.module, self.loss, self.optimizer, self._last_feed, settings, self._stream
         )
         last.place()
-        return other
+        return step
 
 
 @contextmanager
@@ -425,18 +425,18 @@ def _rows_of_call(operation: str, x: Any, batch_size: int | None) -> int | None:
     return require_integer(f"{operation}: batch_size", batch_size, 1)
 
 
-def _as_optimizer(given: object) -> Optimizer:
+def _as_optimizer(optimizer: object) -> Optimizer:
     """Return the given optimizer, or a new one of this name with its default settings.
 
     Raises OptionError for an unknown name, which lists the names, and for other objects.
     """
-    if isinstance(given, Optimizer):
-        return given
-    if isinstance(given, type) and issubclass(given, Optimizer):
-        raise MagmathError(f"optimizer: needs an object; write mm.optim.{given.__name__}(…)")
-    if isinstance(given, str) and given in OPTIMIZERS:
-        return OPTIMIZERS[given]()
-    raise _unknown_optimizer(given)
+    if isinstance(optimizer, Optimizer):
+        return optimizer
+    if isinstance(optimizer, type) and issubclass(optimizer, Optimizer):
+        raise MagmathError(f"optimizer: needs an object; write mm.optim.{optimizer.__name__}(…)")
+    if isinstance(optimizer, str) and optimizer in OPTIMIZERS:
+        return OPTIMIZERS[optimizer]()
+    raise _unknown_optimizer(optimizer)
 
 
 _OWN_OPTIMIZER = (
@@ -445,14 +445,14 @@ _OWN_OPTIMIZER = (
 )
 
 
-def _unknown_optimizer(given: object) -> OptionError:
+def _unknown_optimizer(optimizer: object) -> OptionError:
     """Return the error for an object that is neither an optimizer nor the name of one."""
     names = ", ".join(OPTIMIZERS)
-    if is_of_package(given, "torch.optim"):
-        name = type(given).__name__
+    if is_of_package(optimizer, "torch.optim"):
+        name = type(optimizer).__name__
         return OptionError(f"optimizer: {name} of PyTorch is none of magmath; {_counterpart(name)}")
-    own = "" if isinstance(given, str) else f"; {_OWN_OPTIMIZER}"
-    return OptionError(f"optimizer {given!r} is not known; there are {names}{own}")
+    hint = "" if isinstance(optimizer, str) else f"; {_OWN_OPTIMIZER}"
+    return OptionError(f"optimizer {optimizer!r} is not known; there are {names}{hint}")
 
 
 def _counterpart(name: str) -> str:

@@ -44,13 +44,15 @@ def training_and_validation(
             f"fit: inputs, targets and weights have {sorted(counts)} samples; need equal numbers"
         )
     (count,) = counts
-    kept = int(count * (1 - validation_split))
-    if not 0 < kept < count:
+    training_count = int(count * (1 - validation_split))
+    if not 0 < training_count < count:
         raise OptionError(
             f"fit: validation_split={validation_split} of {count} samples leaves none for training "
             f"or none for validation"
         )
-    first, last = (partial(_part, part=part) for part in (slice(kept), slice(kept, None)))
+    first, last = (
+        partial(_part, part=part) for part in (slice(training_count), slice(training_count, None))
+    )
     x, y, weights = [mapped(values, first) for values in arrays]
     return (x, y, weights), tuple([mapped(values, last) for values in arrays[:2]])
 

@@ -21,18 +21,18 @@ ClassWeights = tuple[float, ...]
 """The weight of each class; that of other classes is 1."""
 
 
-def class_weights(given: Mapping[int, float] | Sequence[float] | None) -> ClassWeights | None:
+def class_weights(weights: Mapping[int, float] | Sequence[float] | None) -> ClassWeights | None:
     """Return the weights of classes, given by class or in order.
 
     Raises OptionError for negative weights and classes that are not integers from 0.
     """
-    if given is None:
+    if weights is None:
         return None
-    pairs = given.items() if isinstance(given, Mapping) else enumerate(given)
+    pairs = weights.items() if isinstance(weights, Mapping) else enumerate(weights)
     table = {_class(label): float(weight) for label, weight in pairs}
     if not table or not all(weight >= 0 for weight in table.values()):
         raise OptionError(
-            f"fit: class_weight has a number of at least 0 for each class, was given {given!r}; "
+            f"fit: class_weight has a number of at least 0 for each class, was given {weights!r}; "
             f"a class of weight 0 does not count"
         )
     return tuple([table.get(label, 1.0) for label in range(max(table) + 1)])

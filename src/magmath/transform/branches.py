@@ -26,17 +26,17 @@ def trace_branch(
 ) -> TracedFunction:
     """Trace a branch that is taken if the predicate is true; its results and the new values of
     variables are marked as results of the branch."""
-    with recording_nodes() as made:
+    with recording_nodes() as recorded:
         traced = trace_function("cond", function, tree, leaves, is_branch=True)
         outputs = [*traced.results, *traced.assigned.values()]
-        outputs = _protected(outputs, predicate, made)
-    marked = _marked(outputs, predicate, made)
+        outputs = _protected(outputs, predicate, recorded)
+    marked = _marked(outputs, predicate, recorded)
     count = len(traced.results)
     assigned = dict(zip(traced.assigned, marked[count:], strict=True))
     return replace(traced, results=marked[:count], assigned=assigned)
 
 
-def _inside(outputs: Sequence[Node], made: Collection[Node]) -> tuple[list[Node], list[Node]]:
+def _inside(outputs: Sequence[Node], recorded: Collection[Node]) -> tuple[list[Node], list[Node]]:
     """Return the nodes of a branch that its outputs need, each after its inputs, and what they read
     from outside."""
     inside, outside = list[Node](), dict[Node, None]()
@@ -46,7 +46,7 @@ def _inside(outputs: Sequence[Node], made: Collection[Node]) -> tuple[list[Node]
         node = stack.pop()
         if node is None:
             inside.append(stack.pop())  # type: ignore[arg-type]
-        elif node not in made:
+        elif node not in recorded:
             outside[node] = None
         elif node not in seen:
             seen.add(node)
@@ -54,15 +54,15 @@ def _inside(outputs: Sequence[Node], made: Collection[Node]) -> tuple[list[Node]
     return inside, list(outside)
 
 
-def _marked(outputs: Sequence[Node], predicate: Node, made: Collection[Node]) -> list[Node]:
+def _marked(outputs: Sequence[Node], predicate: Node, recorded: Collection[Node]) -> list[Node]:
     """Return the outputs as results of a branch."""
-    of = branch(predicate, _inside(outputs, made)[1])
+    of = branch(predicate, _inside(outputs, recorded)[1])
     return [x if x.name == "constant" else branch_result(x, of) for x in outputs]
 
 
-def _protected(outputs: Sequence[Node], predicate: Node, made: Collection[Node]) -> list[Node]:
+def _protected(outputs: Sequence[Node], predicate: Node, recorded: Collection[Node]) -> list[Node]:
     """Return the outputs without operations that can fail if the predicate is false."""
-    inside, outside = _inside(outputs, made)
+    inside, outside = _inside(outputs, recorded)
     if not any(map(is_fallible, inside)):
         return list(outputs)
     new = {node: node for node in outside}

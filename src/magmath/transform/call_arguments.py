@@ -80,10 +80,10 @@ def is_update_shared(
     The program of the function computes with the values from before the call.
     """
     for i in updated:
-        own = _memory_of(originals[i])
-        if own is not None:
-            others = [_memory_of(x) for x in originals if x is not originals[i]]
-            if any(can_overlap(own, other) for other in others if other is not None):
+        memory = _memory_of(originals[i])
+        if memory is not None:
+            other_memories = [_memory_of(x) for x in originals if x is not originals[i]]
+            if any(can_overlap(memory, other) for other in other_memories if other is not None):
                 return True
         for x in sharing_arrays(arguments[i]):
             is_argument = x is not arguments[i] and any(x is argument for argument in arguments)

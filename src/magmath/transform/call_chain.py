@@ -57,10 +57,10 @@ class CallChain:
         if len(arguments) != len(self._arguments):
             return False
         latest, values = self._latest, []
-        for given, (kind, fed, provenance, leaf) in zip(arguments, self._arguments):  # noqa: B905
-            if type(given) is not kind:
+        for passed, (kind, fed, provenance, leaf) in zip(arguments, self._arguments):  # noqa: B905
+            if type(passed) is not kind:
                 return False
-            argument: Any = given
+            argument: Any = passed
             if leaf is None:
                 values.append(argument)
                 continue

@@ -59,7 +59,7 @@ class CodeReads:
 
 @lru_cache(maxsize=4096)
 def reads_of(code: CodeType) -> CodeReads:
-    """Return what this code, and that of the functions in it, reads by name."""
+    """Return the names that this code, and that of the functions in it, reads."""
     scan, texts = _Scan(), set[str]()
     for one in _codes(code):
         scan.visit(one)
@@ -147,11 +147,11 @@ class MergedReads:
         return sorted(self.attributes.intersection(names))
 
 
-def _merge_keys(keys: dict[str, ReadKeys], others: Mapping[str, ReadKeys]) -> None:
+def _merge_keys(keys: dict[str, ReadKeys], other_keys: Mapping[str, ReadKeys]) -> None:
     """Add the keys at which another function reads dictionaries."""
-    for name, found in others.items():
+    for name, new_keys in other_keys.items():
         former = keys.get(name, frozenset())
-        keys[name] = ANY_KEY if former is ANY_KEY or found is ANY_KEY else former | found
+        keys[name] = ANY_KEY if former is ANY_KEY or new_keys is ANY_KEY else former | new_keys
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

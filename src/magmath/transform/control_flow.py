@@ -62,16 +62,16 @@ def cond(
     choice = predicate.node
     predicates = choice, e.call("logical_not", choice)
     first, second = [
-        trace_branch(taken, function, tree, nodes)
-        for taken, function in zip(predicates, functions, strict=True)
+        trace_branch(branch_predicate, function, tree, nodes)
+        for branch_predicate, function in zip(predicates, functions, strict=True)
     ]
     _check_alike(first.results, first.tree, second.results, second.tree)
-    found = [
+    selected = [
         Array(_selected(choice, x, y)) for x, y in zip(first.results, second.results, strict=True)
     ]
     variables = dict.fromkeys([*first.assigned, *second.assigned])
     assign_all({v: _selected(choice, _next(v, first), _next(v, second)) for v in variables})
-    return first.unflattened(found)
+    return first.unflattened(selected)
 
 
 def _copies(operands: Sequence[Any]) -> Any:
@@ -89,8 +89,8 @@ def _chosen(choice: bool, functions: Sequence[Callable[..., Any]], operands: Seq
     """
     outcomes: list[tuple[list[Node], Tree] | None] = []
     result: Any = None
-    for taken, function in zip((True, False), functions, strict=True):
-        if taken is choice:
+    for is_true_branch, function in zip((True, False), functions, strict=True):
+        if is_true_branch is choice:
             nodes, tree = result_nodes("cond", function, function(*_copies(operands)))
             result = unflatten(tree, [Array(node) for node in nodes])
             outcomes.append((nodes, tree))
@@ -183,8 +183,8 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], value: An
         return _traced_loop(cond, body, states, tree)
 
     @compile
-    def step(*given: Array) -> tuple[list[Array], Array]:
-        nodes = checked_states("while_loop", body(unflatten(tree, list(given))), tree, states)
+    def step(*values: Array) -> tuple[list[Array], Array]:
+        nodes = checked_states("while_loop", body(unflatten(tree, list(values))), tree, states)
         arrays = [Array(node) for node in nodes]
         return arrays, _holds(cond, unflatten(tree, arrays))
 

@@ -82,24 +82,24 @@ def _marked(
 ) -> list[Node]:
     """Return the values of a function as results of a call with the gradient rule `pullback`."""
     cotangents = [placeholder(x.shape, x.dtype) for x in values]
-    with recording_nodes() as made:
+    with recording_nodes() as recorded:
         outputs = _traced(pullback, nesting, cotangents, positional)
     rule = GradientRule(cotangents, (), outputs)
-    converted = closure_converted(rule.computed, cotangents, made)
+    converted = closure_converted(rule.computed, cotangents, recorded)
     rule = rule.with_computed(converted.outputs, cotangents, converted.placeholders)
     call = custom_call(arguments, rule, converted.captured, values).at_line(user_line())
     return [custom_result(call, i) if _has_gradient(x.dtype) else x for i, x in enumerate(values)]
 
 
 def _traced(
-    pullback: Pullback, nesting: Tree, given: Sequence[Node], positional: Sequence[Any]
+    pullback: Pullback, nesting: Tree, value_cotangents: Sequence[Node], positional: Sequence[Any]
 ) -> list[Node | None]:
     """Return the cotangents of the arguments for those of the values.
 
     The user's gradients by complex arrays are the conjugates of cotangents (see `gradients`).
     """
     with tracing(Scope()) as scope:
-        returned = pullback(unflatten(nesting, [Array(_conjugate(x)) for x in given]))
+        returned = pullback(unflatten(nesting, [Array(_conjugate(x)) for x in value_cotangents]))
         cotangents = [
             None if x is None else _conjugate(x.node) for x in _entries(returned, positional)
         ]
@@ -115,7 +115,8 @@ def _traced(
 
 
 def _entries(returned: Any, positional: Sequence[Any]) -> list[Array | None]:
-    """Return what a pullback returned for each array among the arguments that has a gradient."""
+    """Return the gradients that a pullback returned, one for each array among the arguments that
+    has a gradient."""
     entries = (returned,) if len(positional) == 1 else returned
     if not isinstance(entries, (tuple, list)) or len(entries) != len(positional):
         raise TypeError(

@@ -22,8 +22,8 @@ def named(
     transformed: Callable[..., Any], name: str, function: Callable[..., Any]
 ) -> Callable[..., Any]:
     """Give a transformed function a name and the documentation of the function; return it."""
-    own = getattr(function, "__name__", type(function).__name__)
-    transformed.__name__ = f"{name}({own})"
+    function_name = getattr(function, "__name__", type(function).__name__)
+    transformed.__name__ = f"{name}({function_name})"
     transformed.__doc__ = getattr(function, "__doc__", None)
     return transformed
 

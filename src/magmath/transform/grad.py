@@ -112,14 +112,14 @@ def grad(
     return results[0] if isinstance(xs, Array) else results
 
 
-def _array_error(given: Any) -> TypeError:
+def _array_error(value: Any) -> TypeError:
     remedy = (
         "compute the result from the array object by which you differentiate: x = mm.asarray(x)"
     )
-    is_explained = is_module(given) or isinstance(given, (Mapping, str))
-    if is_explained or hasattr(type(given), "describe_missing"):
-        remedy = remedy_for(given)
-    return TypeError(f"grad: needs magmath arrays, was given {type(given).__name__}; {remedy}")
+    is_explained = is_module(value) or isinstance(value, (Mapping, str))
+    if is_explained or hasattr(type(value), "describe_missing"):
+        remedy = remedy_for(value)
+    return TypeError(f"grad: needs magmath arrays, was given {type(value).__name__}; {remedy}")
 
 
 @overload
@@ -192,19 +192,19 @@ def _by_arguments(
     """Return the function of the arguments that returns the value and the gradient."""
 
     def transformed(*args: Any, **kwargs: Any) -> Any:
-        given, leaves = list(args), []
+        arguments, leaves = list(args), []
         chosen = argument_positions(operation, by, len(args))
         trees = []
         for i in dict.fromkeys(chosen):
             values, tree = flatten(args[i])
             arrays = [argument(operation, value, i) for value in values]
-            given[i] = unflatten(tree, arrays)
+            arguments[i] = unflatten(tree, arrays)
             trees.append((i, tree, len(arrays)))
             leaves += [array.node for array in arrays]
             del arrays
         with keeping_expressions():
-            result, value = _called(operation, function, given, kwargs, has_aux)
-            del given
+            result, value = _called(operation, function, arguments, kwargs, has_aux)
+            del arguments
             derivatives = _eager_gradients(value, leaves, None, check_independence=False)
             if derivatives is None:
                 nodes = gradients(value.node, leaves, check_independence=False)
@@ -297,10 +297,10 @@ def _explain_missing_arguments(
         )
 
 
-def _variables_error(operation: str, given: Any, count: int = 1) -> TypeError:
+def _variables_error(operation: str, value: Any, count: int = 1) -> TypeError:
     """Return the error about an object among `count` in place of variables of a function."""
-    remedy = remedy_for(given)
-    if isinstance(given, (Array, np.ndarray)):
+    remedy = remedy_for(value)
+    if isinstance(value, (Array, np.ndarray)):
         remedy = f"for the gradient by an argument write mm.{operation}(f)(x)"
         if count > 1:
             positions = tuple(range(count))
@@ -309,7 +309,7 @@ def _variables_error(operation: str, given: Any, count: int = 1) -> TypeError:
             )
     return TypeError(
         f"{operation}: needs variables (mm.variable), or positions of arguments, was given "
-        f"{type(given).__name__}; {remedy}"
+        f"{type(value).__name__}; {remedy}"
     )
 
 
@@ -379,8 +379,8 @@ def argument_positions(operation: str, argnums: Argnums, count: int) -> list[int
 
     Raises MagmathError for one beyond them.
     """
-    given = argnums if isinstance(argnums, Iterable) else [argnums]
-    positions = [index(argnum) for argnum in given]
+    sequence = argnums if isinstance(argnums, Iterable) else [argnums]
+    positions = [index(argnum) for argnum in sequence]
     for position in positions:
         if not -count <= position < count:
             raise MagmathError(

@@ -49,7 +49,7 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
     leaves, tree = flatten(args)
     arrays = [argument("vjp", value, i, is_real=True) for i, value in enumerate(leaves)]
     nodes = [array.node for array in arrays]
-    with keeping_expressions() as kept:
+    with keeping_expressions() as expressions:
         outputs = function(*unflatten(tree, arrays))
         del arrays
         results, nesting = _results("vjp", function, outputs)
@@ -59,7 +59,7 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
     def products() -> list[Node]:
         """Return the products with placeholders for the cotangents, which count as constants even
         if they depend on the arguments."""
-        assert kept is not None, "the operands exist as long as this function"
+        assert expressions is not None, "the operands exist as long as this function"
         total = _inner(results, [Array(x) for x in placeholders])
         return gradients(total.node, nodes, check_independence=False)
 
@@ -92,11 +92,11 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
     Raises as `vjp`.
     """
     require_function("jvp: needs a function", function)
-    for name, given in (("primals", primals), ("tangents", tangents)):
-        if not isinstance(given, (tuple, list)):
+    for name, entries in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(entries, (tuple, list)):
             raise TypeError(
                 f"jvp: {name} are a tuple with an entry for each argument, was given "
-                f"{described(given)}; write mm.jvp(f, (x,), (dx,))"
+                f"{described(entries)}; write mm.jvp(f, (x,), (dx,))"
             )
     primals = tuple([_arrays("jvp", x) for x in primals])
     directions, directions_tree = flatten(tuple(tangents))
@@ -148,7 +148,7 @@ def jacobian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...
         size = builtins.sum([x.size for x in sources])
 
         def result(index: int) -> Callable[..., Array]:
-            return lambda *given: flatten(function(*given, **kwargs))[0][index]
+            return lambda *arguments: flatten(function(*arguments, **kwargs))[0][index]
 
         # A product with the Jacobian costs about two with the transposed one.
         parts = [
@@ -175,9 +175,9 @@ def hessian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...,
     return result
 
 
-def _arrays(name: str, given: Any) -> Any:
+def _arrays(name: str, value: Any) -> Any:
     """Return an argument with arrays in place of numbers. Raises DTypeError for complex arrays."""
-    leaves, tree = flatten(given)
+    leaves, tree = flatten(value)
     arrays = [asarray(x) if is_number(x) else x for x in leaves]
     for x in arrays:
         if as_array(name, x).dtype.kind == "complex":
@@ -193,7 +193,7 @@ def _rows(function: Callable[..., Array], argnums: Argnums, args: Any, y: Array)
     products of unit vectors and the Jacobian."""
 
     def row(weight: Array) -> Any:
-        return grad(lambda *given: sum(function(*given) * weight), argnums=argnums)(*args)
+        return grad(lambda *values: sum(function(*values) * weight), argnums=argnums)(*args)
 
     unit_vectors = reshape(eye(y.size, dtype=y.dtype), (y.size, *y.shape))
     derivatives, tree = flatten(vmap(row)(unit_vectors))
@@ -210,7 +210,7 @@ def _columns(
 
     def column(directions: list[Array]) -> Any:
         def along(weight: Array) -> Array:
-            product = grad(lambda *given: sum(function(*given) * weight), argnums=argnums)(*args)
+            product = grad(lambda *values: sum(function(*values) * weight), argnums=argnums)(*args)
             derivatives, tree = flatten(product)
             trees.append(tree)
             return _inner(derivatives, directions)

@@ -56,9 +56,9 @@ class LoopProvenance:
         self._collected, self._steps = collected, numbers_of_steps
         self._numbers = {position[x]: n for x, n in numbers.items() if x in position}
         self._reverse = reverse
-        own = {*self._states, self._index}
+        own_nodes = {*self._states, self._index}
         pairs = zip(self._body.operands, captured, strict=True)
-        self._captured = {operand: read for operand, read in pairs if operand not in own}
+        self._captured = {operand: read for operand, read in pairs if operand not in own_nodes}
         self._read: Sequence[int] = ()
         self._variables = {position[x]: x for x in order if x.name == "variable"}
         self.length = self._body.length * len(numbers_of_steps)
@@ -83,8 +83,10 @@ class LoopProvenance:
         varying, common = self._varying(), dict[int, int]()
         rows: list[list[int]] = [[] for _ in self._collected]
         for number in self._steps:
-            own = {x: at for x, at in zip(self._states, states, strict=True) if x is not None}
-            positions = self._append_step(unrolled, number, common | outside | own)
+            state_positions = {
+                x: at for x, at in zip(self._states, states, strict=True) if x is not None
+            }
+            positions = self._append_step(unrolled, number, common | outside | state_positions)
             common |= {x: at for x, at in positions.items() if x not in varying}
             outputs = [positions[x] for x in self._outputs]
             states, collected = outputs[: len(states)], outputs[len(states) :]

@@ -109,17 +109,17 @@ def scan(
                 f"{type(returned).__name__}{count}; return None as y if there is none"
             )
         carry, y = returned
-        collected, own = flatten(y)
+        collected, y_tree = flatten(y)
         results = [as_array("scan", v).node for v in collected]
-        return checked_states("scan", carry, tree, states), results, own
+        return checked_states("scan", carry, tree, states), results, y_tree
 
     if not steps:
         return unflatten(tree, states), _no_rows(applied, rows, rows_tree, states, tree)
     returned_trees: list[Any] = []
 
     def step(values: Sequence[Array], read: Sequence[Array], i: Node) -> tuple[list[Node], Any]:
-        following, collected, own = applied(unflatten(tree, values), unflatten(rows_tree, read))
-        returned_trees.append(own)
+        following, collected, y_tree = applied(unflatten(tree, values), unflatten(rows_tree, read))
+        returned_trees.append(y_tree)
         return following, collected
 
     run = run_loop if tracing.current() is None else trace_scan
@@ -167,11 +167,11 @@ def _unrolled(
     """Unroll the loop within a traced function; return the last carry and the stacked results."""
     ys: list[list[Node]] = []
     for i in range(steps)[::-1] if reverse else range(steps):
-        following, collected, own = applied(carry, row(i))
+        following, collected, y_tree = applied(carry, row(i))
         carry = unflatten(tree, [Array(node) for node in following])
         ys.append(collected)
     columns = zip(*(ys[::-1] if reverse else ys), strict=True)
-    return carry, unflatten(own, [stack([Array(y) for y in column]) for column in columns])
+    return carry, unflatten(y_tree, [stack([Array(y) for y in column]) for column in columns])
 
 
 def _no_rows(
@@ -185,5 +185,5 @@ def _no_rows(
     with tracing.tracing(Trace()):
         carry = unflatten(tree, [Array(placeholder(s.shape, s.dtype)) for s in states])
         examples = [Array(placeholder(x.shape[1:], x.dtype)) for x in rows]
-        _, collected, own = applied(carry, unflatten(rows_tree, examples))
-    return unflatten(own, [zeros((0, *y.shape), dtype=y.dtype) for y in collected])
+        _, collected, y_tree = applied(carry, unflatten(rows_tree, examples))
+    return unflatten(y_tree, [zeros((0, *y.shape), dtype=y.dtype) for y in collected])

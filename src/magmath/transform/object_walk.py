@@ -322,13 +322,13 @@ class ObjectWalk:
     def _visit_generator(self, value: Any, label: str) -> None:
         """Note a generator of random numbers of Python or NumPy."""
         labels = {np.random: "np.random", sys.modules.get("random"): "random"}
-        own = global_generators()
+        generators = global_generators()
         if isinstance(value, ModuleType) and value in labels:
-            self.generators[labels[value]] = own[labels[value]]
+            self.generators[labels[value]] = generators[labels[value]]
         elif isinstance(value, np.random.Generator | np.random.RandomState) or (
             "random" in sys.modules and isinstance(value, sys.modules["random"].Random)
         ):
-            name = next((name for name, one in own.items() if one is value), label)
+            name = next((name for name, one in generators.items() if one is value), label)
             self.generators[name] = value
 
     # containers ---------------------------------------------------------------------------------

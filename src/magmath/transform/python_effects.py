@@ -117,14 +117,14 @@ class PythonEffects:
                     changes.append(_Change(entries, key, before, after))
         return changes
 
-    def _refuse(self, kept: Sequence[_Change]) -> None:
+    def _refuse(self, changes: Sequence[_Change]) -> None:
         """Raise TracingError if the function keeps arrays, and write back their former values."""
-        if not kept:
+        if not changes:
             return
-        for change in kept:
+        for change in changes:
             if change.entries.write is not None:
                 change.entries.write(change.key, change.before)
-        label = kept[0].entries.label(kept[0].key)
+        label = changes[0].entries.label(changes[0].key)
         raise TracingError(
             f"{self._operation}: {self._function} reads {label} and binds it to a new array, which "
             f"happens only while it is traced, so further calls would read the former array; make "

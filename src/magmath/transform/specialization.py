@@ -147,10 +147,10 @@ class Specialization:
         if required is None or len(args) != len(required) or not self.captured.is_current:
             return None
         values: list[Any] = []
-        for given, (kind, dtype, layout, text) in zip(args, required):  # noqa: B905  as many
-            if type(given) is not kind:
+        for passed, (kind, dtype, layout, text) in zip(args, required):  # noqa: B905  as many
+            if type(passed) is not kind:
                 return None
-            argument: Any = given
+            argument: Any = passed
             if layout is None:
                 if text is not None and repr(argument) != text:
                     return None
@@ -198,14 +198,14 @@ class Specialization:
         if self._assigned:
             # Variables and arguments change together, or not at all.
             with self.engine.pool.defer_interrupts() if self.updated else NO_CONTEXT:
-                made, self.replays.last = overwrite(
+                new_data, self.replays.last = overwrite(
                     self._assigned,
                     lambda: self.engine.runs.start(
                         self.replays.compiled, self._given(values), numbers
                     ),
                     is_fallible=self.replays.compiled.is_fallible,
                 )
-                leaves = [leaf_of(data) for data in made]
+                leaves = [leaf_of(data) for data in new_data]
                 self.provenance.note(leaves, operands, arguments, drawn)
                 return self._deliver(leaves, arguments)
         if self.updated:

@@ -84,11 +84,11 @@ class SubgraphPrograms:
             part.kept = set(needed)
             needed.update(part.reads)
 
-    def run(self, given: Mapping[Node, Array]) -> list[Array]:
+    def run(self, leaf_values: Mapping[Node, Array]) -> list[Array]:
         """Run the programs, which assign the variables; return the outputs, for these values of the
         other leaves."""
         before = {x: Array(v.node) for x, v in self._variables.items() if x in self._outputs}
-        known = {**given, **self._variables}  # through which gradients find the variables
+        known = {**leaf_values, **self._variables}  # through which gradients find the variables
         for part in self._parts:
             known |= part.run(known)
             known = {node: known[node] for node in known if node in part.kept}
@@ -165,14 +165,14 @@ class _Part:
 
     def run(self, known: Mapping[Node, Array]) -> dict[Node, Array]:
         """Return the values of the subgraph's outputs, and the results of its loop."""
-        subgraph, found = self._subgraph, dict[Node, Array]()
+        subgraph, computed = self._subgraph, dict[Node, Array]()
         self.called.clear()
         if self._program is not None:
             self.called.append(_RepeatedCall(self._program, 1))
             values = self._program(*[_value(x, known) for x in self._arguments])
-            found = dict(zip(self._outputs, values, strict=True))
+            computed = dict(zip(self._outputs, values, strict=True))
         if subgraph.loop is not None:
-            read = [_value(x, found, known) for x in subgraph.loop.inputs]
+            read = [_value(x, computed, known) for x in subgraph.loop.inputs]
             if self._step is None:
                 results = _results_of_all_steps(subgraph.loop, read)
                 program = session.engine().loops.last
@@ -181,8 +181,8 @@ class _Part:
                 self.called.append(_RepeatedCall(code, 1))
             else:
                 results = self._final_states(read, len(subgraph.loop.attributes["body"].states))
-            found |= {x: results[x.attributes["index"]] for x in subgraph.results}
-        return found
+            computed |= {x: results[x.attributes["index"]] for x in subgraph.results}
+        return computed
 
     def _final_states(self, read: list[Array], count: int) -> list[Array]:
         """Run the loop, for the values of its inputs; it has `count` states."""

@@ -50,24 +50,24 @@ class TracedCall:
         self.position = {leaf: i for i, leaf in enumerate(self.placeholders) if leaf}
         self.trace = Trace(can_loop=True)
         self.needed: set[int] = set()
-        others = zip(self.placeholders, values, strict=True)
-        objects = tuple([value for leaf, value in others if leaf is None])
+        pairs = zip(self.placeholders, values, strict=True)
+        objects = tuple([value for leaf, value in pairs if leaf is None])
         effects = PythonEffects("compile", _name_of(function), function, arguments=objects)
         try:
-            with tracing.tracing(self.trace), recording_nodes() as made:
-                given = traced_arguments(self.placeholders, values, same)
-                traced = _traced(function, unflatten(tree, given), given)
+            with tracing.tracing(self.trace), recording_nodes() as recorded:
+                arguments = traced_arguments(self.placeholders, values, same)
+                traced = _traced(function, unflatten(tree, arguments), arguments)
         except NumberNeeded as error:
             if not error.leaves or not error.leaves.issubset(self.position):
                 raise
             self.needed = {self.position[leaf] for leaf in error.leaves}
             return
-        del given
+        del arguments
         self.nodes, self.tree, self.updated = traced
         self.trace.check_updates("compile")
         nodes = set(topological(self.outputs, pending=True))
         self.uncompared = effects.note(self.trace, nodes)
-        self.outside = _outside(self.outputs, made)
+        self.outside = _outside(self.outputs, recorded)
 
     @property
     def outputs(self) -> list[Node]:
@@ -89,7 +89,7 @@ class TracedCall:
         )
 
 
-def _outside(outputs: Sequence[Node], made: Collection[Node]) -> set[Node]:
+def _outside(outputs: Sequence[Node], recorded: Collection[Node]) -> set[Node]:
     """Return the pending nodes that existed before tracing, and depend on no argument, variable or
     scalar."""
     without_value = set[Node]()
@@ -102,7 +102,7 @@ def _outside(outputs: Sequence[Node], made: Collection[Node]) -> set[Node]:
         if not is_known:
             without_value.add(node)
     pending = [node for node in order if node.inputs and node.value is None]
-    return {node for node in pending if node not in made and node not in without_value}
+    return {node for node in pending if node not in recorded and node not in without_value}
 
 
 def _name_of(function: Any) -> str:
@@ -125,17 +125,17 @@ def result_array(function: Callable[..., Any], value: Any) -> Array:
 
 
 def _traced(
-    function: Callable[..., Any], arguments: Any, given: Sequence[Any]
+    function: Callable[..., Any], arguments: Any, leaves: Sequence[Any]
 ) -> tuple[list[Node], Tree, list[int]]:
     """Trace a function; return the nodes of its results, their nesting, and updated arguments.
 
     The nodes of arguments that the function updates in place follow those of the results; the last
     value lists the positions of these arguments.
     """
-    before = [x.node if type(x) is Array else None for x in given]
+    before = [x.node if type(x) is Array else None for x in leaves]
     args, kwargs = arguments
     results, returned = flatten(function(*args, **kwargs))
     outputs = [result_array(function, value) for value in results]
-    updated = [i for i, x in enumerate(given) if type(x) is Array and x.node is not before[i]]
-    nodes = [x.node for x in (*outputs, *[given[i] for i in updated])]
+    updated = [i for i, x in enumerate(leaves) if type(x) is Array and x.node is not before[i]]
+    nodes = [x.node for x in (*outputs, *[leaves[i] for i in updated])]
     return nodes, returned, updated

@@ -52,11 +52,13 @@ class ClosureConversion(NamedTuple):
 
 
 def closure_converted(
-    outputs: Sequence[Node], arguments: Collection[Node], made: Container[Node] | None = None
+    outputs: Sequence[Node],
+    arguments: Collection[Node],
+    dependent_nodes: Container[Node] | None = None,
 ) -> ClosureConversion:
-    """Return outputs that capture nothing, as JAX's `closure_convert` makes them; `made`, if given,
-    contains all nodes that depend on the arguments."""
-    captured = frontier(outputs, arguments, made)
+    """Return outputs that capture nothing, as JAX's `closure_convert` makes them;
+    `dependent_nodes`, if given, contains all nodes that depend on the arguments."""
+    captured = frontier(outputs, arguments, dependent_nodes)
     placeholders = [placeholder(x.shape, x.dtype) for x in captured]
     images = substituted(outputs, dict(zip(captured, placeholders, strict=True)))
     return ClosureConversion(captured, placeholders, images)
@@ -84,20 +86,20 @@ class TracedFunction:
         """Return one object per result, nested as the function nests its results."""
         return unflatten(self.tree, results)
 
-    def applied(self, given: Mapping[Node, Node]) -> tuple[list[Node], dict[Variable, Node]]:
+    def applied(self, images: Mapping[Node, Node]) -> tuple[list[Node], dict[Variable, Node]]:
         """Return the results and new values of variables with these nodes instead of the
         placeholders."""
-        nodes = substituted(self._outputs, given)
+        nodes = substituted(self._outputs, images)
         return self._divided(nodes, nodes)
 
     def batched(
-        self, given: Mapping[Node, Node], size: int
+        self, images: Mapping[Node, Node], size: int
     ) -> tuple[list[BatchOperand], dict[Variable, BatchOperand]]:
-        """Return the results and new values of variables for a batch of `size` examples; `given`
+        """Return the results and new values of variables for a batch of `size` examples; `images`
         maps nodes of one example to those of the batch."""
         roots = with_shared_loops([*self._outputs, *self.drawn])
         count = len(self._outputs)
-        outputs = batched(roots[:count], given, roots[count:], size)
+        outputs = batched(roots[:count], images, roots[count:], size)
         return self._divided(outputs, [x.node for x in outputs])
 
     def check_reads(self, name: str) -> None:
@@ -120,14 +122,14 @@ class TracedFunction:
         return [*self.results, *self.assigned.values(), *numbers]
 
     def _divided(
-        self, found: Sequence[Result], nodes: Sequence[Node]
+        self, values: Sequence[Result], nodes: Sequence[Node]
     ) -> tuple[list[Result], dict[Variable, Result]]:
         """Return the results and the new values of variables among values of the outputs; continue
         the streams that loops have moved."""
         first, last = len(self.results), len(self.results) + len(self.assigned)
         for position, number in zip(self.moved, nodes[last:], strict=True):
             position.move(number)
-        return list(found[:first]), dict(zip(self.assigned, found[first:last], strict=True))
+        return list(values[:first]), dict(zip(self.assigned, values[first:last], strict=True))
 
 
 def trace_function(

@@ -99,10 +99,10 @@ def trace_scan(
     results = scan_results(scanned, steps, inputs, user_line(), reverse=reverse)
     if not results or is_short(results[0].inputs[0]):
         return None
-    count, own = len(scanned.states), len(states)
-    step.continue_with(results[own:count])
+    count, state_count = len(scanned.states), len(states)
+    step.continue_with(results[state_count:count])
     arrays = [Array(x) for x in results]
-    return LoopResults(arrays[:own], arrays[count:])
+    return LoopResults(arrays[:state_count], arrays[count:])
 
 
 @final
@@ -180,7 +180,7 @@ class _StepWithEffects:
         scope: _LoopScope,
         starts: Sequence[Node],
         following: Sequence[Node],
-        others: Sequence[Node],
+        other_outputs: Sequence[Node],
     ) -> None:
         assert scope.outer is not None
         self._outer, self._streams = scope.outer, list(scope.streams.values())
@@ -194,7 +194,7 @@ class _StepWithEffects:
             for leaf, start in scope.variables.items()
             if leaf not in scope.assigned
         }
-        outputs = [*following, *after, *numbers, *others]
+        outputs = [*following, *after, *numbers, *other_outputs]
         self._outputs = without_versions(outputs, fixed)
 
     def loop_body(self) -> tuple[LoopBody, list[Node]]:
@@ -212,8 +212,8 @@ class _StepWithEffects:
         from outside; the first of the other results are values to collect, so many."""
         step = closure_converted(self._outputs, [*self._starts, *rows, number])
         count = len(self._starts)
-        following, others = step.outputs[:count], step.outputs[count:]
-        collected, drawn = others[:collects], others[collects:]
+        following, other_results = step.outputs[:count], step.outputs[count:]
+        collected, drawn = other_results[:collects], other_results[collects:]
         inner = step.placeholders
         body = ScanBody(self._starts, rows, inner, number, following, collected, drawn)
         return body, step.captured

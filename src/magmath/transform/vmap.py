@@ -50,9 +50,9 @@ def vmap(
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten((*args, kwargs))
         axes = _axes_of_arguments(in_axes, args, kwargs)
-        given, examples, size = _examples(leaves, axes, _names(args, kwargs))
+        operands, examples, size = _examples(leaves, axes, _names(args, kwargs))
         traced = trace_function("vmap", with_keywords_last(function), tree, examples, can_loop=True)
-        found, assigned = traced.batched(given, size)
+        results, assigned = traced.batched(operands, size)
         for v, value in assigned.items():
             if value.varies:
                 raise MagmathError(
@@ -62,8 +62,8 @@ def vmap(
                 )
         traced.check_reads("vmap")
         assign_all({v: value.node for v, value in assigned.items()})
-        result_axes = _axes_of("vmap: out_axes", out_axes, traced.unflattened(found))
-        arrays = [_result(x, axis) for x, axis in zip(found, result_axes, strict=True)]
+        result_axes = _axes_of("vmap: out_axes", out_axes, traced.unflattened(results))
+        arrays = [_result(x, axis) for x, axis in zip(results, result_axes, strict=True)]
         return traced.unflattened(arrays)
 
     return named(mapped, "vmap", function)
@@ -96,8 +96,8 @@ def _axes_of(name: str, axes: Any, value: Any) -> list[int | None]:
         return leaf_axes
     both = isinstance(axes, (list, tuple)) and isinstance(value, (list, tuple))
     if both and len(axes) == len(value):
-        for own, part in zip(axes, value, strict=True):
-            leaf_axes += _axes_of(name, own, part)
+        for part_axes, part in zip(axes, value, strict=True):
+            leaf_axes += _axes_of(name, part_axes, part)
         return leaf_axes
     raise OptionError(
         f"{name} must be an axis, None, or nested like the arrays that it is for; was given "

@@ -294,9 +294,7 @@ def test_workers_read_what_was_written(
         _compare_reads_of_workers(extents, program)
 
 
-def _compare_reads_of_workers(
-    extents: tuple[int, int], program: Callable[[Any, Any], Any]
-) -> None:
+def _compare_reads_of_workers(extents: tuple[int, int], program: Callable[[Any, Any], Any]) -> None:
     y, large = np.zeros(extents), np.linspace(0, 1, 120_000).reshape(-1, extents[1])
     x, on_workers = mm.asarray(y), mm.asarray(large)
     for i in range(8):

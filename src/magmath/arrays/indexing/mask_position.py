@@ -53,10 +53,10 @@ def mask_position(x: Node, key: Any) -> MaskPosition | None:
     if not mask.ndim or mask.shape != x.shape[first : first + mask.ndim]:
         return None
     axis = len([item for item in before if not isinstance(item, int)])
-    rest = (*items[:at], *[slice(None)] * mask.ndim, *items[at + 1 :])
-    if all(item is Ellipsis or item == slice(None) for item in rest):
+    other_items = (*items[:at], *[slice(None)] * mask.ndim, *items[at + 1 :])
+    if all(item is Ellipsis or item == slice(None) for item in other_items):
         return MaskPosition(mask, x, None, axis)
-    return MaskPosition(mask, getitem(x, rest)[0], rest, axis)
+    return MaskPosition(mask, getitem(x, other_items)[0], other_items, axis)
 
 
 def _is_kept(item: Any) -> bool:

@@ -77,8 +77,8 @@ class MaskedElements(Operators["MaskedElements"]):
     @property
     def dtype(self) -> DType:
         """The element type."""
-        found: DType = self._values.dtype
-        return found
+        dtype: DType = self._values.dtype
+        return dtype
 
     def astype(self, dtype: Any) -> MaskedElements:
         """Return the elements in another type."""
@@ -91,8 +91,8 @@ class MaskedElements(Operators["MaskedElements"]):
     @property
     def ndim(self) -> int:
         """The number of dimensions: those of the mask are one."""
-        found: int = self._values.ndim - self._mask.ndim + 1
-        return found
+        ndim: int = self._values.ndim - self._mask.ndim + 1
+        return ndim
 
     @property
     def size(self) -> Array:
@@ -135,7 +135,7 @@ class MaskedElements(Operators["MaskedElements"]):
         self,
         function: Callable[..., Any],
         axis: Any = None,
-        *given: Any,
+        *positional: Any,
         keepdims: bool = False,
         **options: Any,
     ) -> Any:
@@ -145,7 +145,7 @@ class MaskedElements(Operators["MaskedElements"]):
         mask selects.
         """
         name, rank = function.__name__, self._mask.ndim
-        if given or any(options.get(key) is not None for key in ("where", "out")):
+        if positional or any(options.get(key) is not None for key in ("where", "out")):
             raise _unknown(f"{name} with other arguments than axis, keepdims and dtype by name")
         axes = reduced_axes(name, axis, self.ndim)
         wide = tuple(
@@ -195,11 +195,11 @@ class MaskedElements(Operators["MaskedElements"]):
         return MaskedElements(values, self._mask, self._axis)
 
     def mapped(
-        self, function: Callable[..., Any], given: Sequence[Any], options: Mapping[str, Any]
+        self, function: Callable[..., Any], arguments: Sequence[Any], options: Mapping[str, Any]
     ) -> MaskedElements:
         """Return an element-wise function of these elements and other operands."""
         name = function.__name__
-        operands = [self._operand(name, x) for x in given]
+        operands = [self._operand(name, x) for x in arguments]
         named = {key: self._operand(name, x) for key, x in options.items()}
         return self._with(function(*operands, **named))
 
@@ -248,11 +248,11 @@ def takes_selected(function: F) -> F:
     selects."""
 
     @wraps(function)
-    def mapped(*given: Any, **options: Any) -> Any:
-        for x in given:
+    def mapped(*operands: Any, **options: Any) -> Any:
+        for x in operands:
             if type(x) is MaskedElements:
-                return x.mapped(function, given, options)
-        return function(*given, **options)
+                return x.mapped(function, operands, options)
+        return function(*operands, **options)
 
     return mapped  # type: ignore[return-value]
 
@@ -261,10 +261,10 @@ def reduces_selected(function: F) -> F:
     """Return a reduction that also takes the elements that a mask selects."""
 
     @wraps(function)
-    def reduced(*given: Any, **options: Any) -> Any:
-        if given and type(given[0]) is MaskedElements:
-            return given[0].reduced(function, *given[1:], **options)
-        return function(*given, **options)
+    def reduced(*arguments: Any, **options: Any) -> Any:
+        if arguments and type(arguments[0]) is MaskedElements:
+            return arguments[0].reduced(function, *arguments[1:], **options)
+        return function(*arguments, **options)
 
     return reduced  # type: ignore[return-value]
 
@@ -310,12 +310,12 @@ def _is_same(x: Node, y: Node) -> bool:
     orders = topological((x,), pending=True), topological((y,), pending=True)
     if any(node.operation.is_random for node in orders[0]):
         return False
-    (key, leaves), (other_key, others) = (
+    (key, leaves), (other_key, other_leaves) = (
         structure_of(order, (mask,), (None,)) for order, mask in zip(orders, (x, y), strict=True)
     )
     return key == other_key and all(
         a is b or (a.operation is SCALAR and a.value is not None and a.value == b.value)
-        for a, b in zip(leaves, others, strict=True)
+        for a, b in zip(leaves, other_leaves, strict=True)
     )
 
 

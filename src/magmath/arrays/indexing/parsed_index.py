@@ -83,8 +83,8 @@ class ParsedIndex:
     def remaining(self) -> Shape:
         """Return the extents that the ranges leave, of the dimensions that no array indexes."""
         extents: list[int | None] = list(self.shape)
-        for kept in self.ranges:
-            extents[kept.axis] = kept.extent
+        for axis_range in self.ranges:
+            extents[axis_range.axis] = axis_range.extent
         picked = set(self.indices)
         if self.mask is not None:
             picked = set(range(self.mask.axis, self.mask.axis + self.mask.node.ndim))
@@ -92,13 +92,13 @@ class ParsedIndex:
 
     def result(self) -> list[tuple[str, int]]:
         """Return the kind and extent of each dimension of x[index]."""
-        kept, found = iter(self.remaining()), []
+        extents, dimensions = iter(self.remaining()), []
         for part in self.order:
             if part is PICKED:
-                found += [(PICKED, extent) for extent in self.picked()]
+                dimensions += [(PICKED, extent) for extent in self.picked()]
             else:
-                found.append((part, 1 if part is NEW else next(kept)))
-        return found
+                dimensions.append((part, 1 if part is NEW else next(extents)))
+        return dimensions
 
 
 def parse(x: Node, key: Any) -> ParsedIndex:
@@ -149,10 +149,10 @@ def _is_foreign_array(item: Any) -> bool:
     return hasattr(item, "__array__") and bool(getattr(item, "ndim", 0))
 
 
-def _unfit(given: str) -> IndexingError:
+def _unfit(description: str) -> IndexingError:
     return IndexingError(
         f"indexing: a dimension takes an integer, a slice, `...`, None, an array of integers or a "
-        f"mask, was given {given}"
+        f"mask, was given {description}"
     )
 
 
@@ -187,10 +187,10 @@ def _expanded(items: list[Any], ndim: int) -> list[Any]:
             f"indexing: {used} indices for an array of {ndim} dimensions"
             "; index one dimension less, or add dimensions with mm.expand_dims"
         )
-    rest: list[Any] = [slice(None)] * (ndim - used)
+    full_slices: list[Any] = [slice(None)] * (ndim - used)
     if not ellipses:
-        return [*items, *rest]
-    return [*items[: ellipses[0]], *(rest or [Ellipsis]), *items[ellipses[0] + 1 :]]
+        return [*items, *full_slices]
+    return [*items[: ellipses[0]], *(full_slices or [Ellipsis]), *items[ellipses[0] + 1 :]]
 
 
 def _with_picked_together(order: list[str]) -> list[str]:
@@ -199,12 +199,12 @@ def _with_picked_together(order: list[str]) -> list[str]:
     It replaces the arrays if these are adjacent, otherwise it comes first.
     """
     positions = [i for i, part in enumerate(order) if part is PICKED]
-    others = [part for part in order if part in (NEW, KEPT)]
+    unpicked = [part for part in order if part in (NEW, KEPT)]
     if not positions:
-        return others
+        return unpicked
     adjacent = positions[-1] - positions[0] == len(positions) - 1
     before = [part for part in order[: positions[0]] if part in (NEW, KEPT)] if adjacent else []
-    return [*before, PICKED, *others[len(before) :]]
+    return [*before, PICKED, *unpicked[len(before) :]]
 
 
 @final
@@ -258,14 +258,14 @@ class _Parser:
 
     def _mask(self, item: LazyArray | np.ndarray[Any, Any]) -> None:
         mask = item_node(item)
-        own = self.parsed.shape[self.axis : self.axis + mask.ndim]
-        if mask.size == 0 and _is_equal_or_empty(mask.shape, own):
-            mask = full(own, constant(False, bool_))  # it selects nothing
-        if mask.shape != own:
+        indexed_shape = self.parsed.shape[self.axis : self.axis + mask.ndim]
+        if mask.size == 0 and _is_equal_or_empty(mask.shape, indexed_shape):
+            mask = full(indexed_shape, constant(False, bool_))  # it selects nothing
+        if mask.shape != indexed_shape:
             raise IndexingError(
                 f"indexing: a mask of shape {mask.shape} does not fit axes {self.axis} to "
                 f"{self.axis + mask.ndim - 1} of an array of shape {self.parsed.shape}"
-                f"; give a mask of shape {own}"
+                f"; give a mask of shape {indexed_shape}"
             )
         mask_index = MaskIndex(mask, self.layout, self.axis)
         if self.alone:
@@ -308,7 +308,9 @@ class _Parser:
             raise out_of_range(int(item[outside].flat[0]), self.axis, self._extent)
 
 
-def _is_equal_or_empty(mask: Shape, own: Shape) -> bool:
+def _is_equal_or_empty(mask: Shape, indexed_shape: Shape) -> bool:
     """Return True if each extent of a mask is that of its dimension or 0, as the standard
     allows."""
-    return len(mask) == len(own) and all(m in (n, 0) for m, n in zip(mask, own, strict=True))
+    return len(mask) == len(indexed_shape) and all(
+        m in (n, 0) for m, n in zip(mask, indexed_shape, strict=True)
+    )

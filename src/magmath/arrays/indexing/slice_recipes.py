@@ -12,8 +12,8 @@ def with_starts(recipe: Recipe, operation: Operation, first: int, count: int) ->
     steps = [x for x in recipe.steps if isinstance(x, RecipeStep) and x.operation is operation]
     if len(steps) != 1:
         return None
-    own = steps[0].sources[first:]
+    starts = steps[0].sources[first:]
     numbers = [i for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
-    if len(own) != count or sorted(own) != numbers:
+    if len(starts) != count or sorted(starts) != numbers:
         return None
-    return recipe.with_numbers(own)
+    return recipe.with_numbers(starts)

@@ -318,9 +318,9 @@ def _region(x: Node, ranges: Sequence[AxisRange]) -> _Region:
     """Return the region that ranges of an array select."""
     large, small = _large_and_small(x, ranges)
     extents = {c.axis: c.extent for c in small}
-    kept = [d for d in range(x.ndim) if extents.get(d, 0) is not None]
+    kept_dims = [d for d in range(x.ndim) if extents.get(d, 0) is not None]
     bounds = _bounds(x.shape, large)
-    whole = tuple([(0, extents[d], 1) if d in extents else bounds[d] for d in kept])
+    whole = tuple([(0, extents[d], 1) if d in extents else bounds[d] for d in kept_dims])
     return _Region(
         _slice_attributes(small) if small else None,
         [c.start for c in small],
@@ -433,9 +433,9 @@ def _fitted(values: Node, result: list[tuple[str, int]]) -> Node:
             f"{extents} that they are to replace"
             "; reshape the values with mm.reshape, or slice them"
         )
-    own = result[len(result) - len(shape) :]
+    dimensions = result[len(result) - len(shape) :]
     return reshape(
-        values, tuple(n for n, (part, _) in zip(shape, own, strict=True) if part is not NEW)
+        values, tuple(n for n, (part, _) in zip(shape, dimensions, strict=True) if part is not NEW)
     )
 
 

@@ -35,14 +35,14 @@ def written_value(leaf: Node, value: Any) -> WrittenValue | None:
     """Return the array or the number that is written into the array of a leaf; None if the value
     must be converted or computed."""
     kind: Any = type(value)
-    own = leaf.dtype.kind
+    leaf_kind = leaf.dtype.kind
     if kind is float or kind is int:
-        if own == "float":
+        if leaf_kind == "float":
             return WrittenValue(kind, (), (convert_number(value, leaf.dtype),))
-        if kind is int and own == "int" and value.bit_length() < 8 * leaf.dtype.itemsize:
+        if kind is int and leaf_kind == "int" and value.bit_length() < 8 * leaf.dtype.itemsize:
             return WrittenValue(kind, (), (value,))
     elif kind is bool:
-        return WrittenValue(kind, (), (value,)) if own == "bool" else None
+        return WrittenValue(kind, (), (value,)) if leaf_kind == "bool" else None
     elif isinstance(value, LazyArray) and not value.is_weak and not value.is_variable:
         node = value._node
         if node is value._leaf and node is not leaf and node.dtype is leaf.dtype:

@@ -99,7 +99,7 @@ def foreign_operand(operation: str, value: Any, *, has_refused: bool = False) ->
 
 
 def _remedy_for(value: Any) -> str:
-    """Return how to make an array of an object that is none."""
+    """Return the remedy for an object that is no array: how to make one of it."""
     if any(hasattr(value, name) for name in ("__dlpack__", "__array__", "__array_interface__")):
         return "convert it with mm.asarray(x)"
     if hasattr(value, "toarray"):  # a sparse matrix of SciPy
@@ -219,16 +219,16 @@ def _numpy(obj: Any, dtype: DType | None) -> np.ndarray[Any, Any]:
 def _no_numbers_error(obj: Any, values: np.ndarray[Any, Any]) -> DTypeError:
     """Return the error for an object, or for elements of nested lists, that are not numbers."""
     elements = [*np.asarray(obj, dtype=object).flat]
-    other = next((x for x in elements if not is_number(x)), obj)
-    where = "" if other is obj else " in a list"
-    remedy = _remedy_for(other)
-    if other is None and where:
+    invalid = next((x for x in elements if not is_number(x)), obj)
+    where = "" if invalid is obj else " in a list"
+    remedy = _remedy_for(invalid)
+    if invalid is None and where:
         remedy = "a missing number is float('nan')"
-    elif isinstance(other, np.generic):
+    elif isinstance(invalid, np.generic):
         remedy = f"NumPy type {values.dtype} has no counterpart"
     return DTypeError(
         f"asarray: needs arrays, numbers or nested lists of numbers, was given "
-        f"{other!r:.40}{where}; {remedy}"
+        f"{invalid!r:.40}{where}; {remedy}"
     )
 
 

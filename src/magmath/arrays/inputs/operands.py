@@ -204,11 +204,13 @@ def unpromoted_nodes(operation: str, *values: Any) -> list[Node]:
     arrays, so that no digits are lost; without arrays they have their own.
     """
     pairs = [operand_and_kind(operation, value) for value in values]
-    own = [kind for _, kind in pairs if isinstance(kind, DType)]
-    if not own or len(own) == len(pairs):
+    array_types = [kind for _, kind in pairs if isinstance(kind, DType)]
+    if not array_types or len(array_types) == len(pairs):
         return [node_of_value(operation, value) for value in values]
     types = [
-        kind if isinstance(kind, DType) else _operand_type(DEFAULT.floating, operation, *own, kind)
+        kind
+        if isinstance(kind, DType)
+        else _operand_type(DEFAULT.floating, operation, *array_types, kind)
         for _, kind in pairs
     ]
     return [

@@ -191,7 +191,7 @@ def _recorded_reads() -> Iterator[list[tuple[Any, Any]]]:
 def _repeated(
     eager: EagerArrays, key: Hashable, call: JointCall, leaves: Sequence[Node]
 ) -> Any | None:
-    """Return what a call returns for these leaves; None if the function must be called."""
+    """Return the result of a call for these leaves; None if the function must be called."""
     try:
         results = call.run(eager, leaves, user_line(3))
     except Exception:  # the function raises it at its own line
@@ -272,7 +272,7 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
 
 
 def _part_of_key(number: Any) -> Hashable:
-    """Return what is equal for the same number only: 0.0 equals -0.0."""
+    """Return a key that is equal for the same number only, although 0.0 equals -0.0."""
     return number or str(number)
 
 

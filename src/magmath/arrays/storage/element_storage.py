@@ -60,9 +60,9 @@ def written(x: Node, path: Path, values: Node) -> Node:
     """Return x with the elements at a path replaced; without steps these are all."""
     if not path:  # another name of the same view
         return values
-    step, *rest = path
-    if rest:
-        values = written(step.read(x), tuple(rest), values)
+    step, *later_steps = path
+    if later_steps:
+        values = written(step.read(x), tuple(later_steps), values)
     return step.write(x, values)
 
 

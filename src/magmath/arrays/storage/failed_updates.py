@@ -94,16 +94,16 @@ def update_record(
 ) -> UpdateRecord | None:
     """Return the record of an update that replaces a node by another one; None if the new one
     cannot fail, and does not depend on the old one."""
-    held = 0 if before is None else before.held
+    held_nodes = 0 if before is None else before.held
     if old in new.inputs:
-        return UpdateRecord(ref(old), before, held, write)
+        return UpdateRecord(ref(old), before, held_nodes, write)
     uncertain = session.has_uncertain_runs()
     if new.operation is INPUT and not uncertain:
         return None
     depends, fails = _search(new, old)
     if depends:
-        return UpdateRecord(ref(old), before, held, write)
-    return UpdateRecord(lambda: old, before, held + 1, write) if fails or uncertain else None
+        return UpdateRecord(ref(old), before, held_nodes, write)
+    return UpdateRecord(lambda: old, before, held_nodes + 1, write) if fails or uncertain else None
 
 
 def view_record(base: RecordedArray, path: Path) -> UpdateRecord:

@@ -74,8 +74,8 @@ def masked(operation: str, result: Array, where: Any, out: Array | None = None) 
     node = result.node
     if isinstance(out, Array):
         node = _as_kind_allows(operation, result, out.dtype)
-    other = out.node if isinstance(out, Array) else constant(0, node.dtype)
-    return Array(e.where(broadcast_to(mask, shape), broadcast_to(node, shape), other))
+    unmasked = out.node if isinstance(out, Array) else constant(0, node.dtype)
+    return Array(e.where(broadcast_to(mask, shape), broadcast_to(node, shape), unmasked))
 
 
 def takes_out(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -86,17 +86,17 @@ def takes_out(function: Callable[..., Array]) -> Callable[..., Array]:
 
     @wraps(function)
     def with_options(
-        *given: Any, out: Any = None, where: Any = True, dtype: Any = None, **options: Any
+        *arguments: Any, out: Any = None, where: Any = True, dtype: Any = None, **options: Any
     ) -> Array:
-        if len(given) == operands + 1 and out is None:
-            *first, out = given
-            given = tuple(first)
+        if len(arguments) == operands + 1 and out is None:
+            *first, out = arguments
+            arguments = tuple(first)
         if dtype is not None:
             element = as_dtype(dtype)
-            given = tuple(
-                Array(e.astype(as_array(function.__name__, x).node, element)) for x in given
+            arguments = tuple(
+                Array(e.astype(as_array(function.__name__, x).node, element)) for x in arguments
             )
-        result = function(*given, **options)
+        result = function(*arguments, **options)
         if out is None and where is True:
             return result
         if isinstance(out, tuple) and len(out) == 1:
@@ -117,12 +117,14 @@ def takes_two_outs(operands: int) -> Callable[[Callable[..., Any]], Any]:
         name: str = function.__name__
 
         @wraps(function)
-        def with_options(*given: Any, out: Any = None, where: Any = True) -> tuple[Array, Array]:
-            outs = tuple(given[operands:]) or out or ()
+        def with_options(
+            *arguments: Any, out: Any = None, where: Any = True
+        ) -> tuple[Array, Array]:
+            outs = tuple(arguments[operands:]) or out or ()
             if not isinstance(outs, tuple) or len(outs) > 2:
                 raise TypeError(f"{name}: out is a tuple of two arrays, was given {out!r}")
             first, second = (*outs, None, None)[:2]
-            results = function(*given[:operands])
+            results = function(*arguments[:operands])
             if first is None and second is None and where is True:
                 return results
             arrays = [as_array(name, x) for x in results]

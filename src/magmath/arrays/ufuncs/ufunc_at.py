@@ -130,15 +130,17 @@ def _extreme(name: str, x: Node, indices: Sequence[Node], values: Node) -> Node:
     space = array_namespace()
     behind = x.shape[len(indices) :]
     axes = [space.reshape(Array(index), (-1, *[1] * len(behind))) for index in indices]
-    rest = [
+    trailing = [
         space.reshape(space.arange(n), [1] * (d + 1) + [n] + [1] * (len(behind) - 1 - d))
         for d, n in enumerate(behind)
     ]
     table = space.reshape(Array(values), (-1, *behind))
-    place = [space.reshape(space.broadcast_to(i, table.shape), (-1,)) for i in (*axes, *rest)]
+    positions = [
+        space.reshape(space.broadcast_to(i, table.shape), (-1,)) for i in (*axes, *trailing)
+    ]
     flat = space.reshape(table, (-1,))
     order = space.argsort(flat, descending=name == "minimum", stable=True)
-    written = tuple([i[order] for i in place])
+    written = tuple([i[order] for i in positions])
     marked = space.copy(Array(x))
     marked[written] = flat[order]
     return e.call(name, x, marked.node)

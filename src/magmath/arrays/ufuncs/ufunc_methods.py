@@ -252,8 +252,8 @@ class _UfuncMethods:
             half = extent // 2
             first, second = slice_along(x, d, 0, half), slice_along(x, d, half, 2 * half)
             joined = self._combine(first, second)
-            rest = slice_along(x, d, 2 * half, extent)
-            x = apply(CONCAT, joined, rest, axis=d) if extent % 2 else joined
+            last = slice_along(x, d, 2 * half, extent)
+            x = apply(CONCAT, joined, last, axis=d) if extent % 2 else joined
         return x
 
     def _stepwise(self, x: Node, d: int) -> list[Node]:

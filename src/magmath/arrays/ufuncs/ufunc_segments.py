@@ -50,7 +50,7 @@ def combined_segments(combine: Combine, x: Node, starts: Node, axis: int) -> Nod
 
 
 def stepwise_segments(combine: Combine, x: Node, starts: Node, axis: int) -> Node:
-    """Return what `combined_segments` does for any function; computes the longest length."""
+    """Return the result of `combined_segments` for any function; computes the longest length."""
     lengths = _lengths(starts, x.shape[axis])
     result = _taken(x, starts, axis)
     for step in range(1, int(array_namespace().max(Array(lengths)))):

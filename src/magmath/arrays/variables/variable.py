@@ -183,9 +183,9 @@ class Variable(Array):
 
         Compiled functions that read the variable are traced again.
         """
-        own = self.layout
-        once = own.shared and layout == Layout.replicated_on(self.shape, own.mesh)
-        if layout == own or once:  # one copy for all workers of a host serves as one for each
+        current = self.layout
+        once = current.shared and layout == Layout.replicated_on(self.shape, current.mesh)
+        if layout == current or once:  # one copy for all workers of a host serves as one for each
             return
         moved = redistributed(Array(self.node), layout)
         data = remote_array_of(moved.evaluated())
@@ -293,20 +293,20 @@ def _shape_of(name: str, value: Any) -> tuple[int, ...]:
         ) from None
 
 
-def is_convertible(given: DType, own: DType) -> bool:
-    """Return True if values of the type `given` may be assigned to a variable of the type `own`.
+def is_convertible(source: DType, target: DType) -> bool:
+    """Return True if values of type `source` may be assigned to a variable of type `target`.
 
     Integers must not overflow, and fractions and imaginary parts must not be lost.
     """
-    wider = given.is_integer and own.is_integer and given.itemsize > own.itemsize
-    return is_same_kind(given, own) and not wider
+    wider = source.is_integer and target.is_integer and source.itemsize > target.itemsize
+    return is_same_kind(source, target) and not wider
 
 
-def conversion_remedy(given: DType, own: DType) -> str:
-    """Return how to convert values of the type `given`, which loses information, for messages."""
-    if given.kind == "complex" and own.kind != "complex":
+def conversion_remedy(source: DType, target: DType) -> str:
+    """Return how to convert values of the type `source`, which loses information, for messages."""
+    if source.kind == "complex" and target.kind != "complex":
         return "take its real part, mm.real(x), or mm.abs(x)"
-    return f"convert it with mm.astype(x, mm.{own.name})"
+    return f"convert it with mm.astype(x, mm.{target.name})"
 
 
 def _converted(variable: Variable, node: Node) -> Node:
@@ -314,13 +314,13 @@ def _converted(variable: Variable, node: Node) -> Node:
 
     Raises DTypeError if integers could overflow, or fractions or imaginary parts could be lost.
     """
-    given, own = node.dtype, variable.leaf.dtype
-    if not is_convertible(given, own):
+    value_dtype, variable_dtype = node.dtype, variable.leaf.dtype
+    if not is_convertible(value_dtype, variable_dtype):
         raise DTypeError(
-            f"assign: variable {variable.name} is {own}, its new value would be {given} and lose "
-            f"information; {conversion_remedy(given, own)}"
+            f"assign: variable {variable.name} is {variable_dtype}, its new value would be "
+            f"{value_dtype} and lose information; {conversion_remedy(value_dtype, variable_dtype)}"
         )
-    return e.astype(node, own)
+    return e.astype(node, variable_dtype)
 
 
 def _release_former_values(variables: Sequence[Variable]) -> None:

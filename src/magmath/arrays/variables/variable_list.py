@@ -14,26 +14,26 @@ TRAINABLE_FLAGS = object()
 """Represents the trainable flags of all parameters, as state that compiled functions depend on."""
 
 
-def is_module(given: Any) -> bool:
+def is_module(value: Any) -> bool:
     """Return True for a module of `mm.nn`, which this layer of the package does not import."""
-    return callable(getattr(given, "named_parameters", None))
+    return callable(getattr(value, "named_parameters", None))
 
 
-def remedy_for(given: Any) -> str:
+def remedy_for(value: Any) -> str:
     """Return what to write in place of an object that is given for one or more variables."""
-    if isinstance(given, Variable):
+    if isinstance(value, Variable):
         return "put it in a list: [v]"
-    if hasattr(type(given), "describe_missing"):
-        return str(given.describe_missing())
-    if is_module(given):
+    if hasattr(type(value), "describe_missing"):
+        return str(value.describe_missing())
+    if is_module(value):
         return "give the parameters of a module: module.trainable()"
-    if isinstance(given, Array):
+    if isinstance(value, Array):
         return "a variable is made with mm.variable(name, value)"
-    if isinstance(given, str):
+    if isinstance(value, str):
         return "give the variable itself instead of its name"
-    if isinstance(given, Mapping):
+    if isinstance(value, Mapping):
         return "give the values of a dictionary: list(d.values())"
-    if isinstance(given, Iterable):
+    if isinstance(value, Iterable):
         return "give a list of variables: list(x)"
     return "variables are made with mm.variable(name, value)"
 
@@ -56,20 +56,20 @@ def check_trainable(operation: str, variables: Iterable[Variable]) -> None:
             )
 
 
-def checked_variables(operation: str, given: Any) -> list[Variable]:
+def checked_variables(operation: str, variables: Any) -> list[Variable]:
     """Return the variables of a list or tuple.
 
     Raises TypeError, whose message has a remedy, for other objects.
     """
-    if not isinstance(given, (list, tuple)):
+    if not isinstance(variables, (list, tuple)):
         raise TypeError(
-            f"{operation}: needs a list of variables, was given {type(given).__name__}; "
-            f"{remedy_for(given)}"
+            f"{operation}: needs a list of variables, was given {type(variables).__name__}; "
+            f"{remedy_for(variables)}"
         )
-    for v in given:
+    for v in variables:
         if not isinstance(v, Variable):
             raise TypeError(
                 f"{operation}: needs a list of variables, was given a list with "
                 f"{type(v).__name__}; {remedy_for(v)}"
             )
-    return list(given)
+    return list(variables)

@@ -17,22 +17,22 @@ def numbers(result: Any) -> Iterator[Any]:
         yield numpy.asarray(result)
 
 
-def difference(ours: Any, theirs: Any) -> float:
+def difference(result: Any, reference: Any) -> float:
     """Return the largest difference of two results, relative to the largest value of each array.
 
     Infinite where shapes differ, or where one is infinite or undefined and the other is not.
     """
-    pairs = list(zip(numbers(ours), numbers(theirs), strict=True))
+    pairs = list(zip(numbers(result), numbers(reference), strict=True))
     return max(_difference(*pair) for pair in pairs)
 
 
-def _difference(ours: Any, theirs: Any) -> float:
-    if ours.shape != theirs.shape:
+def _difference(result: Any, reference: Any) -> float:
+    if result.shape != reference.shape:
         return numpy.inf
-    finite = numpy.isfinite(theirs)
-    if not numpy.array_equal(ours[~finite], theirs[~finite], equal_nan=True):
+    finite = numpy.isfinite(reference)
+    if not numpy.array_equal(result[~finite], reference[~finite], equal_nan=True):
         return numpy.inf
-    gaps = numpy.abs(ours[finite].astype(float) - theirs[finite].astype(float))
-    scale = numpy.abs(theirs[finite]).max(initial=1e-300)
+    gaps = numpy.abs(result[finite].astype(float) - reference[finite].astype(float))
+    scale = numpy.abs(reference[finite]).max(initial=1e-300)
     largest = gaps.max(initial=0.0) / scale
     return float(largest) if numpy.isfinite(largest) else numpy.inf

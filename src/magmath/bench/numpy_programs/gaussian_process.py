@@ -25,24 +25,24 @@ def kernel(np: Any, a: Any, b: Any) -> Any:
     return np.exp(-0.5 * distances)
 
 
-def main(np: Any, x: Any, y: Any, asked: Any) -> Any:
+def main(np: Any, x: Any, y: Any, points: Any) -> Any:
     """Return means and variances at the points in question, and the log-likelihood."""
     n = x.shape[0]
     factor = np.linalg.cholesky(kernel(np, x, x) + 0.01 * np.eye(n))
     weights = np.linalg.solve(factor.T, np.linalg.solve(factor, y))
-    cross = kernel(np, asked, x)
+    cross = kernel(np, points, x)
     v = np.linalg.solve(factor, cross.T)
     logs = np.log(np.diag(factor)).sum()
     return cross @ weights, 1 - (v**2).sum(axis=0), -0.5 * (y @ weights) - logs
 
 
-def with_scipy(np: Any, x: Any, y: Any, asked: Any) -> Any:
+def with_scipy(np: Any, x: Any, y: Any, points: Any) -> Any:
     """Return the same by SciPy, which solves with triangular factors."""
     from scipy.linalg import cho_solve, solve_triangular
 
     factor = np.linalg.cholesky(kernel(np, x, x) + 0.01 * np.eye(x.shape[0]))
     weights = cho_solve((factor, True), y)
-    cross = kernel(np, asked, x)
+    cross = kernel(np, points, x)
     v = solve_triangular(factor, cross.T, lower=True)
     logs = np.log(np.diag(factor)).sum()
     return cross @ weights, 1 - (v**2).sum(axis=0), -0.5 * (y @ weights) - logs

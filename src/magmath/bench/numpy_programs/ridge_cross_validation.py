@@ -30,9 +30,9 @@ def main(np: Any, x: Any, y: Any, order: Any) -> Any:
         train, test = order[fold != k], order[fold == k]
         a, b = x[train], y[train]
         gram, moment = a.T @ a, a.T @ b
-        held, truth = x[test], y[test]
+        test_rows, targets = x[test], y[test]
         for i, penalty in enumerate(PENALTIES):
             w = np.linalg.solve(gram + penalty * identity, moment)
-            errors[k, i] = ((held @ w - truth) ** 2).mean()
+            errors[k, i] = ((test_rows @ w - targets) ** 2).mean()
     best = PENALTIES[int(errors.mean(axis=0).argmin())]
     return errors, np.linalg.solve(x.T @ x + best * identity, x.T @ y)

@@ -118,8 +118,11 @@ class DdpImages(Contestant):
 
         DDP averages over ranks, whose shares of the last batch may differ.
         """
-        own, ranks = _share(batch), distributed.get_world_size()
-        images, labels = self._arrays["train_images"][own], self._arrays["train_labels"][own]
+        own_samples, ranks = _share(batch), distributed.get_world_size()
+        images, labels = (
+            self._arrays["train_images"][own_samples],
+            self._arrays["train_labels"][own_samples],
+        )
         self._optimizer.zero_grad(set_to_none=True)
         loss = F.cross_entropy(self._parallel(images), labels, reduction="sum")
         (loss * (ranks / len(batch))).backward()  # type: ignore[no-untyped-call]
@@ -129,9 +132,9 @@ class DdpImages(Contestant):
     @torch.no_grad()
     def _accuracy(self) -> float:
         images, labels = self._arrays["test_images"], self._arrays["test_labels"]
-        own = _share(torch.arange(len(labels)))
+        own_samples = _share(torch.arange(len(labels)))
         correct = torch.zeros((), dtype=torch.int64)
-        for part in torch.split(own, 1000):
+        for part in torch.split(own_samples, 1000):
             correct += (self._network(images[part]).argmax(1) == labels[part]).sum()
         distributed.all_reduce(correct)
         return float(correct) / len(labels)

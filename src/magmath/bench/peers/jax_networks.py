@@ -84,8 +84,8 @@ class JaxOperations(Operations):
     def pool(self, x: Any, layer: Pooling) -> Any:
         padding = [(0, 0)] * 4
         for axis in self._space:
-            rest = (x.shape[axis] + 2 * layer.padding - layer.kernel) % layer.stride
-            more = layer.stride - rest if layer.ceil and rest else 0
+            remainder = (x.shape[axis] + 2 * layer.padding - layer.kernel) % layer.stride
+            more = layer.stride - remainder if layer.ceil and remainder else 0
             padding[axis] = (layer.padding, layer.padding + more)
         window, strides = self._window(layer.kernel), self._window(layer.stride)
         if layer.kind == "max":

@@ -70,7 +70,7 @@ class ContestantService:
         return {"seconds": self.contestant.round()}
 
     def finish(self, request: Record) -> Record:
-        """Return what the contestant records at the end of a case."""
+        """Return the record of the contestant at the end of a case."""
         return self.contestant.finish()
 
     def measure_memory(self, request: Record) -> Record:

@@ -77,8 +77,10 @@ class TensorFlowOperations(Operations):
     def pool(self, x: Any, layer: Pooling) -> Any:
         ends = []
         for size in x.shape[1:3]:
-            rest = (size + 2 * layer.padding - layer.kernel) % layer.stride
-            ends.append(layer.padding + (layer.stride - rest if layer.ceil and rest else 0))
+            remainder = (size + 2 * layer.padding - layer.kernel) % layer.stride
+            ends.append(
+                layer.padding + (layer.stride - remainder if layer.ceil and remainder else 0)
+            )
         value = x.dtype.min if layer.kind == "max" else 0.0
         images = _padded(x, (layer.padding, ends[0]), (layer.padding, ends[1]), value)
         pool = tf.nn.max_pool2d if layer.kind == "max" else tf.nn.avg_pool2d

@@ -48,7 +48,7 @@ repeated."""
 
 
 class CallProgram(Protocol):
-    """What computes the result of a call from its operands."""
+    """A program that computes the result of a call from its operands."""
 
     def run(
         self, arrays: Sequence[np.ndarray[Any, Any]], numbers: Sequence[Any], /
@@ -57,7 +57,7 @@ class CallProgram(Protocol):
 
 
 class UpdateProgram(CallProgram, Protocol):
-    """What computes an array with some elements replaced."""
+    """A program that computes an array with some elements replaced."""
 
     def write(
         self,
@@ -87,13 +87,13 @@ class EagerCall:
         recipe: Recipe,
         result: Node | RecipeStep,
         used: Sequence[int],
-        own: tuple[Node, ...] = (),
+        own_arrays: tuple[Node, ...] = (),
     ) -> None:
         self._program = program
         self._recipe = recipe
         self._shape, self._dtype = result.shape, result.dtype
         self._used = used
-        self._own = own
+        self._own = own_arrays
 
     def run(
         self,
@@ -123,8 +123,8 @@ class EagerCall:
         line: Line,
         numbers: Sequence[Number] = (),
     ) -> Node | None:
-        """Like `run`, for an `UpdateProgram` whose array is the first argument: the result has the
-        memory of that leaf, which the caller drops."""
+        """Return a leaf with the result of an `UpdateProgram`, as `run`, in the memory of the first
+        argument, which the caller drops."""
         former = arguments[0]
         if former.value.copies:  # in other layouts
             return None
@@ -213,18 +213,18 @@ class JointCall:
 def _read(
     eager: EagerArrays,
     arguments: Sequence[Node],
-    own: tuple[Node, ...],
+    own_arrays: tuple[Node, ...],
     used: Sequence[int],
     overwritten: Node | None = None,
 ) -> tuple[list[np.ndarray[Any, Any]], tuple[RecordedOperand, ...]] | None:
     """Return the values of the arrays at these positions among the arguments and the own arrays of
-    a call, and what a record keeps of them; None if they are not stored here.
+    a call, and the operands of a record for them; None if they are not stored here.
 
     Of an array that the call overwrites, a record keeps how it was computed, or an empty leaf.
     """
     pool = eager.pool
-    if own:
-        arguments = (*arguments, *own)
+    if own_arrays:
+        arguments = (*arguments, *own_arrays)
     values: list[np.ndarray[Any, Any]] = []
     operands: list[RecordedOperand] = []
     for i in used:
@@ -259,14 +259,14 @@ def call_of(
     operations = None if result in arguments else _operations((result,), arguments)
     if operations is None or not operations.recipe.length:
         return None
-    recipe, used, own = operations.recipe, operations.used, operations.own
+    recipe, used, own_arrays = operations.recipe, operations.used, operations.own
     if numbers:
         number_steps = [i for i, x in enumerate(recipe.steps) if isinstance(x, NumberStep)]
-        if len(number_steps) != numbers or own or len(used) != len(arguments):
+        if len(number_steps) != numbers or own_arrays or len(used) != len(arguments):
             return None
         recipe = recipe.with_numbers(number_steps)
     program = _program(eager, operations._replace(recipe=recipe), arguments)
-    return None if program is None else EagerCall(program, recipe, result, used, own)
+    return None if program is None else EagerCall(program, recipe, result, used, own_arrays)
 
 
 def joint_call_of(

@@ -79,7 +79,7 @@ class TargetVariable(Protocol):
 
 @final
 class _Expression(NamedTuple):
-    """What one evaluation computes.
+    """The nodes that one evaluation computes.
 
     outputs   the requested nodes, then those that are computed with them
     order     the nodes that the outputs need, up to evaluated ones, in topological order
@@ -225,17 +225,17 @@ class Evaluator:
                 if lost:
                     self._intermediates.pin(lost)
             leaves = self._values_by_program(expression, outputs, targets)
-        others = outputs[len(requested) :]
-        self._set_intermediates(others, leaves, expression, lost)
+        intermediates = outputs[len(requested) :]
+        self._set_intermediates(intermediates, leaves, expression, lost)
         return leaves
 
     def _values_through_loops(self, expression: _Expression, requested: int) -> dict[Node, Node]:
         """Return input leaves with the values of an expression that contains loops."""
         outputs = expression.outputs
-        rest = self._loops.without_loops(pending_graph(Graph(outputs)).outputs)
-        pending = [x for x in rest if x.operation is not INPUT]
+        loop_free = self._loops.without_loops(pending_graph(Graph(outputs)).outputs)
+        pending = [x for x in loop_free if x.operation is not INPUT]
         values = dict(zip(pending, self.evaluate(pending), strict=True))
-        leaves = {x: values.get(y, y) for x, y in zip(outputs, rest, strict=True)}
+        leaves = {x: values.get(y, y) for x, y in zip(outputs, loop_free, strict=True)}
         record_provenance(leaves, expression.order, expression.live)
         self._set_intermediates(outputs[requested:], leaves, expression)
         return leaves
@@ -374,20 +374,20 @@ class Evaluator:
         if self._pool.memory_limit is None:
             self._joint.note_gradients(gradients, value)
 
-    def should_evaluate_now(self, own: Sequence[Node]) -> bool:
-        """Return True if a written array, the first of `own`, should be computed at once.
+    def should_evaluate_now(self, own_nodes: Sequence[Node]) -> bool:
+        """Return True if a written array, the first of `own_nodes`, should be computed at once.
 
-        That is so if no live reference outside `own` could be differentiated later. A write that
-        depends on an earlier pending write stays pending, and so do up to `PENDING_WRITES`
+        That is so if no live reference outside `own_nodes` could be differentiated later. A write
+        that depends on an earlier pending write stays pending, and so do up to `PENDING_WRITES`
         operations with small writes, since one evaluation of them all is faster.
         """
-        written, max_bytes = own[0], self._interpreter.max_bytes
+        written, max_bytes = own_nodes[0], self._interpreter.max_bytes
         if self._interpreter.can_compute(written) and is_small_write(written, max_bytes):
             if written.depth < PENDING_WRITES:
                 return False
         elif any(x.operation.overwrites_first and x.value is None for x in written.inputs[:1]):
             return False
-        return is_unobservable(topological(own[:1], pending=True), own)
+        return is_unobservable(topological(own_nodes[:1], pending=True), own_nodes)
 
 
 def _forget_former_expressions(order: Sequence[Node], computed: Container[Node]) -> None:

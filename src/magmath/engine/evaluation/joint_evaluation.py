@@ -93,43 +93,45 @@ class JointEvaluation:
         self._own.calls.append(_Call([_Result.of(x) for x in gradients], _Result.of(value)))
 
     def nodes_with(self, order: Sequence[Node]) -> tuple[list[Node], list[Node]]:
-        """Return what is computed with the nodes in `order`: gradients and values, and updates in
-        place."""
-        own = self._own
-        if not (own.updates or own.calls):
+        """Return the nodes that are computed together with those in `order`: gradients and values,
+        and updates in place."""
+        thread_state = self._own
+        if not (thread_state.updates or thread_state.calls):
             return [], []
         pending = {node for node in order if node.value is None and not node.is_leaf}
-        results = self._of_calls(own, pending)
-        updates = [x for x in self._updates_of(own, order, pending) if x not in results]
+        results = self._of_calls(thread_state, pending)
+        updates = [x for x in self._updates_of(thread_state, order, pending) if x not in results]
         return results, updates
 
-    def _of_calls(self, own: _OfThread, pending: set[Node]) -> list[Node]:
+    def _of_calls(self, thread_state: _OfThread, pending: set[Node]) -> list[Node]:
         """Return the results of calls of which a gradient is computed."""
-        calls, own.calls = own.calls, deque(maxlen=MAX_CALLS)
+        calls, thread_state.calls = thread_state.calls, deque(maxlen=MAX_CALLS)
         results: dict[Node, None] = {}
         for call in calls:
             nodes = [node for one in call.gradients if (node := one.node) is not None]
             if pending.isdisjoint(nodes):
                 if nodes:
-                    own.calls.append(call)
+                    thread_state.calls.append(call)
                 continue
             value = call.value.node
             nodes += [] if value is None else [value]
-            others = [node for node in nodes if node not in pending]
+            additional = [node for node in nodes if node not in pending]
             if not any(
                 is_pending_and_fallible(x)
-                for x in topological(others, pending=True)
+                for x in topological(additional, pending=True)
                 if x not in pending
             ):
-                results |= dict.fromkeys(others)
+                results |= dict.fromkeys(additional)
         return list(results)
 
-    def _updates_of(self, own: _OfThread, order: Sequence[Node], pending: set[Node]) -> list[Node]:
+    def _updates_of(
+        self, thread_state: _OfThread, order: Sequence[Node], pending: set[Node]
+    ) -> list[Node]:
         """Return the pending updates that read a value which the nodes in `order` compute, and that
         add only element-wise operations, on arrays which are not larger than those that exist."""
-        if not own.updates:
+        if not thread_state.updates:
             return []
-        arrays, own.updates = own.updates, deque(maxlen=MAX_UPDATES)
+        arrays, thread_state.updates = thread_state.updates, deque(maxlen=MAX_UPDATES)
         largest = max([node.size for node in order if node not in pending], default=0)
         updates: dict[Node, None] = {}
         for reference in arrays:
@@ -141,7 +143,7 @@ class JointEvaluation:
             if array.node.size <= largest and _is_small_addition(array.node, pending):
                 updates[array.node] = None
             else:
-                own.updates.append(reference)
+                thread_state.updates.append(reference)
         return list(updates)
 
 

@@ -163,8 +163,8 @@ class _LoopProgram:
         inputs."""
         values = dict(zip(self._updated, self._start(inputs), strict=True))
         _, scanned, captured = self._body.divided(inputs)
-        for own, x in zip((*self._rows, *self._captured), (*scanned, *captured), strict=True):
-            values[own] = self._moved(x, own)
+        for own_leaf, x in zip((*self._rows, *self._captured), (*scanned, *captured), strict=True):
+            values[own_leaf] = self._moved(x, own_leaf)
         leaves, compiled = self._graph.leaves, self._compiled
         operands = [remote_array_of(values.get(leaves[i], leaves[i])) for i in compiled.inputs]
         del values
@@ -179,17 +179,19 @@ class _LoopProgram:
         initial = [apply(e.ASTYPE, x, dtype=x.dtype) for x in states]
         initial += [full(x.shape, constant(0, x.dtype)) for x in (*self._collectors, self._counter)]
         pairs = zip(initial, self._updated, strict=True)
-        leaves = self._engine.evaluate([redistribute(x, layout_of(own)) for x, own in pairs])
-        for leaf, own in zip(leaves, self._updated, strict=True):
-            assert leaf.layout == own.layout, (leaf.layout, own.layout)
+        leaves = self._engine.evaluate(
+            [redistribute(x, layout_of(own_leaf)) for x, own_leaf in pairs]
+        )
+        for leaf, own_leaf in zip(leaves, self._updated, strict=True):
+            assert leaf.layout == own_leaf.layout, (leaf.layout, own_leaf.layout)
         return leaves
 
-    def _moved(self, x: Node, own: Node) -> Node:
+    def _moved(self, x: Node, own_leaf: Node) -> Node:
         """Return the leaf of an array in the layout that the program's own leaf has."""
-        if x.layout == own.layout:
+        if x.layout == own_leaf.layout:
             return x
-        (leaf,) = self._engine.evaluate([redistribute(x, layout_of(own))])
-        assert leaf.layout == own.layout, (leaf.layout, own.layout)
+        (leaf,) = self._engine.evaluate([redistribute(x, layout_of(own_leaf))])
+        assert leaf.layout == own_leaf.layout, (leaf.layout, own_leaf.layout)
         return leaf
 
 

@@ -55,8 +55,8 @@ def record_by_structure(
     structure: Structure,
     recipes: RecipeMemo,
 ) -> None:
-    """Like `record_provenance`, but reuses the recipe of an earlier expression of the same
-    structure, if there is one."""
+    """Store how the values of nodes were computed, as `record_provenance`, but with the recipe of
+    an earlier expression of the same structure, if there is one."""
     key, leaves = structure
     if donated or not _has_shared_recipe(order, leaves):
         record_provenance(results, order, live, donated)

@@ -63,10 +63,10 @@ def donate(
     for node in list(nodes):
         target = _overwritten(node, referenced) if node.value is None else None
         needing = [] if target is None else _depending(order, node.inputs[0])
-        others = [x for x in needing if x in pending and x not in nodes]
-        fits = sum(x.size for x in others) < node.size
+        additional = [x for x in needing if x in pending and x not in nodes]
+        fits = sum(x.size for x in additional) < node.size
         targets.append(target if fits and target not in targets else None)
-        nodes += others if targets[-1] else []
+        nodes += additional if targets[-1] else []
     return tuple(nodes), (*targets, *(None,) * (len(nodes) - len(targets)))
 
 

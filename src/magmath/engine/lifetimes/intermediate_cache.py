@@ -61,10 +61,10 @@ class IntermediateCache:
         if not self._pool.has_failures:
             return []
         forgotten: list[Node] = []
-        kept = [x for x in self._kept if not self._drop_failed(x(), forgotten)]
+        remaining = [x for x in self._kept if not self._drop_failed(x(), forgotten)]
         uncertain = [x for x in self._uncertain if not self._drop_failed(x(), forgotten)]
         self._kept, self._uncertain = (
-            deque(kept),
+            deque(remaining),
             [x for x in uncertain if _is_uncertain(x())],
         )
         return forgotten

@@ -103,15 +103,15 @@ def is_referenced(former: list[Node], order: Sequence[Node] = ()) -> bool:
     return leaf > _COUNTING_IN_LIST + 1 + 2 * len(versions) or data > _COUNTING_IN_LIST + 2
 
 
-def is_unobservable(order: Sequence[Node], own: Sequence[Node]) -> bool:
-    """Return True if no live reference outside `own` could be differentiated later."""
+def is_unobservable(order: Sequence[Node], own_nodes: Sequence[Node]) -> bool:
+    """Return True if no live reference outside `own_nodes` could be differentiated later."""
     for node in order:
         unknown = node.is_leaf and node.value is None
         remembers = not node.is_leaf and node.value is not None and node.dtype.is_floating
         if node.name == "variable" or unknown or remembers:
             return False
     referenced = referenced_elsewhere(order)
-    return not any(node.dtype.is_floating for node in referenced.difference(own))
+    return not any(node.dtype.is_floating for node in referenced.difference(own_nodes))
 
 
 def has_array(node: Node) -> bool:

@@ -53,9 +53,9 @@ class LoopParts:
         order = update_depth(node)
         if node.depth < MIN_DEPTH:  # some of it was computed
             return None
-        held = [x for x in held_alone(order) if _is_lost(x)]
-        if not any(map(_is_large, order)) and sum([x.nbytes for x in held]) <= MAX_HELD:
-            return held
+        unrecoverable = [x for x in held_alone(order) if _is_lost(x)]
+        if not any(map(_is_large, order)) and sum([x.nbytes for x in unrecoverable]) <= MAX_HELD:
+            return unrecoverable
         self._note(node, False)
         return None
 

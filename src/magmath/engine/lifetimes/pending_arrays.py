@@ -93,9 +93,9 @@ def limit_held_bytes(engine: EngineMemory) -> None:
 
 def _pending() -> list[ArrayHandle]:
     """Return the pending arrays of this thread, the shallowest expressions first."""
-    own, array_class = get_ident(), ArrayHandle
+    thread, array_class = get_ident(), ArrayHandle
     arrays = [x for x in gc.get_objects() if issubclass(type(x), array_class)]
-    pending = [x for x in arrays if getattr(x, "thread", None) == own and not x.is_known()]
+    pending = [x for x in arrays if getattr(x, "thread", None) == thread and not x.is_known()]
     return sorted(pending, key=lambda x: x.node.depth)
 
 

@@ -32,8 +32,8 @@ class PendingMemory:
         if self._examined is not None and self._examined() is operand:
             return False
         self._examined = ref(operand)
-        held = held_alone(topological((node,), pending=True))
-        return sum([x.nbytes for x in held]) > MAX_HELD * node.nbytes
+        exclusive_nodes = held_alone(topological((node,), pending=True))
+        return sum([x.nbytes for x in exclusive_nodes]) > MAX_HELD * node.nbytes
 
 
 def _depth(node: Node) -> int:

@@ -17,9 +17,9 @@ from magmath.graph import Node
 
 @final
 class _State(local):
-    """What a thread keeps."""
+    """The expressions that a thread keeps; None outside of the blocks."""
 
-    kept: list[Node] | None = None
+    expressions: list[Node] | None = None
 
 
 _state = _State()
@@ -29,20 +29,20 @@ _state = _State()
 def keeping_expressions() -> Iterator[list[Node]]:
     """Keep the expressions of arrays that this block evaluates until the outermost block ends, and
     as long as the list that it returns exists."""
-    outer = _state.kept
-    kept = _state.kept = [] if outer is None else outer
+    outer = _state.expressions
+    expressions = _state.expressions = [] if outer is None else outer
     try:
-        yield kept
+        yield expressions
     finally:
-        _state.kept = outer
+        _state.expressions = outer
 
 
 def keep_expression(node: Node) -> None:
     """Keep an evaluated node and its operands, if a `keeping_expressions` block is active."""
-    if _state.kept is not None:
-        _state.kept.append(node)
+    if _state.expressions is not None:
+        _state.expressions.append(node)
 
 
 def is_keeping_expressions() -> bool:
     """Return True within a `keeping_expressions` block."""
-    return _state.kept is not None
+    return _state.expressions is not None

@@ -104,7 +104,7 @@ class _Assembly:
 
     def _pairs(self, private: Mapping[Node, int]) -> list[tuple[int, int]]:
         """Return pairs of a shared slot and of the private one that a step reads instead."""
-        return [(self._shared[x], own) for x, own in private.items()]
+        return [(self._shared[x], private_slot) for x, private_slot in private.items()]
 
     def _part(self, graph: Graph, outputs: Sequence[Node | None]) -> WorkerProgram:
         """Return the program of a graph for one worker."""

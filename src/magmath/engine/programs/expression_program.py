@@ -27,10 +27,10 @@ class ExpressionProgram:
 
     def __init__(self, compiled: CompiledProgram, graph: Graph, leaves: Sequence[Node]) -> None:
         position = {leaf: i for i, leaf in enumerate(leaves)}
-        own = graph.leaves
+        graph_leaves = graph.leaves
         self.compiled = ref(compiled)
-        self._inputs = [position[own[i]] for i in compiled.inputs]
-        self._scalars = [position[own[i]] for i in compiled.scalars]
+        self._inputs = [position[graph_leaves[i]] for i in compiled.inputs]
+        self._scalars = [position[graph_leaves[i]] for i in compiled.scalars]
 
     def operands(self, leaves: Sequence[Node]) -> tuple[list[RemoteArray], list[Number]]:
         """Return the program's input arrays and scalars, given an expression's leaves."""

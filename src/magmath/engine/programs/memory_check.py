@@ -44,10 +44,10 @@ class Need:
 
 def need_of(program: Program) -> Need:
     """Return the need of a program, without workspaces of kernels."""
-    slots, own = program.slots, _temporaries(program)
+    slots, temporaries = program.slots, _temporaries(program)
     inputs, outputs = set(program.inputs), set(program.new_outputs)
-    peak = int(np.argmax(_occupied(program, own)))
-    alive = {i for i in own if slots[i].first <= peak <= slots[i].last}
+    peak = int(np.argmax(_occupied(program, temporaries)))
+    alive = {i for i in temporaries if slots[i].first <= peak <= slots[i].last}
     largest = sorted(alive | inputs | outputs, key=lambda i: -bytes_of(slots[i]))
     new = arrange(program).nbytes + total_bytes(program, outputs - inputs)
     return Need(total_bytes(program, inputs) + new, new, largest)
@@ -59,20 +59,20 @@ def can_exceed(program: Program, limit: int) -> bool:
 
 
 def check_memory(
-    program: Program, limit: int | None, others: int, unlimited: Callable[[], Program]
+    program: Program, limit: int | None, other_bytes: int, unlimited: Callable[[], Program]
 ) -> None:
     """Raise MemoryLimitError if a program and the other arrays need more than `limit` bytes of a
     worker.
 
-    others      the bytes of the arrays that are no inputs of the program
-    unlimited   returns the program without second computations
+    other_bytes   the bytes of the arrays that are no inputs of the program
+    unlimited     returns the program without second computations
 
     The error names the largest arrays, the batch that fits if there is one, and the user's line of
     the largest array.
     """
     if limit is None:
         return
-    room = limit - others
+    room = limit - other_bytes
     if not can_exceed(program, room):
         return
     need = need_of(program)
@@ -82,7 +82,7 @@ def check_memory(
     writer = program.writer(need.largest[0])
     line = getattr(writer, "line", None)
     where = f" [{line[0]}:{line[1]}]" if line else ""
-    other_arrays = f", and other arrays take {format_bytes(others)}" if others else ""
+    other_arrays = f", and other arrays take {format_bytes(other_bytes)}" if other_bytes else ""
     raise MemoryLimitError(
         f"the program needs {format_bytes(need.nbytes)} on a worker{_recomputing(program)}"
         f"{other_arrays}; the limit is {format_bytes(limit)}; largest arrays: "
@@ -175,15 +175,15 @@ def _fitting_batch(program: Program, batch: int, room: int, shrinks: Collection[
     `shrinks`: inputs and outputs that are proportional to the batch if that is their first extent,
     as temporaries are.
     """
-    own = _temporaries(program)
-    parts = {i for i in (*own, *shrinks) if program.slots[i].shape[:1] == (batch,)}
-    occupied = _occupied(program, own)
+    temporaries = _temporaries(program)
+    parts = {i for i in (*temporaries, *shrinks) if program.slots[i].shape[:1] == (batch,)}
+    occupied = _occupied(program, temporaries)
     gaps = arrange(program).nbytes / max(1.0, occupied.max())
-    moving = _occupied(program, parts.intersection(own))
+    moving = _occupied(program, parts.intersection(temporaries))
     arrays = {*program.inputs, *program.new_outputs}
     fixed = gaps * (occupied - moving) + total_bytes(program, arrays - parts)
     slope = (gaps * moving + total_bytes(program, arrays & parts)) / batch
     positions = slope > 0
-    rest = (1 - RESERVED_SHARE) * room - fixed
-    fitting = int(np.min(rest[positions] / slope[positions], initial=batch))
+    available = (1 - RESERVED_SHARE) * room - fixed
+    fitting = int(np.min(available[positions] / slope[positions], initial=batch))
     return fitting - fitting % program.workers if fitting > program.workers else fitting

@@ -66,7 +66,8 @@ class ProgramRuns:
         progress: ProgressCallback | None = None,
         asynchronous: bool = False,
     ) -> tuple[list[RemoteArray], RunHandle]:
-        """Like `run`, with the program's input arrays and scalars in order."""
+        """Run a program on its input arrays and scalars, in order; return the data of the outputs
+        and the run, as `run`."""
         if self.pool.memory_limit is not None:
             self._redistribution_cache.make_room(self.pool.array_bytes, compiled.new_bytes)
         timed = self.profiler is not None

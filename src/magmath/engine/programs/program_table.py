@@ -174,5 +174,5 @@ class ProgramTable:
         if bound is None:
             return None
         leaves = [leaf for leaf in graph.leaves if leaf.layout is not None and leaf not in later]
-        others = self._pool.array_bytes - sum(map(local_bytes, leaves))
-        return bound - max(0, others)
+        other_bytes = self._pool.array_bytes - sum(map(local_bytes, leaves))
+        return bound - max(0, other_bytes)

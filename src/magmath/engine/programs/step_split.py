@@ -60,14 +60,14 @@ class StepSplit:
         named = {t for group in groups for t in group}.union(division.steps, self._counts)
         states = _step_states(graph.nodes, value, value.keys() - named)
         self.advance = Graph(tuple([value[t] for t in states]), tuple(states))
-        others = [t for t in value if t not in named and t not in states]
-        self._changing = {t for group in groups for t in group}.union(others)
+        unassigned = [t for t in value if t not in named and t not in states]
+        self._changing = {t for group in groups for t in group}.union(unassigned)
         self._of_numbers = _of_numbers(graph.nodes)
         self.copies = {x: y for x, y in division.copies.items() if y in graph.leaves}
         self.sent: dict[Node, Node] = {}
         parts = [self._updates(group, value) for group in groups]
-        groups[-1] += others
-        parts[-1] += self._updates(others, value)
+        groups[-1] += unassigned
+        parts[-1] += self._updates(unassigned, value)
         self.servers = groups
         self.updates = [
             Graph(tuple(part), tuple(group)) for part, group in zip(parts, groups, strict=True)
@@ -80,16 +80,16 @@ class StepSplit:
         """Return the next values of some targets. What does not depend on them, and is not computed
         from numbers alone, is a leaf."""
         roots = [value[t] for t in targets]
-        own = dependents(self._nodes, self._counts.union(targets))
+        dependent_nodes = dependents(self._nodes, self._counts.union(targets))
         read = list(roots)
         for node in topological(roots):
-            if node in own or node in self._of_numbers:
+            if node in dependent_nodes or node in self._of_numbers:
                 read += node.inputs
         leaves = {}
         for node in read:
-            if node in self._changing and node not in own:
+            if node in self._changing and node not in dependent_nodes:
                 leaves[node] = self._copy_of(node)
-            elif not (node.is_leaf or node in own or node in self._of_numbers):
+            elif not (node.is_leaf or node in dependent_nodes or node in self._of_numbers):
                 leaves[node] = self._leaf_of(node)
         return list(substituted(roots, leaves))
 
@@ -121,9 +121,9 @@ def _step_states(
         states = remaining
 
 
-def _of_numbers(order: Sequence[Node], others: Collection[Node] = ()) -> set[Node]:
+def _of_numbers(order: Sequence[Node], other_leaves: Collection[Node] = ()) -> set[Node]:
     """Return the nodes that depend on no leaves but Python numbers and some others."""
-    nodes = set(others)
+    nodes = set(other_leaves)
     for node in order:
         if node.name == "scalar" if node.is_leaf else nodes.issuperset(node.inputs):
             nodes.add(node)

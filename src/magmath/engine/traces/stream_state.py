@@ -62,7 +62,8 @@ class StreamState:
         return number
 
     def skip_for_run(self, count: int) -> int:
-        """Like `skip`, for a run, whose failure gives the streams back."""
+        """Reserve the next `count` streams for a run, whose failure gives them back; return the
+        number of the first."""
         return reserve_for_run(self, "next", count)
 
     def draw(self) -> Stream:
@@ -73,7 +74,8 @@ class StreamState:
         return self.draw_untraced()
 
     def draw_untraced(self) -> Stream:
-        """Like `draw`, with the values of seed and number rather than scalars of a trace."""
+        """Return the next stream, with the values of seed and number rather than scalars of a
+        trace."""
         number = scalar(self.skip(1), int64)
         _drawn[number] = self
         return Stream(scalar(self.seed, int64), number)

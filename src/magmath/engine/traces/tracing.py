@@ -33,7 +33,7 @@ class VariableState(Protocol):
 
 
 class ObservedState(Protocol):
-    """What a module consists of."""
+    """The parts of a module when a function was traced."""
 
     def is_unchanged(self) -> bool:
         """Return True if it consists of the same parts."""
@@ -96,7 +96,7 @@ class Trace(_Effects):
         self.states: list[object] = []
         """Python objects on whose state the function depends, such as modules."""
         self.observed_states: list[ObservedState] = []
-        """What these modules consist of, as far as lists and dictionaries can change it."""
+        """The parts of these modules that lists and dictionaries can change."""
         self._noted: set[int] = set()  # the identities of `states`
         self._uses_gradients = False
         self._step = step

@@ -78,7 +78,7 @@ def unchanged_sources(sources: Collection[Node]) -> set[Node]:
 
 
 class Dependence(Protocol):
-    """Which records depend on some sources."""
+    """The dependence of records on some sources."""
 
     @property
     def first_number(self) -> int:

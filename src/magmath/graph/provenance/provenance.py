@@ -76,8 +76,8 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
     ) -> Provenance:
         """Return the provenance of a recipe's output; `sequence_number` is that of the node whose
         value it is, if there is one."""
-        kept, length, start = chain_before(operands)
-        length += recipe.length + kept // KEPT_BYTES
+        kept_bytes, length, start = chain_before(operands)
+        length += recipe.length + kept_bytes // KEPT_BYTES
         number = sequence_number or next_sequence_number()
         return _new(line, operands, length, start, number, 0, None, recipe, output, numbers)
 
@@ -172,10 +172,10 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         self._kept = arrays
         # The kept arrays keep others: all of them are one chain, also where the operands are nodes
         # whose provenance was not known when they were read.
-        own = 1 if self.recipe is None else self.recipe.length
+        own_length = 1 if self.recipe is None else self.recipe.length
         for record in map(record_of, arrays):
             if record is not None and record is not self:
-                self.length = max(self.length, record.length + own)
+                self.length = max(self.length, record.length + own_length)
                 self.start = max(self.start, record.start)
         self.length += sum([node.nbytes for node in arrays]) // KEPT_BYTES
 

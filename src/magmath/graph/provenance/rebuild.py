@@ -41,16 +41,15 @@ class Rebuilt(NamedTuple):
 
 def with_expressions(
     roots: Sequence[Node],
-    kept: Collection[Node],
+    kept_leaves: Collection[Node],
     dependence: Dependence,
     replace: Replace = operand_node,
     is_end: Callable[[Node], bool] = is_no_end,
 ) -> Rebuilt:
     """Return the roots with expressions in place of the leaves that depend on a source.
 
-    Leaves in `kept` do not change, nor what is older than the sources, nor what ends are computed
-    from, which `is_end` accepts.
-    `replace` returns the nodes for operands of rebuilt expressions.
+    These do not change: `kept_leaves`, nodes that are older than the sources, and the inputs of
+    ends, which `is_end` accepts. `replace` returns the nodes for operands of rebuilt expressions.
     """
     expressions: dict[Node, Node] = {}
     lost: set[Node] = set()
@@ -72,7 +71,11 @@ def with_expressions(
             continue
         seen.add(node)
         provenance = provenance_of(node)
-        if provenance is not None and node not in kept and dependence.is_dependent(provenance):
+        if (
+            provenance is not None
+            and node not in kept_leaves
+            and dependence.is_dependent(provenance)
+        ):
             expression = provenance.expression(node, replace)
             if expression is None:
                 lost.add(node)

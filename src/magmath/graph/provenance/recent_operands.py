@@ -34,7 +34,8 @@ RECENT = 8
 
 @final
 class KeptArray:
-    """What keeps an array alive, as long as it exists itself and the limits allow it."""
+    """A reference that keeps an array alive, as long as it exists itself and the limits allow
+    it."""
 
     __slots__ = ("__weakref__", "leaf")
 
@@ -43,32 +44,33 @@ class KeptArray:
 
 
 _entries: RecentlyUsed[int, tuple[ref[KeptArray], int]] = RecentlyUsed()
-"""By the identities of leaves: what keeps them, and their bytes."""
+"""By the identities of leaves: the references that keep them alive, and their bytes."""
 _lock = RLock()  # a handler of a signal may compute as well, between any two lines
 _nbytes = 0
 """At least the bytes of all entries."""
 
 
 def keep_recent(leaf: Node, nbytes: int) -> KeptArray | None:
-    """Return what keeps an array alive for records that have just read it; None for an array of
-    more than `MAX_BYTES`, one without value, and one whose memory is limited."""
+    """Return the entry that keeps an array alive for records that have just read it; None for an
+    array of more than `MAX_BYTES`, one without value, and one whose memory is limited."""
     global _nbytes
     if nbytes > MAX_BYTES or not getattr(leaf.value, "can_be_kept", False):
         return None
     released: list[KeptArray] = []
     with _lock:
         entry = _entries.find(id(leaf))
-        kept = None if entry is None else entry[0]()
-        if kept is not None and kept.leaf is leaf:
-            return kept
-        kept = KeptArray(leaf)
+        kept_array = None if entry is None else entry[0]()
+        if kept_array is not None and kept_array.leaf is leaf:
+            return kept_array
+        kept_array = KeptArray(leaf)
         _nbytes += nbytes
-        _entries.store(id(leaf), (ref(kept), nbytes))  # perhaps instead of an array that was freed
+        # The entry may replace that of an array that was freed.
+        _entries.store(id(leaf), (ref(kept_array), nbytes))
         if _is_excessive(len(_entries), _nbytes):
             released = _released()
     for x in released:
         x.leaf = None  # without the lock: it may free an array, whose finalizer may compute
-    return kept
+    return kept_array
 
 
 def _is_excessive(count: int, nbytes: int) -> bool:
@@ -83,4 +85,4 @@ def _released() -> list[KeptArray]:
         _entries.pop(key, None)
     dropped = _entries.drop_while(_is_excessive, lambda entry: entry[1])
     _nbytes = sum([nbytes for _, nbytes in list(_entries.values())])
-    return [kept for _, (reference, _) in dropped if (kept := reference()) is not None]
+    return [kept_array for _, (reference, _) in dropped if (kept_array := reference()) is not None]

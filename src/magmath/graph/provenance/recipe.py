@@ -132,8 +132,10 @@ class Recipe:
         indices = self._read_by.get(key)
         if indices is None:
             bits = self._operand_bits(through_gradients, through_stops)[output]
-            own = -1 if self.steps[output] is None else output
-            indices = [k for k, i in enumerate(self.operands) if bits >> k & 1 and i != own]
+            own_position = -1 if self.steps[output] is None else output
+            indices = [
+                k for k, i in enumerate(self.operands) if bits >> k & 1 and i != own_position
+            ]
             store_bounded(self._read_by, key, indices, _MAX_REACHED)
         return indices
 
@@ -143,10 +145,10 @@ class Recipe:
         key = (through_gradients, through_stops)
         bits_of_steps = self._bits.get(key)
         if bits_of_steps is None:
-            own = {i: 1 << k for k, i in enumerate(self.operands)}
+            bit_of_operand = {i: 1 << k for k, i in enumerate(self.operands)}
             bits_of_steps = []
             for i, step in enumerate(self.steps):
-                bits = own.get(i, 0)
+                bits = bit_of_operand.get(i, 0)
                 if isinstance(step, RecipeStep) and not _is_end(
                     step.operation, through_gradients, through_stops
                 ):

@@ -24,9 +24,9 @@ def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int]:
 
     The older half of a chain of more than `MAX_LENGTH` operations is dropped.
     """
-    kept = length = start = 0
+    kept_bytes = length = start = 0
     for operand in operands:
-        kept += operand.kept_bytes
+        kept_bytes += operand.kept_bytes
         record = operand.provenance
         if record is not None:
             if record.length - record.start > MAX_LENGTH:
@@ -36,7 +36,7 @@ def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int]:
                 length = record.length
             if record.start > start:
                 start = record.start
-    return kept, length, start
+    return kept_bytes, length, start
 
 
 def longest(operands: Sequence[RecordedOperand]) -> int:
@@ -107,19 +107,19 @@ def _reached(
 ) -> tuple[dict[ProvenanceRecord, None], dict[ProvenanceRecord, None]]:
     """Return records and, of those from which they were computed, the ones that `is_included`
     selects, directly or through others of them; and the first ones that it does not select."""
-    found, others = dict.fromkeys(records), dict[ProvenanceRecord, None]()
+    selected, others = dict.fromkeys(records), dict[ProvenanceRecord, None]()
     stack = [*records]
     while stack:
         for operand in stack.pop().direct_operands():
             earlier = operand.provenance
-            if earlier is None or earlier in found:
+            if earlier is None or earlier in selected:
                 continue
             if is_included(earlier):
-                found[earlier] = None
+                selected[earlier] = None
                 stack.append(earlier)
             else:
                 others[earlier] = None
-    return found, others
+    return selected, others
 
 
 def _always(record: ProvenanceRecord) -> bool:

@@ -14,16 +14,18 @@ NO_NODES: Mapping[Node, Node] = MappingProxyType({})
 
 
 def recipe_of(
-    order: Sequence[Node], held: Container[Node], overwritten: Mapping[Node, Node] = NO_NODES
+    order: Sequence[Node],
+    referenced_nodes: Container[Node],
+    overwritten: Mapping[Node, Node] = NO_NODES,
 ) -> tuple[Recipe, list[RecordedOperand], dict[Node, int]]:
     """Return the recipe of an expression, its operands, and the positions of its nodes.
 
-    Nodes in `held` have references from outside the expression. `overwritten` maps leaves whose
+    `referenced_nodes` have references from outside the expression. `overwritten` maps leaves whose
     memory was reused to leaves without values, which take their places: the gradient of a write
     needs no former value.
     """
     position = {node: i for i, node in enumerate(order)}
-    recipe, nodes = recipe_of_nodes(order, position, held)
+    recipe, nodes = recipe_of_nodes(order, position, referenced_nodes)
     operands: list[RecordedOperand] = []
     for node in nodes:
         empty = overwritten.get(node) if node.provenance is None else None
@@ -32,10 +34,10 @@ def recipe_of(
 
 
 def recipe_of_nodes(
-    order: Sequence[Node], position: Mapping[Node, int], held: Container[Node] = ()
+    order: Sequence[Node], position: Mapping[Node, int], referenced_nodes: Container[Node] = ()
 ) -> tuple[Recipe, list[Node]]:
     """Return the recipe of an expression, and the nodes that are its operands; `position` has the
-    positions of all nodes, and `held` as in `recipe_of`."""
+    positions of all nodes, and `referenced_nodes` as in `recipe_of`."""
     steps: list[RecipeEntry] = []
     operands: list[Node] = []
     positions: list[int] = []
@@ -49,7 +51,7 @@ def recipe_of_nodes(
                     node.signature, sources,
                 )
             )  # fmt: skip
-            if node not in held:
+            if node not in referenced_nodes:
                 continue
         elif operation.name == "scalar" and node.provenance is None:
             steps.append(node)

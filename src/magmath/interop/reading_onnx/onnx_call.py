@@ -22,7 +22,7 @@ Operator = Callable[..., Any]
 @final
 @dataclass(frozen=True)
 class OnnxCall:
-    """What an operator needs in addition to its operands.
+    """The settings of an operator in addition to its operands.
 
     operator   the name of the operator
     outputs    the number of results that the model names

@@ -39,8 +39,8 @@ def _remainder(call: OnnxCall, x: OnnxValue, y: OnnxValue) -> mm.Array:
 
 
 def _shift(call: OnnxCall, x: OnnxValue, y: OnnxValue) -> mm.Array:
-    left = call.get("direction") == "LEFT"
-    return mm.bitwise_left_shift(x, y) if left else mm.bitwise_right_shift(x, y)
+    is_left = call.get("direction") == "LEFT"
+    return mm.bitwise_left_shift(x, y) if is_left else mm.bitwise_right_shift(x, y)
 
 
 def _is_infinite(call: OnnxCall, x: OnnxValue) -> OnnxValue:

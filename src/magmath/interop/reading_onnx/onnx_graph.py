@@ -125,9 +125,13 @@ class OnnxGraph:
     @property
     def free(self) -> list[str]:
         """The names that the graph reads from the graph around it."""
-        own = {*self._constants, *self.inputs, *[n for node in self._nodes for n in node.outputs]}
+        own_names = {
+            *self._constants,
+            *self.inputs,
+            *[n for node in self._nodes for n in node.outputs],
+        }
         needed = [name for node in self._nodes for name in node.needed] + self.outputs
-        return [name for name in dict.fromkeys(needed) if name not in own]
+        return [name for name in dict.fromkeys(needed) if name not in own_names]
 
     def _results_after_last_use(self) -> list[list[str]]:
         """Return, for each node, the results of nodes that no later one reads."""

@@ -183,10 +183,16 @@ def _variables_of(graph: onnx.GraphProto) -> tuple[list[str], list[str]]:
     data: set[str] = set()
     buffers: set[str] = set()
     for node in _all_nodes(graph):
-        settings = SETTINGS.get(node.op_type, ())
-        kept = BUFFERS.get(node.op_type, ())
-        data.update([name for i, name in enumerate(node.input) if i not in (*settings, *kept)])
-        buffers.update([name for i, name in enumerate(node.input) if i in kept])
+        setting_inputs = SETTINGS.get(node.op_type, ())
+        buffer_inputs = BUFFERS.get(node.op_type, ())
+        data.update(
+            [
+                name
+                for i, name in enumerate(node.input)
+                if i not in (*setting_inputs, *buffer_inputs)
+            ]
+        )
+        buffers.update([name for i, name in enumerate(node.input) if i in buffer_inputs])
     return [n for n in stored if n in data], [n for n in stored if n in buffers - data]
 
 
@@ -201,12 +207,12 @@ def _all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
     return nodes
 
 
-def _checked(declared: onnx.ValueInfoProto, given: Any) -> mm.Array:
+def _checked(declared: onnx.ValueInfoProto, value: Any) -> mm.Array:
     """Return an input as an array of the type that the model declares.
 
     Raises ShapeError for another number of dimensions, or other extents, than declared.
     """
-    array = as_array("OnnxModule", given)
+    array = as_array("OnnxModule", value)
     tensor = declared.type.tensor_type
     kind = dtype_of(tensor.elem_type)
     if array.dtype != kind:

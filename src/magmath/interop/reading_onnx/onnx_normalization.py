@@ -21,16 +21,16 @@ def _batch_norm(
     if not (call.get("training_mode", 0) or call.training):
         return f.batch_norm(x, mean, variance, scale, bias, epsilon=epsilon)
     current = f.batch_moments(mm.asarray(x))
-    kept = [
+    running_moments = [
         mm.astype(momentum * old + (1.0 - momentum) * new, old.dtype, copy=False)
         for old, new in zip((mean, variance), current, strict=True)
     ]
     outputs = f.batch_norm(x, *current, scale, bias, epsilon=epsilon)
     if call.training:
-        for old, new in zip((mean, variance), kept, strict=True):
+        for old, new in zip((mean, variance), running_moments, strict=True):
             if isinstance(old, mm.Variable):
                 old.assign(new)
-    return (outputs, *kept)
+    return (outputs, *running_moments)
 
 
 def _layer_norm(call: OnnxCall, x: OnnxValue, scale: OnnxValue, bias: OnnxValue = None) -> Any:

@@ -18,8 +18,8 @@ def _dropout(
     active = call.training if training is None else bool(np.asarray(training))
     if not active or rate == 0.0:
         return x, mm.ones(x.shape, dtype=mm.bool)
-    kept = f.dropout(mm.ones(x.shape, dtype=x.dtype), rate)
-    return x * kept, kept != 0
+    scaled_mask = f.dropout(mm.ones(x.shape, dtype=x.dtype), rate)
+    return x * scaled_mask, scaled_mask != 0
 
 
 def _random(kind: str, like: bool) -> Operator:

@@ -139,11 +139,11 @@ def _upsample(mode: str, *, antialias: bool = False) -> Callable[..., Any]:
     """Return an interpolation to a size, or by factors."""
     takes_corners = not mode.startswith("nearest")
 
-    def resized(x: mm.Array, size: Any, *rest: Any) -> mm.Array:
-        corners = bool(rest[0]) if takes_corners and rest else False
-        factors = next((r for r in rest if isinstance(r, (list, tuple))), None)
+    def resized(x: mm.Array, size: Any, *settings: Any) -> mm.Array:
+        corners = bool(settings[0]) if takes_corners and settings else False
+        factors = next((r for r in settings if isinstance(r, (list, tuple))), None)
         if factors is None:  # or the factors one by one, which are None without a scale_factor
-            factors = [r for r in rest[takes_corners:] if r is not None] or None
+            factors = [r for r in settings[takes_corners:] if r is not None] or None
         extents, scale = (tuple(size), None) if factors is None else (None, tuple(factors))
         return f.interpolate(x, extents, scale, mode, corners, antialias=antialias)
 

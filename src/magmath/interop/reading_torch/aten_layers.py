@@ -80,17 +80,17 @@ def _embedding_bag(
     bags = mm.searchsorted(offsets[:count], places, side="right") - 1
     padding_idx = -1 if padding_idx is None else padding_idx
     rows = f.embedding(indices, weight, None if padding_idx < 0 else padding_idx)
-    kept = mm.expand_dims(indices != padding_idx, axis=1)
+    is_counted = mm.expand_dims(indices != padding_idx, axis=1)
     numbers = mm.zeros((count, 1), dtype=weight.dtype)
-    mm.add.at(numbers, bags, mm.astype(kept, weight.dtype))
+    mm.add.at(numbers, bags, mm.astype(is_counted, weight.dtype))
     if mode == 2:
         results = mm.full((count, features), -mm.inf, dtype=weight.dtype)
-        mm.maximum.at(results, bags, mm.where(kept, rows, -mm.inf))
+        mm.maximum.at(results, bags, mm.where(is_counted, rows, -mm.inf))
         return mm.where(numbers > 0, results, 0.0), None, None, None
     if per_sample_weights is not None:
         rows = rows * mm.expand_dims(per_sample_weights, axis=1)
     results = mm.zeros((count, features), dtype=weight.dtype)
-    mm.add.at(results, bags, mm.where(kept, rows, 0.0))
+    mm.add.at(results, bags, mm.where(is_counted, rows, 0.0))
     if mode == 1:
         results = results / mm.maximum(numbers, 1.0)
     return results, None, None, None
@@ -98,8 +98,8 @@ def _embedding_bag(
 
 def _weight_norm(v: mm.Array, g: mm.Array, axis: int = 0) -> tuple[mm.Array, mm.Array]:
     """Return g · v / |v| and |v|, with norms over all axes but one, or over all for -1."""
-    others = tuple([i for i in range(v.ndim) if axis < 0 or i != axis])
-    norms = mm.sqrt(mm.sum(v * v, axis=others, keepdims=True))
+    other_axes = tuple([i for i in range(v.ndim) if axis < 0 or i != axis])
+    norms = mm.sqrt(mm.sum(v * v, axis=other_axes, keepdims=True))
     return v * (g / norms), norms
 
 

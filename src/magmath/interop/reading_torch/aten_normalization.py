@@ -34,11 +34,11 @@ def _batch_norm_functional(
     mean, variance = f.batch_moments(x)
     count = x.size // x.shape[1]
     unbiased = variance * (count / max(count - 1, 1))
-    kept = [
+    running_moments = [
         mm.astype(old + momentum * (new - old), old.dtype, copy=False)
         for old, new in ((running_mean, mean), (running_variance, unbiased))
     ]
-    return _normalized_by(x, weight, bias, mean, variance, epsilon), None, None, *kept
+    return _normalized_by(x, weight, bias, mean, variance, epsilon), None, None, *running_moments
 
 
 def _batch_norm_of_batch(
@@ -115,9 +115,9 @@ def _instance_norm(
         count = prod(x.shape[2:])
         means, variances = mm.mean(x, axis=axes), mm.var(x, axis=axes)
         unbiased = variances * (count / max(count - 1, 1))
-        for kept, new in ((mean, means), (variance, unbiased)):
-            following = kept + momentum * (mm.mean(new, axis=0) - kept)
-            kept.assign(mm.astype(following, kept.dtype, copy=False))
+        for running, new in ((mean, means), (variance, unbiased)):
+            following = running + momentum * (mm.mean(new, axis=0) - running)
+            running.assign(mm.astype(following, running.dtype, copy=False))
     return f.instance_norm(x, weight, bias, epsilon)
 
 

@@ -42,9 +42,9 @@ def recurrent(cell: str) -> Callable[..., Any]:
         ends: list[RecurrentState] = []
         for layer in range(layers):
             numbers = range(layer * directions, (layer + 1) * directions)
-            own = [weights[i * each : (i + 1) * each] for i in numbers]
+            layer_weights = [weights[i * each : (i + 1) * each] for i in numbers]
             first = [tuple([state[i] for state in firsts]) for i in numbers]
-            layer_ends, x = _layer(cell, x, first, own)
+            layer_ends, x = _layer(cell, x, first, layer_weights)
             ends += layer_ends
             if dropout and training and layer < layers - 1:
                 x = f.dropout(x, dropout)
@@ -61,8 +61,8 @@ def _layer(
 ) -> tuple[list[RecurrentState], mm.Array]:
     """Return the last states of one layer in each of its directions, and its outputs."""
     ends, outputs = [], []
-    for direction, (first, own) in enumerate(zip(firsts, weights, strict=True)):
-        end, output = _run(cell, x, first, own, reverse=direction == 1)
+    for direction, (first, direction_weights) in enumerate(zip(firsts, weights, strict=True)):
+        end, output = _run(cell, x, first, direction_weights, reverse=direction == 1)
         ends.append(end)
         outputs.append(output)
     return ends, outputs[0] if len(outputs) == 1 else mm.concat(outputs, axis=-1)

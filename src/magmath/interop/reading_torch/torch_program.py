@@ -35,8 +35,8 @@ class TorchProgram:
         missing = _missing_operators(exported, OPERATORS)
         if missing:  # other operators may express them
             table = torch.export.default_decompositions()
-            own = {target: table[target] for target in missing if target in table}
-            exported = exported.run_decompositions(own) if own else exported
+            decompositions = {target: table[target] for target in missing if target in table}
+            exported = exported.run_decompositions(decompositions) if decompositions else exported
             missing = _missing_operators(exported, OPERATORS)
         if missing:
             names = ", ".join(sorted({str(target) for target in missing}))
@@ -138,19 +138,19 @@ def silent() -> Iterator[None]:
         logging.disable(former)
 
 
-def _checked(given: Any, example: Any) -> Any:
+def _checked(argument: Any, example: Any) -> Any:
     """Return an argument, arrays of other libraries as arrays.
 
     Raises ShapeError unless it has the extents and numbers that the program was made for.
     """
     if not isinstance(example, torch.Tensor):
-        if given != example:
+        if argument != example:
             raise ShapeError(
-                f"TorchModule: was made for the argument {example!r}, was given {given!r}; call "
+                f"TorchModule: was made for the argument {example!r}, was given {argument!r}; call "
                 f"from_torch again with this value"
             )
-        return given
-    array = as_array("TorchModule", given)
+        return argument
+    array = as_array("TorchModule", argument)
     fixed = [n if isinstance(n, int) else None for n in example.shape]
     if len(fixed) != array.ndim or any(
         n not in (None, m) for n, m in zip(fixed, array.shape, strict=True)

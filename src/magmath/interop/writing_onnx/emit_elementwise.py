@@ -93,8 +93,8 @@ def _affine(w: OnnxWriter, node: TracedNode, x: str, mean: str, factor: str, shi
 
 
 def _maximum(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
-    other = node.inputs[1]
-    is_zero = other.name == "constant" and other.first.attributes["value"] == 0
+    operand = node.inputs[1]
+    is_zero = operand.name == "constant" and operand.first.attributes["value"] == 0
     has_relu = node.first.dtype.kind != "uint"
     return w.add("Relu", x) if is_zero and has_relu else w.add("Max", x, y)
 
@@ -122,15 +122,15 @@ def _is_equal_number(x: TracedNode, y: TracedNode) -> bool:
     )
 
 
-def _is_below(compared: TracedNode, limit: TracedNode, other: TracedNode) -> bool:
-    """Return True if `other` is the smaller one of `compared` and a number above the limit."""
-    if other.name != "where" or other.inputs[0].name != "greater_equal":
+def _is_below(compared: TracedNode, limit: TracedNode, candidate: TracedNode) -> bool:
+    """Return True if `candidate` is the smaller one of `compared` and a number above the limit."""
+    if candidate.name != "where" or candidate.inputs[0].name != "greater_equal":
         return False
-    high, numbers = other.inputs[1], limit.name == other.inputs[1].name == "scalar"
+    high, numbers = candidate.inputs[1], limit.name == candidate.inputs[1].name == "scalar"
     return (
-        other.inputs[2] is compared
-        and other.inputs[0].inputs[0] is compared
-        and _is_equal_number(other.inputs[0].inputs[1], high)
+        candidate.inputs[2] is compared
+        and candidate.inputs[0].inputs[0] is compared
+        and _is_equal_number(candidate.inputs[0].inputs[1], high)
         and numbers
         and limit.first.value <= high.first.value
     )
@@ -167,26 +167,28 @@ def _remainder(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
     """Write the remainder that has the sign of the divisor, from the exact one with that of x."""
     if not node.first.dtype.is_floating:
         return w.add("Mod", x, y)
-    rest = w.add("Mod", x, y, fmod=1)
-    return w.add("Where", _has_other_sign(w, node, rest, y), w.add("Add", rest, y), rest)
+    remainder = w.add("Mod", x, y, fmod=1)
+    return w.add(
+        "Where", _has_other_sign(w, node, remainder, y), w.add("Add", remainder, y), remainder
+    )
 
 
 def _floor_divide(w: OnnxWriter, node: TracedNode, x: str, y: str) -> str:
     """Write ⌊x / y⌋ from the exact remainder, as NumPy: rounding of x / y may exceed an integer."""
     if not node.first.dtype.is_floating:
         return w.add("Div", w.add("Sub", x, w.add("Mod", x, y)), y)
-    rest = w.add("Mod", x, y, fmod=1)
-    quotient = w.add("Round", w.add("Div", w.add("Sub", x, rest), y))
+    remainder = w.add("Mod", x, y, fmod=1)
+    quotient = w.add("Round", w.add("Div", w.add("Sub", x, remainder), y))
     below = w.add("Sub", quotient, w.number(1.0, node))
-    quotient = w.add("Where", _has_other_sign(w, node, rest, y), below, quotient)
+    quotient = w.add("Where", _has_other_sign(w, node, remainder, y), below, quotient)
     return w.add("Where", w.add("Equal", y, w.number(0.0, node)), w.add("Div", x, y), quotient)
 
 
-def _has_other_sign(w: OnnxWriter, node: TracedNode, rest: str, y: str) -> str:
+def _has_other_sign(w: OnnxWriter, node: TracedNode, remainder: str, y: str) -> str:
     """Write whether a remainder is not 0 and has another sign than the divisor."""
     zero = w.number(0.0, node)
-    differs = w.add("Xor", w.add("Less", rest, zero), w.add("Less", y, zero))
-    return w.add("And", w.add("Not", w.add("Equal", rest, zero)), differs)
+    differs = w.add("Xor", w.add("Less", remainder, zero), w.add("Less", y, zero))
+    return w.add("And", w.add("Not", w.add("Equal", remainder, zero)), differs)
 
 
 ELEMENTWISE: dict[str, Emitter] = {

@@ -99,7 +99,7 @@ def _dynamic_update_slice(
 
 
 def _only(node: TracedNode, values: Sequence[Any]) -> Any:
-    """Return what is equal in all traces."""
+    """Return the value that is equal in all traces. Raises MagmathError if it differs."""
     if any(value != values[0] for value in values):
         raise node.unsupported("which writes to a part of an axis of variable extent")
     return values[0]
@@ -123,8 +123,8 @@ def _overwritten(
     for axis in sorted(written, reverse=True):
         after = ndim - 1 - axis
         if axis in dropped and len(shape) > after:
-            place = w.store(np.asarray([-after - 1], np.int64))
-            values = w.add("Unsqueeze", values, place)
+            new_axis = w.store(np.asarray([-after - 1], np.int64))
+            values = w.add("Unsqueeze", values, new_axis)
             shape.insert(len(shape) - after, (1,))
         extent = _only(node, node.inputs[0].shape[axis])
         is_written = np.zeros(extent, bool)

@@ -85,8 +85,8 @@ def to_onnx(
             inputs = None
         inputs = _names("input", inputs, len(examples), paths.values())
         traced = TracedModule(function, examples, axes)
-        others = [*paths.values(), *inputs]
-        outputs = _names("output", output_names or _keys(traced), len(traced.outputs), others)
+        used_names = [*paths.values(), *inputs]
+        outputs = _names("output", output_names or _keys(traced), len(traced.outputs), used_names)
         model = helper.make_model(
             _graph(traced, inputs, outputs, paths),
             producer_name="magmath",
@@ -188,21 +188,25 @@ def _is_close(x: Any, y: Any, dtype: mm.DType) -> bool:
 
 
 def _names(
-    kind: str, given: Sequence[str] | None, count: int, others: Collection[str]
+    kind: str, chosen_names: Sequence[str] | None, count: int, other_names: Collection[str]
 ) -> list[str]:
     """Return the given names of inputs or outputs, or numbered ones. Raises OptionError if given
-    ones do not differ from each other and from the `others`."""
-    if given is None:
+    ones do not differ from each other and from the `other_names`."""
+    if chosen_names is None:
         names = _numbered(kind, count)
-        while not set(others).isdisjoint(names):
+        while not set(other_names).isdisjoint(names):
             names = [f"{name}_" for name in names]
         return names
-    if len(given) != count or len(set(given)) != count or not set(others).isdisjoint(given):
+    if (
+        len(chosen_names) != count
+        or len(set(chosen_names)) != count
+        or not set(other_names).isdisjoint(chosen_names)
+    ):
         raise OptionError(
             f"to_onnx: {kind}_names needs {count} different names that are not those of inputs or "
-            f"parameters, was given {list(given)}"
+            f"parameters, was given {list(chosen_names)}"
         )
-    return list(given)
+    return list(chosen_names)
 
 
 def _numbered(kind: str, count: int) -> list[str]:

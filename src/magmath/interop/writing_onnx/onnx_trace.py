@@ -216,9 +216,9 @@ def _places_of_extents(
         for axis in [axis for axis in axes[index] if axis < x.ndim]:
             key = (axis, x.shape[axis])
             if key not in names:
-                others = sum(1 for other, _ in names if other == axis)
+                number = sum(1 for other, _ in names if other == axis)
                 name = "batch" if axis == 0 else f"extent_{axis}"
-                names[key] = f"{name}_{others}" if others else name
+                names[key] = f"{name}_{number}" if number else name
             places.setdefault(names[key], []).append((index, axis))
     return places
 

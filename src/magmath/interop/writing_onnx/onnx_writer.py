@@ -139,9 +139,9 @@ def _linear(value: Extent, extent: Extent, index: int) -> tuple[int, int] | None
     `index` is the number of the named extent, which says in which traces it is larger.
     """
     first = 1 + index * TRACES
-    factor, rest = divmod(value[first] - value[0], extent[first] - extent[0])
+    factor, remainder = divmod(value[first] - value[0], extent[first] - extent[0])
     shift = value[0] - factor * extent[0]
-    fits = not rest and tuple([factor * n + shift for n in extent]) == value
+    fits = not remainder and tuple([factor * n + shift for n in extent]) == value
     return (factor, shift) if fits else None
 
 

@@ -292,35 +292,35 @@ class _Plan:
         """Compute the result."""
         memory = thread_workspace(self.numbers * self.x.itemsize)
         numbers = memory[: self.numbers * self.x.itemsize].view(self.x.dtype)
-        filters, rest = numbers[: self.filter_numbers], numbers[self.filter_numbers :]
+        filters, scratch = numbers[: self.filter_numbers], numbers[self.filter_numbers :]
         if self.direction == "filter":
-            self._add_filters(filters, rest)
+            self._add_filters(filters, scratch)
             return
         is_forward = self.direction == "forward"
         w = self.w.movedim(0, 1) if is_forward else self.w
         spectrum = filters.view(2, -1, *w.shape[:2])
-        self.sides["w"].transform(w, spectrum, rest)
+        self.sides["w"].transform(w, spectrum, scratch)
         if not is_forward and self.x.shape != self.whole.shape:
             self.whole.zero_()
         source, target = ("x", "y") if is_forward else ("y", "x")
         arrays = {"x": self.x, "y": self.y}
         for part in self.parts():
             read, written = arrays[source][part], arrays[target][part]
-            a, out, temporary = self._spectra(rest, read, written)
+            a, out, temporary = self._spectra(scratch, read, written)
             self.sides[source].transform(read, a, temporary)
             _multiply(a, spectrum, out)
             self.sides[target].invert(out, written, temporary)
 
-    def _add_filters(self, filters: torch.Tensor, rest: torch.Tensor) -> None:
+    def _add_filters(self, filters: torch.Tensor, scratch: torch.Tensor) -> None:
         """Compute w."""
         total = filters.view(2, -1, *self.w.shape[:2])
         for beta, part in zip((0, *[1] * len(self.x)), self.parts(), strict=False):
             y, x = self.y[part].movedim(0, 1), self.x[part]
-            a, b, temporary = self._spectra(rest, y, x)
+            a, b, temporary = self._spectra(scratch, y, x)
             self.sides["y"].transform(y, a, temporary)
             self.sides["x"].transform(x, b, temporary)
             _multiply(a, b, total, beta)
-        self.sides["w"].invert(total, self.w, rest)
+        self.sides["w"].invert(total, self.w, scratch)
 
     def _spectra(
         self, memory: torch.Tensor, *arrays: torch.Tensor

@@ -89,14 +89,14 @@ class _Filters(_Indirect):
         state = [table, b, *[self.zero] * (self.rows * self.vectors)]
         for count, steps in self.unrolled(pixels, UNROLL):
             with self.loop(count, state) as current:
-                place, line, sums = current[0], current[1], current[2:]
+                entry, line, sums = current[0], current[1], current[2:]
                 for step in range(steps):
-                    word = self.word_at(at.add(place, self.word(_WORD_BYTES * step)))
+                    word = self.word_at(at.add(entry, self.word(_WORD_BYTES * step)))
                     start = at.add(word, shift)
                     row = self.row(self.plus(line, step * width), None)
                     self.add_products([self.plus(start, i) for i in range(self.rows)], row, sums)
-                place = at.add(place, self.word(_WORD_BYTES * steps))
-                current[:] = [place, self.plus(line, steps * width), *sums]
+                entry = at.add(entry, self.word(_WORD_BYTES * steps))
+                current[:] = [entry, self.plus(line, steps * width), *sums]
             state = current
         sums = state[2:]
 

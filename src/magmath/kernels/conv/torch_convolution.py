@@ -112,8 +112,8 @@ def _bind_forward(problem: ConvolutionProblem, convert: Conversion) -> BoundCall
         return result
 
     def run() -> None:
-        for x, out, own, areas in parts:
-            finish(_bilinear(correlated, x, w), out, own, areas)
+        for x, out, part_epilogue, areas in parts:
+            finish(_bilinear(correlated, x, w), out, part_epilogue, areas)
 
     return sequence(padded.fill, run)
 

@@ -124,10 +124,10 @@ class _Transform(VectorFunction):
         with self.loop(count, [grid, positions]) as state:
             reader, writer = (self._grid, self._positions)[:: 1 if self.from_grid else -1]
             source, target = state if self.from_grid else reversed(state)
-            pitch, other = (row, stride)[:: 1 if self.from_grid else -1]
+            pitch, target_pitch = (row, stride)[:: 1 if self.from_grid else -1]
             block = [list(map(self.load, line)) for line in reader(source, pitch, self.extent)]
             result = self._transformed(block)
-            lines = writer(target, other, len(result))
+            lines = writer(target, target_pitch, len(result))
             for line, values in zip(lines, result, strict=True):
                 for address, value in zip(line, values, strict=True):
                     self.store(value, address)

@@ -64,6 +64,6 @@ class Measurements:
         timings = self.seconds.get(name, [])
         if not timings:
             return True
-        fastest = min(min(others) for others in self.seconds.values() if others)
+        fastest = min(min(seconds) for seconds in self.seconds.values() if seconds)
         limit = FIRST_TIMING_LIMIT if len(timings) == 1 else TIMING_LIMIT
         return len(timings) < ROUNDS and min(timings) <= limit * fastest

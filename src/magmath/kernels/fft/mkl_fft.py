@@ -87,8 +87,8 @@ class _BatchDimension:
 def _batch(out: Tensor, x: Tensor, axes: Sequence[int]) -> list[_BatchDimension]:
     """Return the dimensions other than `axes`, merged where they are contiguous in memory."""
     batch: list[_BatchDimension] = []
-    rest = [d for d in range(x.ndim) if d not in axes and x.shape[d] > 1]
-    for d in sorted(rest, key=out.stride):
+    batch_dims = [d for d in range(x.ndim) if d not in axes and x.shape[d] > 1]
+    for d in sorted(batch_dims, key=out.stride):
         count, steps = x.shape[d], (x.stride(d), out.stride(d))
         last = batch[-1] if batch else None
         if last and steps == (last.count * last.x_step, last.count * last.out_step):

@@ -21,7 +21,7 @@ ALIGNMENT = 64  # bytes; torch aligns its allocations at least to this
 
 
 def bind_deterministic(
-    out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 0.0, **rest: Any
+    out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 0.0, **options: Any
 ) -> BoundCall:
     """Return a call like `bind_gemm`, on contiguous and aligned operands or copies."""
     own_out, own_a, own_b = (
@@ -30,11 +30,11 @@ def bind_deterministic(
         _contiguous_or_transposed(b),
     )
     calls: list[BoundCall] = [
-        partial(own.copy_, x) for own, x in ((own_a, a), (own_b, b)) if own is not x
+        partial(copy.copy_, x) for copy, x in ((own_a, a), (own_b, b)) if copy is not x
     ]
     if beta and own_out is not out:
         calls.append(partial(own_out.copy_, out))
-    calls.append(bind_gemm(own_out, own_a, own_b, beta=beta, **rest))
+    calls.append(bind_gemm(own_out, own_a, own_b, beta=beta, **options))
     if own_out is not out:
         calls.append(partial(out.copy_, own_out))
     return sequence(*calls)
@@ -57,8 +57,8 @@ def bind_aligned(
 
 def _aligned(x: torch.Tensor) -> torch.Tensor:
     """Return x if it is contiguous and aligned; otherwise new memory of its shape that is."""
-    own = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    return x if x.stride() == own.stride() and x.data_ptr() % ALIGNMENT == 0 else own
+    aligned = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    return x if x.stride() == aligned.stride() and x.data_ptr() % ALIGNMENT == 0 else aligned
 
 
 def _contiguous_or_transposed(x: torch.Tensor) -> torch.Tensor:

@@ -166,17 +166,17 @@ class OneOf(VectorFunction):
         super().__init__(dtype, f"any_{name}")
         self.forms = forms
 
-    def write(self, which: Any, *arguments: Any) -> None:
+    def write(self, form_number: Any, *arguments: Any) -> None:
         builder = self.builder
-        done = builder.append_basic_block("done")
-        switch = builder.switch(which, done)
+        end = builder.append_basic_block("done")
+        switch = builder.switch(form_number, end)
         for form, code in self.forms.items():
             block = builder.append_basic_block("form")
             switch.add_case(ir.Constant(WORD, form), block)
             builder.position_at_end(block)
             builder.call(code.function(builder.module, [x.type for x in arguments]), arguments)
-            builder.branch(done)
-        builder.position_at_end(done)
+            builder.branch(end)
+        builder.position_at_end(end)
 
 
 @final

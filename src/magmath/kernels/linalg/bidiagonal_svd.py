@@ -61,8 +61,8 @@ class _Leaf:
     def __init__(self, d: Reals, e: Reals) -> None:
         self._u, self.values, self._vt = np.linalg.svd(np.diag(d) + np.diag(e, 1))
 
-    def vectors(self, out: Tensor, spare: Tensor, own: NDArray[np.intp], *, left: bool) -> None:
-        out.copy_(torch.from_numpy(self._u[:, own] if left else self._vt.T[:, own]))
+    def vectors(self, out: Tensor, spare: Tensor, columns: NDArray[np.intp], *, left: bool) -> None:
+        out.copy_(torch.from_numpy(self._u[:, columns] if left else self._vt.T[:, columns]))
 
 
 @final
@@ -212,10 +212,10 @@ class _Tree:
             ]
         self._leaves = nodes
 
-    def vectors(self, out: Tensor, spare: Tensor, own: NDArray[np.intp], *, left: bool) -> None:
-        """Store the columns `own` of U or V in out, computed from the root down."""
+    def vectors(self, out: Tensor, spare: Tensor, columns: NDArray[np.intp], *, left: bool) -> None:
+        """Store these columns of U or V in out, computed from the root down."""
         (root,) = self._levels[0]
-        _unit_columns(root, spare, own, left)
+        _unit_columns(root, spare, columns, left)
         _undo(root, spare, out, left)
         for merges in self._levels[1:]:
             for merge in merges:
@@ -233,18 +233,18 @@ class _Tree:
             part.copy_(free)
 
 
-def _unit_columns(merge: _Merge, out: Tensor, own: NDArray[np.intp], left: bool) -> None:
-    """Store the columns `own` of a merge's vectors in out."""
+def _unit_columns(merge: _Merge, out: Tensor, columns: NDArray[np.intp], left: bool) -> None:
+    """Store these columns of a merge's vectors in out."""
     out.zero_()
     k = merge.k
-    inside = own < k
+    inside = columns < k
     positions = np.flatnonzero(inside)
-    out[torch.from_numpy(own[~inside]), torch.from_numpy(np.flatnonzero(~inside))] = 1
+    out[torch.from_numpy(columns[~inside]), torch.from_numpy(np.flatnonzero(~inside))] = 1
     if k == 1:
         out[0, torch.from_numpy(positions)] = _single(merge, left)
         return
     for rows in _panels(k):
-        factors = merge.factors(rows, own[positions], left=left)
+        factors = merge.factors(rows, columns[positions], left=left)
         out[rows, torch.from_numpy(positions)] = torch.from_numpy(factors).to(out.dtype)
 
 

@@ -85,12 +85,12 @@ def reflection(a: Tensor) -> tuple[Tensor, complex, float]:
     """Return v with v[0] = 1, τ, and real β such that (I - τ·v·vᴴ)ᴴ·a = β·e₁. Overwrites a with
     v."""
     alpha = complex(a[0])
-    rest = float(torch.linalg.vector_norm(a[1:])) if len(a) > 1 else 0.0
-    if rest == 0 and alpha.imag == 0:
+    tail_norm = float(torch.linalg.vector_norm(a[1:])) if len(a) > 1 else 0.0
+    if tail_norm == 0 and alpha.imag == 0:
         a.zero_()
         a[0] = 1
         return a, 0.0, alpha.real
-    beta = -np.copysign(np.hypot(abs(alpha), rest), alpha.real)
+    beta = -np.copysign(np.hypot(abs(alpha), tail_norm), alpha.real)
     a /= alpha - beta if a.is_complex() else alpha.real - beta
     a[0] = 1
     tau = (beta - alpha) / beta
@@ -110,9 +110,9 @@ class _Panel:
 
     @classmethod
     def of(cls, columns: Columns) -> _Panel:
-        own, rows = columns.x.shape
+        own_count, rows = columns.x.shape
         return cls(
-            columns.panel(2 * REDUCTION_PANEL, rows), columns.panel(own, 2 * REDUCTION_PANEL)
+            columns.panel(2 * REDUCTION_PANEL, rows), columns.panel(own_count, 2 * REDUCTION_PANEL)
         )
 
     def times(self, x: Tensor, first: int, row: int, used: int, v: Tensor) -> Tensor:
@@ -217,15 +217,15 @@ def tridiagonalize(columns: Columns) -> Tridiagonalization:
             x[local, j + 1 :] = v
         first = columns.after(j)
         pair = columns.zeros(2, n - j - 1)
-        own = columns.numbers[first:] - j - 1
-        pair[0, own] = tau * panel.times(x, first, j + 1, i, v)
+        own_positions = columns.numbers[first:] - j - 1
+        pair[0, own_positions] = tau * panel.times(x, first, j + 1, i, v)
         if (local := columns.local_index(j + 1)) is not None:
             pair[1] = panel.column(x, local, j + 1, i)
         columns.total(pair)
         half = 0.5 * np.conj(tau) * complex(torch.vdot(v, pair[0]))
         w = pair[0] - half.real * v
         panel.whole[i, j + 1 :], panel.whole[i + 1, j + 1 :] = v, w
-        panel.own[first:, i], panel.own[first:, i + 1] = w[own], v[own]
+        panel.own[first:, i], panel.own[first:, i + 1] = w[own_positions], v[own_positions]
         current = pair[1] - w[0].conj() * v - w
         if (j + 1) % REDUCTION_PANEL == 0:
             panel.apply(x, first, j + 1, i + 2)

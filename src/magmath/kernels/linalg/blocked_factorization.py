@@ -61,14 +61,14 @@ def cholesky(
         view(ring.make(panel, nbytes), out, *shape(panel)).copy_(rows[:, :stop])
         ring.publish(panel, nbytes, info + start if info > 0 else info)
 
-    def use(panel: int, memory: Tensor, status: int, own: slice) -> None:
+    def use(panel: int, memory: Tensor, status: int, own_rows: slice) -> None:
         start, stop = shares.bounds(panel)
         if status == NOT_A_NUMBER:
             raise not_finite_error("cholesky")
         if status:
             raise not_definite_error(status)
-        rows, below = view(memory, out, *shape(panel)), out[own, start:stop]
-        subtract(below, out[own, :start], rows[:, :start].mH)
+        rows, below = view(memory, out, *shape(panel)), out[own_rows, start:stop]
+        subtract(below, out[own_rows, :start], rows[:, :start].mH)
         _divide(below, rows[:, start:])
 
     for_each_panel(shares, ring, shares.count, lambda panel: _nbytes(out, *shape(panel)), make, use)
@@ -124,12 +124,12 @@ def _factorized(shares: BlockCyclicRows, ring: PanelBroadcast, factors: Tensor) 
         panel_rows.copy_(rows[:, start:])
         ring.publish(panel, nbytes(panel))
 
-    def use(panel: int, memory: Tensor, status: int, own: slice) -> None:
+    def use(panel: int, memory: Tensor, status: int, own_rows: slice) -> None:
         start, _ = shares.bounds(panel)
         panel_pivots, rows = parts(memory, panel)
         stop = start + len(panel_pivots)
         pivots[start:stop].copy_(panel_pivots).add_(start)
-        below = factors[own]
+        below = factors[own_rows]
         exchange(below, pivots, start, stop)
         _divide_unit(below[:, start:stop], rows[: stop - start])
         subtract(below[:, stop:], below[:, start:stop], rows[: stop - start, stop - start :])
@@ -157,13 +157,13 @@ def for_each_panel(
         make(0)
     for panel in range(steps):
         memory, status = ring.read(panel, shares.owner(panel), nbytes(panel))
-        rest = shares.after(panel)
+        own_rows = shares.after(panel)
         if panel + 1 < steps and shares.is_own(panel + 1):
             following = shares.local_rows(panel + 1)
             use(panel, memory, status, following)
             make(panel + 1)
-            rest = slice(following.stop, None)
-        use(panel, memory, status, rest)
+            own_rows = slice(following.stop, None)
+        use(panel, memory, status, own_rows)
         ring.release(panel)
 
 
@@ -219,8 +219,8 @@ def exchange(rows: Tensor, pivots: Tensor, start: int, stop: int) -> None:
         invoke("laswp", rows, m, rows, rows.stride(0), start + 1, stop, pivots, 1)
         return
     order = list(range(n))
-    for i, other in enumerate((pivots[start:stop] - 1).tolist(), start):
-        order[i], order[other] = order[other], order[i]
+    for i, pivot in enumerate((pivots[start:stop] - 1).tolist(), start):
+        order[i], order[pivot] = order[pivot], order[i]
     rows.copy_(rows[:, torch.tensor(order, device=rows.device)])
 
 

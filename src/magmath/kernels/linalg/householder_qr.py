@@ -139,9 +139,9 @@ class Reflections:
     # forward sweep: a becomes R and the reflections
 
     def _make(self, panel: int) -> None:
-        (start, _), place = self.shares.bounds(panel), self._place(panel)
+        (start, _), columns = self.shares.bounds(panel), self._place(panel)
         reflections = self._in_ring(panel, panel)
-        reflections.rows.copy_(place.mT)
+        reflections.rows.copy_(columns.mT)
         k, w = len(reflections.signs), len(reflections.rows)
         _factorize(reflections.rows, reflections.factor)
         triangle = reflections.rows[:, :k].mT.triu()  # a copy: R
@@ -150,18 +150,20 @@ class Reflections:
         self.r[start : start + k, first : first + w] = triangle * reflections.signs.conj()[:, None]
         square = reflections.v[:, :k]
         square.triu_(1)
-        place[:, :k] = reflections.v.mT
-        place[:k, :k] += reflections.factor
+        columns[:, :k] = reflections.v.mT
+        columns[:k, :k] += reflections.factor
         square.diagonal().fill_(1)
         self.ring.publish(panel, self._nbytes(panel))
 
-    def _use(self, panel: int, memory: Tensor, status: int, own: slice) -> None:
+    def _use(self, panel: int, memory: Tensor, status: int, own_columns: slice) -> None:
         start, _ = self.shares.bounds(panel)
         reflections = _Panel.within(memory, self.q, *self._shape(panel))
         k = len(reflections.signs)
         self.signs[start : start + k] = reflections.signs
         count = self.a.shape[1]
-        columns = slice(own.start, count if own.stop is None else min(own.stop, count))
+        columns = slice(
+            own_columns.start, count if own_columns.stop is None else min(own_columns.stop, count)
+        )
         changed = self.q[start:, columns]
         reflections.apply(changed, self.scratch, adjoint=True)
         self.r[start : start + k, columns] = changed[:k] * reflections.signs.conj()[:, None]
@@ -174,12 +176,12 @@ class Reflections:
         start, _ = self.shares.bounds(panel)
         memory, _ = self.ring.read(number, self.shares.owner(panel), self._nbytes(panel))
         self._offer(number + 1)
-        own = self.shares.after(panel)
+        own_columns = self.shares.after(panel)
         if self.shares.is_own(panel):
             self._set_identity(panel)
-            own = slice(self.shares.local_rows(panel).start, None)
+            own_columns = slice(self.shares.local_rows(panel).start, None)
         reflections = _Panel.within(memory, self.q, *self._shape(panel))
-        reflections.apply(self.q[start:, own], self.scratch, adjoint=False)
+        reflections.apply(self.q[start:, own_columns], self.scratch, adjoint=False)
         self.ring.release(number)
 
     def _offer(self, number: int) -> None:
@@ -187,10 +189,10 @@ class Reflections:
         panel = 2 * self.steps - 1 - number
         if panel < 0 or not self.shares.is_own(panel):
             return
-        reflections, place = self._in_ring(number, panel), self._place(panel)
+        reflections, columns = self._in_ring(number, panel), self._place(panel)
         k = len(reflections.signs)
-        reflections.v.copy_(place[:, :k].mT)
-        reflections.factor.copy_(place[:k, :k].triu())
+        reflections.v.copy_(columns[:, :k].mT)
+        reflections.factor.copy_(columns[:k, :k].triu())
         square = reflections.v[:, :k]
         square.triu_(1)
         square.diagonal().fill_(1)

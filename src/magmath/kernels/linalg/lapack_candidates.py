@@ -214,12 +214,12 @@ def _eigen(matrix: Tensor, *, job: str, library: str) -> tuple[Tensor, int]:
     values = torch.empty(n, dtype=kind)
     integers = 3 + 5 * n
     size = 1 + 6 * n + 2 * n * n
-    own = (torch.empty(size, dtype=kind), size) if matrix.is_complex() else ()
+    real_workspace = (torch.empty(size, dtype=kind), size) if matrix.is_complex() else ()
     work = torch.empty(size, dtype=matrix.dtype)
     indices = torch.empty(integers, dtype=torch.int32)
     info = call(
-        "syevd", matrix, job.encode(), b"U", n, matrix, n, values, work, size, *own, indices,
-        integers, library=library,
+        "syevd", matrix, job.encode(), b"U", n, matrix, n, values, work, size, *real_workspace,
+        indices, integers, library=library,
     )  # fmt: skip
     return values, info
 
@@ -231,11 +231,11 @@ def _singular(matrix: Tensor, *, job: str, library: str) -> tuple[Tensor, Tensor
     values = torch.empty(shorter, dtype=matrix.dtype.to_real())
     vh, u = torch.empty(i, n, dtype=matrix.dtype), torch.empty(m, j, dtype=matrix.dtype)
     reals = shorter * max(5 * shorter + 7, 2 * longer + 2 * shorter + 1)
-    own = (torch.empty(reals, dtype=values.dtype),) if matrix.is_complex() else ()
+    real_workspace = (torch.empty(reals, dtype=values.dtype),) if matrix.is_complex() else ()
     indices = torch.empty(8 * shorter, dtype=torch.int32)
     info = call_with_work(
         "gesdd", matrix, job.encode(), n, m, matrix, n, values, vh, n, u, j,
-        after=(*own, indices), library=library,
+        after=(*real_workspace, indices), library=library,
     )  # fmt: skip
     return values, u, vh.mT, info
 

@@ -99,12 +99,12 @@ def distributed_tall_qr(
     if try_tall_qr(q, r, a, comm.allreduce, is_on_any):
         return
     n = a.shape[1]
-    own, triangle = torch.linalg.qr(a)
+    own_q, triangle = torch.linalg.qr(a)
     stack = scratch[: comm.size * n * n * a.itemsize].view(a.dtype).view(comm.size * n, n)
     comm.allgather(stack, triangle.contiguous())
     joint, triangle = torch.linalg.qr(stack)
     signs = diagonal_signs(triangle)
-    torch.mm(own, joint[comm.rank * n : (comm.rank + 1) * n] * signs, out=q)
+    torch.mm(own_q, joint[comm.rank * n : (comm.rank + 1) * n] * signs, out=q)
     r.copy_(triangle * signs.conj()[:, None])
 
 

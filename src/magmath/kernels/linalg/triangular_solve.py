@@ -106,20 +106,20 @@ def _sweep(
 
     def use(panel: int, rows: Tensor) -> None:
         start, stop = shares.bounds(panel)
-        own, width = x[start:stop], stop - start
+        own_x, width = x[start:stop], stop - start
         block = rows[:, start:] if lower else rows[:, :width]
-        others = rows[:, :start] if lower else rows[:, width:]
-        rest = x[:start] if lower else x[stop:]
+        coefficients = rows[:, :start] if lower else rows[:, width:]
+        other_x = x[:start] if lower else x[stop:]
         if not x.numel():
             return
-        if not transpose and len(rest):
-            subtract(own, others, rest)
-        if fortran.is_supported(own):
-            DIVIDE(measured(), own, block, flags=system.flags)
+        if not transpose and len(other_x):
+            subtract(own_x, coefficients, other_x)
+        if fortran.is_supported(own_x):
+            DIVIDE(measured(), own_x, block, flags=system.flags)
         else:
-            own.copy_(system.by_torch(block, own))
-        if transpose and len(rest):
-            subtract(rest, others.mT, own)
+            own_x.copy_(system.by_torch(block, own_x))
+        if transpose and len(other_x):
+            subtract(other_x, coefficients.mT, own_x)
 
     _for_each_panel(shares, ring, first, panels, matrix, bounds, check, use)
 

@@ -37,12 +37,12 @@ def fill_by_torch(
     tables = [None if s.is_range else torch.as_tensor(s.indices(), device=out.device) for s in tile]
     for begin in range(0, flat.numel(), _CHUNK):
         part = flat[begin : begin + _CHUNK]
-        rest = torch.arange(begin, begin + part.numel(), device=out.device)
-        index, stride = torch.zeros_like(rest), 1
+        remaining = torch.arange(begin, begin + part.numel(), device=out.device)
+        index, stride = torch.zeros_like(remaining), 1
         for indices, table, extent in zip(tile[::-1], tables[::-1], shape[::-1], strict=True):
-            place = rest % indices.size
-            rest //= indices.size
-            index += stride * (place + indices.start if table is None else table[place])
+            coordinate = remaining % indices.size
+            remaining //= indices.size
+            index += stride * (coordinate + indices.start if table is None else table[coordinate])
             stride *= extent
         part.copy_(_tensor_values(index, seed, stream, kind, bits))
     if filled is not out:

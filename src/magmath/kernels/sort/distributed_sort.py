@@ -96,15 +96,15 @@ def _total(comm: Communicator, counts: Any) -> Counts:
 
 def _counts_of_all(comm: Communicator, counts: Any) -> Counts:
     """Return the counts of all workers, (kinds, workers, …) for counts of shape (kinds, …)."""
-    own = torch.from_numpy(counts.astype(np.int64))
-    out = torch.empty((comm.size, *own.shape), dtype=torch.int64)
-    comm.allgather(out, own)
+    own_counts = torch.from_numpy(counts.astype(np.int64))
+    out = torch.empty((comm.size, *own_counts.shape), dtype=torch.int64)
+    comm.allgather(out, own_counts)
     return out.numpy().swapaxes(0, 1)
 
 
 def merge_runs(
     comm: Communicator,
-    own: SortedRun,
+    own_run: SortedRun,
     peers: Sequence[SortedRun] | None,
     cuts: Sequence[int],
     out: SortedRun,
@@ -112,16 +112,16 @@ def merge_runs(
 ) -> None:
     """Fill `out` with this worker's part of the merged runs. Collective.
 
-    own    this worker's run
-    peers  the runs of all workers; None without shared memory
-    spare  a run of the size of `out`
+    own_run  this worker's run
+    peers    the runs of all workers; None without shared memory
+    spare    a run of the size of `out`
     """
-    bounds = boundaries(comm, own.keys, cuts)  # also waits until all runs are sorted
+    bounds = boundaries(comm, own_run.keys, cuts)  # also waits until all runs are sorted
     levels = (comm.size - 1).bit_length()
     buffers = (out, spare) if levels % 2 else (spare, out)
     ends = bounds[:, comm.rank : comm.rank + 2].tolist()
     if peers is None:
-        runs = _received(comm, own, bounds, buffers[1])
+        runs = _received(comm, own_run, bounds, buffers[1])
     else:
         runs = [run.part(*end) for run, end in zip(peers, ends, strict=True)]
     for level in range(levels):
@@ -129,7 +129,7 @@ def merge_runs(
 
 
 def _received(
-    comm: Communicator, own: SortedRun, bounds: Counts, into: SortedRun
+    comm: Communicator, own_run: SortedRun, bounds: Counts, into: SortedRun
 ) -> list[SortedRun]:
     """Receive the parts of all workers' runs that belong to this worker, consecutively in
     `into`."""
@@ -138,7 +138,7 @@ def _received(
         first, last = bounds[peer, rank : rank + 2].tolist()
         runs.append(into.part(start, start + last - first))
         start += last - first
-        part = own.part(*bounds[rank, peer : peer + 2].tolist())
+        part = own_run.part(*bounds[rank, peer : peer + 2].tolist())
         sends += [(peer, _signed(array)) for array in part.arrays()]
         receives += [(peer, _signed(array)) for array in runs[-1].arrays()]
     comm.exchange(sends, receives)
@@ -324,13 +324,13 @@ def argsort(
         )
         target &= np.uint64(MAX_POSITIONS - 1)
         return
-    own, out_keys = SortedRun(workspaces.array(0), workspaces.array(1)), workspaces.array(2)
+    own_run, out_keys = SortedRun(workspaces.array(0), workspaces.array(1)), workspaces.array(2)
     keys = np.empty(len(out_keys), code.key)
     code.encode(bits_of(x), keys)
-    positions = own.positions
+    positions = own_run.positions
     assert positions is not None
     order_keys(keys, positions)
-    np.take(keys.astype(np.uint64, copy=False), positions.view(np.int64), out=own.keys)
+    np.take(keys.astype(np.uint64, copy=False), positions.view(np.int64), out=own_run.keys)
     positions += np.uint64(first)
     spare = SortedRun(workspaces.array(3), workspaces.array(4))
-    merge_runs(comm, own, workspaces.runs(0, 1), cuts, SortedRun(out_keys, target), spare)
+    merge_runs(comm, own_run, workspaces.runs(0, 1), cuts, SortedRun(out_keys, target), spare)

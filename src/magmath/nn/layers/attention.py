@@ -179,8 +179,8 @@ class TransformerDecoderLayer(_TransformerLayer):
         `mask`, `key_mask` and `causal` are those of the self-attention, `memory_mask` and
         `memory_key_mask` of the attention to the encoder; see `nn.MultiheadAttention`.
         """
-        own = partial(self.attention, mask=mask, key_mask=key_mask, causal=causal)
+        self_attention = partial(self.attention, mask=mask, key_mask=key_mask, causal=causal)
         of_memory = partial(
             self.memory_attention, key=memory, mask=memory_mask, key_mask=memory_key_mask
         )
-        return self._with_residuals(x, own, of_memory)
+        return self._with_residuals(x, self_attention, of_memory)

@@ -101,14 +101,15 @@ class Residual(Module):
 
     def __call__(self, x: Array) -> Array:
         """Return the sum; both terms must have the same shape."""
-        added: Array = self.body(x)
-        kept: Array = x if self.shortcut is None else self.shortcut(x)
-        if kept.shape != added.shape:
+        body_output: Array = self.body(x)
+        shortcut_output: Array = x if self.shortcut is None else self.shortcut(x)
+        if shortcut_output.shape != body_output.shape:
             raise ShapeError(
-                f"Residual: the body gives {added.shape}, the shortcut {kept.shape}; give "
-                f"shortcut={_projection(x.shape, added.shape)}, or another module that fits"
+                f"Residual: the body gives {body_output.shape}, the shortcut "
+                f"{shortcut_output.shape}; give "
+                f"shortcut={_projection(x.shape, body_output.shape)}, or another module that fits"
             )
-        return kept + added
+        return shortcut_output + body_output
 
 
 def _projection(x: Shape, y: Shape) -> str:
@@ -164,10 +165,10 @@ class Parallel(Module):
     def __call__(self, x: Array) -> Array:
         """Return the joined outputs, whose shapes must agree except along the axis."""
         outputs = [branch(x) for branch in self.branches]
-        others = {
+        other_extents = {
             tuple([n for d, n in enumerate(y.shape) if d != self.axis % y.ndim]) for y in outputs
         }
-        if len(others) > 1:
+        if len(other_extents) > 1:
             raise ShapeError(
                 f"Parallel: joins branches along axis {self.axis}; they give "
                 f"{', '.join([str(y.shape) for y in outputs])}; check their strides and padding"

@@ -30,8 +30,8 @@ from magmath.nn.variables import Buffer, Parameter, deferred, ones, zeros
 
 
 def _checked_epsilon(layer: str, epsilon: float) -> float:
-    """Return what a layer adds to variances. Raises OptionError for a number of channels in its
-    place, which layers of PyTorch take."""
+    """Return the number that a layer adds to variances. Raises OptionError for a number of channels
+    in its place, which layers of PyTorch take."""
     if isinstance(epsilon, int) and epsilon:
         raise OptionError(
             f"{layer}: epsilon is a small number such as 1e-5, was given {epsilon}; the number of "
@@ -175,13 +175,16 @@ class BatchNorm(Module):
     def _check_count(self, x: Array, count: int) -> None:
         """Raise ShapeError if the moments of a batch would have no meaning."""
         if self.training and count < 2 and not is_abstract_call():
-            rest = [n for axis, n in enumerate(x.shape) if axis not in (0, self.axis % x.ndim)]
+            sample_shape = [
+                n for axis, n in enumerate(x.shape) if axis not in (0, self.axis % x.ndim)
+            ]
             raise ShapeError(
                 f"BatchNorm: training needs more than one value of each channel, to compute a "
-                f"variance; this batch has {x.shape[0]} samples of {math.prod(rest)} values, "
-                f"shape {x.shape}; if it is the last batch of an epoch, choose a batch size that "
-                f"leaves no single sample, or leave it out by mm.data.Loader(…, drop_last=True); "
-                f"otherwise use larger batches, or module.eval() for the running moments"
+                f"variance; this batch has {x.shape[0]} samples of {math.prod(sample_shape)} "
+                f"values, shape {x.shape}; if it is the last batch of an epoch, choose a batch "
+                f"size that leaves no single sample, or leave it out by mm.data.Loader(…, "
+                f"drop_last=True); otherwise use larger batches, or module.eval() for the running "
+                f"moments"
             )
 
     def _keep(self, mean: Array, variance: Array, count: int) -> None:

@@ -88,8 +88,8 @@ class GoogLeNet(Module):
         scores: Array = self.head(self.inception5(self.pool(x)))
         if not self.auxiliary:
             return scores
-        others = [head(maps[i]) for head, i in zip(self.auxiliary, (0, 3), strict=True)]
-        return (scores, *others) if self.training else scores
+        auxiliary_scores = [head(maps[i]) for head, i in zip(self.auxiliary, (0, 3), strict=True)]
+        return (scores, *auxiliary_scores) if self.training else scores
 
 
 def googlenet(classes: int = 1000, *, auxiliary: bool = False, dropout: float = 0.4) -> GoogLeNet:

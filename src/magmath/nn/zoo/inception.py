@@ -116,8 +116,8 @@ class InceptionV3(Module):
         scores: Array = self.head(self.maps8(x))
         if self.auxiliary is None:
             return scores
-        others: Array = self.auxiliary(x)
-        return (scores, others) if self.training else scores
+        auxiliary_scores: Array = self.auxiliary(x)
+        return (scores, auxiliary_scores) if self.training else scores
 
 
 def _auxiliary(classes: int) -> Sequential:

@@ -91,7 +91,7 @@ def _surrounded(
 
 
 def _windows(
-    call: KernelCall, windows: Sequence[Range], held: Sequence[Range] | None = None
+    call: KernelCall, windows: Sequence[Range], stored_ranges: Sequence[Range] | None = None
 ) -> Windows:
     """Return windows over the part of the images that this worker has, by default the result."""
     from magmath.kernels.conv.channels_last import Windows
@@ -100,7 +100,8 @@ def _windows(
     kernel, stride, dilation = (call.attributes[name] for name in names)
     ranges_read = input_ranges(windows, kernel, call.attributes)
     start = [
-        first - here for (first, _), (here, _) in zip(ranges_read, held or _held(call), strict=True)
+        first - here
+        for (first, _), (here, _) in zip(ranges_read, stored_ranges or _held(call), strict=True)
     ]
     return Windows(kernel, stride, dilation, start)
 
@@ -110,10 +111,10 @@ def _channel_window(call: KernelCall, *tensors: torch.Tensor) -> tuple[int, int]
     channel of a window relative to its number; None for other windows or memory orders."""
     from magmath.kernels.conv.channels_last import can_compute
 
-    (extent, *rest), (low, _) = call.attributes["kernel"], call.attributes["padding"][0]
+    (extent, *space_extents), (low, _) = call.attributes["kernel"], call.attributes["padding"][0]
     alike = {tuple(x.shape) for x in tensors}
-    once = {*rest, *call.attributes["stride"], *call.attributes["dilation"]} == {1}
-    whole = once and len(rest) == 2 and len(alike) == 1 and can_compute(*tensors)
+    once = {*space_extents, *call.attributes["stride"], *call.attributes["dilation"]} == {1}
+    whole = once and len(space_extents) == 2 and len(alike) == 1 and can_compute(*tensors)
     return (extent, -low) if whole else None
 
 
@@ -121,9 +122,11 @@ def _windows_of(call: KernelCall) -> tuple[list[Range], torch.Tensor] | None:
     """Return the windows that reach the result, and their cotangents; None if there are none."""
     kernel, g = call.attributes["kernel"], call.inputs[0]
     windows = []
-    for d, ((start, stop), held) in enumerate(zip(_held(call), _held(call, 0), strict=True)):
+    for d, ((start, stop), stored_range) in enumerate(
+        zip(_held(call), _held(call, 0), strict=True)
+    ):
         first, last = windows_of_inputs(call.attributes, d, kernel[d])(start, stop)
-        windows.append((max(first, held[0]), min(last, held[1])))
+        windows.append((max(first, stored_range[0]), min(last, stored_range[1])))
         if start == stop or windows[-1][0] >= windows[-1][1]:
             return None
     return (windows, g[overlap(_held(call, 0), windows)[1]]) if g.numel() else None

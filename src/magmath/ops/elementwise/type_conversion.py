@@ -18,12 +18,12 @@ from magmath.ops.shared_fields import flops_per_element
 from magmath.ops.type_rules import numpy_name
 
 
-def check_imaginary_part(operation: str, given: DType, dtype: DType) -> None:
+def check_imaginary_part(operation: str, source_dtype: DType, dtype: DType) -> None:
     """Raise DTypeError if a conversion would lose imaginary parts."""
-    if given.kind == "complex" and dtype.kind not in ("complex", "bool"):
+    if source_dtype.kind == "complex" and dtype.kind not in ("complex", "bool"):
         raise DTypeError(
-            f"{operation}: {given} has an imaginary part, {dtype} has none; convert to complex64 "
-            f"or complex128, or take the absolute value with mm.abs(x)"
+            f"{operation}: {source_dtype} has an imaginary part, {dtype} has none; convert to "
+            f"complex64 or complex128, or take the absolute value with mm.abs(x)"
         )
 
 

@@ -70,8 +70,10 @@ def four_steps_of_real(
     half = rfft(_matrix(x, axis, rows, columns), axis)
     result = _transposed(fft(twiddle(half, axis, n, inverse), axis + 1), axis)
     here = slice_along(result, axis, 0, columns // 2 + 1)
-    others = _turned(result, axis, (columns - 1, columns - 2 - columns // 2), ((rows - 1) // 2, 0))
-    lines = apply(CONCAT, here, others, axis=axis + 1)
+    reflected = _turned(
+        result, axis, (columns - 1, columns - 2 - columns // 2), ((rows - 1) // 2, 0)
+    )
+    lines = apply(CONCAT, here, reflected, axis=axis + 1)
     return [slice_along(_line(lines, axis), axis, 0, n // 2 + 1)]
 
 
@@ -92,8 +94,8 @@ def four_steps_to_real(
         slice_along(known, axis, 0, (columns + 1) // 2), axis + 1, 0, rows // 2 + 1
     )
     first = _turned(known, axis, (columns // 2, 0), (0, -1))
-    others = _turned(known, axis, (columns // 2 - 1, -1), (rows - 1, rows - 1 - rows // 2))
-    mirrored = apply(CONCAT, first, others, axis=axis + 1)
+    reflected = _turned(known, axis, (columns // 2 - 1, -1), (rows - 1, rows - 1 - rows // 2))
+    mirrored = apply(CONCAT, first, reflected, axis=axis + 1)
     half = _transposed(apply(CONCAT, direct, mirrored, axis=axis), axis)
     turned = twiddle(fft(half, axis + 1), axis, n, inverse)
     return [_line(to_real(turned, axis), axis)]

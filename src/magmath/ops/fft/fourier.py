@@ -165,8 +165,8 @@ def _in_turn(node: Node, groups: Sequence[tuple[int, ...]]) -> Node:
 
 def _along(node: Node) -> Transform:
     """Return the complex transform along one axis, with a node's direction and scale."""
-    kept = {name: node.attributes[name] for name in ("inverse", "norm")}
-    return lambda x, axis: apply(FFT, x, line=node.line, axes=(axis,), **kept)
+    attributes = {name: node.attributes[name] for name in ("inverse", "norm")}
+    return lambda x, axis: apply(FFT, x, line=node.line, axes=(axis,), **attributes)
 
 
 FFT: Operation = Operation(
@@ -317,8 +317,8 @@ def _to_real_as_complex(node: Node) -> list[Node]:
     known = where(_edges(x, axis, n), astype(call("real", x), x.dtype), x)
     bounds = [(0, extent, 1) for extent in x.shape]
     bounds[axis] = ((n - 1) // 2, 0, -1)
-    others = conj(apply(SLICE, known, bounds=tuple(bounds)))
-    return [call("real", _along(node)(apply(CONCAT, known, others, axis=axis), axis))]
+    conjugates = conj(apply(SLICE, known, bounds=tuple(bounds)))
+    return [call("real", _along(node)(apply(CONCAT, known, conjugates, axis=axis), axis))]
 
 
 FFT_TO_REAL: Operation = Operation(

@@ -133,9 +133,10 @@ def _slice_tile(call: KernelCall) -> Tile:
         for a, e in zip(call.attributes["axes"], call.attributes["extents"], strict=True)
         if e is None
     }
-    kept = iter(call.tile)
+    result_indices = iter(call.tile)
     return tuple(
-        IndexSet.range(0, 1) if d in dropped else next(kept) for d in range(len(call.shapes[0]))
+        IndexSet.range(0, 1) if d in dropped else next(result_indices)
+        for d in range(len(call.shapes[0]))
     )
 
 
@@ -164,16 +165,16 @@ def _narrowed(x: torch.Tensor, bounds: Sequence[Bound], axes: tuple[int, ...]) -
 
 
 def _slice_kernel(call: KernelCall) -> BoundCall:
-    (x, *starts), (held, *_) = call.inputs, call.tiles
+    (x, *starts), (stored_tile, *_) = call.inputs, call.tiles
     axes, extents, shape = call.attributes["axes"], call.attributes["extents"], call.shapes[0]
     on_device = len(axes) == 1 and starts[0].device.type != "cpu"
-    if on_device and held[axes[0]].size == shape[axes[0]] > 0:
+    if on_device and stored_tile[axes[0]].size == shape[axes[0]] > 0:
         fault = call.context.fault(partial(out_of_range, axis=axes[0], extent=shape[axes[0]]))
         if fault is not None:
             return _device_slice(call, fault)
     x, out = as_signed(x), _with_single_elements_in(as_signed(call.out), axes, extents)
     part = _slice_tile(call)
-    if _is_whole(call, held, part):
+    if _is_whole(call, stored_tile, part):
         attributes = call.attributes
 
         def read() -> None:
@@ -189,10 +190,10 @@ def _slice_kernel(call: KernelCall) -> BoundCall:
         targets: list[range | torch.Tensor] = [range(extent) for extent in out.shape]
         for axis, bound in zip(axes, bounds, strict=True):
             here = part[axis]
-            if held[axis].size < shape[axis]:
-                here = elements_in(held[axis], bound).intersect(here)
+            if stored_tile[axis].size < shape[axis]:
+                here = elements_in(stored_tile[axis], bound).intersect(here)
                 targets[axis] = selector(part[axis], here, (0, bound[2], 1))
-            sources[axis] = selector(held[axis], here, bound)
+            sources[axis] = selector(stored_tile[axis], here, bound)
         if any(
             len(positions) < extent for positions, extent in zip(targets, out.shape, strict=True)
         ):
@@ -265,16 +266,16 @@ def _numpy_index(node: Node) -> Callable[[Sequence[Any]], Any]:
 
 def _numpy_slice(node: Node) -> Callable[..., object]:
     index = _numpy_index(node)
-    return lambda x, *rest: np.copyto(rest[-1], x[index(rest[:-1])])
+    return lambda x, *starts_and_out: np.copyto(starts_and_out[-1], x[index(starts_and_out[:-1])])
 
 
 def _numpy_update(node: Node) -> Callable[..., object]:
     index = _numpy_index(node)
 
-    def write(x: Any, values: Any, *rest: Any) -> None:
-        place = index(rest[:-1])  # raises before anything is written
-        np.copyto(rest[-1], x)
-        rest[-1][place] = values
+    def write(x: Any, values: Any, *starts_and_out: Any) -> None:
+        selection = index(starts_and_out[:-1])  # raises before anything is written
+        np.copyto(starts_and_out[-1], x)
+        starts_and_out[-1][selection] = values
 
     return write
 
@@ -322,11 +323,11 @@ def _local_indices_from(
         w.line(f"{first} = np.int64({start.at([])})")
         _emit_bounds(w, call, first, axis, 1 if extent is None else extent, step)
     dimensions = range(len(call.shapes[0]))
-    kept = [d for d in dimensions if d not in axes or extents[axes.index(d)] is not None]
-    added = dict(zip(kept, offsets, strict=True))
+    kept_dims = [d for d in dimensions if d not in axes or extents[axes.index(d)] is not None]
+    added = dict(zip(kept_dims, offsets, strict=True))
 
     def local(indices: Sequence[str]) -> Sequence[str]:
-        index, positions = dict(zip(kept, indices, strict=True)), []
+        index, positions = dict(zip(kept_dims, indices, strict=True)), []
         for axis in dimensions:
             if axis not in axes:
                 positions.append(index[axis])
@@ -354,9 +355,9 @@ def _emit_bounds(
         w.line(f"if {first} < 0:")
         w.line(f"    {first} += {whole}")
     begins, ends = (f"({p} < 0 or {p} >= {whole})" for p in (first, f"({first} + {span})"))
-    what = f"{first} if {begins} else {first} + {span}"
+    position = f"{first} if {begins} else {first} + {span}"
     error = partial(out_of_range, axis=axis, extent=whole)
-    emit_fault(w, call, f"{begins} or {ends}", what, error)
+    emit_fault(w, call, f"{begins} or {ends}", position, error)
     w.line(f"    {first} = {max(0, -span)}")
 
 
@@ -438,9 +439,9 @@ def _update_reference(x: Any, values: Any, *starts: Any, **attributes: Any) -> A
 
 def _update_vjp(node: Node, g: Node) -> Gradients:
     _, _, *starts = node.inputs
-    kept = apply(DYNAMIC_UPDATE_SLICE, g, constant(0, g.dtype), *starts, **node.attributes)
-    taken = apply(DYNAMIC_SLICE, g, *starts, **node.attributes)
-    return kept, taken, *(None for _ in starts)
+    x_cotangent = apply(DYNAMIC_UPDATE_SLICE, g, constant(0, g.dtype), *starts, **node.attributes)
+    values_cotangent = apply(DYNAMIC_SLICE, g, *starts, **node.attributes)
+    return x_cotangent, values_cotangent, *(None for _ in starts)
 
 
 DYNAMIC_UPDATE_SLICE = Operation(

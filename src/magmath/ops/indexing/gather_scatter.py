@@ -61,9 +61,10 @@ def check_indices(name: str, *indices: Node) -> None:
             )
 
 
-def _picked_shape(rest: Shape, common: Shape, at: int) -> Shape:
-    """Return the shape of the picked elements: `common` inserted at `at` into the shape `rest`."""
-    return (*rest[:at], *common, *rest[at:])
+def _picked_shape(other_extents: Shape, common: Shape, at: int) -> Shape:
+    """Return the shape of the picked elements: `common` inserted at `at` into the extents of the
+    other dimensions."""
+    return (*other_extents[:at], *common, *other_extents[at:])
 
 
 def unindexed(whole: Sequence[Any], axes: AxisNumbers) -> tuple[Any, ...]:
@@ -88,8 +89,8 @@ def _index_letters(ndim: int, indices: Sequence[Node]) -> tuple[str, list[str]]:
 
 
 def _picked_letters(ndim: int, letters: str, axes: AxisNumbers, at: int) -> str:
-    rest = "".join(unindexed(LETTERS[:ndim], axes))
-    return rest[:at] + letters + rest[at:]
+    other_letters = "".join(unindexed(LETTERS[:ndim], axes))
+    return other_letters[:at] + letters + other_letters[at:]
 
 
 @final
@@ -118,12 +119,12 @@ class MultiAxisLocator:
         self, indices: Sequence[torch.Tensor]
     ) -> tuple[tuple[torch.Tensor, ...], torch.Tensor | None]:
         """Return valid local indices, and a mask of the elements that are local (None: all)."""
-        places = [
+        located = [
             locator(locator.wrapped(index))
             for locator, index in zip(self._locators, indices, strict=True)
         ]
-        here = conjunction(*[place.here for place in places])
-        return tuple([place.local for place in places]), here
+        here = conjunction(*[indices_of_axis.here for indices_of_axis in located])
+        return tuple([indices_of_axis.local for indices_of_axis in located]), here
 
 
 def _fault_record(call: KernelCall, axis: int, extent: int) -> torch.Tensor | None:
@@ -223,18 +224,18 @@ def _emit_take(w: Writer, call: NativeCall) -> bool:
     whole = x.shape[axis] == call.shapes[0][axis]
     if not (whole and x.shape[axis] and is_row_choice(axes, at, len(indices[0].shape))):
         return False
-    place = w.name("access")
+    position = w.name("access")
     with w.loops(call.out.shape[: axis + 1]) as outer:
-        w.line(f"{place} = {indices[0].at([outer[axis]])}")
-        w.line(f"if {place} < 0:")
-        w.line(f"    {place} += {x.shape[axis]}")
-        outside = f"{place} < 0 or {place} >= {x.shape[axis]}"
+        w.line(f"{position} = {indices[0].at([outer[axis]])}")
+        w.line(f"if {position} < 0:")
+        w.line(f"    {position} += {x.shape[axis]}")
+        outside = f"{position} < 0 or {position} >= {x.shape[axis]}"
         error = partial(index_out_of_range, axis=axis, extent=x.shape[axis])
         emit_fault(w, call, outside, indices[0].at([outer[axis]]), error)
-        w.line(f"    {place} = 0")
+        w.line(f"    {position} = 0")
         with w.loops(call.out.shape[axis + 1 :]) as inner:
             target = call.out.at([*outer, *inner])
-            w.line(f"{target} = {x.at([*outer[:axis], place, *inner])}")
+            w.line(f"{target} = {x.at([*outer[:axis], position, *inner])}")
     return True
 
 
@@ -291,10 +292,11 @@ def scatter_add(
 
 def _unpicked_shape(x: Shape, dims: int, axes: AxisNumbers, at: int, extents: Shape) -> Shape:
     """Return the shape of the array from which `x` was picked."""
-    rest = iter((*x[:at], *x[at + dims :]))
+    other_extents = iter((*x[:at], *x[at + dims :]))
     extent_of = dict(zip(axes, extents, strict=True))
     return tuple(
-        extent_of[d] if d in extent_of else next(rest) for d in range(len(x) - dims + len(axes))
+        extent_of[d] if d in extent_of else next(other_extents)
+        for d in range(len(x) - dims + len(axes))
     )
 
 
@@ -335,12 +337,12 @@ def _add_at(target: torch.Tensor, indices: tuple[torch.Tensor, ...], values: tor
     if is_numpy_only(target):
         np.add.at(target.numpy(), tuple(i.numpy() for i in indices), values.numpy())
         return
-    rows, rest = size_of(target.shape[: len(indices)]), target.shape[len(indices) :]
-    flat = target.new_zeros((rows, *rest))
+    rows, row_shape = size_of(target.shape[: len(indices)]), target.shape[len(indices) :]
+    flat = target.new_zeros((rows, *row_shape))
     places = linear_index(indices, target.shape[: len(indices)]).expand(
-        values.shape[: values.ndim - len(rest)]
+        values.shape[: values.ndim - len(row_shape)]
     )
-    rows_of_values = as_parts(values.reshape(-1, *rest))
+    rows_of_values = as_parts(values.reshape(-1, *row_shape))
     as_parts(flat).index_add_(0, places.reshape(-1), rows_of_values)
     target.copy_(flat.view(target.shape))
 
@@ -465,15 +467,15 @@ def _put_vjp(node: Node, g: Node) -> Gradients:
     x, _, *indices = node.inputs
     axes, at = node.attributes["axes"], node.attributes["at"]
     zero, common = constant(0, g.dtype), common_shape(*[index.shape for index in indices])
-    kept = apply(PUT, g, zero, *indices, axes=axes, at=at)
+    x_cotangent = apply(PUT, g, zero, *indices, axes=axes, at=at)
     number = reshape(iota((size_of(common),), 0), common)
     marks = full(tuple(x.shape[axis] for axis in axes), constant(-1, int64))
     every: dict[str, Any] = {"axes": tuple(range(len(axes))), "at": 0}
     remaining = apply(TAKE, apply(PUT, marks, number, *indices, **every), *indices, **every)
     behind = x.ndim - len(axes) - at
     stays = reshape(pointwise("equal", remaining, number), (*common, *(1,) * behind))
-    taken = where(stays, apply(TAKE, g, *indices, axes=axes, at=at), zero)
-    return kept, taken, *(None for _ in indices)
+    values_cotangent = where(stays, apply(TAKE, g, *indices, axes=axes, at=at), zero)
+    return x_cotangent, values_cotangent, *(None for _ in indices)
 
 
 PUT = Operation(

@@ -42,16 +42,16 @@ class Locator:
         self,
         axis: int,
         extent: int,
-        held: IndexSet,
+        stored_indices: IndexSet,
         device: torch.device,
         fault: torch.Tensor | None = None,
     ) -> None:
         from magmath.memory.torch_dtypes import as_tensor
 
-        self.axis, self.extent, self.held, self._fault = axis, extent, held, fault
-        self.is_whole = held.size == extent
-        if not held.is_range:
-            starts, stops = held.segments()
+        self.axis, self.extent, self.held, self._fault = axis, extent, stored_indices, fault
+        self.is_whole = stored_indices.size == extent
+        if not stored_indices.is_range:
+            starts, stops = stored_indices.segments()
             before = (stops - starts).cumsum() - (stops - starts)
             self._starts, self._stops, self._before = (
                 as_tensor(values, device) for values in (starts, stops, before)

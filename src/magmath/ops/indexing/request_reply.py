@@ -93,10 +93,10 @@ class IndexedAccess:
             "picked": (self.picked, self.at + self.dim),
             "index": (self.common, self.dim),
         }[role]
-        own = dim - (len(whole) - len(shape))
-        if own < 0 or shape[own] != whole[dim]:
+        own_dim = dim - (len(whole) - len(shape))
+        if own_dim < 0 or shape[own_dim] != whole[dim]:
             return Layout.replicated_on(shape, mesh)
-        return Layout.even(shape, mesh, own)
+        return Layout.even(shape, mesh, own_dim)
 
     def held(self, rank: int, workers: int) -> tuple[int, Shape]:
         """Return the first index along `dim` that a worker stores, and the shape of its indices."""

@@ -164,12 +164,14 @@ def _products_without_two(s: Node) -> Node:
     is_zero = call("equal", s, constant(0, dtype))
     logarithms = call("log", where(is_zero, constant(1, dtype), s))
     zeros = astype(is_zero, dtype)
-    others, other_zeros = (
+    log_products, other_zeros = (
         reshape(sum_(x, (x.ndim - 1,)), (*x.shape[:-1], 1)) - x - transpose(x)
         for x in (logarithms, zeros)
     )
     products = where(
-        call("greater", other_zeros, constant(0.5, dtype)), constant(0, dtype), call("exp", others)
+        call("greater", other_zeros, constant(0.5, dtype)),
+        constant(0, dtype),
+        call("exp", log_products),
     )
     return with_diagonal(products, broadcast_to(constant(0, dtype), (*s.shape[:-2], n)))
 

@@ -84,12 +84,14 @@ def _columns(call: CollectiveCall) -> Columns:
 
     (a,), (layout,) = call.inputs, call.layouts
     dim, tiles = _cyclic_dim(layout.shape), layout.tiles(call.comm.rank)
-    mine = tiles[0][dim].indices() if tiles else np.zeros(0, np.int64)
+    stored_indices = tiles[0][dim].indices() if tiles else np.zeros(0, np.int64)
     scratch = Scratch(call.scratch)
-    x = scratch.take(a.dtype, len(mine), layout.shape[1 - dim])
-    if len(mine):
+    x = scratch.take(a.dtype, len(stored_indices), layout.shape[1 - dim])
+    if len(stored_indices):
         x.copy_(a.mT if dim else a)
-    return Columns(x, torch.from_numpy(mine).to(a.device), layout.shape[dim], call.comm, scratch)
+    return Columns(
+        x, torch.from_numpy(stored_indices).to(a.device), layout.shape[dim], call.comm, scratch
+    )
 
 
 def _own(call: CollectiveCall) -> tuple[torch.Tensor, slice]:
@@ -115,14 +117,14 @@ def bind_svd(call: CollectiveCall) -> BoundCall:
     from magmath.kernels.linalg.distributed_svd import singular
 
     m, n = call.layouts[0].shape
-    out, own = _own(call)
+    out, own_columns = _own(call)
     upper, row, lower = out[:m], out[m], out[m + 1 :]
     long, short = (lower, upper) if m <= n else (upper, lower)
 
     def run() -> None:
-        values = singular(_columns(call), own.start, long, short)
+        values = singular(_columns(call), own_columns.start, long, short)
         torch.conj_physical(short, out=short)  # C = U·S·Vᴴ is the matrix or its transpose
-        _fill(row, values[own])
+        _fill(row, values[own_columns])
 
     return run
 
@@ -131,21 +133,21 @@ def bind_svdvals(call: CollectiveCall) -> BoundCall:
     """Bind the computation of this worker's singular values."""
     from magmath.kernels.linalg.distributed_svd import singular
 
-    out, own = _own(call)
-    return lambda: _fill(out, singular(_columns(call), own.start, None, None)[own])
+    out, own_columns = _own(call)
+    return lambda: _fill(out, singular(_columns(call), own_columns.start, None, None)[own_columns])
 
 
 def bind_eigh(call: CollectiveCall) -> BoundCall:
     """Bind the computation of eigenvalues over eigenvectors, this worker's columns of each."""
     from magmath.kernels.linalg.distributed_svd import eigen
 
-    out, own = _own(call)
-    return lambda: _fill(out[0], eigen(_columns(call), own.start, out[1:])[own])
+    out, own_columns = _own(call)
+    return lambda: _fill(out[0], eigen(_columns(call), own_columns.start, out[1:])[own_columns])
 
 
 def bind_eigvalsh(call: CollectiveCall) -> BoundCall:
     """Bind the computation of this worker's eigenvalues."""
     from magmath.kernels.linalg.distributed_svd import eigen
 
-    out, own = _own(call)
-    return lambda: _fill(out, eigen(_columns(call), own.start, None)[own])
+    out, own_columns = _own(call)
+    return lambda: _fill(out, eigen(_columns(call), own_columns.start, None)[own_columns])

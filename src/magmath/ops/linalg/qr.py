@@ -144,10 +144,10 @@ def _qr_workspace(node: Node, workers: int) -> Workspace:
     width = node.shape[1]
     w = panel_rows(width, workers)
     panels = -(-width // w)
-    own = -(-panels // workers) * w
+    own_columns = -(-panels // workers) * w
     return Workspace(
         round_to_cache_lines(w * m * size) + round_to_cache_lines(w * w * size) + w * size,
-        2 * w * own * size,
+        2 * w * own_columns * size,
     )
 
 

@@ -172,19 +172,19 @@ def _kernel(call: KernelCall) -> BoundCall:
     return sequence(*calls)
 
 
-def _ordered(x: torch.Tensor, own: str, wanted: str) -> torch.Tensor:
-    return x.permute([own.index(c) for c in wanted])
+def _ordered(x: torch.Tensor, letters: str, result_letters: str) -> torch.Tensor:
+    return x.permute([letters.index(c) for c in result_letters])
 
 
 def _matrices(
-    x: torch.Tensor, own: str, batch: str, rows: str, columns: str
+    x: torch.Tensor, letters: str, batch: str, rows: str, columns: str
 ) -> tuple[torch.Tensor, BoundCall | None]:
     """Return x as (batch …, rows, columns) and the call that fills it, or None.
 
     The tensor is a view of x if the strides allow one; otherwise it is new memory, and the call
     copies x into it.
     """
-    ordered = _ordered(x, own, batch + rows + columns)
+    ordered = _ordered(x, letters, batch + rows + columns)
     extents, split = ordered.shape, len(batch) + len(rows)
     shape = (
         *extents[: len(batch)],
@@ -206,8 +206,8 @@ def _emit(w: Writer, call: NativeCall) -> bool:
         return False
     rows, columns, summed = groups
     (a, transpose_a), (b, transpose_b), (out, _) = (
-        _matrix(x, own, first, second)
-        for x, own, first, second in (
+        _matrix(x, letters, first, second)
+        for x, letters, first, second in (
             (call.inputs[0], subscripts.a, rows, summed),
             (call.inputs[1], subscripts.b, summed, columns),
             (call.out, subscripts.out, rows, columns),
@@ -217,12 +217,12 @@ def _emit(w: Writer, call: NativeCall) -> bool:
     return emit_gemm(w, replace(call, out=out, inputs=[a, b], attributes=attributes))
 
 
-def _matrix(x: NativeOperand, own: str, rows: str, columns: str) -> tuple[NativeOperand, bool]:
+def _matrix(x: NativeOperand, letters: str, rows: str, columns: str) -> tuple[NativeOperand, bool]:
     """Return a native operand of up to two dimensions as a matrix, and if it is transposed."""
-    if len(own) == 2:
-        return x, own != rows + columns
-    extent, step = (x.shape[0], x.strides[0]) if own else (1, 1)
-    if own == columns:
+    if len(letters) == 2:
+        return x, letters != rows + columns
+    extent, step = (x.shape[0], x.strides[0]) if letters else (1, 1)
+    if letters == columns:
         return NativeOperand(x.name, (1, extent), x.dtype, x.scalar, (extent * step, step)), False
     return NativeOperand(x.name, (extent, 1), x.dtype, x.scalar, (step, 1)), False
 
@@ -256,7 +256,7 @@ def _numpy_sums(node: Node, subscripts: Subscripts) -> Callable[..., object] | N
     shapes = (*node.inputs[0].shape, *node.inputs[1].shape)
     extents = dict(zip(subscripts.a + subscripts.b, shapes, strict=True))
     operands = zip((subscripts.a, subscripts.b), node.inputs, strict=True)
-    stretches = any(tuple(extents[c] for c in own) != x.shape for own, x in operands)
+    stretches = any(tuple(extents[c] for c in letters) != x.shape for letters, x in operands)
     is_same = node.dtype is node.inputs[0].dtype and node.dtype in NUMPY_SUM_TYPES
     if stretches or not is_same or math.prod(extents.values()) > MAX_NUMPY_PRODUCTS:
         return None
@@ -322,27 +322,28 @@ def _plain_subscripts(shape_a: Shape, in_a: str, shape_b: Shape, in_b: str, out:
     return str(parsed) if parsed.summed and not (stretched or solitary) else ""
 
 
-def _extent(x: Node, own: str, letter: str) -> int:
-    return x.shape[own.index(letter)]
+def _extent(x: Node, letters: str, letter: str) -> int:
+    return x.shape[letters.index(letter)]
 
 
-def _without_flat(x: Node, own: str, stretched: set[str]) -> tuple[Node, str]:
+def _without_flat(x: Node, letters: str, stretched: set[str]) -> tuple[Node, str]:
     """Return x without the dimensions of extent 1 that would be broadcast in a sum."""
-    kept = [d for d, c in enumerate(own) if x.shape[d] != 1 or c not in stretched]
-    return reshape(x, tuple([x.shape[d] for d in kept])), "".join([own[d] for d in kept])
+    kept_dims = [d for d, c in enumerate(letters) if x.shape[d] != 1 or c not in stretched]
+    shape = tuple([x.shape[d] for d in kept_dims])
+    return reshape(x, shape), "".join([letters[d] for d in kept_dims])
 
 
-def _without_solitary(x: Node, own: str, others: str) -> tuple[Node, str]:
+def _without_solitary(x: Node, letters: str, other_letters: str) -> tuple[Node, str]:
     """Return x summed over the letters that occur in no other operand or result."""
-    gone = tuple([d for d, c in enumerate(own) if c not in others])
+    gone = tuple([d for d, c in enumerate(letters) if c not in other_letters])
     summed = astype(sum_(x, gone), x.dtype) if gone else x
-    return summed, "".join([c for c in own if c in others])
+    return summed, "".join([c for c in letters if c in other_letters])
 
 
-def _aligned(x: Node, own: str, out: str) -> Node:
+def _aligned(x: Node, letters: str, out: str) -> Node:
     """Return x with its dimensions in the order of `out`; missing ones have extent 1."""
-    order = sorted(range(x.ndim), key=lambda d: out.index(own[d]))
-    extents = dict(zip(own, x.shape, strict=True))
+    order = sorted(range(x.ndim), key=lambda d: out.index(letters[d]))
+    extents = dict(zip(letters, x.shape, strict=True))
     return reshape(permute(x, tuple(order)), tuple([extents.get(c, 1) for c in out]))
 
 

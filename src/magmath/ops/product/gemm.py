@@ -38,7 +38,7 @@ MAX_TILED_MULTIPLICATIONS = 6e8
 def _gemm_infer(
     a: Node,
     b: Node,
-    *rest: Node,
+    *epilogue_inputs: Node,
     transpose_a: bool,
     transpose_b: bool,
     bias: bool,
@@ -48,8 +48,8 @@ def _gemm_infer(
 ) -> tuple[Shape, DType]:
     m, k = a.shape[::-1] if transpose_a else a.shape
     k2, n = b.shape[::-1] if transpose_b else b.shape
-    if k != k2 or a.dtype != b.dtype or len(rest) != bias + 2 * accumulate:
-        raise ShapeError(f"gemm: operands {a}, {b} and {rest} do not fit")
+    if k != k2 or a.dtype != b.dtype or len(epilogue_inputs) != bias + 2 * accumulate:
+        raise ShapeError(f"gemm: operands {a}, {b} and {epilogue_inputs} do not fit")
     return (m, n), dtype
 
 
@@ -80,15 +80,15 @@ def product_efficiency(rows: int, columns: int) -> float:
 
 
 def bind_product(
-    call: KernelCall, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **rest: Any
+    call: KernelCall, out: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **options: Any
 ) -> BoundCall:
-    """Return a bound call of a product of local tensors; `rest` as for `bind_gemm`."""
+    """Return a bound call of a product of local tensors; `options` as for `bind_gemm`."""
     from magmath.kernels.gemm.deterministic_gemm import bind_deterministic
     from magmath.kernels.gemm.gemm import bind_gemm, tuner_for
 
     deterministic = call.context.deterministic
     bind = bind_deterministic if deterministic else bind_gemm
-    return bind(out, a, b, tuner=tuner_for(deterministic), **rest)
+    return bind(out, a, b, tuner=tuner_for(deterministic), **options)
 
 
 def _bind_accumulation(
@@ -106,13 +106,13 @@ def _bind_accumulation(
 
 
 def _gemm_kernel(call: KernelCall) -> BoundCall:
-    attributes, (a, b, *rest) = call.attributes, call.inputs
+    attributes, (a, b, *epilogue_inputs) = call.attributes, call.inputs
     a = a.T if attributes["transpose_a"] else a
     b = b.T if attributes["transpose_b"] else b
-    bias = rest[0] if attributes["bias"] else None
+    bias = epilogue_inputs[0] if attributes["bias"] else None
     if not attributes["accumulate"]:
         return bind_product(call, call.out, a, b, bias=bias, activation=attributes["activation"])
-    c, alpha = rest[-2:]
+    c, alpha = epilogue_inputs[-2:]
     out = call.out
     run = _bind_accumulation(call, a, b, alpha)
     if c.data_ptr() == out.data_ptr() and c.stride() == out.stride():
@@ -128,7 +128,7 @@ def _gemm_kernel(call: KernelCall) -> BoundCall:
 def _gemm_reference(
     a: Any,
     b: Any,
-    *rest: Any,
+    *epilogue_inputs: Any,
     transpose_a: bool,
     transpose_b: bool,
     bias: bool,
@@ -138,10 +138,10 @@ def _gemm_reference(
 ) -> Any:
     product = (a.T if transpose_a else a) @ (b.T if transpose_b else b)
     if bias:
-        product = product + rest[0]
+        product = product + epilogue_inputs[0]
     if activation == "relu":
         product = np.maximum(product, 0)
-    return rest[-2] + rest[-1] * product if accumulate else product
+    return epilogue_inputs[-2] + epilogue_inputs[-1] * product if accumulate else product
 
 
 def numpy_product(node: Node, transpose_a: bool, transpose_b: bool) -> Callable[..., object] | None:
@@ -180,7 +180,7 @@ def emit_gemm(w: Writer, call: NativeCall) -> bool:
     Returns False unless the operands are float32 or float64 matrices with contiguous rows; the
     program is then replayed.
     """
-    attributes, (a, b, *rest), out = call.attributes, call.inputs, call.out
+    attributes, (a, b, *epilogue_inputs), out = call.attributes, call.inputs, call.out
     transpose_a = bool(attributes.get("transpose_a"))
     transpose_b = bool(attributes.get("transpose_b"))
     leading = [_leading(x) for x in (a, b, out)]
@@ -191,11 +191,11 @@ def emit_gemm(w: Writer, call: NativeCall) -> bool:
     k = a.shape[0] if transpose_a else a.shape[1]
     one, zero = literal(1, out.dtype), literal(0, out.dtype)
     accumulate = bool(attributes.get("accumulate"))
-    alpha = rest[-1].at([]) if accumulate else one
-    if accumulate and rest[-2].name != out.name:
+    alpha = epilogue_inputs[-1].at([]) if accumulate else one
+    if accumulate and epilogue_inputs[-2].name != out.name:
         with w.loops(out.shape) as indices:
-            w.line(f"{out.at(indices)} = {rest[-2].at(indices)}")
-    bias = rest[0] if attributes.get("bias") else None
+            w.line(f"{out.at(indices)} = {epilogue_inputs[-2].at(indices)}")
+    bias = epilogue_inputs[0] if attributes.get("bias") else None
     relu = attributes.get("activation") == "relu"
     beta = one if accumulate else zero
     if _should_tile(m, n, k) and not (transpose_a and transpose_b) and _is_row(bias):
@@ -258,7 +258,7 @@ GEMM = Operation(
 def gemm(
     a: Node,
     b: Node,
-    *rest: Node,
+    *epilogue_inputs: Node,
     transpose_a: bool = False,
     transpose_b: bool = False,
     bias: bool = False,
@@ -274,7 +274,7 @@ def gemm(
         GEMM,
         a,
         b,
-        *rest,
+        *epilogue_inputs,
         transpose_a=transpose_a,
         transpose_b=transpose_b,
         bias=bias,

@@ -186,8 +186,8 @@ class CostTables:
         """Return the costs of a layer under an option."""
         parts = {choice: self.mesh.count(option, choice) for choice in set(option)}
         forward, backward = self._compute_seconds(layer, parts)
-        weights, others = self.parameter_bytes(layer, option)
-        traffic = (3 + 2 * self.model.slots) * (weights + others)
+        weights, other_bytes = self.parameter_bytes(layer, option)
+        traffic = (3 + 2 * self.model.slots) * (weights + other_bytes)
         update = traffic / self._bandwidth() + self._calls(layer.tensors)
         return LayerCost(
             forward=forward,
@@ -195,7 +195,7 @@ class CostTables:
             exchange=self._seconds(exchanges(layer, option, self.mesh)),
             gradient=self._seconds(self.gradient_exchanges(layer, option)),
             update=update if layer.tensors else 0.0,
-            memory=self._memory_bytes(layer, option, weights + others),
+            memory=self._memory_bytes(layer, option, weights + other_bytes),
         )
 
     def _seconds(self, collectives: Sequence[LayerExchange]) -> float:
@@ -208,18 +208,18 @@ class CostTables:
 
     def gradient_exchanges(self, layer: Layer, option: Option) -> list[LayerExchange]:
         """Return the collectives that sum the gradients of a layer's parameters."""
-        weights, others = self.parameter_bytes(layer, option)
+        weights, other_bytes = self.parameter_bytes(layer, option)
         axes = tuple(
             a for a, choice in enumerate(option)
             if choice in (BATCH, SPACE) and self.mesh.shape[a] > 1
         )  # fmt: skip
-        if not axes or not weights + others:
+        if not axes or not weights + other_bytes:
             return []
         allreduce = Exchange("allreduce", axes, 1.0)
         if self.model.fused:
-            return [LayerExchange(allreduce, weights + others, "gradient")]
-        rest = layer.tensors - (weights > 0)
-        sizes = (weights, *[others / rest] * rest)
+            return [LayerExchange(allreduce, weights + other_bytes, "gradient")]
+        other_tensors = layer.tensors - (weights > 0)
+        sizes = (weights, *[other_bytes / other_tensors] * other_tensors)
         return [LayerExchange(allreduce, nbytes, "gradient") for nbytes in sizes if nbytes]
 
     def _compute_seconds(self, layer: Layer, parts: dict[str, int]) -> tuple[float, float]:
@@ -231,9 +231,9 @@ class CostTables:
         share = parts.get(BATCH, 1) * parts.get(SPACE, 1)
         all_parts = share * outputs * inputs
         traffic = layer.nbytes / all_parts / self._bandwidth()
-        other = layer.other_flops / (all_parts * machine.arithmetic * self.model.speed)
+        other_seconds = layer.other_flops / (all_parts * machine.arithmetic * self.model.speed)
         if not layer.rows:
-            forward = max(traffic, other) + self._calls(1)
+            forward = max(traffic, other_seconds) + self._calls(1)
             return forward, forward if layer.trainable else 0.0
         rows, depth = ceil(layer.rows / outputs), ceil(layer.depth / inputs)
         columns = self._columns(layer, parts)
@@ -250,14 +250,14 @@ class CostTables:
         backward = product_seconds(rows, depth, columns)
         if layer.passes_back:
             backward += product_seconds(max(1, depth * layer.groups // taps), columns)
-        joined = other + self._calls(1)
+        joined = other_seconds + self._calls(1)
         return forward + joined, backward + joined
 
     def _columns(self, layer: Layer, parts: dict[str, int]) -> float:
         """Return the positions on the busiest worker."""
         batch, space = layer.extents.get(BATCH, 1), layer.extents.get(SPACE, 1)
-        rest = layer.columns / (batch * space)
-        return ceil(batch / parts.get(BATCH, 1)) * ceil(space / parts.get(SPACE, 1)) * rest
+        other_columns = layer.columns / (batch * space)
+        return ceil(batch / parts.get(BATCH, 1)) * ceil(space / parts.get(SPACE, 1)) * other_columns
 
     def _calls(self, number: int) -> float:
         return self.model.machine.call_seconds * number
@@ -330,7 +330,7 @@ def _both_ways(exchange: Exchange, nbytes: float) -> list[LayerExchange]:
 
 
 def _replaced(option: Option, state: LayerState, by: str) -> LayerState:
-    return tuple(by if o == INPUT else own for o, own in zip(option, state, strict=True))
+    return tuple(by if o == INPUT else role for o, role in zip(option, state, strict=True))
 
 
 def _held(mesh: PlannerMesh, state: LayerState) -> float:

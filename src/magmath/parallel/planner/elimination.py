@@ -37,8 +37,8 @@ class AssignmentProblem:
 
     def cost(self, assignment: Sequence[int]) -> float:
         """Return the cost of an assignment of options to layers."""
-        own = sum(float(table[o]) for table, o in zip(self.layers, assignment, strict=True))
-        return own + sum(float(t[assignment[u], assignment[v]]) for u, v, t in self.edges)
+        layer_cost = sum(float(table[o]) for table, o in zip(self.layers, assignment, strict=True))
+        return layer_cost + sum(float(t[assignment[u], assignment[v]]) for u, v, t in self.edges)
 
 
 @final
@@ -78,25 +78,25 @@ class _Eliminated:
     """The memo of eliminations, by the identities of their tables: repeated blocks share them."""
 
     known: dict[Hashable, tuple[Table, Table]] = field(default_factory=dict)
-    kept: list[Table] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
     """Keeps the tables of the keys alive, so that identities stay unique."""
 
-    def minimum(self, own: Table, left: Table, right: Table | None) -> tuple[Table, Table]:
+    def minimum(self, own_table: Table, left: Table, right: Table | None) -> tuple[Table, Table]:
         """Return the least cost and the best option for the options of one or two neighbours.
 
         left   (neighbour, layer), right   (neighbour, layer)
         """
-        key = (_key(own), _key(left), None if right is None else _key(right))
+        key = (_key(own_table), _key(left), None if right is None else _key(right))
         result = self.known.get(key)
         if result is None:
             count("eliminations")
-            sums = left + own
+            sums = left + own_table
             if right is not None:
                 sums = sums[:, None, :] + right[None, :, :]
             best = np.argmin(sums, axis=-1)
             result = np.take_along_axis(sums, best[..., None], axis=-1)[..., 0], best
             self.known[key] = result
-            self.kept += [own, left] if right is None else [own, left, right]
+            self.tables += [own_table, left] if right is None else [own_table, left, right]
         return result
 
 
@@ -129,20 +129,20 @@ class _Network:
         key = (_key(a), _key(b))
         if key not in self._sums:
             self._sums[key] = a + b
-            self._memo.kept += [a, b]
+            self._memo.tables += [a, b]
         return self._sums[key]
 
     def remove(self, layer: int) -> _Removed:
         """Eliminate a layer with at most two neighbours (node elimination)."""
         neighbours = tuple(self.tables[layer])
-        own = self.own.pop(layer)
+        own_table = self.own.pop(layer)
         if not neighbours:
             self.tables.pop(layer)
-            return _Removed(layer, (), np.asarray(np.argmin(own)), float(np.min(own)))
+            return _Removed(layer, (), np.asarray(np.argmin(own_table)), float(np.min(own_table)))
         tables = [self.tables[n].pop(layer) for n in neighbours]
         self.tables.pop(layer)
         right = tables[1] if len(tables) == 2 else None
-        cost, best = self._memo.minimum(own, tables[0], right)
+        cost, best = self._memo.minimum(own_table, tables[0], right)
         if right is None:
             self.own[neighbours[0]] = self._sum(self.own[neighbours[0]], cost)
         else:
@@ -175,8 +175,8 @@ def best_assignment(problem: AssignmentProblem) -> Assignment:
     chosen: dict[int, int] = {}
     bound, relaxed = None, len(network.own)
     if relaxed:
-        rest = network.rest()
-        options, below = relaxed_assignment(rest.layers, rest.edges)
+        remaining = network.rest()
+        options, below = relaxed_assignment(remaining.layers, remaining.edges)
         chosen.update(zip(network.own, options, strict=True))
         bound = below
     base = sum(elimination.min_cost for elimination in removed)

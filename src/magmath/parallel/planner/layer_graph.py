@@ -71,10 +71,10 @@ class Layer:
     @cached_property
     def signature(self) -> tuple[object, ...]:
         """Equal for layers with the same costs; names and neighbours do not count."""
-        own = {k: v for k, v in vars(self).items() if k not in ("name", "inputs", "extents")}
-        own.pop("signature", None)
+        fields = {k: v for k, v in vars(self).items() if k not in ("name", "inputs", "extents")}
+        fields.pop("signature", None)
         edges = tuple((edge.nbytes, edge.roles) for edge in self.inputs)
-        return (*own.values(), tuple(sorted(self.extents.items())), edges)
+        return (*fields.values(), tuple(sorted(self.extents.items())), edges)
 
 
 @final

@@ -86,21 +86,21 @@ class _Draft:
         if self.product and grouping.can_split_input(self):
             extents["input"] = grouping.input_extent(self)
         extents = {role: n for role, n in extents.items() if role not in self.excluded}
-        others = [node for node in self.members if node is not anchor]
-        own = prod(weights.shape) * item if weights is not None else 0
+        other_members = [node for node in self.members if node is not anchor]
+        weight_bytes = prod(weights.shape) * item if weights is not None else 0
         reads = sum(node.size * item for node in self.tensors)
-        largest = max([node.size for node in others], default=0)
+        largest = max([node.size for node in other_members], default=0)
         return Layer(
             name=grouping.name_of(self),
             kind=grouping.kind_of(self),
             flops=flops,
-            other_flops=sum(node.operation.flops(node) for node in others),
-            nbytes=reads + own + (anchor.size + 2 * largest) * item,
+            other_flops=sum(node.operation.flops(node) for node in other_members),
+            nbytes=reads + weight_bytes + (anchor.size + 2 * largest) * item,
             rows=rows,
             columns=anchor.size // rows if rows else 0,
             depth=depth,
             groups=anchor.attributes.get("groups", 1) if self.product else 1,
-            weights=own,
+            weights=weight_bytes,
             other_weights=sum(p.size * item for p in self.parameters if p is not weights),
             tensors=len(self.parameters),
             extents=extents,
@@ -143,8 +143,8 @@ class _Grouping:
         sources = [x for x in node.inputs if self.is_input_dependent(x)]
         if not sources:
             below = [p for x in node.inputs for p in self._parameters[x]]
-            own = [node] if node.operation.is_leaf and node.name == "variable" else []
-            self._parameters[node] = tuple(dict.fromkeys([*below, *own]))
+            own_parameters = [node] if node.operation.is_leaf and node.name == "variable" else []
+            self._parameters[node] = tuple(dict.fromkeys([*below, *own_parameters]))
             return
         owners = list(dict.fromkeys(self._layer[x] for x in sources))
         divisions = _divisions(node, sources, self.roles)
@@ -189,9 +189,9 @@ class _Grouping:
         if node.operation.elementwise or len(node.inputs) != 2 or len(sources) != 1:
             return False
         notation = node.index_notation
-        other = node.inputs[1] if node.inputs[0] is sources[0] else node.inputs[0]
+        parameter_operand = node.inputs[1] if node.inputs[0] is sources[0] else node.inputs[0]
         shared = set(notation.inputs[0]) & set(notation.inputs[1]) - set(notation.output)
-        return bool(self._parameters[other]) and bool(
+        return bool(self._parameters[parameter_operand]) and bool(
             shared - {"."} or node.attributes.get("groups")
         )
 
@@ -203,9 +203,11 @@ class _Grouping:
     def _summed(self, draft: _Draft) -> int | None:
         """Return the dimension of the activation over which a product sums."""
         notation = draft.anchor.index_notation
-        which = next(i for i, x in enumerate(draft.anchor.inputs) if self.is_input_dependent(x))
-        shared = set(notation.inputs[1 - which]) - set(notation.output) - {"."}
-        for d, letter in enumerate(notation.inputs[which]):
+        activation_index = next(
+            i for i, x in enumerate(draft.anchor.inputs) if self.is_input_dependent(x)
+        )
+        shared = set(notation.inputs[1 - activation_index]) - set(notation.output) - {"."}
+        for d, letter in enumerate(notation.inputs[activation_index]):
             if letter in shared:
                 return d
         return None
@@ -295,34 +297,34 @@ def _divisions(node: Node, sources: Sequence[Node], roles: Mapping[Node, Roles])
                 excluded.add(role)
             if letter != ".":
                 by_letter.setdefault(letter.lower(), role)
-    kept = [by_letter.get(letter.lower()) for letter in notation.output]
+    result_roles = [by_letter.get(letter.lower()) for letter in notation.output]
     present = {letter.lower() for letter in notation.output}
     summed = tuple(role for letter, role in by_letter.items() if letter not in present)
     lost = bool(excluded)
     if not node.operation.elementwise:
-        kept = _with_outputs(node, notation.inputs, notation.output, kept, roles)
-    return _Divisions(tuple(kept), summed, lost, frozenset(excluded))
+        result_roles = _with_outputs(node, notation.inputs, notation.output, result_roles, roles)
+    return _Divisions(tuple(result_roles), summed, lost, frozenset(excluded))
 
 
 def _with_outputs(
     node: Node,
     inputs: tuple[str, ...],
     output: str,
-    kept: list[str | None],
+    result_roles: list[str | None],
     roles: Mapping[Node, Roles],
 ) -> list[str | None]:
     """Give a dimension of the result that comes from a parameter the role of channels."""
     known = {c.lower() for x, letters in zip(node.inputs, inputs, strict=True)
              if x in roles for c in letters}  # fmt: skip
-    others = {c.lower() for x, letters in zip(node.inputs, inputs, strict=True)
+    parameter_letters = {c.lower() for x, letters in zip(node.inputs, inputs, strict=True)
               if x not in roles for c in letters}  # fmt: skip
-    if CHANNEL in kept:
-        return kept
+    if CHANNEL in result_roles:
+        return result_roles
     for d, letter in enumerate(output):
-        if letter.lower() in others - known - {"."}:
-            kept[d] = CHANNEL
+        if letter.lower() in parameter_letters - known - {"."}:
+            result_roles[d] = CHANNEL
             break
-    return kept
+    return result_roles
 
 
 def _input_roles(ndim: int) -> Roles:

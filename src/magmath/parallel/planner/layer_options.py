@@ -65,7 +65,7 @@ class PlannerMesh:
 
 @lru_cache(maxsize=1 << 14)
 def _count(shape: tuple[int, ...], state: LayerState, role: str) -> int:
-    return prod([n for n, own in zip(shape, state, strict=True) if own == role])
+    return prod([n for n, axis_role in zip(shape, state, strict=True) if axis_role == role])
 
 
 def meshes(workers: int) -> list[PlannerMesh]:
@@ -117,7 +117,7 @@ def gradient_state(option: Option, roles: frozenset[str], *, is_product: bool) -
     read = operand_state(option, roles, is_product=is_product)
     if not is_product:
         return read
-    return tuple(PARTIAL if o == OUTPUT else own for o, own in zip(option, read, strict=True))
+    return tuple(PARTIAL if o == OUTPUT else role for o, role in zip(option, read, strict=True))
 
 
 # transfers ---------------------------------------------------------------------------------------
@@ -149,8 +149,8 @@ def transfer(mesh: PlannerMesh, have: LayerState, want: LayerState) -> tuple[Exc
     that needs no more than it has fetches nothing.
     """
     collectives, state = [], have
-    for axis, own in enumerate(have):
-        if own == PARTIAL:
+    for axis, role in enumerate(have):
+        if role == PARTIAL:
             # A scattered sum divides what the worker has, so this axis must be the inner one.
             scatters = want[axis] in ALL_ROLES and want[axis] not in state[axis + 1 :]
             target = want[axis] if scatters else REPLICATED
@@ -170,7 +170,7 @@ def transfer(mesh: PlannerMesh, have: LayerState, want: LayerState) -> tuple[Exc
 
 def _share(mesh: PlannerMesh, state: LayerState) -> float:
     """Return the share of a value that a worker holds."""
-    parts = [n for n, own in zip(mesh.shape, state, strict=True) if own in ALL_ROLES]
+    parts = [n for n, role in zip(mesh.shape, state, strict=True) if role in ALL_ROLES]
     return 1.0 / prod(parts)
 
 
@@ -192,8 +192,8 @@ def _interval(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the bounds, in 0 … 1, of each worker's part of a dimension."""
     number, parts = np.zeros(mesh.workers), 1
-    for axis, own in enumerate(state):
-        if own == role:
+    for axis, axis_role in enumerate(state):
+        if axis_role == role:
             number = number * mesh.shape[axis] + coordinates[axis]
             parts *= mesh.shape[axis]
     return number / parts, (number + 1) / parts

@@ -75,15 +75,15 @@ def assignment_problem(
     price   seconds for each byte of memory
     """
     known: dict[int, np.ndarray] = {}
-    own = []
+    layer_costs = []
     for i in range(len(tables.graph.layers)):
         costs = tables.layer_tables(i)
         if id(costs) not in known:
             seconds = costs.seconds + (1.0 - hidden) * costs.gradient
             known[id(costs)] = seconds + price * costs.memory if price else seconds
-        own.append(known[id(costs)])
+        layer_costs.append(known[id(costs)])
     edges = [(u, v, tables.edge_seconds(u, v, edge)) for u, v, edge in tables.graph.edges()]
-    return AssignmentProblem(own, edges)
+    return AssignmentProblem(layer_costs, edges)
 
 
 def assignment_memory(tables: CostTables, options: Sequence[int]) -> float:
@@ -121,8 +121,8 @@ def _price_that_fits(
     tables: CostTables, limit: float, hidden: float
 ) -> tuple[float, tuple[int, ...] | None]:
     """Return a price of memory that makes the assignment fit, and the assignment."""
-    own = [tables.layer_tables(i) for i in range(len(tables.graph.layers))]
-    price = sum(float(np.max(layer.seconds)) for layer in own) / max(limit, 1.0)
+    layer_tables = [tables.layer_tables(i) for i in range(len(tables.graph.layers))]
+    price = sum(float(np.max(layer.seconds)) for layer in layer_tables) / max(limit, 1.0)
     for _ in range(_ROUNDS):
         tried = best_assignment(assignment_problem(tables, hidden, price))
         if assignment_memory(tables, tried.options) <= limit:
@@ -150,15 +150,15 @@ def uniform_candidate(tables: CostTables, division: str) -> MeshCandidate:
     for "hybrid": the samples in convolutions, the outputs in dense layers."""
     chosen = []
     for layer, options in zip(tables.graph.layers, tables.options, strict=True):
-        own = uniform_division(layer, division)
-        divided = (own,) * len(tables.mesh.shape)
+        choice = uniform_division(layer, division)
+        divided = (choice,) * len(tables.mesh.shape)
         whole = (REPLICATED,) * len(tables.mesh.shape)
         chosen.append(options.index(divided if divided in options else whole))
     return _candidate(tables, chosen, assignment_problem(tables), 0.0, 0.0)
 
 
 def uniform_division(layer: Layer, division: str) -> str:
-    """Return what a fixed strategy divides in a layer."""
+    """Return the role of the dimension that a fixed strategy divides in a layer."""
     dense = layer.rows > 0 and layer.columns == layer.extents.get(BATCH)
     return division if division != "hybrid" else OUTPUT if dense else BATCH
 
@@ -213,7 +213,9 @@ def search_meshes(graph: LayerGraph, model: CostModel, workers: int, limit: floa
     Raises MemoryLimitError if no candidate fits the memory.
     """
     all_tables = [CostTables(graph, mesh, model) for mesh in meshes(workers)]
-    fixed = {name: uniform_candidate(all_tables[0], own) for name, own in STRATEGIES.items()}
+    fixed = {
+        name: uniform_candidate(all_tables[0], division) for name, division in STRATEGIES.items()
+    }
     chosen: dict[Hashable, MeshCandidate] = {
         (candidate.mesh, candidate.options): candidate
         for candidate in fixed.values()

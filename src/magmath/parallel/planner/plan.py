@@ -316,8 +316,11 @@ def _check_division(candidate: MeshCandidate, strategy: str) -> None:
     if workers == 1 or not pairs or any(set(option) != {REPLICATED} for _, option in pairs):
         return
     kinds = [(layer, uniform_division(layer, STRATEGIES[strategy])) for layer, _ in pairs]
-    most = max(layer.extents.get(CHANNEL if own == OUTPUT else own, 0) for layer, own in kinds)
-    names = ["outputs" if own == OUTPUT else "samples" for _, own in kinds]
+    most = max(
+        layer.extents.get(CHANNEL if division == OUTPUT else division, 0)
+        for layer, division in kinds
+    )
+    names = ["outputs" if division == OUTPUT else "samples" for _, division in kinds]
     divided = " or ".join(dict.fromkeys(names))
     raise OptionError(
         f"plan: with the strategy {strategy!r}, {workers} workers divide {divided}, but no layer "

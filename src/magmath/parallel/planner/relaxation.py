@@ -23,15 +23,15 @@ Edges = Sequence[tuple[int, int, Table]]
 def relaxed_assignment(layers: Sequence[Table], edges: Edges) -> tuple[list[int], float]:
     """Return an option for each layer, and a lower bound of the cost of all assignments."""
     weights, bound = _solved(layers, edges)
-    starts = [[int(np.argmax(w)) for w in weights], [int(np.argmin(own)) for own in layers]]
+    starts = [[int(np.argmax(w)) for w in weights], [int(np.argmin(table)) for table in layers]]
     assignments = [_improved(start, layers, edges) for start in starts]
     best = min(assignments, key=lambda options: _cost(options, layers, edges))
     return best, bound
 
 
 def _cost(options: Sequence[int], layers: Sequence[Table], edges: Edges) -> float:
-    own = sum(float(table[o]) for table, o in zip(layers, options, strict=True))
-    return own + sum(float(t[options[u], options[v]]) for u, v, t in edges)
+    layer_cost = sum(float(table[o]) for table, o in zip(layers, options, strict=True))
+    return layer_cost + sum(float(t[options[u], options[v]]) for u, v, t in edges)
 
 
 @final
@@ -67,9 +67,9 @@ def _solved(layers: Sequence[Table], edges: Edges) -> tuple[list[Table], float]:
     """
     from scipy.optimize import linprog
 
-    starts = np.cumsum([0, *[len(own) for own in layers]]).tolist()
-    scale = max(float(np.max(own)) for own in layers) or 1.0
-    costs = [own / scale for own in layers]
+    starts = np.cumsum([0, *[len(layer) for layer in layers]]).tolist()
+    scale = max(float(np.max(layer)) for layer in layers) or 1.0
+    costs = [layer / scale for layer in layers]
     equations = _Equations()
     for start, stop in pairwise(starts):
         equations.add([(column, 1.0) for column in range(start, stop)], 1.0)

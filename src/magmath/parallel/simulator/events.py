@@ -78,12 +78,12 @@ class Host:
         share = min(1.0, self.processors / running) / (1.0 + (self.crowding - 1.0) * busy)
         rates = [share / (task.seconds * _slowest(task, slowdown)) for task in tasks]
         demands = [rate * task.nbytes for rate, task in zip(rates, tasks, strict=True)]
-        bandwidth, others = self.bandwidth, running
+        bandwidth, remaining = self.bandwidth, running
         for i in sorted(range(running), key=demands.__getitem__):
-            granted = min(demands[i], bandwidth / others)
+            granted = min(demands[i], bandwidth / remaining)
             if granted < demands[i]:
                 rates[i] *= granted / demands[i]
-            bandwidth, others = bandwidth - granted, others - 1
+            bandwidth, remaining = bandwidth - granted, remaining - 1
         return rates
 
 

@@ -74,14 +74,14 @@ class InlineTransport(Transport):
         self,
         order: Sequence[Expression],
         requested: Sequence[Expression],
-        given: Mapping[Expression, int],
+        array_numbers: Mapping[Expression, int],
         outputs: Sequence[int],
         released: Sequence[int],
     ) -> list[LocalArray]:
         self.traffic.messages += 1
         assert self._worker is not None
         try:
-            return self._worker.compute(order, requested, given, outputs, released)
+            return self._worker.compute(order, requested, array_numbers, outputs, released)
         except Exception as error:
             add_user_line(error)
             raise

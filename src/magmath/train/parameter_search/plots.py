@@ -35,9 +35,9 @@ def histograms(results: SearchResults) -> Figure:
     figure, panels = _panels(len(groups), 2.6)
     for (workers, trials), axes in zip(groups.items(), panels, strict=True):
         shown = sorted([t for t in trials if t.state != "diverged"], key=lambda t: t.curve.minimum)
-        for place, trial in enumerate(shown):
+        for position, trial in enumerate(shown):
             pale = 1.0 if trial.curve.minimum <= results.threshold else 0.35
-            axes.bar(place, trial.curve.area, color=COLORS[trial.state], alpha=pale)
+            axes.bar(position, trial.curve.area, color=COLORS[trial.state], alpha=pale)
         labels = [", ".join(map(str, _settings(trial).values())) for trial in shown]
         size = min(7.0, TICK_POINTS / max(len(shown), 1))
         axes.set_xticks(range(len(shown)), labels, rotation=90, fontsize=size)

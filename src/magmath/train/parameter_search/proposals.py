@@ -84,13 +84,13 @@ class _Optuna:
 
     def remaining(self) -> Iterator[Settings]:
         while len(self._done) < self._trials:
-            asked = self._study.ask(self._choices)
-            settings = {k: self._space.values[k][i] for k, i in asked.params.items()}
+            proposal = self._study.ask(self._choices)
+            settings = {k: self._space.values[k][i] for k, i in proposal.params.items()}
             known = next((t for t in self._done if t.settings == settings), None)
             if known is None:
                 yield settings
                 continue
-            self._study.tell(asked, self._value(known))
+            self._study.tell(proposal, self._value(known))
             if len({repr(t.settings) for t in self._done}) == len(self._space.settings()):
                 return
 

@@ -266,8 +266,8 @@ class _Search:
     def _end(self, trial: Trial) -> None:
         """Store a trial."""
         self._database.add(trial)
-        others = [t for t in self._trials if t.number != trial.number]
-        self._trials = sorted([*others, trial], key=lambda t: t.number)
+        other_trials = [t for t in self._trials if t.number != trial.number]
+        self._trials = sorted([*other_trials, trial], key=lambda t: t.number)
         if self._on_progress is not None:
             self._on_progress(self._results(), trial)
 

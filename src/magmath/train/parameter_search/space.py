@@ -29,13 +29,13 @@ class Space:
     values: Mapping[str, tuple[Any, ...]]
 
     @staticmethod
-    def of(given: Mapping[str, Sequence[Any]]) -> Space:
+    def of(choices: Mapping[str, Sequence[Any]]) -> Space:
         """Return the space. Raises OptionError if it is empty, lacks "batch", or has impossible
         numbers."""
-        if not given:
+        if not choices:
             raise OptionError('search: the space is empty; give at least {"batch": [32]}')
-        given = {name: _plain(values) for name, values in given.items()}
-        for name, values in given.items():
+        choices = {name: _plain(values) for name, values in choices.items()}
+        for name, values in choices.items():
             if isinstance(values, str) or not isinstance(values, Sequence) or not values:
                 raise OptionError(
                     f"search: {name} needs a list of at least one value, was given {values!r}"
@@ -48,14 +48,14 @@ class Space:
                 raise OptionError(
                     f"search: the values of {name} must differ, were given {list(values)}"
                 )
-        if "batch" not in given:
+        if "batch" not in choices:
             raise OptionError('search: the space needs "batch", the images of a step of a worker')
-        for size in given["batch"]:
+        for size in choices["batch"]:
             require_integer("search: batch", size, 1)
-        for count in given.get("workers", ()):
+        for count in choices.get("workers", ()):
             require_integer("search: workers", count, 0)
-        order = sorted(given, key=lambda name: name != "workers")  # stable
-        return Space({name: tuple(given[name]) for name in order})
+        order = sorted(choices, key=lambda name: name != "workers")  # stable
+        return Space({name: tuple(choices[name]) for name in order})
 
     def settings(self) -> list[Settings]:
         """Return every combination of the values."""
@@ -101,10 +101,10 @@ class Amount:
             )
         common = math.lcm(*steps)
         for epochs in range(max(1, math.ceil(images / available)), images + 1):
-            samples, rest = divmod(images, epochs)
+            samples, remainder = divmod(images, epochs)
             if samples < common:
                 break
-            if not rest and samples % common == 0:
+            if not remainder and samples % common == 0:
                 return Amount(epochs, samples)
         passes = max(1, math.ceil(images / available))
         fitting = common * max(1, images // passes // common) * passes
