@@ -122,17 +122,13 @@ def _reached(
     return selected, others
 
 
-def _always(record: ProvenanceRecord) -> bool:
-    return True
-
-
 _Operands: TypeAlias = dict[ProvenanceRecord, list[RecordedOperand]]
 
 
 def _existing(records: Sequence[ProvenanceRecord]) -> tuple[_Operands, _Operands]:
     """Return the existing arrays on which each record depends, without their provenance: all of
     them, and those on which it does not depend through gradients alone."""
-    reached, _ = _reached(records, _always)
+    reached, _ = _reached(records, lambda _: True)
     every = _existing_of_each(records, reached, through_gradients=True)
     if not any(x.reads_gradients for x in reached):
         return every, every
