@@ -101,7 +101,7 @@ def _check_interrupted(
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 # Python ignores exceptions in generators that it closes: such an interrupt has no effect.
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
-@pytest.mark.parametrize("shape", [(5, 3), (120, 200)])
+@pytest.mark.parametrize("shape", [(5, 3), (120, 200), (200, 200)])
 @pytest.mark.parametrize("name", UPDATES)
 def test_an_interrupted_update_changes_all_arrays_or_none(
     kind: str, workers: int, shape: tuple[int, int], name: str
@@ -122,7 +122,7 @@ def test_an_interrupted_update_changes_all_arrays_or_none(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("assigns", [True, False])
-@pytest.mark.parametrize("shape", [(5, 3), (120, 200)])
+@pytest.mark.parametrize("shape", [(5, 3), (120, 200), (200, 200)])
 def test_an_interrupted_call_updates_all_arguments_and_variables_or_none(
     shape: tuple[int, int], assigns: bool
 ) -> None:

@@ -311,7 +311,11 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         operand = small_operand(self, value)
         if operand is not None:
             value, value_has_no_name = Array(operand), True
-        self.replace_value(written_item(self, key, value))
+        if self.view_of is None:
+            self.replace_value(written_item(self, key, value))
+        else:
+            with session.deferred_interrupts():  # all arrays with these elements change, or none
+                self.replace_value(written_item(self, key, value))
         if self._leaf is not None:
             return
         if session.engine().evaluator.should_evaluate_now(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from threading import RLock
 from types import TracebackType
@@ -252,6 +252,15 @@ def engine() -> Engine:
 def has_open_pool() -> bool:
     """Return True if there is a current pool whose workers this process can reach."""
     return _engine is not None and _engine.pool.end_reason is None
+
+
+def deferred_interrupts() -> AbstractContextManager[None]:
+    """Defer Ctrl-C until the end of the context, for a write and what follows from it: see
+    `Pool.defer_interrupts`. Without a pool, return a context that does nothing."""
+    engine = _engine
+    if engine is None or engine.pool.closed:
+        return nullcontext()
+    return engine.pool.defer_interrupts()
 
 
 def has_uncertain_runs() -> bool:
