@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from magmath.comm.local_group import LocalGroup
+from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.executor.context import Context
 from magmath.executor.error_context import attach_user_line
 from magmath.executor.numpy_fast_path import silent_context
@@ -20,11 +21,18 @@ from magmath.memory.heap import Heap, View
 
 @final
 class EagerKernels:
-    """The computation of single nodes in this process, on NumPy arrays."""
+    """The computation of single nodes in this process, on NumPy arrays, by the algorithms that a
+    pool allows its workers."""
 
-    def __init__(self) -> None:
+    def __init__(self, winograd: bool = True, workspace_limit: int = WORKSPACE_LIMIT) -> None:
         cpu = torch.device("cpu")
-        self._context = Context(LocalGroup(1).communicator(0), Heap(PrivateSource(cpu)), cpu)
+        self._context = Context(
+            LocalGroup(1).communicator(0),
+            Heap(PrivateSource(cpu)),
+            cpu,
+            winograd=winograd,
+            workspace_limit=workspace_limit,
+        )
 
     def value_of(
         self, node: Node, operands: Sequence[np.ndarray[Any, Any]]

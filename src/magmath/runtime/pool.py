@@ -58,6 +58,7 @@ class Pool:
                     of all workers
     topology        their hosts and resources
     deterministic, seed, memory_limit, fold_bias   the settings of the pool, for planners
+    worker_options  the start options of the workers
     memory_bound    bytes that the arrays of a worker may take: `memory_limit`, or its share of the
                     memory of its host; None on GPUs, whose allocator raises by itself
 
@@ -92,6 +93,7 @@ class Pool:
         self.is_inline = transport.is_inline
         """True if the only worker is in this process, so that `compute` is available."""
         self.workers = transport.size
+        self.worker_options = transport.options
         self.mesh = Mesh.line(self.workers)
         self.topology = Topology.of(self._queue.hellos)
         self.is_on_cpu = self.topology.device == "cpu"

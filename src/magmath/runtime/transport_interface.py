@@ -72,6 +72,8 @@ class Transport(ABC):
     """The connection to the workers 0 … size - 1."""
 
     size: int
+    options: WorkerOptions
+    """The start options of the workers."""
     is_inline: bool = False
     """True if `send` executes commands directly: nothing is encoded, copied or waited for."""
 

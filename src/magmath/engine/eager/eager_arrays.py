@@ -126,7 +126,8 @@ class EagerArrays:
     def _kernels(self) -> EagerKernels:
         from magmath.executor.eager_kernels import EagerKernels  # loads the kernels: on first use
 
-        return EagerKernels()
+        options = self.pool.worker_options
+        return EagerKernels(options.winograd, options.workspace_limit)
 
     @cached_property
     def _number(self) -> Callable[[Node], np.ndarray[Any, Any] | None]:

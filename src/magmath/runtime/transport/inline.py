@@ -38,7 +38,7 @@ class InlineTransport(Transport):
 
     def __init__(self, options: WorkerOptions, bind: BindProgram = bind_program) -> None:
         super().__init__(1)
-        self._options = options
+        self.options = options
         self._bind = bind
         self._worker: Worker | None = None
         self._own_threads = 0
@@ -46,12 +46,12 @@ class InlineTransport(Transport):
 
     def start(self, handle_reply: HandleReply) -> list[Hello]:
         self._own_threads = torch.get_num_threads()
-        if self._options.threads is not None:
-            set_threads(self._options.threads)
+        if self.options.threads is not None:
+            set_threads(self.options.threads)
         else:
             limit_to_processors()
         self._handle_reply = handle_reply
-        self._worker = Worker(LocalGroup(1).communicator(0), self._options, self._bind)
+        self._worker = Worker(LocalGroup(1).communicator(0), self.options, self._bind)
         self._worker.poll = self._poll
         self._worker.is_abandoned = lambda: self.is_interrupted()
         return [self._worker.hello()]

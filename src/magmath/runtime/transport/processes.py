@@ -84,7 +84,7 @@ class ProcessTransport(Transport):
         hosts: HostList | None = None,
     ) -> None:
         super().__init__(size)
-        self._options = options
+        self.options = options
         self._hosts = hosts
         self._on_this_host = launcher == "mpiexec" and hosts is None
         self._heartbeat_timeout = heartbeat_timeout
@@ -126,7 +126,7 @@ class ProcessTransport(Transport):
         self._resources.callback(remove_pool_directory, directory)
         self.address, keys = self._open(directory)
         environment = worker_environment(
-            self._options.threads,
+            self.options.threads,
             {SECRET_VARIABLE: " ".join([self._key, *keys])},
             on_this_host=self._on_this_host,
         )
@@ -134,7 +134,7 @@ class ProcessTransport(Transport):
         command = [*self._launch_command, *self._worker_command]
         silence = self._heartbeat_timeout if self._endpoint != "ipc" else None
         command += worker_arguments(
-            self.address, directory, self.size, self._options, heartbeat_timeout=silence
+            self.address, directory, self.size, self.options, heartbeat_timeout=silence
         )
         self._launch = launch = Launch(command, environment, directory)
         self._resources.callback(launch.kill)

@@ -56,7 +56,7 @@ class ThreadTransport(Transport):
         hosts: Sequence[int] | None = None,
     ) -> None:
         super().__init__(size)
-        self._options = options
+        self.options = options
         self._bind = bind
         shares_memory = shares_memory and not can_be_gpu(options.device)
         count = len(set(hosts or (0,)))
@@ -122,11 +122,11 @@ class ThreadTransport(Transport):
 
     def _serve(self, rank: int) -> None:
         port = _QueuePort(rank, self._inboxes[rank], self._outbox)
-        if self._options.threads is not None:
-            set_threads(self._options.threads)
+        if self.options.threads is not None:
+            set_threads(self.options.threads)
         communicator: Communicator = self._communicators[rank]
         try:
-            worker = Worker(communicator, self._options, self._bind)
+            worker = Worker(communicator, self.options, self._bind)
             port.send(worker.hello())
             CommandLoop(worker, port).run()
             worker.close()
