@@ -50,7 +50,7 @@ class Kept(Enum):
 
 
 KEEP: Final = Kept.KEEP
-"""The default of a setting of `fit` that stays as the trainer has it. None is a choice of metrics."""
+"""The default of settings of `fit` that stay as the trainer has them."""
 
 
 @final

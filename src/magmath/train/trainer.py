@@ -35,7 +35,7 @@ from magmath.nn.module import Module, check_module
 from magmath.optim import OPTIMIZERS, LossScale, Optimizer
 from magmath.parallel.simulator.program_step import SimulatedStep, Times, simulate_programs
 from magmath.parallel.strategy import Strategy, Training, loss_scale_for
-from magmath.parallel.strategy_table import StrategyLike, as_strategy
+from magmath.parallel.strategy_table import NamedStrategies, StrategyLike
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_loop import EpochLoop
 from magmath.train.feeds import EXAMPLE_ROWS, Feed
@@ -118,6 +118,7 @@ class Trainer(metaclass=KeywordHints):
         self._inference = Inference(self.module, self.loss, self.precision)
         self._steps: RecentlyUsed[Hashable, TrainingStep] = RecentlyUsed(KEPT_STEPS)
         self._data = TrainerData(self)
+        self._strategies = NamedStrategies()
         self._last_feed: Feed | None = None
         self.stop_requested = False
 
@@ -169,7 +170,7 @@ class Trainer(metaclass=KeywordHints):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except programs and data, which belong to a pool, for pickle."""
-        of_pool = ("_inference", "_steps", "_data", "_last_feed")
+        of_pool = ("_inference", "_steps", "_data", "_strategies", "_last_feed")
         return {name: value for name, value in self.__dict__.items() if name not in of_pool}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -203,7 +204,7 @@ class Trainer(metaclass=KeywordHints):
 
     def prepared(self) -> tuple[Strategy, Training]:
         """Return the strategy, with its variables, and the module and optimizer that it trains."""
-        strategy = as_strategy(self.strategy)
+        strategy = self._strategies.of(self.strategy)
         training = Training.of(self.module, self.optimizer, self.loss_scale)
         strategy.prepare(training, session.engine().environment)
         return strategy, training
@@ -251,7 +252,7 @@ class Trainer(metaclass=KeywordHints):
     def _train(self, request: FitRequest, saved: list[Checkpoint]) -> History:
         """Train in the current pool; add the checkpoint to `saved` once it has a file of this
         training."""
-        is_asynchronous = as_strategy(self.strategy).is_asynchronous
+        is_asynchronous = self._strategies.of(self.strategy).is_asynchronous
         alone = has_step_callback(request.listeners) and not is_asynchronous
         feed = self._data.training_feed(
             request.samples, request.batch_size, request.shuffle, alone=alone
@@ -292,7 +293,7 @@ class Trainer(metaclass=KeywordHints):
         """Return the compiled step for a feed of this signature; reuses a cached one if it is
         current."""
         metrics = self._data.metrics_of(feed, feed.batch_size, training=True)
-        strategy = as_strategy(self.strategy)
+        strategy = self._strategies.of(self.strategy)
         settings = StepSettings(strategy, metrics, self.precision, self.loss_scale, weights)
         key = feed.signature, settings.key, id(self.optimizer), get_default_dtype()
         step = self._steps.pop(key, None)
@@ -398,7 +399,7 @@ class Trainer(metaclass=KeywordHints):
     def _step_under(self, strategy: StrategyLike, last: TrainingStep) -> TrainingStep:
         """Return a step for the data of the last `fit` under another strategy."""
         assert self._last_feed is not None
-        settings = replace(last.settings, strategy=as_strategy(strategy))
+        settings = replace(last.settings, strategy=self._strategies.of(strategy))
         other = TrainingStep(
             self.module, self.loss, self.optimizer, self._last_feed, settings, self._stream
         )
