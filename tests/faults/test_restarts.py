@@ -14,7 +14,7 @@ import pytest
 
 import magmath as mm
 from magmath.engine.session import _smaller_pools
-from magmath.errors import DataError, MagmathError, WorkerError, WorkerLost
+from magmath.errors import MagmathError, OptionError, WorkerError, WorkerLost
 from magmath.parallel import DataParallel, WeightAveraging
 from magmath.runtime import PoolOptions, start_pool
 
@@ -147,7 +147,7 @@ def test_data_that_would_be_lost_are_refused(where: str, tmp_path: Path) -> None
     mm.init(2, device="cpu", launcher="threads")
     x, validation = (mm.asarray(X), (X, Y)) if where == "x" else (X, (mm.asarray(X), Y))
     trainer = mm.train.Trainer(mm.nn.Dense(4))
-    with pytest.raises(DataError, match=r"arrays of NumPy, np\.asarray\(x\), or a Loader"):
+    with pytest.raises(OptionError, match=r"arrays of NumPy, np\.asarray\(x\), or a Loader"):
         trainer.fit(x, Y, validation=validation, checkpoint=tmp_path, restarts=1)
 
 

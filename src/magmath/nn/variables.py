@@ -19,7 +19,7 @@ from magmath.core.promotion import get_default_dtype
 from magmath.engine import session
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.traces import tracing
-from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.errors import DTypeError, MagmathError, ShapeError, StateError
 from magmath.graph import Node, Shape
 from magmath.nn.mixed_precision import wrong_parameter
 from magmath.ops import elementwise as e
@@ -228,7 +228,7 @@ class Deferred:
 
     def refuse(self, operation: str) -> MagmathError:
         """Return the error of an operation on the variable."""
-        return MagmathError(f"{operation}: {self.describe_missing()}")
+        return StateError(f"{operation}: {self.describe_missing()}")
 
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError; the message says how the variable is made."""

@@ -16,7 +16,7 @@ from magmath.core.foreign_names import NETWORK_ATTRIBUTES, hint, missing_attribu
 from magmath.core.keyword_hints import KeywordHints, takes_options_of
 from magmath.data.loader import Loader
 from magmath.engine import session
-from magmath.errors import MagmathError, OptionError, ShapeError, WeightsError
+from magmath.errors import OptionError, ShapeError, StateError, WeightsError
 from magmath.graph import Shape
 from magmath.nn.abstract import abstract_inputs
 from magmath.nn.layers import Sequential
@@ -249,7 +249,7 @@ class NeuralNetwork(metaclass=KeywordHints):
     def summary(self) -> str:
         """Return the layers with their output shapes and parameter counts, as text."""
         if self.input_shape is None:
-            raise MagmathError("summary: the network is not built; call net.build(shape) or fit")
+            raise StateError("summary: the network is not built; call net.build(shape) or fit")
         return self.module.summary((1, *self.input_shape), dtype=self.dtype)
 
     def explain(self, strategy: StrategyLike | None = None) -> Explanation:
@@ -280,7 +280,7 @@ class NeuralNetwork(metaclass=KeywordHints):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state of the module to a safetensors file, atomically."""
         if not self.is_built:
-            raise MagmathError(
+            raise StateError(
                 "save: the network has no parameters yet, because it is not built; first call fit, "
                 "predict, or build with the shape of an input, batch included"
             )

@@ -26,7 +26,7 @@ from magmath.core.promotion import get_default_dtype
 from magmath.data.loader import Loader
 from magmath.engine import session
 from magmath.engine.traces.stream_state import INITIAL_STREAMS, StreamState
-from magmath.errors import DataError, MagmathError, OptionError
+from magmath.errors import OptionError, StateError
 from magmath.nn.abstract import trace_call
 from magmath.nn.losses import loss_function
 from magmath.nn.mixed_precision import check_parameters, check_precision
@@ -350,7 +350,7 @@ class Trainer(metaclass=KeywordHints):
 
         strategy   another strategy than that of the last `fit`, for the same data
 
-        Raises MagmathError before the first `fit`, of which `epochs=0` is enough.
+        Raises StateError before the first `fit`, of which `epochs=0` is enough.
         """
         last = self._last_step("explain")
         return last.explain() if strategy is None else self._step_under(strategy, last).explain()
@@ -372,19 +372,19 @@ class Trainer(metaclass=KeywordHints):
                    a time; "predicted": by the cost model, without any measurement
         slowdown   worker → factor by which its computations take longer
 
-        Raises MagmathError before the first `fit`, of which `epochs=0` is enough, for asynchronous
-        strategies without a schedule, and for measured times of workers on GPUs.
+        Raises StateError before the first `fit`, of which `epochs=0` is enough, OptionError for
+        asynchronous strategies without a schedule, and for measured times of workers on GPUs.
         """
         last = self._last_step("simulate")
         step = last if strategy is None else self._step_under(strategy, last)
         if step.strategy.is_asynchronous:
-            raise MagmathError(
+            raise OptionError(
                 f"simulate: the simulator has no model of workers that take steps on their own, as "
                 f"{step.strategy.label} requires; give the strategy a schedule"
             )
         engine = session.engine()
         if times == "measured" and engine.pool.topology.device != "cpu":
-            raise MagmathError(
+            raise OptionError(
                 f"simulate: calls are measured on processors, and the workers of this pool compute "
                 f"on {engine.pool.topology.device}; pass times='predicted'"
             )
@@ -393,7 +393,7 @@ class Trainer(metaclass=KeywordHints):
 
     def _last_step(self, operation: str) -> TrainingStep:
         if self.step is None or self._last_feed is None:
-            raise MagmathError(f"{operation}: call fit first; there is no training step yet")
+            raise StateError(f"{operation}: call fit first; there is no training step yet")
         return self.step
 
     def _step_under(self, strategy: StrategyLike, last: TrainingStep) -> TrainingStep:
@@ -418,11 +418,12 @@ def _initial_values(module: Module, seed: int) -> Iterator[None]:
 
 
 def _rows_of_call(operation: str, x: Any, batch_size: int | None) -> int | None:
-    """Return the batch size for a call without gradients. Raises DataError if a loader has one."""
+    """Return the batch size for a call without gradients. Raises OptionError if a loader has its
+    own."""
     if batch_size is None:
         return None
     if isinstance(x, Loader):
-        raise DataError(f"{operation}: a Loader has its own batch_size; pass it to the Loader")
+        raise OptionError(f"{operation}: a Loader has its own batch_size; pass it to the Loader")
     return require_integer(f"{operation}: batch_size", batch_size, 1)
 
 
@@ -434,7 +435,7 @@ def _as_optimizer(given: object) -> Optimizer:
     if isinstance(given, Optimizer):
         return given
     if isinstance(given, type) and issubclass(given, Optimizer):
-        raise MagmathError(f"optimizer: needs an object; write mm.optim.{given.__name__}(…)")
+        raise OptionError(f"optimizer: needs an object; write mm.optim.{given.__name__}(…)")
     if isinstance(given, str) and given in OPTIMIZERS:
         return OPTIMIZERS[given]()
     raise _unknown_optimizer(given)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from magmath.api.creation import asarray
 from magmath.engine import session
-from magmath.errors import DataError, OptionError
+from magmath.errors import OptionError, ShapeError
 from magmath.train.network import NeuralNetwork
 from magmath.train.parameter_search.curve import POINTS, LossCurve
 from magmath.train.parameter_search.database import Database
@@ -76,13 +76,13 @@ def search(
     size, epochs run that are not measured, for about two seconds, but at least one of them and at
     most twice those of a trial.
 
-    Raises OptionError for an empty space, impossible numbers, or trials that are too short for
-    halving, DataError for batches larger than the data, for a file that is not a results database
-    or belongs to another search.
+    Raises ShapeError if the lengths of x and y differ, OptionError for an empty space, impossible
+    numbers, or trials that are too short for halving, DataError for batches larger than the data,
+    for a file that is not a results database or belongs to another search.
     """
     x, y = np.asarray(x), np.asarray(y)
     if x.ndim == 0 or len(x) != len(y):
-        raise DataError(f"search: x and y need one length, were given {x.shape} and {y.shape}")
+        raise ShapeError(f"search: x and y need one length, were given {x.shape} and {y.shape}")
     rules = _Rules(images, threshold, method, trials, early_stopping, halving, seed, device)
     all_settings = Space.of(space)
     amount = Amount.of(all_settings, images, len(x))
