@@ -25,7 +25,8 @@ from magmath.core.keyword_hints import KeywordHints, takes_options_of
 from magmath.core.promotion import get_default_dtype
 from magmath.data.loader import Loader
 from magmath.engine import session
-from magmath.engine.traces.stream_state import INITIAL_STREAMS, StreamState
+from magmath.engine.traces.stream_ranges import INITIAL_STREAMS, TRAINER_STREAMS
+from magmath.engine.traces.stream_state import StreamState
 from magmath.errors import OptionError, StateError
 from magmath.nn.abstract import trace_call
 from magmath.nn.losses import loss_function
@@ -52,8 +53,6 @@ from magmath.train.weighted_loss import ClassWeights
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
 
-OWN_STREAM = 1 << 42
-"""The first stream of trainers with their own seed, separate from those that users draw from."""
 KEPT_STEPS = 8
 Loss = str | Callable[[Any, Any], Array]
 
@@ -162,7 +161,7 @@ class Trainer(metaclass=KeywordHints):
     @seed.setter
     def seed(self, seed: int | None) -> None:
         self._seed = seed
-        self._stream = None if seed is None else StreamState(seed, OWN_STREAM)
+        self._stream = None if seed is None else StreamState(seed, TRAINER_STREAMS)
         self._steps.clear()
 
     def __repr__(self) -> str:
