@@ -178,7 +178,7 @@ def test_networks_are_loaded_in_another_pool(workers: int, tmp_path: Path) -> No
 def test_a_variable_begins_again_in_another_pool() -> None:
     mm.init(2, launcher="threads", device="cpu")
     v = mm.variable("v", np.zeros((70_000,), np.float32))
-    assert not v.layout.is_on_single_worker
+    assert not v.layout.is_whole_on_first_worker
 
     @mm.compile
     def twice(x: Any) -> Any:
