@@ -16,9 +16,9 @@ from magmath.kernels.allreduce import _tree_neighbours
 from magmath.layout import even_cuts
 from magmath.ops.summands import sum_parts, summands
 from magmath.parallel import (
-    Averaging,
     CompiledStep,
     DataParallel,
+    GradientAveraging,
     Hybrid,
     ModelParallel,
     server_times,
@@ -316,7 +316,7 @@ def test_mistakes() -> None:
         DataParallel(accumulate=0)
 
 
-class Returns(Averaging):
+class Returns(GradientAveraging):
     """Exchanges gradients by a given function, with the parameters on every worker."""
 
     label = "returns"

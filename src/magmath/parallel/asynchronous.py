@@ -28,7 +28,7 @@ from magmath.layout import Layout
 from magmath.nn.module import Module
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf
-from magmath.parallel.gradient_averaging import Averaging
+from magmath.parallel.gradient_averaging import GradientAveraging
 from magmath.parallel.strategy import STALENESS, Training
 from magmath.passes.environment import Environment
 
@@ -45,7 +45,7 @@ class _Past:
 
 
 @final
-class Asynchronous(Averaging):
+class Asynchronous(GradientAveraging):
     """Update common parameters by gradients of older values.
 
     Update t is w ← w - η g(w') on a batch of its own, or the rule of another optimizer, with the

@@ -17,7 +17,7 @@ from magmath.errors import OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.ops.summands import ALGORITHMS, sum_parts
-from magmath.parallel.gradient_averaging import Averaging, whole_copies
+from magmath.parallel.gradient_averaging import GradientAveraging, whole_copies
 from magmath.parallel.gradient_messages import (
     OneBit,
     divided_batch,
@@ -44,7 +44,7 @@ MESSAGES = ("float32", "float16", "bfloat16", ONE_BIT)
 
 
 @final
-class DataParallel(Averaging):
+class DataParallel(GradientAveraging):
     """Average the gradients of the workers, each computed from its share of the batch.
 
     exchange     "allreduce": the planner reduces each gradient as it finds cheapest, in shared

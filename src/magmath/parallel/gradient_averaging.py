@@ -34,7 +34,7 @@ from magmath.passes.environment import Environment
 from magmath.transform.traced_function import assign_all, trace_function
 
 
-class Averaging(Strategy):
+class GradientAveraging(Strategy):
     """The base class of strategies with one copy of the parameters.
 
     accumulate   the number of consecutive parts into which a batch is divided, at most half of its

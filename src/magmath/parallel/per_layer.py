@@ -16,7 +16,7 @@ from magmath.errors import OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.optim.states import VariableStates
-from magmath.parallel.gradient_averaging import Averaging
+from magmath.parallel.gradient_averaging import GradientAveraging
 from magmath.parallel.gradient_messages import divided_batch, parts_of
 from magmath.parallel.layer_layouts import COMPARED_OPTIONS, layer_options
 from magmath.parallel.strategy import Training
@@ -27,7 +27,7 @@ from magmath.passes.parameter_layouts import choose_options
 from magmath.passes.subgraphs import leaves_of_loops
 
 
-class PerLayer(Averaging):
+class PerLayer(GradientAveraging):
     """The base class of strategies that have an option for each layer and no other state."""
 
     def __init__(self, accumulate: int) -> None:

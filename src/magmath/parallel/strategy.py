@@ -132,7 +132,7 @@ class Strategy(ABC):
     """A way to divide training over the workers.
 
     Pass a strategy, or its name, to `NeuralNetwork.fit` or `Trainer`, or compile a step of a custom
-    loop with `parallel.CompiledStep`. Derive strategies from `Averaging` (one copy of the
+    loop with `parallel.CompiledStep`. Derive strategies from `GradientAveraging` (one copy of the
     parameters) or `Replicas` (one copy for each logical replica).
     """
 
