@@ -14,6 +14,8 @@ __all__ = [
     "DTypeError",
     "DataError",
     "DeviceError",
+    "ExperimentError",
+    "GradientError",
     "IndexingError",
     "LayoutError",
     "LinAlgError",
@@ -31,7 +33,9 @@ __all__ = [
     "ReadOnlyError",
     "ScalarError",
     "ShapeError",
+    "StateError",
     "TracingError",
+    "UnsupportedError",
     "WeightsError",
     "WorkerError",
     "WorkerLost",
@@ -43,7 +47,7 @@ def __dir__() -> list[str]:
 
 
 class MagmathError(Exception):
-    """The base of all errors of magmath."""
+    """The base of all errors of magmath, which are of its derived classes."""
 
 
 class ShapeError(MagmathError, ValueError):
@@ -95,16 +99,37 @@ class WorkerLost(MagmathError, RuntimeError):
     ended."""
 
 
+class StateError(MagmathError, RuntimeError):
+    """The object is in a state in which the call is impossible: it has not been run or built, is
+    frozen or closed."""
+
+
 class TracingError(MagmathError, RuntimeError):
-    """A value was requested while a function was traced; values do not exist then."""
+    """A function that is traced does what its program could not repeat: it needs a value, seeds the
+    generator, updates an array from outside, or binds an attribute or a variable to another."""
+
+
+class GradientError(MagmathError, RuntimeError):
+    """There is no gradient: it is not defined, or a value that it needs does not exist any more."""
+
+
+class UnsupportedError(MagmathError, NotImplementedError):
+    """A model or module that is converted has an operation that the other format or library does
+    not have."""
 
 
 class DataError(MagmathError, ValueError):
-    """A data set or data file is malformed."""
+    """A data set or a file is malformed, or samples and targets do not fit each other or the
+    network, such as labels out of range."""
 
 
 class OptionError(MagmathError, ValueError):
-    """An option of a function or of the command line is out of range or contradicts another."""
+    """An argument of a function or an option of the command line is out of range, contradicts
+    another, or is a function whose results the caller cannot use."""
+
+
+class ExperimentError(MagmathError, RuntimeError):
+    """A benchmark or a reproduced experiment has failed, or its results differ."""
 
 
 class MissingDataError(MagmathError, FileNotFoundError):

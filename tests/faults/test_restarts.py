@@ -14,7 +14,7 @@ import pytest
 
 import magmath as mm
 from magmath.engine.session import _smaller_pools
-from magmath.errors import DataError, MagmathError, WorkerError, WorkerLost
+from magmath.errors import MagmathError, OptionError, WorkerError, WorkerLost
 from magmath.parallel import DataParallel, WeightAveraging
 from magmath.runtime import PoolOptions, start_pool
 
@@ -147,7 +147,7 @@ def test_data_that_would_be_lost_are_refused(where: str, tmp_path: Path) -> None
     mm.init(2, device="cpu", launcher="threads")
     x, validation = (mm.asarray(X), (X, Y)) if where == "x" else (X, (mm.asarray(X), Y))
     trainer = mm.train.Trainer(mm.nn.Dense(4))
-    with pytest.raises(DataError, match=r"arrays of NumPy, np\.asarray\(x\), or a Loader"):
+    with pytest.raises(OptionError, match=r"arrays of NumPy, np\.asarray\(x\), or a Loader"):
         trainer.fit(x, Y, validation=validation, checkpoint=tmp_path, restarts=1)
 
 
@@ -178,7 +178,7 @@ def test_networks_are_loaded_in_another_pool(workers: int, tmp_path: Path) -> No
 def test_a_variable_begins_again_in_another_pool() -> None:
     mm.init(2, launcher="threads", device="cpu")
     v = mm.variable("v", np.zeros((70_000,), np.float32))
-    assert not v.layout.is_on_single_worker
+    assert not v.layout.is_whole_on_first_worker
 
     @mm.compile
     def twice(x: Any) -> Any:

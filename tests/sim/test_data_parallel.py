@@ -16,9 +16,9 @@ from magmath.kernels.allreduce import _tree_neighbours
 from magmath.layout import even_cuts
 from magmath.ops.summands import sum_parts, summands
 from magmath.parallel import (
-    Averaging,
     CompiledStep,
     DataParallel,
+    GradientAveraging,
     Hybrid,
     ModelParallel,
     server_times,
@@ -79,14 +79,14 @@ def test_equals_one_worker(kind: str, workers: int, exchange: str, alone: dict[s
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS[:2])
-@pytest.mark.parametrize("messages", ["float16", "bfloat16"])
+@pytest.mark.parametrize("messages", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_half_messages_are_close(
     kind: str, workers: int, exchange: str, messages: str, alone: dict[str, Any]
 ) -> None:
     with current(kind, workers):
         net = trained(DataParallel(exchange, messages=messages))
-        limit = 0.003 if messages == "float16" else 0.02
+        limit = {"float32": 1e-5, "float16": 0.003, "bfloat16": 0.02}[messages]
         check(net, alone["momentum"], limit)
         assert np.abs(state(net)["0.weight"] - state(alone["momentum"])["0.weight"]).max() > 0
 
@@ -128,10 +128,11 @@ def test_bytes_of_exchanges(workers: int) -> None:
 def test_half_of_the_bytes_and_an_eighth_of_an_eighth() -> None:
     """Gradients of float64 in float16, and in one bit with two numbers for each parameter."""
     with current("messages", 4):
-        whole, half, bits = [
+        whole, single, half, bits = [
             trained(DataParallel(messages=name), make=plain).explain().total.nbytes
-            for name in ("float32", "float16", "1-bit")
+            for name in (None, "float32", "float16", "1-bit")
         ]
+        assert single < 0.6 * whole
         assert half < 0.3 * whole
         assert bits < 0.25 * whole
 
@@ -308,7 +309,7 @@ def test_mistakes() -> None:
         MagmathError, match="exchange='butterfly' is not known; there are allreduce"
     ):
         DataParallel("butterfly")
-    with pytest.raises(MagmathError, match="messages='int8' is not known"):
+    with pytest.raises(MagmathError, match="messages='int8' is not known; there are None, float32"):
         DataParallel(messages="int8")
     with pytest.raises(MagmathError, match="which one bit cannot express"):
         DataParallel("ring", messages="1-bit")
@@ -316,7 +317,7 @@ def test_mistakes() -> None:
         DataParallel(accumulate=0)
 
 
-class Returns(Averaging):
+class Returns(GradientAveraging):
     """Exchanges gradients by a given function, with the parameters on every worker."""
 
     label = "returns"

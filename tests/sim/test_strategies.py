@@ -34,7 +34,7 @@ DRAW = np.random.default_rng(5)
 X = DRAW.normal(size=(64, 7))
 Y = DRAW.integers(0, 5, 64)
 AVERAGING = [
-    *[name for name, strategy in STRATEGIES.items() if not strategy.is_asynchronous],
+    *[name for name in STRATEGIES if name != "asynchronous"],
     DataParallel(accumulate=3),
     DataParallel("ring", accumulate=2),
     Hybrid({"0": "model", "1": "rows"}),

@@ -27,6 +27,7 @@ from magmath.errors import (
     DataError,
     MagmathError,
     NonFiniteLoss,
+    OptionError,
     ShapeError,
     WeightsError,
 )
@@ -309,6 +310,32 @@ def test_second_fit_with_another_strategy_goes_on_too() -> None:
         first = twice.fit(X, Y, batch_size=75, epochs=2, strategy="data").step_losses
         second = twice.fit(X, Y, batch_size=75, epochs=2, strategy="model").step_losses
         np.testing.assert_allclose(first + second, whole, rtol=1e-3)
+
+
+def test_fit_keeps_strategy_and_metrics_until_they_are_given_again() -> None:
+    with current("shared", 2):
+        net = network()
+        net.fit(X, Y, batch_size=100, strategy="model", metrics=["top_3_accuracy"])
+        again = net.fit(X, Y, batch_size=100)
+        assert again.strategy == "0: model, 1: model, 2: model"
+        assert set(again.records[-1].metrics) == {"top_3_accuracy"}
+        net.trainer.strategy, net.trainer.metrics = "rows", []
+        again = net.fit(X, Y, batch_size=100)
+        assert again.strategy == "0: rows, 1: rows, 2: rows"
+        assert not again.records[-1].metrics
+        again = net.fit(X, Y, batch_size=100, strategy="data", metrics=None)
+        assert again.strategy == "0: data, 1: data, 2: data"
+        assert set(again.records[-1].metrics) == set(net.evaluate(X, Y)) - {"loss"} == {"accuracy"}
+
+
+@pytest.mark.parametrize("given", [{"strategy": "fast"}, {"metrics": ["precise"]}, {"metrics": 1}])
+def test_strategy_or_metrics_that_are_refused_are_not_kept(
+    given: dict[str, Any], inline: Pool
+) -> None:
+    net = network()
+    with pytest.raises((OptionError, TypeError)):
+        net.fit(X, Y, batch_size=100, **given)
+    assert net.fit(X, Y, batch_size=100).accuracy
 
 
 def test_fit_learns_and_reports(inline: Pool, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ X = DRAW.normal(size=(SAMPLES, LENGTH, WIDTH))
 Y = DRAW.integers(0, 2, SAMPLES)
 WEIGHT = DRAW.normal(size=(WIDTH, WIDTH))
 STRATEGIES_OF_STEPS = [
-    *[name for name, strategy in STRATEGIES.items() if not strategy.is_asynchronous],
+    *[name for name in STRATEGIES if name != "asynchronous"],
     Auto(accumulate=2),
     DataParallel("ring", accumulate=2),
     DataParallel(messages="1-bit"),

@@ -170,7 +170,7 @@ STRATEGIES: dict[str, Callable[[], Any]] = {
     "data": lambda: "data",
     "accumulated": lambda: parallel.DataParallel(accumulate=3),
     "sharded": lambda: parallel.DataParallel("sharded"),
-    "ring": lambda: parallel.DataParallel("ring", messages="float32"),
+    "ring": lambda: parallel.DataParallel("ring"),
     "server": lambda: parallel.DataParallel("parameter-server"),
     "replicas": lambda: parallel.WeightAveraging(2),
     "delayed": lambda: parallel.Asynchronous(0, schedule=[0]),

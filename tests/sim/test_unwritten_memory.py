@@ -37,7 +37,7 @@ POOLS = [
 ]
 NAMES = [f"{kind}-{workers}" for kind, workers in POOLS]
 TRAINED = [
-    *[name for name, strategy in STRATEGIES.items() if not strategy.is_asynchronous],
+    *[name for name in STRATEGIES if name != "asynchronous"],
     *[DataParallel(messages=kind) for kind in ("1-bit", "bfloat16", "float16")],
     DataParallel("sharded", messages="1-bit"),
     DataParallel("ring", accumulate=2, messages="bfloat16"),

@@ -13,6 +13,7 @@ from engines import current
 from magmath import nn
 from magmath.errors import MagmathError, OptionError, ShapeError, WeightsError
 from magmath.parallel import CompiledStep, Replicas, WeightAveraging, as_strategy
+from magmath.train import Trainer
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 4), ("shared", 3)]
 DRAW = np.random.default_rng(5)
@@ -246,10 +247,31 @@ def test_names_have_the_numbers_of_replicas_and_steps(name: str, replicas: int, 
 
     with current("shared", 2):
         assert repr(as_strategy(name)) == repr(WeightAveraging(replicas, every))
-        assert as_strategy(name) is as_strategy(name)
+        assert as_strategy(name) is not as_strategy(name)
         expected = trained(WeightAveraging(replicas, every))
         for path, value in trained(name).items():
             np.testing.assert_array_equal(value, expected[path])
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_trainers_that_name_a_strategy_have_their_own_replicas(kind: str, workers: int) -> None:
+    """The second trainer of a module begins with its weights, the means over the replicas of the
+    first one, and not with these replicas."""
+    name = "weight-averaging:2:100"
+
+    def epoch(module: nn.Module) -> dict[str, np.ndarray]:
+        trainer = Trainer(module, optimizer=mm.optim.GradientDescent(0.5), strategy=name)
+        trainer.fit(X, Y, batch_size=24, shuffle=False)
+        return {path: v.numpy() for path, v in module.named_parameters()}
+
+    with current(kind, workers):
+        first = nn.NeuralNetwork([nn.Dense(3)], seed=1).build((24, 5)).module
+        means = epoch(first)
+        other = nn.NeuralNetwork([nn.Dense(3)], seed=2).build((24, 5)).module
+        other.load_state_dict(means)
+        expected = epoch(other)
+        for path, value in epoch(first).items():
+            np.testing.assert_allclose(value, expected[path], rtol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
+from engines import current
 from magmath.cli.main import main
 from magmath.engine import session
 from magmath.errors import DataError, MagmathError, MissingDataError, OptionError
 from magmath.reproduce import Options, shm_search
 from magmath.reproduce.section import Table
-from magmath.train import LossCurve, SearchResults, Trial
+from magmath.train import EpochRecord, LossCurve, SearchResults, Trainer, Trial
 from magmath.train.parameter_search import histograms, matrices
 from magmath.train.parameter_search.space import Amount, Space
 from magmath.train.parameter_search.trial_run import TrialRun
@@ -193,6 +194,32 @@ def test_trials_are_reproducible_and_independent_of_their_order() -> None:
     once = searched(space={"batch": [8], "learning_rate": [0.1, 0.5]})
     again = searched(space={"batch": [8], "learning_rate": [0.5]})
     assert once.trials[1].curve.losses == again.trials[0].curve.losses
+
+
+@pytest.mark.parametrize("seed", [None, 4])
+@pytest.mark.parametrize("metrics", [None, ["top_2_accuracy"]])
+def test_trainers_keep_what_the_builder_gives_them(
+    metrics: list[str] | None, seed: int | None
+) -> None:
+    layouts, names = set(), set()
+
+    def note(record: EpochRecord) -> None:
+        names.update(record.metrics)
+        layouts.add(networks[-1].history.strategy)
+
+    def built() -> Any:
+        module = mm.nn.Sequential(mm.nn.Dense(8), mm.nn.Dense(3))
+        net = mm.nn.NeuralNetwork(module)
+        net.trainer = Trainer(module, strategy="rows", metrics=metrics, callbacks=[note], seed=seed)
+        networks.append(net)
+        return net
+
+    networks: list[Any] = []
+    with current("shared", 2):
+        mm.train.search(built, *data(), {"batch": [48]}, images=96)
+    assert layouts == {"0: rows, 1: rows"}
+    assert names == set(metrics or ())
+    assert networks[-1].seed == (0 if seed is None else seed)
 
 
 def test_random_and_halving() -> None:

@@ -15,6 +15,7 @@ from magmath.api.random_draw import (
     DistributionParameter,
     Size,
     gamma_numbers,
+    one_size,
     whole_numbers,
 )
 from magmath.api.random_integers import integers
@@ -46,7 +47,7 @@ class CountDistributions(DistributionMethods):
     ) -> Array:
         """Return integers from low up to but not including high (or from 0 up to low); with
         `endpoint` high is included."""
-        size = shape if size is None else size
+        size = one_size("integers", shape, size)
         return whole_numbers(integers(self._state, low, high, size, endpoint, dtype), dtype, layout)
 
     def geometric(

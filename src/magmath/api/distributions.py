@@ -13,7 +13,7 @@ from magmath.api import multivariate, random_order
 from magmath.api.count_distributions import CountDistributions
 from magmath.api.creation import DTypeLike
 from magmath.api.gamma_distributions import GammaDistributions
-from magmath.api.random_draw import DistributionParameter, Draw, Size, size_or_shape_of
+from magmath.api.random_draw import DistributionParameter, Draw, Size, one_size, size_or_shape_of
 from magmath.arrays.array import Array, Operand
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.arrays.ufuncs.output import stored
@@ -29,10 +29,12 @@ from magmath.ops.leaves import constant
 class Distributions(CountDistributions, GammaDistributions):
     """The distributions as methods, for classes with a generator state.
 
-    Parameters are numbers, or arrays that broadcast to the result: without `size` the result has
-    their shape. Numbers that are out of range raise OptionError, a ValueError. Arrays are checked
-    where the values are drawn, for gamma, Poisson and binomial numbers; elsewhere wrong parameters
-    give wrong numbers. `dtype` is the default floating-point type, or int64 for whole numbers.
+    `size`, NumPy's name, is the shape of the result; `uniform`, `normal` and `integers` also take
+    it as `shape`, which is a parameter of gamma numbers. Parameters are numbers, or arrays that
+    broadcast to the result: without `size` the result has their shape. Numbers that are out of
+    range raise OptionError, a ValueError. Arrays are checked where the values are drawn, for gamma,
+    Poisson and binomial numbers; elsewhere wrong parameters give wrong numbers. `dtype` is the
+    default floating-point type, or int64 for whole numbers.
     """
 
     __slots__ = ()
@@ -50,7 +52,7 @@ class Distributions(CountDistributions, GammaDistributions):
         layout: LayoutLike = None,
     ) -> Array:
         """Return numbers drawn evenly from [low, high)."""
-        draw = self._draw("uniform", _shape(shape, size), dtype, low=low, high=high)
+        draw = self._draw("uniform", one_size("uniform", shape, size), dtype, low=low, high=high)
         draw.check_order("low", "high")
         width = draw.difference("high", "low")
         drawn = draw.standard(creation.UNIFORM) * width + draw.parameter("low")
@@ -71,7 +73,7 @@ class Distributions(CountDistributions, GammaDistributions):
         """Return numbers from the normal distribution (Box–Muller). NumPy names the mean and the
         standard deviation loc and scale."""
         mean, std = mean if loc is None else loc, std if scale is None else scale
-        draw = self._draw("normal", _shape(shape, size), dtype, mean=mean, std=std)
+        draw = self._draw("normal", one_size("normal", shape, size), dtype, mean=mean, std=std)
         draw.check("std", 0)
         return draw.result(_affine(draw, creation.NORMAL, "mean", "std"), layout)
 
@@ -368,10 +370,6 @@ class Distributions(CountDistributions, GammaDistributions):
     def shuffle(self, x: Array, axis: int = 0) -> None:
         """Bring the entries of an array along `axis` into random order, in place."""
         random_order.shuffle(self._state, x, axis)
-
-
-def _shape(shape: Size, size: Size) -> Size:
-    return shape if size is None else size
 
 
 def _affine(draw: Draw, record: Any, shift: str, factor: str) -> Node:

@@ -22,6 +22,7 @@ from magmath.arrays.array import Array
 from magmath.core.foreign_names import RANDOM_NAMES, hint, missing_in_module
 from magmath.core.integers import require_integer
 from magmath.engine import session
+from magmath.engine.traces.stream_ranges import GENERATOR_STREAMS
 from magmath.engine.traces.stream_state import StreamState
 from magmath.errors import OptionError
 
@@ -48,10 +49,6 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
         raise missing_in_module("magmath.random", __all__, name, hint(RANDOM_NAMES, name))
 
 
-OWN_STREAMS = 1 << 44
-"""The first stream of user generators, which differ from the pool's generator of the same seed."""
-
-
 @final
 class Generator(Distributions):
     """A random number generator with its own seed and sequence.
@@ -63,7 +60,9 @@ class Generator(Distributions):
     """
 
     def __init__(self, seed: int) -> None:
-        self._own = StreamState(require_integer("random.Generator: seed", seed, 0), OWN_STREAMS)
+        self._own = StreamState(
+            require_integer("random.Generator: seed", seed, 0), GENERATOR_STREAMS
+        )
         self._seeds = SeedSequence(self._own.seed)
 
     @property
@@ -78,7 +77,7 @@ class Generator(Distributions):
         return [Generator(int(state) >> 2) for state in states]
 
     def __repr__(self) -> str:
-        return f"Generator(seed={self._state.seed}, drawn={self._state.next - OWN_STREAMS})"
+        return f"Generator(seed={self._state.seed}, drawn={self._state.next - GENERATOR_STREAMS})"
 
 
 def default_rng(seed: int | Sequence[int] | Generator | None = None) -> Generator:

@@ -202,6 +202,17 @@ def whole_numbers(node: Node, dtype: DTypeLike, layout: LayoutLike) -> Array:
     return in_layout(e.astype(node, int64 if dtype is None else as_dtype(dtype)), layout)
 
 
+def one_size(name: str, shape: Size, size: Size) -> Size:
+    """Return the shape of a result, which a call may give by either name, or None. Raises
+    OptionError if it gives both."""
+    if shape is not None and size is not None:
+        raise OptionError(
+            f"random.{name}: shape and size are two names of one argument, was given {shape} and "
+            f"{size}; give one of them"
+        )
+    return shape if size is None else size
+
+
 def size_or_shape_of(size: Size, out: Any) -> Size:
     """Return a size, by default that of the array in which the numbers are stored, if any."""
     return out.shape if size is None and isinstance(out, Array) else size

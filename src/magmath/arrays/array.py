@@ -441,7 +441,9 @@ def redistributed(array: Array, layout: Layout | None) -> Array:
 
     Returns it unchanged if no layout is given or the pool has a single worker.
     """
-    if layout is None or (layout.is_on_single_worker and session.engine().environment.workers == 1):
+    if layout is None or (
+        layout.is_whole_on_first_worker and session.engine().environment.workers == 1
+    ):
         return array
     return Array(redistribute(array.node, layout))
 

@@ -27,7 +27,7 @@ from magmath.arrays.storage.element_storage import (
     written,
 )
 from magmath.arrays.storage.failed_updates import Rewrite, ViewWrite, view_record
-from magmath.errors import MagmathError, ReadOnlyError
+from magmath.errors import ReadOnlyError
 from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
 from magmath.ops.creation import full
@@ -222,7 +222,7 @@ def prepare_shared_write(array: LazyArray) -> Callable[[], None] | None:
     """Prepare a write into an array; return a function that updates the arrays which share
     elements with it, None if there are none.
 
-    Raises ReadOnlyError for views that are only read, and MagmathError for views of variables.
+    Raises ReadOnlyError for views that are only read, and for views of variables.
     """
     check_writable(array)
     view = _view_of(array)
@@ -236,7 +236,7 @@ def prepare_shared_write(array: LazyArray) -> Callable[[], None] | None:
     if base is None:
         return (lambda: _share_without_base(array, overlapping)) if overlapping else None
     if base.is_variable:
-        raise MagmathError(
+        raise ReadOnlyError(
             f"update in place: the array of shape {array.shape} is a part of a variable; write "
             f"v[i] = … for the variable v, or copy the part first: x = v[i].copy()"
         )

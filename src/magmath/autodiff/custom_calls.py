@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from magmath.autodiff.differentiability import has_cotangent
-from magmath.errors import MagmathError
+from magmath.errors import GradientError
 from magmath.graph import Node
 from magmath.graph.graph import topological_until
 from magmath.graph.operation import Gradients
@@ -32,7 +32,7 @@ def call_cotangents(call: Node, reached: Mapping[int, Node]) -> Gradients:
 def check_call(
     call: Node, value: Node, sources: Collection[Node], constants: Collection[Node]
 ) -> None:
-    """Raise MagmathError if a value of a call depends on a source of the whole gradient in another
+    """Raise GradientError if a value of a call depends on a source of the whole gradient in another
     way than through its arguments: the rule has no gradient for it.
 
     `constants` are nodes that count as constants.
@@ -60,7 +60,7 @@ def check_call(
     for node in topological_until([value], (), inputs_of):
         if node in sources and not is_argument(node):
             line = f" at {call.line[0]}:{call.line[1]}" if call.line else ""
-            raise MagmathError(
+            raise GradientError(
                 f"grad: the result depends on the {_described(node)} through a function with a "
                 f"gradient of its own (mm.custom_gradient{line}), which reads it and has no "
                 f"gradient for it; make it an argument of the function, or a constant there by "

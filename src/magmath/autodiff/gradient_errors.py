@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.errors import MagmathError
+from magmath.errors import GradientError, MagmathError
 from magmath.graph import Node, provenance_of
 from magmath.graph.provenance.record_chains import nodes_before
 
@@ -13,7 +13,7 @@ def lost_expression_error(node: Node) -> MagmathError:
     assert provenance is not None
     line = provenance.line
     where = f" at {line[0]}:{line[1]}" if line else ""
-    return MagmathError(
+    return GradientError(
         f"grad: the result depends on the array through one that was computed{where} and cannot be "
         f"computed again: {provenance.why_lost()}; compute the gradients before, in one call for "
         f"several arrays (mm.grad(loss, [w, b])), keep the operands, or compile the whole "
@@ -22,12 +22,12 @@ def lost_expression_error(node: Node) -> MagmathError:
 
 
 def check_independent(output: Node, source: Node) -> None:
-    """Raise MagmathError if an output that does not depend on a source depends on an array from
+    """Raise GradientError if an output that does not depend on a source depends on an array from
     which the source was computed: a zero gradient is hardly intended then."""
     made_of = _ancestors(source) - {source, source.leaf_or_self}
     ancestor = next(iter(made_of & _ancestors(output)), None)
     if ancestor is not None:
-        raise MagmathError(
+        raise GradientError(
             f"grad: the result does not depend on this array of shape {source.shape}, only on its "
             f"source of shape {ancestor.shape}, so the gradient would be zero; if the array was "
             f"updated in place (x[0] = …, x -= …) after the result was computed, the result has "

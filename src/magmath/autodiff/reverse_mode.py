@@ -62,7 +62,7 @@ def gradients(
     constant, unless the output depends on a source in no other way.
 
     Raises ShapeError if the output is not 0-d, and DTypeError if it is not real floating point or a
-    source is no floating point. Raises MagmathError if the output depends on a source through an
+    source is no floating point. Raises GradientError if the output depends on a source through an
     array whose expression cannot be built again, and, with `check_independence`, if it does not
     depend on a source but on an array from which the source was computed, such as a second `x[0]`.
     """

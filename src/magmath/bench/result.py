@@ -9,7 +9,7 @@ from statistics import geometric_mean, median
 from typing import Any, Literal, final
 
 from magmath.bench.case import Case, Comparison, Plot
-from magmath.errors import MagmathError
+from magmath.errors import ExperimentError
 
 
 @final
@@ -161,8 +161,8 @@ class BenchResult:
         return [*summaries, *(_summaries("all cases", self.cases) if several else ())]
 
     def raise_if_incomplete(self) -> None:
-        """Raise MagmathError if a system failed or results differ; KeyboardInterrupt if the run was
-        interrupted."""
+        """Raise ExperimentError if a system failed or results differ; KeyboardInterrupt if the run
+        was interrupted."""
         failed = [
             f"{name} failed in {case.name!r}: {result.reason}"
             for case in self.cases
@@ -175,7 +175,7 @@ class BenchResult:
             if (values := case.disagreement())
         ]
         if failed or differing:
-            raise MagmathError(f"bench {self.bench}: " + "\n".join(failed + differing))
+            raise ExperimentError(f"bench {self.bench}: " + "\n".join(failed + differing))
         if self.interrupted:
             raise KeyboardInterrupt
 

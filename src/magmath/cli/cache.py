@@ -13,7 +13,7 @@ from rich.console import Console
 from magmath.core import cache_dir
 from magmath.core import disk_cache as store
 from magmath.core.options import CACHE
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 
 
 def cache(
@@ -90,14 +90,14 @@ def _clear() -> int:
     """Delete all entries; return their number."""
     configured = cache_dir.configured_folder()
     if configured.path is None:
-        raise MagmathError(
+        raise OptionError(
             f"cache: there is no folder to clear: {configured.problem}; set {CACHE} to the folder"
         )
     entries = store.list_entries(configured.path)
     try:
         store.clear(configured.path)
     except OSError as error:
-        raise MagmathError(
+        raise OptionError(
             f"cache: an entry cannot be deleted: {error}; run the command as the user that owns "
             f"the folder"
         ) from error

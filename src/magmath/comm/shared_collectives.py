@@ -18,7 +18,7 @@ from magmath.comm.barrier import SpinBarrier
 from magmath.comm.futex_wait import ABORTED, PENDING
 from magmath.comm.host_memory import SharedWindowTable
 from magmath.comm.reduce_kernels import OP_CODES, reduce_kernel_address
-from magmath.errors import MagmathError
+from magmath.errors import StateError
 
 _SMALL_BYTES = 1 << 16
 """Maximum bytes for which every rank reduces everything, without publishing addresses."""
@@ -119,7 +119,7 @@ class SharedCollectives:
             if phase == collective_kernels.FINISHED:
                 return
             if phase == collective_kernels.WINDOW_FREED:
-                raise MagmathError(
+                raise StateError(
                     f"a rank publishes a tensor in a shared window that rank {self._barrier.rank} "
                     f"has freed; every rank must keep a shared window as long as any rank uses it"
                 )

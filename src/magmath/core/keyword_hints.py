@@ -51,7 +51,7 @@ def keyword_hints(function: F) -> F:
         try:
             return function(*args, **kwargs)
         except TypeError as error:
-            complete(error, function, kwargs)
+            complete(error, hinting, kwargs)
             raise
 
     del hinting.__wrapped__

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 
 
 def monitored_figure(owner: str, name: str, figures: Mapping[str, float | None]) -> float:
-    """Return the figure of this name. Raises MagmathError, which names the owner, if there is none;
+    """Return the figure of this name. Raises OptionError, which names the owner, if there is none;
     a figure that is None was not measured."""
     figure = figures.get(name)
     if figure is None:
         recorded = [other for other, value in figures.items() if value is not None]
-        raise MagmathError(
+        raise OptionError(
             f"{owner}: no value is recorded as {name!r}; recorded are {', '.join(recorded)}; "
             f"{_remedy(name, recorded)}"
         )

@@ -25,7 +25,8 @@ from magmath.engine.programs.program_modes import ProgramModes
 from magmath.engine.programs.program_runs import ProgramRuns
 from magmath.engine.programs.program_table import ProgramTable
 from magmath.engine.programs.step_split import AsynchronousDivision
-from magmath.engine.traces.stream_state import INITIAL_STREAMS, StreamState
+from magmath.engine.traces.stream_ranges import INITIAL_STREAMS
+from magmath.engine.traces.stream_state import StreamState
 from magmath.graph import Graph, Node
 from magmath.passes.environment import Environment
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from magmath.core.dtypes import DType
 from magmath.engine.called_function import called_function
 from magmath.engine.traces import tracing
-from magmath.errors import MagmathError, TracingError, WorkerLost
+from magmath.errors import GradientError, TracingError, WorkerLost
 from magmath.graph import Node, Shape
 from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf
@@ -134,14 +134,14 @@ def lost_array_error(data: RemoteArray) -> WorkerLost:
 def remote_array_of(leaf: Node) -> RemoteArray:
     """Return the data of an input or an evaluated node, or the current data of a variable.
 
-    Raises TracingError for an argument of a function that is being traced, MagmathError for an
+    Raises TracingError for an argument of a function that is being traced, GradientError for an
     array whose memory was reused.
     """
     value = leaf.value.value if isinstance(leaf.value, Node) else leaf.value
     if type(value) is RemoteArray:
         return value
     if value is OVERWRITTEN:
-        raise MagmathError(
+        raise GradientError(
             "grad: the gradient needs the former value of an array that was updated in place; "
             "compute the gradient before the update, update a copy (mm.copy(x)), or compile the "
             "whole (mm.compile)"

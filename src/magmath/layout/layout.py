@@ -185,8 +185,8 @@ class Layout:
         return self.boxes is None and any(self.axis_of(a) is None for a in unreduced)
 
     @cached_property
-    def is_on_single_worker(self) -> bool:
-        """True if the array is stored whole on worker 0 of a pool of one worker."""
+    def is_whole_on_first_worker(self) -> bool:
+        """True if worker 0 alone stores the array, undivided, in a pool of any size."""
         return self == Layout.replicated_on(self.shape, Mesh.line(1))
 
     @property

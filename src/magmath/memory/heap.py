@@ -27,7 +27,7 @@ from magmath.core.bounded_memo import store_bounded
 from magmath.core.byte_sizes import ALIGNMENT, format_bytes
 from magmath.core.debugging import FILL_BYTE
 from magmath.core.dtypes import DType
-from magmath.errors import DeviceError, MagmathError, MemoryLimitError
+from magmath.errors import DeviceError, MemoryLimitError, StateError
 from magmath.memory.chunk_sources import ChunkSource
 from magmath.memory.holes import Holes
 from magmath.memory.torch_dtypes import NUMPY, to_torch
@@ -162,11 +162,11 @@ class Heap:
         return self._holes.take(size)
 
     def free(self, block: Block) -> None:
-        """Free a block. Raises MagmathError if it is not allocated."""
+        """Free a block. Raises StateError if it is not allocated."""
         if block.nbytes == 0:
             return
         if self._holders.pop(block, None) is None:
-            raise MagmathError(f"the heap cannot free {block}: it is not allocated; free it once")
+            raise StateError(f"the heap cannot free {block}: it is not allocated; free it once")
         chunk, begin, length = block.chunk, block.offset, self._rounded(block.nbytes)
         self.in_use -= length
         if length <= _SMALL_BYTES:

@@ -23,7 +23,7 @@ from torch import Tensor
 from magmath.core.debugging import debugging
 from magmath.core.dtypes import DType, as_dtype
 from magmath.core.resources import memory_share
-from magmath.errors import DeviceError, IndexingError, MagmathError, ShapeError
+from magmath.errors import DeviceError, IndexingError, ShapeError, StateError
 from magmath.memory.chunk_sources import ChunkSource, PrivateSource
 from magmath.memory.heap import Block, Heap
 from magmath.memory.torch_dtypes import as_tensor, to_torch
@@ -214,7 +214,7 @@ class MemoryManager:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise MagmathError(f"{self} is closed: its memory is back in the pool; make a new one")
+            raise StateError(f"{self} is closed: its memory is back in the pool; make a new one")
 
     def _checked_index(self, index: int) -> int:
         if not 0 <= index < self.count:

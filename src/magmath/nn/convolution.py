@@ -18,10 +18,12 @@ from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
 from magmath.nn.layer_input import layer_input
+from magmath.nn.numbered_functions import general
 from magmath.nn.window_settings import Padding, Pads, Size, check_covered, check_images, pads, sizes
 from magmath.ops.conv.convolution import CORRELATION_INPUT, correlation
 
 
+@general
 @keyword_hints
 def conv(
     x: Array,
@@ -63,6 +65,7 @@ def conv(
     return _biased(Array(node), bias)
 
 
+@general
 @keyword_hints
 def conv_transpose(
     x: Array,

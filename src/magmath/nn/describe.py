@@ -101,7 +101,7 @@ def summary(
     parameters.
 
     parts_of_built   returns the parts, given the ids of the modules that were called; raises
-                     MagmathError if a parameter has no shape
+                     StateError if a parameter has no shape
     """
     outputs_of: dict[int, Any] = {}
 

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_list import TRAINABLE_FLAGS
 from magmath.engine.traces.captured_arrays import note_update
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.nn.variables import Parameter
 
 Filter = str | Callable[[str, Variable], bool] | None
@@ -21,7 +21,7 @@ def set_trainable(
     """Set the trainable flags of those of the parameters, given with their paths, that a filter
     selects.
 
-    Raises MagmathError, which names the operation, for a path that matches none of them, and for a
+    Raises OptionError, which names the operation, for a path that matches none of them, and for a
     variable that is always trained.
     """
     if not (selection is None or callable(selection) or isinstance(selection, str)):
@@ -31,13 +31,13 @@ def set_trainable(
         )
     selected = [(path, p) for path, p in parameters if _is_selected(selection, path, p)]
     if isinstance(selection, str) and not selected:
-        raise MagmathError(
+        raise OptionError(
             f"{operation}: no parameter has the path {selection!r} or one below it; the paths are "
             f"{', '.join([path for path, _ in parameters])}"
         )
     for path, parameter in selected:
         if not isinstance(parameter, Parameter):
-            raise MagmathError(
+            raise OptionError(
                 f"{operation}: {path} is a variable and always trained; make it an "
                 f"mm.nn.Parameter(value)"
             )

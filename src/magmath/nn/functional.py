@@ -7,7 +7,6 @@ number with a check.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from magmath.api.activations import log_softmax, relu, sigmoid, softmax, softplus, stop_gradient
@@ -65,6 +64,7 @@ from magmath.nn.normalization import (
     local_response_norm,
     rms_norm,
 )
+from magmath.nn.numbered_functions import numbered
 from magmath.nn.patches import fold, unfold
 from magmath.nn.pooling import (
     adaptive_avg_pool,
@@ -252,24 +252,16 @@ def embedding(indices: Array, weight: Array, padding_idx: int | None = None) -> 
 
 # images -------------------------------------------------------------------------------------------
 
-conv1d = partial(conv, name="conv1d", space=1)
-conv2d = partial(conv, name="conv2d", space=2)
-conv3d = partial(conv, name="conv3d", space=3)
-conv_transpose1d = partial(conv_transpose, name="conv_transpose1d", space=1)
-conv_transpose2d = partial(conv_transpose, name="conv_transpose2d", space=2)
-conv_transpose3d = partial(conv_transpose, name="conv_transpose3d", space=3)
-max_pool1d = partial(max_pool, name="max_pool1d", space=1)
-max_pool2d = partial(max_pool, name="max_pool2d", space=2)
-max_pool3d = partial(max_pool, name="max_pool3d", space=3)
-avg_pool1d = partial(avg_pool, name="avg_pool1d", space=1)
-avg_pool2d = partial(avg_pool, name="avg_pool2d", space=2)
-avg_pool3d = partial(avg_pool, name="avg_pool3d", space=3)
-adaptive_avg_pool1d = partial(adaptive_avg_pool, name="adaptive_avg_pool1d", space=1)
-adaptive_avg_pool2d = partial(adaptive_avg_pool, name="adaptive_avg_pool2d", space=2)
-adaptive_avg_pool3d = partial(adaptive_avg_pool, name="adaptive_avg_pool3d", space=3)
-adaptive_max_pool1d = partial(adaptive_max_pool, name="adaptive_max_pool1d", space=1)
-adaptive_max_pool2d = partial(adaptive_max_pool, name="adaptive_max_pool2d", space=2)
-adaptive_max_pool3d = partial(adaptive_max_pool, name="adaptive_max_pool3d", space=3)
+conv1d, conv2d, conv3d = numbered(__name__, conv)
+conv_transpose1d, conv_transpose2d, conv_transpose3d = numbered(__name__, conv_transpose)
+max_pool1d, max_pool2d, max_pool3d = numbered(__name__, max_pool)
+avg_pool1d, avg_pool2d, avg_pool3d = numbered(__name__, avg_pool)
+adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d = numbered(
+    __name__, adaptive_avg_pool
+)
+adaptive_max_pool1d, adaptive_max_pool2d, adaptive_max_pool3d = numbered(
+    __name__, adaptive_max_pool
+)
 
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name

@@ -16,7 +16,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_list import is_module
 from magmath.core.identity import are_identical
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, StateError
 from magmath.nn.variables import Deferred, is_layer
 
 ModulePart = Any  # a module, variable, Deferred, list, tuple or dictionary
@@ -251,7 +251,7 @@ def _add_part(table: dict[str, Any], path: str, part: ModulePart) -> None:
 
 
 def _duplicate_path_error(path: str) -> MagmathError:
-    return MagmathError(
+    return StateError(
         f"Module: two different parts have the path {path!r}, so their names in checkpoints would "
         f"be the same; rename an attribute, or a key of a dictionary (keys with dots, and keys 1 "
         f"and '1', give the same path)"
@@ -297,4 +297,4 @@ def missing_variable_error(
             f"in __call__, or remove it"
         )
     where = f" {owner!r}" if owner else ""
-    return MagmathError(f"{operation}: the layer{where} ({kind.__name__}) has no {name} {reason}")
+    return StateError(f"{operation}: the layer{where} ({kind.__name__}) has no {name} {reason}")

@@ -21,7 +21,7 @@ from magmath.api.products import matrix_transpose
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array
 from magmath.core.dtypes import float64, int64
-from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
+from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import apply
 from magmath.nn.losses import class_mask
 from magmath.ops import creation
@@ -256,7 +256,7 @@ def _labels(outputs: Array, targets: Array, classes: int | None) -> _Labels:
     elif targets.ndim == 2:
         classes = targets.shape[1]
     if classes is None:
-        raise MagmathError(
+        raise OptionError(
             f"metric: outputs {outputs.shape} do not determine the number of classes; give "
             "classes=…, or outputs (N, classes)"
         )

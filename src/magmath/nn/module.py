@@ -30,7 +30,7 @@ from magmath.core.precision_state import PRECISION
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_update
 from magmath.engine.traces.tracing import Scope, Trace
-from magmath.errors import DTypeError, MagmathError
+from magmath.errors import DTypeError, OptionError
 from magmath.nn.abstract import abstract_inputs, trace_call, types_of_shapes
 from magmath.nn.call_state import CALLS
 from magmath.nn.describe import representation, summary
@@ -233,7 +233,7 @@ class Module(metaclass=KeywordHints):
     def _built_inventory(
         self, operation: str, called: Collection[int] | None = None
     ) -> Inventory[Module]:
-        """Return the parts. Raises MagmathError, which names the operation, if a parameter has no
+        """Return the parts. Raises StateError, which names the operation, if a parameter has no
         shape yet.
 
         called   the ids of the modules that a call of this one has called, if it was called just
@@ -255,7 +255,7 @@ class Module(metaclass=KeywordHints):
         """Return the parameters with their paths, in the order of the attributes; shared ones once.
 
         A floating point `mm.variable` in an attribute counts as a parameter too. Raises
-        MagmathError before the module is built.
+        StateError before the module is built.
         """
         return self._parameters("parameters")
 
@@ -330,8 +330,8 @@ class Module(metaclass=KeywordHints):
         which   a path such as "encoder" or "blocks.*.norm", in which * matches any one name, for
                 all parameters below it; a function of path and parameter; None for all
 
-        Raises MagmathError if a path matches no parameter, and before the layers are built that
-        `which` may select.
+        Raises OptionError if a path matches no parameter, StateError before the layers are built
+        that `which` may select.
         """
         set_trainable("freeze", self._selectable("freeze", which), which, False)
         return self
@@ -342,7 +342,7 @@ class Module(metaclass=KeywordHints):
         return self
 
     def _selectable(self, operation: str, selection: Filter) -> list[tuple[str, Parameter]]:
-        """Return the parameters that exist. Raises MagmathError, which names the operation, if the
+        """Return the parameters that exist. Raises StateError, which names the operation, if the
         filter may select one that does not."""
         inventory = self._current_inventory()
         for path in inventory.deferred:
@@ -386,7 +386,7 @@ class Module(metaclass=KeywordHints):
 
         Modules with `keeps_float32`, such as normalization, are not converted to half types. An
         optimizer that updates parameters of a half type has a float32 master copy of each. Raises
-        DTypeError if the type is not floating point, MagmathError before the module is built.
+        DTypeError if the type is not floating point, StateError before the module is built.
         """
         element = as_dtype(dtype)
         if not element.is_floating:
@@ -441,7 +441,7 @@ class Module(metaclass=KeywordHints):
         """Load a file that `save` has written; the module must be built.
 
         Raises WeightsError if the file is damaged or belongs to another module, its subclass
-        MissingWeightsError, a FileNotFoundError, if there is none, and MagmathError if the module
+        MissingWeightsError, a FileNotFoundError, if there is none, and StateError if the module
         is not built: the shapes in a file do not say which units and kernels the layers
         have, so they would not be compared.
         """
@@ -481,11 +481,11 @@ def _is_parameter(variable: Variable) -> bool:
 
 
 def check_module(operation: str, module: object) -> Module:
-    """Return the module. Raises MagmathError with a remedy for any other object."""
+    """Return the module. Raises OptionError with a remedy for any other object."""
     if isinstance(module, Module):
         return module
     if is_of_package(module, "torch.nn.modules"):
-        raise MagmathError(
+        raise OptionError(
             f"{operation}: {type(module).__name__} of PyTorch is not a module of magmath; convert "
             f"it with mm.interop.from_torch(module, example)"
         )
@@ -496,4 +496,4 @@ def check_module(operation: str, module: object) -> Module:
         remedy = f'for an activation write mm.nn.Activation("{module}")'
     elif callable(module):
         remedy = "make a module of a function with mm.nn.Lambda(function)"
-    raise MagmathError(f"{operation}: {module!r} is not a module; {remedy}")
+    raise OptionError(f"{operation}: {module!r} is not a module; {remedy}")

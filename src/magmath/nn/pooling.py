@@ -25,10 +25,12 @@ from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
+from magmath.nn.numbered_functions import general
 from magmath.nn.window_settings import Padding, Pads, Size, pads, sizes
 from magmath.ops.conv.pooling import MAX_POOL, SUM_POOL, pooled_shape
 
 
+@general
 @keyword_hints
 def max_pool(
     x: Array,
@@ -57,6 +59,7 @@ def max_pool(
     return Array(apply(MAX_POOL, x.node, line=user_line(), **window))
 
 
+@general
 @keyword_hints
 def avg_pool(
     x: Array,
@@ -171,6 +174,7 @@ def _element_counts(
 # windows that divide the image --------------------------------------------------------------------
 
 
+@general
 def adaptive_avg_pool(
     x: Array, size: Size, *, name: str = "adaptive_avg_pool", space: int | None = None
 ) -> Array:
@@ -181,6 +185,7 @@ def adaptive_avg_pool(
     return _adaptive_pool(floating(name, x), size, name, space, statistics.mean, avg_pool)
 
 
+@general
 def adaptive_max_pool(
     x: Array, size: Size, *, name: str = "adaptive_max_pool", space: int | None = None
 ) -> Array:

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from magmath.api import creation
 from magmath.api.creation import DTypeLike, variable
-from magmath.api.random import OWN_STREAMS, Distributions, drawing_from
+from magmath.api.random import Distributions, drawing_from
 from magmath.arrays.array import Array
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.arrays.inputs.number_list import is_number
@@ -19,7 +19,12 @@ from magmath.core.promotion import get_default_dtype
 from magmath.engine import session
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.traces import tracing
-from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.engine.traces.stream_ranges import (
+    GENERATOR_STREAMS,
+    MODULE_STREAMS,
+    STREAMS_OF_MODULE,
+)
+from magmath.errors import DTypeError, MagmathError, ShapeError, StateError
 from magmath.graph import Node, Shape
 from magmath.nn.mixed_precision import wrong_parameter
 from magmath.ops import elementwise as e
@@ -27,10 +32,6 @@ from magmath.ops.creation import iota
 
 Initial = Callable[..., Any]
 """A function `f(shape, dtype=…)` that returns the initial value of a parameter."""
-
-MODULE_STREAMS = 1 << 50
-"""The first stream of random states without their own seed."""
-STREAMS_EACH = 1 << 32
 
 
 @final
@@ -138,9 +139,9 @@ class RngState(Variable, Distributions):
 
 def _seed_and_stream(seed: int | None) -> list[int]:
     if seed is not None:
-        return [require_integer("RngState: seed", seed, 0), OWN_STREAMS]
+        return [require_integer("RngState: seed", seed, 0), GENERATOR_STREAMS]
     state = session.engine().initial_stream_state
-    return [state.seed, MODULE_STREAMS + (state.skip(1) - state.first) * STREAMS_EACH]
+    return [state.seed, MODULE_STREAMS + (state.skip(1) - state.first) * STREAMS_OF_MODULE]
 
 
 def _first_value(
@@ -229,7 +230,7 @@ class Deferred:
 
     def refuse(self, operation: str) -> MagmathError:
         """Return the error of an operation on the variable."""
-        return MagmathError(f"{operation}: {self.describe_missing()}")
+        return StateError(f"{operation}: {self.describe_missing()}")
 
     def __getattr__(self, name: str) -> Any:
         """Raise AttributeError; the message says how the variable is made."""

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 from magmath.core.dtypes import DType, float64, int64
 from magmath.core.parameter_ranges import LARGEST, MAX_ITEMS, MIN_EXPONENT, ParameterRange
 from magmath.core.type_aliases import BoundCall
-from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.errors import DTypeError, GradientError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import Infer, Kernel
 from magmath.ops.index_letters import LETTERS
@@ -75,7 +75,7 @@ def _reference(sampler: str, ranges: tuple[ParameterRange, ...]) -> Callable[...
 
 
 def _no_derivative(node: Node, cotangent: Node) -> NoReturn:
-    raise MagmathError(
+    raise GradientError(
         "random: there is no gradient with respect to the shape of gamma numbers or the kappa of "
         "vonmises, nor to the parameters of distributions that are made of gamma numbers; wrap the "
         "parameters in mm.stop_gradient"

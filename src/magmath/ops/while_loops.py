@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, final
 
 from magmath.core.dtypes import bool_
-from magmath.errors import MagmathError
+from magmath.errors import GradientError
 from magmath.graph import Node, make_node
 from magmath.graph.graph import substituted
 from magmath.graph.operation import Line
@@ -42,7 +42,7 @@ class LoopBody:
 
 
 def _no_gradient(node: Node, cotangent: Node) -> Any:
-    raise MagmathError(
+    raise GradientError(
         "grad: a gradient within a compiled function cannot pass through while_loop, since the "
         "states of an unknown number of steps cannot be stored there; compute the gradient of the "
         "compiled function's result outside of it, or use mm.fori_loop or mm.scan"

@@ -32,7 +32,7 @@ from magmath.engine import session
 from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
 from magmath.engine.traces import tracing
 from magmath.engine.user_line import warn_user
-from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError, TracingError
+from magmath.errors import DTypeError, OptionError, ShapeError, StateError, TracingError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.optim.checked_gradients import checked_gradients
@@ -127,7 +127,7 @@ class Optimizer(metaclass=KeywordHints):
         if name == "learning_rate":
             self._check_assigned_rate(value)
         elif name in self.__dataclass_fields__ and "_minimizer" in self.__dict__:
-            raise MagmathError(
+            raise StateError(
                 f"{type(self).__name__}: only learning_rate may be assigned, {name} is part of "
                 f"compiled steps; make another optimizer: "
                 f"dataclasses.replace(optimizer, {name}={value!r})"
@@ -295,7 +295,7 @@ class Optimizer(metaclass=KeywordHints):
         within a compiled function the step is part of its program. With a loss scale the step is
         skipped unless all gradients, which are unscaled (`LossScale.value_and_grad`), are finite,
         and the scale is adjusted. Raises ShapeError if a gradient has another shape than its
-        variable, OptionError without any gradient, MagmathError for a variable that is frozen.
+        variable, OptionError without any gradient, StateError for a variable that is frozen.
         """
         gradients = checked_gradients(gradients)
         used = {v: g for v, g in gradients.items() if not is_independent(g.node)}
@@ -416,7 +416,7 @@ class Optimizer(metaclass=KeywordHints):
         _check_expression(expression)
         steps = require_integer("minimize: steps", steps, 1)
         if tracing.current() is not None:
-            raise MagmathError(
+            raise TracingError(
                 "minimize: returns a number, which does not exist while a compiled function is "
                 "traced; take the step with optimizer.update({v: mm.grad(loss, v), …}) in it"
             )
@@ -432,13 +432,13 @@ class Optimizer(metaclass=KeywordHints):
         return values[-1]
 
     def explain(self) -> Explanation:
-        """Explain the program of the last `minimize`. Raises MagmathError before the first call."""
+        """Explain the program of the last `minimize`. Raises StateError before the first call."""
         from magmath.diagnostics.explain import explain_program
         from magmath.engine import session
 
         last = self._minimizer.last
         if last is None:
-            raise MagmathError("explain: call minimize first; there is no step yet")
+            raise StateError("explain: call minimize first; there is no step yet")
         return explain_program(last.compiled.program, session.engine().environment)
 
     # state ------------------------------------------------------------------------------------

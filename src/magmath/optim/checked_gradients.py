@@ -16,7 +16,7 @@ def checked_gradients(gradients: Any) -> dict[Variable, Array]:
 
     Raises TypeError for anything but a dictionary of arrays by variable, DTypeError for complex
     gradients of real variables, ShapeError for other shapes than those of the variables,
-    OptionError if it is empty, MagmathError for a variable that is frozen.
+    OptionError if it is empty, StateError for a variable that is frozen.
     """
     if not isinstance(gradients, Mapping):
         remedy = "write optimizer.update(dict(zip(variables, gradients)))"

@@ -16,7 +16,7 @@ from magmath.arrays.variables.variable import Variable
 from magmath.engine import session
 from magmath.engine.lifetimes.live_references import live_intermediates
 from magmath.engine.traces.stream_state import StreamState, generator_of
-from magmath.errors import MagmathError
+from magmath.errors import GradientError
 from magmath.graph import (
     Graph,
     Node,
@@ -42,7 +42,7 @@ class FunctionOfVariables:
 
     If the expression has read several values of a variable, the last one is the argument; former
     values are constants. Random arrays that user code references are constants too; each step draws
-    the others again. Raises MagmathError if the expression depends on none of the given variables,
+    the others again. Raises GradientError if the expression depends on none of the given variables,
     or depends on variables through an evaluated array that cannot be recomputed.
     """
 
@@ -53,7 +53,7 @@ class FunctionOfVariables:
         newest = _newest_values(expression.node)
         targets = {v.leaf for v in variables}
         if targets.isdisjoint(newest):
-            raise MagmathError(
+            raise GradientError(
                 "minimize: the expression depends on none of the variables; write it with them "
                 "(a copy, mm.asarray(v, copy=True), is a constant)"
             )
@@ -84,7 +84,7 @@ def _rebuilt(expression: Node, targets: Set[Node], newest: Mapping[Node, int]) -
     """Return the expression with the expressions of evaluated arrays that depend on the targets, or
     on values that other variables no longer have.
 
-    Raises MagmathError if one of them cannot be built again.
+    Raises GradientError if one of them cannot be built again.
     """
 
     def is_varying(read: RecordedOperand) -> bool:
@@ -99,7 +99,7 @@ def _rebuilt(expression: Node, targets: Set[Node], newest: Mapping[Node, int]) -
 
     (node,), lost, _ = with_expressions([expression], (), DependenceSearch(is_varying), replaced)
     if lost:
-        raise MagmathError(
+        raise GradientError(
             "minimize: the expression depends on variables through an array of shape "
             f"{next(iter(lost)).shape} that was computed from operands that no longer exist; "
             "build the expression again"

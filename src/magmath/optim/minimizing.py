@@ -27,7 +27,7 @@ from magmath.engine.evaluation.result_records import provenance_of_pending
 from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.run_numbers import rollback_on_failure
-from magmath.errors import MagmathError, NonFiniteLoss
+from magmath.errors import GradientError, NonFiniteLoss
 from magmath.graph import Graph, Node, Provenance, RecordedOperand, set_provenance, set_value
 from magmath.graph.provenance.recorded_operands import VersionOperand
 from magmath.ops.leaves import input_leaf, scalar
@@ -139,7 +139,7 @@ class Minimizer:
             used = [i for i, gradient in enumerate(slopes) if not is_independent(gradient)]
             self._used.store(key, used)
         if not used:
-            raise MagmathError(
+            raise GradientError(
                 "minimize: the expression has no gradient by the variables: it depends on them "
                 "through mm.stop_gradient, integers or comparisons only"
             )

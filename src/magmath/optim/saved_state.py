@@ -9,7 +9,7 @@ from typing import Any
 from magmath.api.creation import asarray, constant
 from magmath.arrays.array import Array
 from magmath.core.dtypes import float64, int64
-from magmath.errors import MagmathError
+from magmath.errors import WeightsError
 
 _RATE = "learning_rate"
 ScheduleStates = Mapping[str, Mapping[str, Any]]
@@ -28,7 +28,7 @@ def encoded_state(
 
 def decoded_state(state: Any) -> tuple[dict[str, Any], ScheduleStates, int]:
     """Return the states, the schedules and the number of steps from a dictionary of
-    `encoded_state`, whose values may be arrays of any library. Raises TypeError or MagmathError for
+    `encoded_state`, whose values may be arrays of any library. Raises TypeError or WeightsError for
     other objects."""
     if not isinstance(state, Mapping):
         hint = "; give x.state_dict()" if hasattr(state, "state_dict") else ""
@@ -38,7 +38,7 @@ def decoded_state(state: Any) -> tuple[dict[str, Any], ScheduleStates, int]:
         )
     entries = dict(state)
     if "steps" not in entries:
-        raise MagmathError(
+        raise WeightsError(
             "load_state_dict: needs the result of state_dict, with the entry 'steps'; was "
             f"given the entries {sorted(entries)}"
         )

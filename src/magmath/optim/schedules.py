@@ -291,7 +291,7 @@ class Plateau(Schedule):
     def observe_metrics(self, figures: Mapping[str, float | None]) -> None:
         """Observe the monitored value among the metrics of an epoch.
 
-        Raises MagmathError if it is missing.
+        Raises OptionError if it is missing.
         """
         self.observe(monitored_figure("Plateau", self.monitor, figures))
 

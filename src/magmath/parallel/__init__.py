@@ -3,7 +3,7 @@
 from magmath.parallel.asynchronous import Asynchronous
 from magmath.parallel.compiled_step import CompiledStep
 from magmath.parallel.data_parallel import DataParallel
-from magmath.parallel.gradient_averaging import Averaging
+from magmath.parallel.gradient_averaging import GradientAveraging
 from magmath.parallel.per_layer import Auto, Hybrid, ModelParallel
 from magmath.parallel.planner import Plan, plan
 from magmath.parallel.replicas import Replicas
@@ -17,9 +17,9 @@ __all__ = [
     "STRATEGIES",
     "Asynchronous",
     "Auto",
-    "Averaging",
     "CompiledStep",
     "DataParallel",
+    "GradientAveraging",
     "Hybrid",
     "ModelParallel",
     "Plan",

@@ -22,13 +22,13 @@ from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.engine.evaluation.loop_rows import row_of, with_row
 from magmath.engine.programs.step_split import AsynchronousDivision
-from magmath.errors import MagmathError, OptionError
+from magmath.errors import OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.nn.module import Module
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant, input_leaf
-from magmath.parallel.gradient_averaging import Averaging
+from magmath.parallel.gradient_averaging import GradientAveraging
 from magmath.parallel.strategy import STALENESS, Training
 from magmath.passes.environment import Environment
 
@@ -45,7 +45,7 @@ class _Past:
 
 
 @final
-class Asynchronous(Averaging):
+class Asynchronous(GradientAveraging):
     """Update common parameters by gradients of older values.
 
     Update t is w ← w - η g(w') on a batch of its own, or the rule of another optimizer, with the
@@ -242,15 +242,15 @@ def _delays(schedule: Iterable[int], staleness: int) -> list[int]:
 
 
 def _check_pool(environment: Environment) -> None:
-    """Raise MagmathError for a pool in which workers cannot update common arrays."""
+    """Raise OptionError for a pool in which workers cannot update common arrays."""
     if environment.deterministic:
-        raise MagmathError(
+        raise OptionError(
             "Asynchronous: the result depends on the timing of the workers, but the pool is "
             "deterministic; give schedule=, the delays of the updates, or start another pool"
         )
     device = session.engine().pool.topology.device
     if environment.workers > 1 and device != "cpu":
-        raise MagmathError(
+        raise OptionError(
             f"Asynchronous: {environment.workers} workers on {device} cannot update common "
             f"parameters; give schedule=, the delays of the updates, or start a pool of CPU workers"
         )

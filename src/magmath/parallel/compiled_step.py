@@ -15,7 +15,7 @@ from magmath.engine.lifetimes.retained_expressions import keeping_expressions
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_update
 from magmath.engine.traces.tracing import Trace
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.graph import Graph
 from magmath.nn.abstract import call_module
 from magmath.nn.losses import loss_function
@@ -69,7 +69,7 @@ class CompiledStep:
         if isinstance(loss, str):
             loss = _loss_of_outputs(loss_function(loss), module)
         if not callable(loss):
-            raise MagmathError(
+            raise OptionError(
                 f"CompiledStep: the loss is a name or a function of a batch that calls the module, "
                 f"was given {loss!r}; write lambda x, y: mm.nn.cross_entropy(model(x), y)"
             )
@@ -77,7 +77,7 @@ class CompiledStep:
         self.precision = check_precision("CompiledStep", precision)
         self.loss_scale = loss_scale_for(self.precision, loss_scale)
         if self.strategy.is_asynchronous:
-            raise MagmathError(
+            raise OptionError(
                 f"CompiledStep: a call is one step, which cannot run concurrently with others as "
                 f"{self.strategy.label} requires; use fit, or give the strategy a schedule"
             )
@@ -104,7 +104,7 @@ class CompiledStep:
             self.strategy.collect(self._training)
 
     def explain(self) -> Explanation:
-        """Explain the program of the last step. Raises MagmathError before the first step."""
+        """Explain the program of the last step. Raises StateError before the first step."""
         return explain(self._last)
 
     def _prepare(self, tree: Tree, leaves: list[Array]) -> None:
@@ -166,7 +166,7 @@ def _loss_of_outputs(loss: Callable[[Any, Any], Array], module: Module) -> Calla
 
     def of_batch(*batch: Any) -> Array:
         if len(batch) != 2:
-            raise MagmathError(
+            raise OptionError(
                 f"CompiledStep: a step with the name of a loss takes inputs and targets, was given "
                 f"{len(batch)} arguments; write step(inputs, targets)"
             )

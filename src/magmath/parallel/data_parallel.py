@@ -17,7 +17,7 @@ from magmath.errors import OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.ops.summands import ALGORITHMS, sum_parts
-from magmath.parallel.gradient_averaging import Averaging, whole_copies
+from magmath.parallel.gradient_averaging import GradientAveraging, whole_copies
 from magmath.parallel.gradient_messages import (
     OneBit,
     divided_batch,
@@ -44,7 +44,7 @@ MESSAGES = ("float32", "float16", "bfloat16", ONE_BIT)
 
 
 @final
-class DataParallel(Averaging):
+class DataParallel(GradientAveraging):
     """Average the gradients of the workers, each computed from its share of the batch.
 
     exchange     "allreduce": the planner reduces each gradient as it finds cheapest, in shared
@@ -55,10 +55,11 @@ class DataParallel(Averaging):
                  parameters, and broadcasts them
     accumulate   the number of consecutive parts into which a batch is divided; their gradients are
                  added before the exchange
-    messages     element type in which gradients are sent: "float32" (the type of the gradients),
-                 "float16", "bfloat16", or "1-bit": the signs with two values for each worker and
-                 parameter. What one bit does not express is added to the next gradient (error
-                 feedback). Not with the exchange "ring" or "tree"
+    messages     element type in which wider gradients are sent: "float32", "float16", "bfloat16",
+                 or "1-bit": the signs with two values for each worker and parameter. What one bit
+                 does not express is added to the next gradient (error feedback); not with the
+                 exchange "ring", "tree" or "parameter-server". None, the default, is the type of
+                 the gradients
 
     The update is w ← w - η Σ g_i / N, with samples, not workers, as the weights of the mean.
     Sources: SHM-Learn-Dist, Eq. 2.1, and section 6 for the parameter server; dMath, section 2.1,
@@ -66,16 +67,17 @@ class DataParallel(Averaging):
     """
 
     def __init__(
-        self, exchange: str = "allreduce", *, accumulate: int = 1, messages: str = "float32"
+        self, exchange: str = "allreduce", *, accumulate: int = 1, messages: str | None = None
     ) -> None:
         super().__init__(accumulate)
         for name, value, known in (
             ("exchange", exchange, tuple(EXCHANGES)),
-            ("messages", messages, MESSAGES),
+            ("messages", messages, (None, *MESSAGES)),
         ):
             if value not in known:
                 raise OptionError(
-                    f"DataParallel: {name}={value!r} is not known; there are {', '.join(known)}"
+                    f"DataParallel: {name}={value!r} is not known; there are "
+                    f"{', '.join(map(str, known))}"
                 )
         if messages == ONE_BIT and exchange not in ("allreduce", "sharded"):
             raise OptionError(
@@ -94,13 +96,13 @@ class DataParallel(Averaging):
     def __repr__(self) -> str:
         settings = [repr(self.exchange_name)]
         settings += [f"accumulate={self.accumulate}"] if self.accumulate > 1 else []
-        settings += [f"messages={self.messages!r}"] if self.messages != "float32" else []
+        settings += [f"messages={self.messages!r}"] if self.messages is not None else []
         return f"DataParallel({', '.join(settings)})"
 
     @property
     def _is_planned(self) -> bool:
         """True if the planner chooses how gradients are computed and reduced."""
-        plain = self.messages == "float32" and self.accumulate == 1
+        plain = self.messages is None and self.accumulate == 1
         return plain and self.exchange_name in ("allreduce", "sharded")
 
     def share(self, x: Array) -> Array:
@@ -210,7 +212,7 @@ class DataParallel(Averaging):
         return reshape(bits.total(v.size), v.shape)
 
 
-def _message_type(name: str, gradient: DType) -> DType:
+def _message_type(name: str | None, gradient: DType) -> DType:
     """Return the type of messages: that of the gradients, or a narrower one."""
-    dtype = DTYPES[name]
-    return dtype if dtype.itemsize < gradient.itemsize and name != "float32" else gradient
+    dtype = gradient if name is None else DTYPES[name]
+    return dtype if dtype.itemsize < gradient.itemsize else gradient

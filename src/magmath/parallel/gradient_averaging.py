@@ -21,7 +21,7 @@ from magmath.arrays.variables.variable import Variable
 from magmath.autodiff import is_independent
 from magmath.core.integers import require_integer
 from magmath.engine import session
-from magmath.errors import MagmathError
+from magmath.errors import ShapeError
 from magmath.graph import Graph, Node, apply_to
 from magmath.layout import Layout, even_cuts
 from magmath.ops.recomputation import recompute
@@ -34,7 +34,7 @@ from magmath.passes.environment import Environment
 from magmath.transform.traced_function import assign_all, trace_function
 
 
-class Averaging(Strategy):
+class GradientAveraging(Strategy):
     """The base class of strategies with one copy of the parameters.
 
     accumulate   the number of consecutive parts into which a batch is divided, at most half of its
@@ -155,11 +155,11 @@ class Averaging(Strategy):
         return loss, outputs
 
     def _checked_exchange(self, training: Training, gradients: Sequence[Array]) -> list[Array]:
-        """Return the gradients by which the parameters are updated. Raises MagmathError unless
+        """Return the gradients by which the parameters are updated. Raises ShapeError unless
         `exchange` returns one of the parameter's shape for each."""
         exchanged_gradients = list(self.exchange(training, gradients))
         if len(exchanged_gradients) != len(gradients):
-            raise MagmathError(
+            raise ShapeError(
                 f"{type(self).__name__}.exchange: must return a gradient for each of "
                 f"{len(gradients)} parameters, has returned {len(exchanged_gradients)}"
             )

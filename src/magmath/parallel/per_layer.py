@@ -12,11 +12,11 @@ from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_map import VariableMap
 from magmath.engine import session
-from magmath.errors import MagmathError, OptionError
+from magmath.errors import OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.optim.states import VariableStates
-from magmath.parallel.gradient_averaging import Averaging
+from magmath.parallel.gradient_averaging import GradientAveraging
 from magmath.parallel.gradient_messages import divided_batch, parts_of
 from magmath.parallel.layer_layouts import COMPARED_OPTIONS, layer_options
 from magmath.parallel.strategy import Training
@@ -27,7 +27,7 @@ from magmath.passes.parameter_layouts import choose_options
 from magmath.passes.subgraphs import leaves_of_loops
 
 
-class PerLayer(Averaging):
+class PerLayer(GradientAveraging):
     """The base class of strategies that have an option for each layer and no other state."""
 
     def __init__(self, accumulate: int) -> None:
@@ -107,7 +107,7 @@ class ModelParallel(PerLayer):
     accumulate   the number of parts of a batch whose gradients are added
 
     Layers with fewer units, or inputs, than workers are replicated, which the history reports as
-    "data"; so are those that have no such axis, such as convolutions in groups. Raises MagmathError
+    "data"; so are those that have no such axis, such as convolutions in groups. Raises OptionError
     if all layers are.
     """
 
@@ -133,7 +133,7 @@ class ModelParallel(PerLayer):
         chosen = {layer: axes.possible(layer, option, workers) for layer in training.layers}
         if option not in chosen.values():
             max_parts = max(axes.units(layer, option) for layer in training.layers)
-            raise MagmathError(
+            raise OptionError(
                 f"ModelParallel: {workers} workers divide the {self.split} of layers, but no layer "
                 f"has more than {max_parts}; use fewer workers, or DataParallel"
             )

@@ -25,7 +25,7 @@ from magmath.autodiff import is_independent
 from magmath.batching import BatchOperand
 from magmath.core.integers import require_integer
 from magmath.engine import session
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import ShapeError, StateError, TracingError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh
 from magmath.optim.loss_scale import is_finite
@@ -78,11 +78,11 @@ class Replicas(Strategy):
     def weights(self, parameter: Variable) -> Variable:
         """Return the variable (replicas, …) with the values of a parameter in all replicas.
 
-        Raises MagmathError before the first step.
+        Raises StateError before the first step.
         """
         copies = self._copies.find(parameter)
         if copies is None:
-            raise MagmathError(
+            raise StateError(
                 f"weights: {parameter.name} has no replicas yet; they are made by the first step"
             )
         return copies.stacked
@@ -252,7 +252,7 @@ class Replicas(Strategy):
             if copies is not None:
                 pairs.append((copies.stacked, value.stacked))
             elif value.varies:
-                raise MagmathError(
+                raise TracingError(
                     f"{type(self).__name__}: the module assigns variable {v.name} a value that "
                     f"differs between replicas, and only floating point buffers have one value for "
                     f"each; make it an mm.nn.Buffer"

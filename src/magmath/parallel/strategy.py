@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, final
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.variables.variable import Variable
 from magmath.engine.programs.step_split import AsynchronousDivision
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import ShapeError, StateError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.nn.module import Module
@@ -33,13 +33,13 @@ Forward: TypeAlias = Callable[[Any], tuple[Array, Any]]
 
 
 def trainable_parameters(operation: str, module: Module) -> list[Parameter]:
-    """Return the parameters that are not frozen. Raises MagmathError if there are none."""
+    """Return the parameters that are not frozen. Raises StateError if there are none."""
     parameters = module.trainable()
     if not parameters:
         reason = "the module has no parameters"
         if module.parameters():
             reason = "all parameters are frozen; call module.unfreeze()"
-        raise MagmathError(f"{operation}: there is nothing to train: {reason}")
+        raise StateError(f"{operation}: there is nothing to train: {reason}")
     return parameters
 
 
@@ -132,7 +132,7 @@ class Strategy(ABC):
     """A way to divide training over the workers.
 
     Pass a strategy, or its name, to `NeuralNetwork.fit` or `Trainer`, or compile a step of a custom
-    loop with `parallel.CompiledStep`. Derive strategies from `Averaging` (one copy of the
+    loop with `parallel.CompiledStep`. Derive strategies from `GradientAveraging` (one copy of the
     parameters) or `Replicas` (one copy for each logical replica).
     """
 

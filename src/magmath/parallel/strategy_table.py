@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, final
 
 from magmath.engine import session
-from magmath.errors import MagmathError, OptionError
+from magmath.errors import OptionError
 from magmath.parallel.asynchronous import Asynchronous
 from magmath.parallel.data_parallel import EXCHANGES, DataParallel
 from magmath.parallel.per_layer import Auto, Hybrid, ModelParallel
 from magmath.parallel.strategy import Strategy
 from magmath.parallel.weight_averaging import WeightAveraging
 
-STRATEGIES: Mapping[str, Strategy] = {
-    "auto": Auto(),
-    "data": DataParallel(),
-    "model": ModelParallel(),
-    "rows": ModelParallel("rows"),
-    **{name: DataParallel(name) for name in EXCHANGES},
-    "asynchronous": Asynchronous(),
+STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
+    "auto": Auto,
+    "data": DataParallel,
+    "model": ModelParallel,
+    "rows": partial(ModelParallel, "rows"),
+    **{name: partial(DataParallel, name) for name in EXCHANGES},
+    "asynchronous": Asynchronous,
 }
-"""Strategies with their default settings, by name. All trainers share these objects: what one
-stores while it traces a step is read before the next step is traced."""
+"""Functions by name, each of which returns a new strategy with the default settings."""
 
 WEIGHT_AVERAGING = "weight-averaging"
 """The name of `WeightAveraging`, alone or with its numbers: "weight-averaging:16:10" has 16
@@ -34,7 +33,7 @@ StrategyLike = str | Strategy | Mapping[str, str]
 
 
 def as_strategy(strategy: Any) -> Strategy:
-    """Return the strategy for a name, for options of layers, or the given one.
+    """Return a new strategy for a name or for options of layers, or the given strategy.
 
     Raises OptionError for other values, with the known names.
     """
@@ -43,7 +42,7 @@ def as_strategy(strategy: Any) -> Strategy:
     if isinstance(strategy, Mapping):
         return Hybrid(strategy)
     if isinstance(strategy, type) and issubclass(strategy, Strategy):
-        raise MagmathError(
+        raise OptionError(
             f"strategy: needs an object; write mm.parallel.{strategy.__name__}(…), with parentheses"
         )
     if isinstance(strategy, str) and strategy.partition(":")[0] == WEIGHT_AVERAGING:
@@ -54,7 +53,7 @@ def as_strategy(strategy: Any) -> Strategy:
             f"{WEIGHT_AVERAGING}, dictionaries from layers to options, and the objects of "
             f"mm.parallel"
         )
-    return STRATEGIES[strategy]
+    return STRATEGIES[strategy]()
 
 
 def _weight_averaging(name: str) -> Strategy:
@@ -66,10 +65,24 @@ def _weight_averaging(name: str) -> Strategy:
             f"replicas that are averaged every 10 steps"
         )
     replicas = int(numbers[0]) if numbers else session.engine().environment.workers
-    return _averaging(replicas, int(numbers[1]) if len(numbers) > 1 else 1)
+    return WeightAveraging(replicas, int(numbers[1]) if len(numbers) > 1 else 1)
 
 
-@lru_cache(maxsize=16)
-def _averaging(replicas: int, every: int) -> Strategy:
-    """Return one object for equal numbers: trainers find their replicas in it again."""
-    return WeightAveraging(replicas, every)
+@final
+class NamedStrategies:
+    """The strategies of one trainer that were given by name or by options of layers.
+
+    Equal settings give one object, in which training finds its replicas again. Each trainer has
+    objects of its own, since they store variables and what a trace needs.
+    """
+
+    def __init__(self) -> None:
+        self._by_settings: dict[str, Strategy] = {}
+
+    def of(self, given: Any) -> Strategy:
+        """Return the strategy for a name or for options of layers, or the given strategy. Raises
+        OptionError for other values."""
+        if isinstance(given, Strategy):
+            return given
+        strategy = as_strategy(given)
+        return self._by_settings.setdefault(repr(strategy), strategy)

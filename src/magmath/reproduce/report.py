@@ -12,7 +12,7 @@ from typing import Any, final
 
 from magmath import __version__
 from magmath.bench import host_info
-from magmath.errors import MagmathError
+from magmath.errors import ExperimentError, MagmathError
 from magmath.reproduce.experiment import Experiment, Options
 from magmath.reproduce.section import VERDICTS, Finding, Section
 
@@ -80,10 +80,10 @@ class Report:
         return {**fields, "experiments": [result.as_data() for result in self.results]}
 
     def raise_if_failed(self) -> None:
-        """Raise MagmathError if an experiment failed."""
+        """Raise ExperimentError if an experiment failed."""
         failed = [f"{r.experiment.name}: {r.error}" for r in self.results if r.section is None]
         if failed:
-            raise MagmathError("reproduce: " + "\n".join(failed))
+            raise ExperimentError("reproduce: " + "\n".join(failed))
 
 
 def run_experiments(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
-from magmath.errors import MagmathError, OptionError
+from magmath.errors import OptionError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,9 +77,7 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.agrees is not True and not self.reason:
-            raise MagmathError(
-                f"Finding {self.statement!r}: one that does not agree needs a reason"
-            )
+            raise OptionError(f"Finding {self.statement!r}: one that does not agree needs a reason")
 
     @staticmethod
     def checked(statement: str, paper: str, ours: str, agrees: bool, otherwise: str) -> Finding:

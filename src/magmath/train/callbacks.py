@@ -78,7 +78,7 @@ class BestWeights(Callback):
         return False
 
     def _monitored(self, record: EpochRecord) -> tuple[str, float]:
-        """Return the name and the value that is monitored. Raises MagmathError if it is not
+        """Return the name and the value that is monitored. Raises OptionError if it is not
         recorded."""
         figures = record.figures()
         name = self.monitor

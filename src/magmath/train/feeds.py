@@ -17,6 +17,7 @@ from magmath.core.dtypes import DType, int64
 from magmath.core.integers import require_integer
 from magmath.data.loader import Loader
 from magmath.engine import session
+from magmath.engine.traces.stream_ranges import ORDER_STREAMS
 from magmath.graph import Node, apply
 from magmath.layout import Layout
 from magmath.nn.abstract import AbstractArray
@@ -26,8 +27,6 @@ from magmath.ops.indexing import dynamic_slice, gather_scatter
 from magmath.ops.leaves import constant, input_leaf, scalar
 from magmath.train.resident_data import Batch, ResidentData, check_classes, check_labels
 
-ORDER_STREAM = 1 << 41
-"""The first stream of sample orders, separate from those that users draw from."""
 EXAMPLE_ROWS = 2
 """Samples that represent a batch in abstract calls, which determine shapes."""
 
@@ -99,7 +98,7 @@ def sample_order(count: int, *, epoch: int = 0, seed: int = 0) -> Array:
 
 
 def _order(count: int, epoch: Node, seed: Node) -> Node:
-    stream = e.add(epoch, constant(ORDER_STREAM, int64))
+    stream = e.add(epoch, constant(ORDER_STREAMS, int64))
     return apply(creation.PERMUTATION, seed, stream, shape=(count,), dtype=int64, below=count)
 
 

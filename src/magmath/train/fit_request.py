@@ -11,7 +11,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten
 from magmath.core.integers import require_integer
 from magmath.data.loader import Loader
-from magmath.errors import DataError, MagmathError
+from magmath.errors import OptionError
 from magmath.train.checkpoint import Checkpoint, CheckpointOwner
 from magmath.train.listeners import Listener, Reporting, as_listener, callback_list
 from magmath.train.reporter import console_reporter
@@ -84,7 +84,7 @@ class FitRequest:
         callbacks: Sequence[Any] = (),
     ) -> FitRequest:
         """Return the request of these arguments of `fit`, with the callbacks `always` of the
-        trainer. Raises MagmathError for arguments that do not fit each other."""
+        trainer. Raises OptionError for arguments that do not fit each other."""
         epochs = require_integer("fit: epochs", epochs, 0)
         restarts = require_integer("fit: restarts", restarts, 0)
         weights = class_weights(class_weight)
@@ -93,7 +93,7 @@ class FitRequest:
         )
         size, shuffles = _batching(samples[0], batch_size, shuffle)
         if resume and checkpoint is None:
-            raise MagmathError("fit: resume=True needs checkpoint=, the folder to resume from")
+            raise OptionError("fit: resume=True needs checkpoint=, the folder to resume from")
         if restarts:
             _check_restarts(checkpoint, (*samples[:2], held_out))
         listeners = [as_listener(c) for c in (*always, *callback_list(callbacks))]
@@ -113,20 +113,20 @@ class FitRequest:
 def _check_restarts(checkpoint: object, data: Any) -> None:
     """Raise an error unless training can continue in another pool."""
     if checkpoint is None:
-        raise MagmathError("fit: restarts= needs checkpoint=, the folder to restart from")
+        raise OptionError("fit: restarts= needs checkpoint=, the folder to restart from")
     if any(isinstance(leaf, Array) for leaf in flatten(data)[0]):
-        raise DataError(
+        raise OptionError(
             "fit: restarts= needs data that outlive a pool, was given arrays of magmath; pass "
             "arrays of NumPy, np.asarray(x), or a Loader, for training and validation"
         )
 
 
 def _batching(x: Any, batch_size: int | None, shuffle: bool | None) -> tuple[int, bool]:
-    """Return the batch size and whether `fit` shuffles. Raises DataError if they are given in
+    """Return the batch size and whether `fit` shuffles. Raises OptionError if they are given in
     addition to a loader."""
     if isinstance(x, Loader):
         if batch_size is not None or shuffle is not None:
-            raise DataError(
+            raise OptionError(
                 "fit: a Loader has its own batch_size and shuffle; pass them to the Loader and not "
                 "to fit"
             )

@@ -6,7 +6,8 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn, Unpack, final
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Unpack, final
 
 from magmath.api.creation import DTypeLike, asarray
 from magmath.arrays.array import Array
@@ -15,7 +16,7 @@ from magmath.core.foreign_names import NETWORK_ATTRIBUTES, hint, missing_attribu
 from magmath.core.keyword_hints import KeywordHints, takes_options_of
 from magmath.data.loader import Loader
 from magmath.engine import session
-from magmath.errors import MagmathError, OptionError, ShapeError, WeightsError
+from magmath.errors import OptionError, ShapeError, StateError, WeightsError
 from magmath.graph import Shape
 from magmath.nn.abstract import abstract_inputs
 from magmath.nn.layers import Sequential
@@ -24,18 +25,32 @@ from magmath.nn.state_file import IncompatibleKeys, load_arrays, read, write
 from magmath.nn.variables import Parameter
 from magmath.optim import Optimizer
 from magmath.parallel.simulator.program_step import SimulatedStep, Times
-from magmath.parallel.strategy_table import StrategyLike
+from magmath.parallel.strategy_table import StrategyLike, as_strategy
 from magmath.train.feeds import EXAMPLE_ROWS
 from magmath.train.fit_request import FitOptions, FitRequest
 from magmath.train.history import History
 from magmath.train.listeners import Reporting, callback_list
-from magmath.train.metric_choice import Metrics
+from magmath.train.metric_choice import Metrics, metric_functions
 from magmath.train.reporter import Reporter
 from magmath.train.resident_data import check_no_batches
 from magmath.train.trainer import Loss, Trainer
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
+
+
+@final
+class Kept(Enum):
+    """The type of `KEEP`."""
+
+    KEEP = "KEEP"
+
+    def __repr__(self) -> str:
+        return self.value
+
+
+KEEP: Final = Kept.KEEP
+"""The default of settings of `fit` that stay as the trainer has them."""
 
 
 @final
@@ -188,24 +203,30 @@ class NeuralNetwork(metaclass=KeywordHints):
         x: Any,
         y: Any = None,
         *,
-        strategy: StrategyLike = "auto",
-        metrics: Metrics = None,
+        strategy: StrategyLike | Kept = KEEP,
+        metrics: Metrics | Kept = KEEP,
         reporter: Reporter | None = None,
         **options: Unpack[FitOptions],
     ) -> History:
         """Train on samples x (N, …) and targets y, or on a `data.Loader`; return the history of all
         epochs.
 
-        strategy    the division of the work over the workers, as for `Trainer`
-        metrics     names or functions; by default accuracy for classifiers, that is with the loss
-                    "cross_entropy" or with integer labels
+        strategy    the division of the work over the workers, as for `Trainer`; at first "auto"
+        metrics     names or functions; at first None, which is accuracy for classifiers, that is
+                    with the loss "cross_entropy" or with integer labels
         reporter    an object whose methods `begin`, `step`, `epoch` and `end` receive the progress;
                     `verbose` prints it
 
-        `strategy` and `metrics` are kept by `trainer`, also for `evaluate`. The other options and
-        the errors are those of `Trainer.fit`.
+        `strategy` and `metrics` are kept by `trainer`: they apply to later calls, also of
+        `evaluate` and `explain`, until they are given again. The other options and the errors are
+        those of `Trainer.fit`.
         """
-        self.trainer.strategy, self.trainer.metrics = strategy, metrics
+        if strategy is not KEEP:
+            as_strategy(strategy)  # an unknown one is not kept
+            self.trainer.strategy = strategy
+        if metrics is not KEEP:
+            metric_functions(metrics or ())
+            self.trainer.metrics = metrics
         if reporter is not None:
             callbacks = callback_list(options.get("callbacks", ()))
             options["callbacks"] = [*callbacks, Reporting(reporter)]
@@ -228,7 +249,7 @@ class NeuralNetwork(metaclass=KeywordHints):
     def summary(self) -> str:
         """Return the layers with their output shapes and parameter counts, as text."""
         if self.input_shape is None:
-            raise MagmathError("summary: the network is not built; call net.build(shape) or fit")
+            raise StateError("summary: the network is not built; call net.build(shape) or fit")
         return self.module.summary((1, *self.input_shape), dtype=self.dtype)
 
     def explain(self, strategy: StrategyLike | None = None) -> Explanation:
@@ -259,7 +280,7 @@ class NeuralNetwork(metaclass=KeywordHints):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the state of the module to a safetensors file, atomically."""
         if not self.is_built:
-            raise MagmathError(
+            raise StateError(
                 "save: the network has no parameters yet, because it is not built; first call fit, "
                 "predict, or build with the shape of an input, batch included"
             )

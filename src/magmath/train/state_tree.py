@@ -14,7 +14,7 @@ import numpy as np
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 
 if TYPE_CHECKING:
     import torch
@@ -25,7 +25,7 @@ _PLAIN = (bool, int, float, str)
 def encoded(owner: str, value: Any, path: str, arrays: dict[str, Array]) -> Any:
     """Return a state as values that JSON represents; add its arrays to `arrays`.
 
-    The arrays have names that begin with `path`. Raises MagmathError, which names the owner of the
+    The arrays have names that begin with `path`. Raises OptionError, which names the owner of the
     state, for values of other kinds.
     """
     if value is None or type(value) in _PLAIN:
@@ -43,7 +43,7 @@ def encoded(owner: str, value: Any, path: str, arrays: dict[str, Array]) -> Any:
         array = value.snapshot() if isinstance(value, Variable) else asarray(value)
         arrays[path] = array
         return {"numpy" if isinstance(value, np.ndarray) else "array": path}
-    raise MagmathError(
+    raise OptionError(
         f"fit: the state of {owner} has a {type(value).__name__} ({path.partition('/')[2]}), which "
         f"a checkpoint cannot store; state_dict() must return numbers, strings, None and arrays, "
         f"in lists, tuples and dictionaries with keys of type str or int"

@@ -25,8 +25,9 @@ from magmath.core.keyword_hints import KeywordHints, takes_options_of
 from magmath.core.promotion import get_default_dtype
 from magmath.data.loader import Loader
 from magmath.engine import session
-from magmath.engine.traces.stream_state import INITIAL_STREAMS, StreamState
-from magmath.errors import DataError, MagmathError, OptionError
+from magmath.engine.traces.stream_ranges import INITIAL_STREAMS, TRAINER_STREAMS
+from magmath.engine.traces.stream_state import StreamState
+from magmath.errors import OptionError, StateError
 from magmath.nn.abstract import trace_call
 from magmath.nn.losses import loss_function
 from magmath.nn.mixed_precision import check_parameters, check_precision
@@ -35,7 +36,7 @@ from magmath.nn.module import Module, check_module
 from magmath.optim import OPTIMIZERS, LossScale, Optimizer
 from magmath.parallel.simulator.program_step import SimulatedStep, Times, simulate_programs
 from magmath.parallel.strategy import Strategy, Training, loss_scale_for
-from magmath.parallel.strategy_table import StrategyLike, as_strategy
+from magmath.parallel.strategy_table import NamedStrategies, StrategyLike
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_loop import EpochLoop
 from magmath.train.feeds import EXAMPLE_ROWS, Feed
@@ -52,8 +53,6 @@ from magmath.train.weighted_loss import ClassWeights
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
 
-OWN_STREAM = 1 << 42
-"""The first stream of trainers with their own seed, separate from those that users draw from."""
 KEPT_STEPS = 8
 Loss = str | Callable[[Any, Any], Array]
 
@@ -118,6 +117,7 @@ class Trainer(metaclass=KeywordHints):
         self._inference = Inference(self.module, self.loss, self.precision)
         self._steps: RecentlyUsed[Hashable, TrainingStep] = RecentlyUsed(KEPT_STEPS)
         self._data = TrainerData(self)
+        self._strategies = NamedStrategies()
         self._last_feed: Feed | None = None
         self.stop_requested = False
 
@@ -161,7 +161,7 @@ class Trainer(metaclass=KeywordHints):
     @seed.setter
     def seed(self, seed: int | None) -> None:
         self._seed = seed
-        self._stream = None if seed is None else StreamState(seed, OWN_STREAM)
+        self._stream = None if seed is None else StreamState(seed, TRAINER_STREAMS)
         self._steps.clear()
 
     def __repr__(self) -> str:
@@ -169,7 +169,7 @@ class Trainer(metaclass=KeywordHints):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return all attributes except programs and data, which belong to a pool, for pickle."""
-        of_pool = ("_inference", "_steps", "_data", "_last_feed")
+        of_pool = ("_inference", "_steps", "_data", "_strategies", "_last_feed")
         return {name: value for name, value in self.__dict__.items() if name not in of_pool}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -203,7 +203,7 @@ class Trainer(metaclass=KeywordHints):
 
     def prepared(self) -> tuple[Strategy, Training]:
         """Return the strategy, with its variables, and the module and optimizer that it trains."""
-        strategy = as_strategy(self.strategy)
+        strategy = self._strategies.of(self.strategy)
         training = Training.of(self.module, self.optimizer, self.loss_scale)
         strategy.prepare(training, session.engine().environment)
         return strategy, training
@@ -251,7 +251,7 @@ class Trainer(metaclass=KeywordHints):
     def _train(self, request: FitRequest, saved: list[Checkpoint]) -> History:
         """Train in the current pool; add the checkpoint to `saved` once it has a file of this
         training."""
-        is_asynchronous = as_strategy(self.strategy).is_asynchronous
+        is_asynchronous = self._strategies.of(self.strategy).is_asynchronous
         alone = has_step_callback(request.listeners) and not is_asynchronous
         feed = self._data.training_feed(
             request.samples, request.batch_size, request.shuffle, alone=alone
@@ -292,7 +292,7 @@ class Trainer(metaclass=KeywordHints):
         """Return the compiled step for a feed of this signature; reuses a cached one if it is
         current."""
         metrics = self._data.metrics_of(feed, feed.batch_size, training=True)
-        strategy = as_strategy(self.strategy)
+        strategy = self._strategies.of(self.strategy)
         settings = StepSettings(strategy, metrics, self.precision, self.loss_scale, weights)
         key = feed.signature, settings.key, id(self.optimizer), get_default_dtype()
         step = self._steps.pop(key, None)
@@ -349,7 +349,7 @@ class Trainer(metaclass=KeywordHints):
 
         strategy   another strategy than that of the last `fit`, for the same data
 
-        Raises MagmathError before the first `fit`, of which `epochs=0` is enough.
+        Raises StateError before the first `fit`, of which `epochs=0` is enough.
         """
         last = self._last_step("explain")
         return last.explain() if strategy is None else self._step_under(strategy, last).explain()
@@ -371,19 +371,19 @@ class Trainer(metaclass=KeywordHints):
                    a time; "predicted": by the cost model, without any measurement
         slowdown   worker → factor by which its computations take longer
 
-        Raises MagmathError before the first `fit`, of which `epochs=0` is enough, for asynchronous
-        strategies without a schedule, and for measured times of workers on GPUs.
+        Raises StateError before the first `fit`, of which `epochs=0` is enough, OptionError for
+        asynchronous strategies without a schedule, and for measured times of workers on GPUs.
         """
         last = self._last_step("simulate")
         step = last if strategy is None else self._step_under(strategy, last)
         if step.strategy.is_asynchronous:
-            raise MagmathError(
+            raise OptionError(
                 f"simulate: the simulator has no model of workers that take steps on their own, as "
                 f"{step.strategy.label} requires; give the strategy a schedule"
             )
         engine = session.engine()
         if times == "measured" and engine.pool.topology.device != "cpu":
-            raise MagmathError(
+            raise OptionError(
                 f"simulate: calls are measured on processors, and the workers of this pool compute "
                 f"on {engine.pool.topology.device}; pass times='predicted'"
             )
@@ -392,13 +392,13 @@ class Trainer(metaclass=KeywordHints):
 
     def _last_step(self, operation: str) -> TrainingStep:
         if self.step is None or self._last_feed is None:
-            raise MagmathError(f"{operation}: call fit first; there is no training step yet")
+            raise StateError(f"{operation}: call fit first; there is no training step yet")
         return self.step
 
     def _step_under(self, strategy: StrategyLike, last: TrainingStep) -> TrainingStep:
         """Return a step for the data of the last `fit` under another strategy."""
         assert self._last_feed is not None
-        settings = replace(last.settings, strategy=as_strategy(strategy))
+        settings = replace(last.settings, strategy=self._strategies.of(strategy))
         step = TrainingStep(
             self.module, self.loss, self.optimizer, self._last_feed, settings, self._stream
         )
@@ -417,11 +417,12 @@ def _initial_values(module: Module, seed: int) -> Iterator[None]:
 
 
 def _rows_of_call(operation: str, x: Any, batch_size: int | None) -> int | None:
-    """Return the batch size for a call without gradients. Raises DataError if a loader has one."""
+    """Return the batch size for a call without gradients. Raises OptionError if a loader has its
+    own."""
     if batch_size is None:
         return None
     if isinstance(x, Loader):
-        raise DataError(f"{operation}: a Loader has its own batch_size; pass it to the Loader")
+        raise OptionError(f"{operation}: a Loader has its own batch_size; pass it to the Loader")
     return require_integer(f"{operation}: batch_size", batch_size, 1)
 
 
@@ -433,7 +434,7 @@ def _as_optimizer(optimizer: object) -> Optimizer:
     if isinstance(optimizer, Optimizer):
         return optimizer
     if isinstance(optimizer, type) and issubclass(optimizer, Optimizer):
-        raise MagmathError(f"optimizer: needs an object; write mm.optim.{optimizer.__name__}(…)")
+        raise OptionError(f"optimizer: needs an object; write mm.optim.{optimizer.__name__}(…)")
     if isinstance(optimizer, str) and optimizer in OPTIMIZERS:
         return OPTIMIZERS[optimizer]()
     raise _unknown_optimizer(optimizer)

@@ -9,7 +9,7 @@ from weakref import ref
 from magmath.core.dtypes import DType
 from magmath.core.identity import are_identical
 from magmath.data.loader import Loader
-from magmath.errors import DataError
+from magmath.errors import DataError, OptionError
 from magmath.nn.losses import cross_entropy
 from magmath.nn.module import Module
 from magmath.train.feeds import EXAMPLE_ROWS, Feed, ResidentFeed, StreamFeed
@@ -130,11 +130,11 @@ class TrainerData:
         return data
 
     def _stream_feed(self, operation: str, loader: Loader, y: Any, weights: Any) -> StreamFeed:
-        """Return the feed of a loader. Raises DataError if targets or weights are given too."""
+        """Return the feed of a loader. Raises OptionError if targets or weights are given too."""
         if y is not None:
-            raise DataError(f"{operation}: a Loader contains the targets; leave out y")
+            raise OptionError(f"{operation}: a Loader contains the targets; leave out y")
         if weights is not None:
-            raise DataError(
+            raise OptionError(
                 f"{operation}: a Loader has no weights of samples; give arrays instead, or leave "
                 f"out sample_weight"
             )

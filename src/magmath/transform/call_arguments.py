@@ -26,7 +26,7 @@ from magmath.core.dtypes import (
 )
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces.captured_arrays import Captured
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf, scalar
@@ -135,7 +135,7 @@ def argument_signature(value: Any) -> Hashable:
     try:
         hash(hashable)
     except TypeError:
-        raise MagmathError(
+        raise OptionError(
             f"compile: an argument must be an array, a number or hashable, was given a "
             f"{type(value).__name__}; let the function read it from outside"
         ) from None

@@ -16,7 +16,7 @@ from magmath.engine import session
 from magmath.engine.engine import Engine
 from magmath.engine.traces import tracing
 from magmath.engine.user_line import warn_user
-from magmath.errors import MagmathError
+from magmath.errors import StateError
 from magmath.passes.subgraphs import contains_loop
 from magmath.transform.call_arguments import (
     argument_signature,
@@ -217,10 +217,10 @@ class _CompiledFunction:
         """Return the explanation of the program for arguments like those of the last call.
 
         For a function that contains loops it lists the programs in order, each loop with one step.
-        Raises MagmathError before the first call.
+        Raises StateError before the first call.
         """
         if self._last_used is None:
-            raise MagmathError(
+            raise StateError(
                 "explain: call the compiled function first; its program depends on its arguments"
             )
         return self._last_used.explain()

@@ -12,7 +12,7 @@ from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import bool_
 from magmath.engine.traces import tracing
-from magmath.errors import DTypeError, MagmathError, ShapeError, TracingError
+from magmath.errors import DTypeError, OptionError, ShapeError, TracingError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
@@ -46,7 +46,7 @@ def cond(
     function assigns keeps its value), but both functions draw their random numbers.
 
     Raises DTypeError or ShapeError for a predicate other than a 0-d truth value; ShapeError,
-    DTypeError or MagmathError if the results differ in shape, type or structure. Name and semantics
+    DTypeError or OptionError if the results differ in shape, type or structure. Name and semantics
     are JAX's.
     """
     for function in (true_function, false_function):
@@ -147,7 +147,7 @@ def _check_alike(
     first: Sequence[Node], first_tree: Tree, second: Sequence[Node], second_tree: Tree
 ) -> None:
     if first_tree != second_tree:
-        raise MagmathError(
+        raise OptionError(
             f"cond: both functions must return arrays nested alike; they return "
             f"{len(first)} and {len(second)} arrays, or nest them differently; let both return the "
             f"same lists, tuples and dictionaries"
@@ -172,7 +172,7 @@ def while_loop(cond: Callable[[Any], Any], body: Callable[[Any], Any], value: An
     In a compiled function it can be part of a `vmap`, where a step is taken while it is needed for
     any example, but not of a gradient that is computed there, of `fori_loop`, `scan` and `remat`,
     nor of a branch of `cond`. Raises TracingError there, unless the condition is a Python truth
-    value; ShapeError, DTypeError or MagmathError if the body returns other shapes, types or another
+    value; ShapeError, DTypeError or OptionError if the body returns other shapes, types or another
     structure. Name and semantics are JAX's.
     """
     for function in (cond, body):

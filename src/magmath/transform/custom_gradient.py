@@ -15,7 +15,7 @@ from magmath.core.dtypes import DType
 from magmath.engine.lifetimes.retained_expressions import keeping_expressions
 from magmath.engine.traces.tracing import Scope, tracing
 from magmath.engine.user_line import user_line
-from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.errors import DTypeError, ShapeError, TracingError
 from magmath.graph import Node, apply, recording_nodes
 from magmath.ops import elementwise as e
 from magmath.ops.custom_gradients import GradientRule, custom_call, custom_result
@@ -107,7 +107,7 @@ def _traced(
     scope.check_updates(_NAME)
     if scope.assigned:
         names = ", ".join([scope.read[leaf].name for leaf in scope.assigned])
-        raise MagmathError(
+        raise TracingError(
             f"{_NAME}: the pullback assigns {names}, but it is called only while the expression is "
             f"built; assign variables in the function"
         )

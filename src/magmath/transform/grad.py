@@ -25,7 +25,7 @@ from magmath.engine.lifetimes.retained_expressions import (
 )
 from magmath.engine.traces import tracing
 from magmath.engine.user_line import user_line
-from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Node, apply
 from magmath.ops import elementwise as e
 from magmath.ops.gradient_results import GRADIENT
@@ -65,7 +65,7 @@ def grad(
     other: it can be combined, compiled and differentiated again. Arrays that y does not depend on
     have gradient zero. The gradient with
     respect to a variable includes all values of it that y has read. Evaluated arrays can be
-    differentiated as long as their operands exist. Raises MagmathError if they do not, and if y
+    differentiated as long as their operands exist. Raises GradientError if they do not, and if y
     depends on the operands of xs but not on xs: each `x[0]` in the source is a new array. Raises
     ShapeError if y is not 0-d, DTypeError if y is not real floating point or xs are integers. The
     gradient by a complex array is that of the real parts plus i times that of the imaginary parts,
@@ -377,13 +377,13 @@ def _is_position(value: Any) -> bool:
 def argument_positions(operation: str, argnums: Argnums, count: int) -> list[int]:
     """Return the positions that `argnums` names among `count` positional arguments, from 0.
 
-    Raises MagmathError for one beyond them.
+    Raises OptionError for one beyond them.
     """
     sequence = argnums if isinstance(argnums, Iterable) else [argnums]
     positions = [index(argnum) for argnum in sequence]
     for position in positions:
         if not -count <= position < count:
-            raise MagmathError(
+            raise OptionError(
                 f"{operation}: argnums names argument {position}, but the function was called with "
                 f"{count} positional arguments; pass the argument by position"
             )

@@ -12,7 +12,7 @@ from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import Tree, flatten
-from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.errors import DTypeError, OptionError, ShapeError
 from magmath.graph import Node
 
 StepFunction: TypeAlias = Callable[
@@ -39,12 +39,12 @@ def state_of(value: Any) -> Array:
 def checked_states(name: str, returned: Any, tree: Tree, states: Sequence[Array]) -> list[Node]:
     """Return the nodes of the arrays that the body of a loop returned.
 
-    Raises MagmathError, ShapeError or DTypeError if their structure, shapes or types are not those
+    Raises OptionError, ShapeError or DTypeError if their structure, shapes or types are not those
     of the states.
     """
     leaves, returned_tree = flatten(returned)
     if returned_tree != tree:
-        raise MagmathError(
+        raise OptionError(
             f"{name}: the body must return the structure of arrays that it receives; it returned "
             f"{_structure(returned, len(leaves))}, for {_counted(len(states))}"
         )

@@ -16,7 +16,7 @@ from magmath.core.dtypes import int64
 from magmath.core.integers import require_integer
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import Trace
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node
 from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
@@ -38,7 +38,7 @@ def fori_loop(lower: int, upper: int, body: Callable[[Any, Any], Any], value: An
     transformations, are unrolled. Gradients of loops that assign variables or draw random numbers
     unroll them, up to 20,000 operations in total.
 
-    Raises ShapeError, DTypeError or MagmathError if the body changes shapes, types or structure.
+    Raises ShapeError, DTypeError or OptionError if the body changes shapes, types or structure.
     Name and semantics are JAX's.
     """
     require_function("fori_loop: the body is a function of (i, value)", body)
@@ -90,7 +90,7 @@ def scan(
     None. f is traced once, and the steps run as one program on the workers. Gradients of long
     loops, loops in compiled functions and in other transformations are as for `fori_loop`.
 
-    Raises ShapeError, DTypeError or MagmathError if f changes shapes, types or structure of the
+    Raises ShapeError, DTypeError or OptionError if f changes shapes, types or structure of the
     carry, or if the numbers of rows differ. Name and semantics are JAX's.
     """
     require_function("scan: needs a function of (carry, x)", f)
@@ -104,7 +104,7 @@ def scan(
         returned: Any = f(carry, x)
         if not (isinstance(returned, tuple) and len(returned) == 2):
             count = f" of {len(returned)}" if isinstance(returned, tuple) else ""
-            raise MagmathError(
+            raise OptionError(
                 f"scan: the function must return (carry, y), it returned "
                 f"{type(returned).__name__}{count}; return None as y if there is none"
             )
@@ -147,7 +147,7 @@ def _steps(rows: Sequence[Array], xs: Any, length: int | None) -> int:
     if length is not None:
         counts.setdefault(length, (length,))
     if not counts:
-        raise MagmathError("scan: needs xs, or the number of steps: length=…")
+        raise OptionError("scan: needs xs, or the number of steps: length=…")
     if len(counts) > 1:
         raise ShapeError(
             f"scan: xs and length must agree on the number of steps, was given shapes "

@@ -28,7 +28,7 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
     arguments, the values computed from them are recomputed. The semantics are those of
     `jax.checkpoint`.
 
-    Raises MagmathError if the function reads a variable after it has assigned it, unless it is
+    Raises TracingError if the function reads a variable after it has assigned it, unless it is
     called in a compiled function.
     """
     require_function("remat: needs a function of arrays", function)

@@ -14,7 +14,7 @@ from magmath.arrays.traced_scalar import NumberNeeded
 from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import Trace
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.graph import Graph, Node, apply, recording_nodes, topological
 from magmath.ops import elementwise as e
 from magmath.transform.call_arguments import placeholder_of, traced_arguments
@@ -118,7 +118,7 @@ def result_array(function: Callable[..., Any], value: Any) -> Array:
         return as_array("compile", value)
     if type(value) is MaskedElements:
         raise value.refuse("a result")
-    raise MagmathError(
+    raise OptionError(
         f"compile: {function!r} must return arrays and numbers, lists, tuples and dictionaries of "
         f"them, or None; it returned a {type(value).__name__}"
     )

@@ -22,7 +22,7 @@ from magmath.engine import session
 from magmath.engine.traces import tracing
 from magmath.engine.traces.drawn_streams import StreamPosition
 from magmath.engine.traces.tracing import Scope
-from magmath.errors import MagmathError
+from magmath.errors import TracingError
 from magmath.graph import Node, Shape, topological
 from magmath.graph.graph import substituted
 from magmath.ops.leaves import input_leaf
@@ -103,14 +103,14 @@ class TracedFunction:
         return self._divided(outputs, [x.node for x in outputs])
 
     def check_reads(self, name: str) -> None:
-        """Raise MagmathError if the function reads a variable after it has assigned it: outside of
+        """Raise TracingError if the function reads a variable after it has assigned it: outside of
         compiled functions an assignment computes the new value, which depends on placeholders."""
         if tracing.current() is not None:
             return
         for node in topological(self._outputs, pending=True):
             if node.operation.is_version and node.value is None:
                 read = next(v.name for v in self.assigned if v.leaf is node.inputs[0])
-                raise MagmathError(
+                raise TracingError(
                     f"{name}: the function reads variable {read} after it has assigned it, as a "
                     f"BatchNorm that is called twice does; {name} can do this only in a function "
                     f"that mm.compile compiles"
@@ -146,7 +146,7 @@ def trace_function(
     Leaves that are nodes reach the function as arrays, other leaves unchanged. `name` is the public
     name of the transformation, for errors. With `can_loop` the function may contain a `while_loop`;
     with `is_branch` it is a branch of `cond`.
-    Raises TypeError if the function returns anything but arrays and numbers, MagmathError if it
+    Raises TypeError if the function returns anything but arrays and numbers, TracingError if it
     updates in place an array that exists outside of it.
     """
     with tracing.tracing(Scope(can_loop=can_loop, is_branch=is_branch)) as scope:

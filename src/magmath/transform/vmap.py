@@ -12,7 +12,7 @@ from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten
 from magmath.batching import BatchOperand
-from magmath.errors import MagmathError, OptionError, ShapeError
+from magmath.errors import OptionError, ShapeError, TracingError
 from magmath.graph import Node
 from magmath.ops.manipulation import permute
 from magmath.transform.function_argument import named, require_function, with_keywords_last
@@ -42,8 +42,9 @@ def vmap(
     variables only values that are the same for all examples, and cannot read values that depend on
     its arguments. Name and semantics are JAX's.
 
-    Raises ShapeError if an array lacks the axis or the numbers of examples differ, MagmathError if
-    a result without an axis, or the new value of a variable, differs between examples.
+    Raises ShapeError if an array lacks the axis or the numbers of examples differ, OptionError if
+    a result without an axis differs between examples, TracingError if the new value of a variable
+    does.
     """
     require_function("vmap: needs a function of arrays", function)
 
@@ -55,7 +56,7 @@ def vmap(
         results, assigned = traced.batched(operands, size)
         for v, value in assigned.items():
             if value.varies:
-                raise MagmathError(
+                raise TracingError(
                     f"vmap: the function assigns variable {v.name} a value that differs between "
                     f"examples, and a variable has one; return the value, and assign its mean or "
                     f"sum after the call"
@@ -74,7 +75,7 @@ def _axes_of_arguments(
 ) -> list[int | None]:
     """Return the axis of each leaf of the arguments."""
     if isinstance(in_axes, (list, tuple)) and len(in_axes) != len(args):
-        raise MagmathError(
+        raise OptionError(
             f"vmap: in_axes has {len(in_axes)} entries, the function was called with {len(args)} "
             f"positional arguments; give one axis, or None, for each"
         )
@@ -145,7 +146,7 @@ def _examples(
         batches[example] = permute(node, order)
         examples.append(example)
     if not sizes:
-        raise MagmathError(
+        raise OptionError(
             "vmap: needs an argument with an axis along which the examples are stored; "
             "in_axes has none"
         )
@@ -177,7 +178,7 @@ def _result(x: BatchOperand, axis: int | None) -> Array:
     """Return a result with the axis of the examples at position `axis`."""
     if axis is None:
         if x.varies:
-            raise MagmathError(
+            raise OptionError(
                 f"vmap: out_axes is None for a result of shape {x.shape} that differs between "
                 f"examples; give the axis that numbers them"
             )

@@ -312,3 +312,15 @@ def test_arrays_print_their_values_and_layout() -> None:
     assert "8." in text
     assert "shape=(2, 2), dtype=float32" in text
     assert "layout=" in text
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 3)])
+def test_layouts_are_omitted_only_where_they_are_known(kind: str, workers: int) -> None:
+    """An array on worker 0 is one of several layouts in a pool of several workers."""
+    with current(kind, workers):
+        for worker in range(workers):
+            x = mm.asarray([1.0, 2.0], layout=mm.Layout.on(worker))
+            assert x.layout.is_whole_on_first_worker == (worker == 0)
+            for shown in (x, x + 1):
+                assert repr(shown).endswith(f"layout=R on {worker})") == (workers > 1)
+                assert ("layout=" in repr(shown)) == (workers > 1)

@@ -97,6 +97,17 @@ def test_integers_are_in_the_range_of_their_type(bounds: tuple[int, int], dtype:
     np.testing.assert_array_equal(mm.random.uniform(size=3), first)
 
 
+@pytest.mark.parametrize("name", ["uniform", "normal", "integers"])
+def test_shape_and_size_are_one_argument(name: str) -> None:
+    def drawn(**options: Any) -> Any:
+        return getattr(mm.random.Generator(1), name)(2, 5, **options).numpy()
+
+    np.testing.assert_array_equal(drawn(shape=(2, 3)), drawn(size=(2, 3)))
+    for shape, size in [((2, 3), (2, 3)), ((2, 3), ()), (0, 3)]:
+        with pytest.raises(OptionError, match=f"^random.{name}: shape and size are two names"):
+            drawn(shape=shape, size=size)
+
+
 def test_whole_ranges_of_types() -> None:
     x = mm.random.integers(0, 256, size=4000, dtype="uint8").numpy()
     assert x.dtype == np.uint8

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Iterator
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -205,3 +207,22 @@ def test_layer_and_function_of_attention_agree() -> None:
             f.multi_head_attention(x, x, x, 4, weights[:3])
         with pytest.raises(ShapeError, match=r"multi_head_attention: takes keys \(N, length"):
             f.multi_head_attention(x, x[0], x, 4, weights)
+
+
+@pytest.mark.parametrize("space", [1, 2, 3])
+@pytest.mark.parametrize("name", ["conv", "conv_transpose", "max_pool", "avg_pool",
+                                  "adaptive_avg_pool", "adaptive_max_pool"])  # fmt: skip
+def test_numbered_functions_have_their_own_help(name: str, space: int) -> None:
+    general, numbered = getattr(f, name), getattr(f, f"{name}{space}d")
+    assert numbered.__name__ == numbered.__qualname__ == f"{name}{space}d"
+    assert (numbered.__doc__ or "").startswith((general.__doc__ or "").splitlines()[0])
+    assert signature(numbered) == signature(general)
+    assert not {"name", "space"} & signature(general).parameters.keys()
+    assert pickle.loads(pickle.dumps(numbered)) is numbered
+    x = mm.ones((2, 3, *[6] * space))
+    second = mm.ones((3, 3, *[2] * space)) if "conv" in name else 2
+    np.testing.assert_array_equal(numbered(x, second).numpy(), general(x, second).numpy())
+    with pytest.raises(ShapeError, match=f"^{name}{space}d: "):
+        numbered(mm.ones(()), second)
+    with pytest.raises(TypeError, match=r"it takes x, (?!.*\bspace\b)|unexpected keyword"):
+        numbered(x, second, wrong=1)

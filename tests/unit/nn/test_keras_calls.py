@@ -98,7 +98,7 @@ def test_batch_size_of_calls_without_gradients(pool: str, workers: int) -> None:
         with pytest.raises(MagmathError, match="predict: batch_size must be"):
             net.predict(X, batch_size=0)
         loader = mm.data.Loader((np.zeros((8, 4), np.uint8), np.zeros(8, np.int64)), batch_size=4)
-        with pytest.raises(DataError, match="evaluate: a Loader has its own batch_size"):
+        with pytest.raises(OptionError, match="evaluate: a Loader has its own batch_size"):
             net.evaluate(loader, batch_size=2)
 
 
@@ -267,7 +267,7 @@ def test_sample_weight_of_another_length() -> None:
     with pytest.raises(OptionError, match="sample_weight needs the loss of each sample"):
         network(loss=lambda outputs, targets: mm.mean(outputs)).fit(X, LABELS, sample_weight=SHARES)
     loader = mm.data.Loader((np.zeros((8, 4), np.uint8), np.zeros(8, np.int64)), batch_size=4)
-    with pytest.raises(DataError, match="a Loader has no weights of samples"):
+    with pytest.raises(OptionError, match="a Loader has no weights of samples"):
         network().fit(loader, sample_weight=SHARES[:8])
 
 

@@ -55,7 +55,7 @@ def _rule_of(layout: Layout, mesh: Mesh) -> Rule | Layout | None:
 
     Returns None for a pool of one worker, whose layout does not determine one for more workers.
     """
-    if mesh.size == 1 and layout.is_on_single_worker:
+    if mesh.size == 1 and layout.is_whole_on_first_worker:
         return None
     for rule in _rules(layout):
         try:

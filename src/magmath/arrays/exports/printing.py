@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from magmath.arrays.lazy_array import LazyArray
+from magmath.engine import session
 from magmath.engine.remote_array import remote_array_of
 from magmath.errors import TracingError, WorkerLost
 from magmath.graph import apply, topological
@@ -89,7 +90,9 @@ def _representation(array: LazyArray) -> str:
     prefix = "magmath.Array("
     with shown_values(array) as values:
         shown = np.array2string(values, separator=", ", prefix=prefix)
-    layout = "" if array.layout.is_on_single_worker else f", layout={array.layout}"
+    is_alone = session.engine().environment.workers == 1
+    is_plain = is_alone and array.layout.is_whole_on_first_worker
+    layout = "" if is_plain else f", layout={array.layout}"
     return f"{prefix}{shown}, shape={array.shape}, dtype={array.dtype}{layout})"
 
 

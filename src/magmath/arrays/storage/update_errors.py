@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.errors import DTypeError, MagmathError, ShapeError, StateError
 from magmath.graph import Node
 
 
@@ -22,7 +22,7 @@ def update_error(old: Node, new: Node) -> MagmathError:
 
 def unread_write_error() -> MagmathError:
     """Return the error for a write into an array to which no name refers."""
-    return MagmathError(
+    return StateError(
         "x[i] = v: no name refers to the array x, so what is written could not be read; if x is "
         "y[k] for an array of positions or a mask k, it is a copy of elements of y: write into y "
         "with one index, or give x a name"

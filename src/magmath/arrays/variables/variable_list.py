@@ -8,7 +8,7 @@ from typing import Any
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
 from magmath.engine.traces import tracing
-from magmath.errors import MagmathError
+from magmath.errors import StateError
 
 TRAINABLE_FLAGS = object()
 """Represents the trainable flags of all parameters, as state that compiled functions depend on."""
@@ -46,11 +46,11 @@ def note_trainable_flags() -> None:
 
 
 def check_trainable(operation: str, variables: Iterable[Variable]) -> None:
-    """Raise MagmathError if one of the variables that a step would update is frozen."""
+    """Raise StateError if one of the variables that a step would update is frozen."""
     note_trainable_flags()
     for v in variables:
         if not v.trainable:
-            raise MagmathError(
+            raise StateError(
                 f"{operation}: parameter {v.name} is frozen; give the parameters that are not, "
                 f"module.trainable(), or call module.unfreeze()"
             )

@@ -17,7 +17,7 @@ from magmath.bench.numpy_programs.agreement import difference
 from magmath.bench.peers.ordinary_programs import WARM_UP_SECONDS, check, operands
 from magmath.bench.peers.repeated import RepeatedContestant, Work, repeat_call
 from magmath.bench.peers.service import Contestant
-from magmath.errors import MagmathError
+from magmath.errors import ExperimentError
 
 TOLERANCE = 1e-6
 """Largest accepted difference of a result to NumPy's, relative to the largest value."""
@@ -62,12 +62,12 @@ class ProgramContestant(RepeatedContestant):
         return repeat_call(lambda: computed(self._main, self._arrays))
 
     def finish(self) -> dict[str, Any]:
-        """Return the check and the accuracy of predictions. Raises MagmathError if the result
+        """Return the check and the accuracy of predictions. Raises ExperimentError if the result
         differs from NumPy's."""
         ours = computed(self._main, self._arrays)
         error = difference(ours, self._main(np, *self._data))
         if not error <= TOLERANCE:
-            raise MagmathError(
+            raise ExperimentError(
                 f"the result differs from NumPy's by {error:.2g} of its largest value"
             )
         return {"check": check({}, ours), "difference": error, **self._predictions()}

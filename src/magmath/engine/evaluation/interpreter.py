@@ -61,7 +61,7 @@ class Interpreter:
                 continue
             elif value is not None or operation.is_leaf:
                 data = remote_array_of(node)
-                small = data.layout.is_on_single_worker and data.nbytes <= max_bytes
+                small = data.layout.is_whole_on_first_worker and data.nbytes <= max_bytes
                 numbers[node] = (
                     data.number if data.pool is pool else self._runs.checked(data).number
                 )

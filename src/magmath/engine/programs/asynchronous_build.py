@@ -10,7 +10,7 @@ from typing import final
 
 from magmath.engine.programs.program_build import UNSENT, CompiledProgram, plan_and_lower
 from magmath.engine.programs.step_split import AsynchronousDivision, StepSplit
-from magmath.errors import MagmathError
+from magmath.errors import LayoutError
 from magmath.graph import Graph, Node
 from magmath.graph.placed_nodes import layout_of
 from magmath.layout import Layout
@@ -23,7 +23,7 @@ def build_asynchronous(
 ) -> CompiledProgram:
     """Return the program of a step that each worker runs on its own, not yet sent to the workers.
 
-    Raises MagmathError if an array that the step reads is divided over the workers.
+    Raises LayoutError if an array that the step reads is divided over the workers.
     """
     return _Assembly(graph, division, StepSplit(graph, division), environment).compiled()
 
@@ -137,7 +137,7 @@ class _Assembly:
     def _require_whole(self, leaf: Node) -> None:
         layout = layout_of(leaf)
         if layout.mesh.size != self._environment.workers or not layout.is_replicated:
-            raise MagmathError(
+            raise LayoutError(
                 f"fit: every worker of an asynchronous strategy reads whole arrays, but an array "
                 f"of shape {leaf.shape} that the step reads has the layout {layout}; replicate it "
                 f"by x.redistribute(mm.Layout.replicated())"

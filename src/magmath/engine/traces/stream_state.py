@@ -13,23 +13,18 @@ from magmath.core.dtypes import int64
 from magmath.engine.run_numbers import reserve_for_run
 from magmath.engine.traces import tracing
 from magmath.engine.traces.drawn_streams import Stream
+from magmath.engine.traces.stream_ranges import USER_STREAMS
 from magmath.errors import TracingError
 from magmath.graph import Node
 from magmath.ops.leaves import scalar
 
-INITIAL_STREAMS = 1 << 40
-"""First stream of the initial values of parameters.
-
-Initial values use no stream of the sequence that users and layers draw from, so it does not matter
-when a layer is built.
-"""
-
 
 @final
 class StreamState:
-    """A seed and the number of the next stream; `first` is the number of the first stream."""
+    """A seed and the number of the next stream; `first` is the number of the first stream, of
+    `stream_ranges`."""
 
-    def __init__(self, seed: int, first: int = 0) -> None:
+    def __init__(self, seed: int, first: int = USER_STREAMS) -> None:
         self.seed = seed
         self.first = first
         self.next = first

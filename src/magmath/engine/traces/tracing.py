@@ -67,7 +67,7 @@ class _Effects:
         self._updates.note(array, former)
 
     def check_updates(self, function: str) -> None:
-        """Raise MagmathError if the function has updated an array that exists outside of it.
+        """Raise TracingError if the function has updated an array that exists outside of it.
 
         The caller must hold no references to the arguments and results of the function. Restores
         the former values of the updated arrays.

@@ -9,7 +9,7 @@ from sys import getrefcount
 from typing import final
 
 from magmath.engine.array_handle import ArrayHandle
-from magmath.errors import MagmathError
+from magmath.errors import TracingError
 from magmath.graph import Node
 
 
@@ -31,7 +31,7 @@ class Updates:
             array.replace_node(former)
 
     def check(self, function: str) -> None:
-        """Raise MagmathError if one of the arrays exists outside of the function.
+        """Raise TracingError if one of the arrays exists outside of the function.
 
         Restores the former values of all arrays.
         """
@@ -44,7 +44,7 @@ class Updates:
                 array.replace_node(former)
                 outside = array
         if outside is not None:
-            raise MagmathError(
+            raise TracingError(
                 f"{function}: the function updates an array of shape {outside.shape} that was made "
                 f"outside of it, which happens only while it is traced; return the new value, or "
                 f"make the array a variable: mm.variable(name, value)"

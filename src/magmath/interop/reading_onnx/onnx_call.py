@@ -11,7 +11,7 @@ import numpy as np
 from onnx import helper
 
 import magmath as mm
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, UnsupportedError
 
 OnnxValue = Any
 """An `Array`, or an array of NumPy if it depends on constants and shapes alone."""
@@ -57,11 +57,11 @@ class OnnxCall:
 
     def unsupported(self, reason: str) -> MagmathError:
         """Return the error for something that magmath does not have."""
-        return MagmathError(f"from_onnx: {self.operator} {reason}")
+        return UnsupportedError(f"from_onnx: {self.operator} {reason}")
 
 
 def dtype_of(element_type: int | None) -> Any:
-    """Return magmath's element type for that of ONNX. Raises MagmathError for types such as
+    """Return magmath's element type for that of ONNX. Raises UnsupportedError for types such as
     strings."""
     try:
         name = np.dtype(helper.tensor_dtype_to_np_dtype(element_type or 0)).name
@@ -69,7 +69,7 @@ def dtype_of(element_type: int | None) -> Any:
         name = str(element_type)
     dtype = getattr(mm, name, None)
     if dtype is None or name == "object":
-        raise MagmathError(
+        raise UnsupportedError(
             f"from_onnx: the element type {name} is not known to magmath; "
             f"convert the model to floating point, integers or truth values"
         )

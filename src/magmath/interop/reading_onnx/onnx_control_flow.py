@@ -26,7 +26,7 @@ def _branch(call: OnnxCall, name: str) -> Callable[[], tuple[mm.Array, ...]]:
 
 
 def _known(call: OnnxCall, value: OnnxValue) -> Any:
-    """Return a number that decides how often a loop runs. Raises MagmathError if a function is
+    """Return a number that decides how often a loop runs. Raises UnsupportedError if a function is
     traced and the inputs determine the number."""
     try:
         return np.asarray(value).item()

@@ -16,7 +16,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import magmath as mm
-from magmath.errors import MagmathError
+from magmath.errors import UnsupportedError
 from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator, dtype_of
 from magmath.interop.reading_onnx.onnx_operators import OPERATORS
 
@@ -181,7 +181,7 @@ def _as_tuple(results: Any) -> tuple[OnnxValue, ...]:
 def stored_array(tensor: onnx.TensorProto) -> OnnxValue:
     """Return the values of a tensor: an array of NumPy, which has no bfloat16, or an `Array`.
 
-    Raises MagmathError for element types that magmath does not have.
+    Raises UnsupportedError for element types that magmath does not have.
     """
     dtype_of(tensor.data_type)
     return _as_value(numpy_helper.to_array(tensor))
@@ -215,7 +215,7 @@ def _constant(node: onnx.NodeProto) -> Any:
     types = {"value_float": "float32", "value_floats": "float32"}
     types |= {"value_int": "int64", "value_ints": "int64"}
     if attribute.name not in types:
-        raise MagmathError(
+        raise UnsupportedError(
             f"from_onnx: constants by {attribute.name} are not known to magmath; "
             f"convert the model to one without strings and sparse constants"
         )

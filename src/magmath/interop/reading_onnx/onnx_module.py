@@ -19,7 +19,7 @@ from onnx.inliner import inline_local_functions, inline_selected_functions
 
 import magmath as mm
 from magmath.arrays.array import as_array
-from magmath.errors import DataError, DTypeError, MagmathError, ShapeError
+from magmath.errors import DataError, DTypeError, OptionError, ShapeError, UnsupportedError
 from magmath.interop.named_parts import NamedParts, add_variables
 from magmath.interop.reading_onnx.onnx_call import dtype_of
 from magmath.interop.reading_onnx.onnx_graph import BUFFERS, SETTINGS, OnnxGraph, stored_array
@@ -42,7 +42,7 @@ class OnnxModule(NamedParts):
         super().__init__()
         model = _with_known_operators(model)
         if model.graph.sparse_initializer:
-            raise MagmathError(
+            raise UnsupportedError(
                 "from_onnx: sparse initializers are not known to magmath; export them dense"
             )
         trained, updated = _variables_of(model.graph)
@@ -85,7 +85,7 @@ class OnnxModule(NamedParts):
         names = [x.name for x in self._inputs]
         named = dict(zip(names, args, strict=False)) | kwargs
         if len(named) != len(args) + len(kwargs) or named.keys() != set(names):
-            raise MagmathError(
+            raise OptionError(
                 f"OnnxModule: needs the inputs {', '.join(names)}, was given {len(args)} in order"
                 f"{' and ' + ', '.join(kwargs) if kwargs else ''}; give each of them once"
             )
@@ -104,8 +104,8 @@ def from_onnx(model: OnnxModel | str | os.PathLike[str] | bytes) -> OnnxModule:
     `compile`, `Trainer`, strategies, `state_dict`. In training mode, batch normalization uses the
     moments of the batch and updates the running ones, and dropout draws.
 
-    Raises DataError for a file that is missing or no ONNX model, and MagmathError for operators and
-    element types that magmath does not have. Source: onnx.ai/onnx/operators, versions 7 to 25.
+    Raises DataError for a file that is missing or no ONNX model, and UnsupportedError for operators
+    and element types that magmath does not have. Source: onnx.ai/onnx/operators, versions 7 to 25.
     """
     return OnnxModule(_loaded(model)).eval()  # type: ignore[return-value]
 
@@ -132,7 +132,7 @@ def _name(model: Any) -> str:
 
 
 def _with_known_operators(model: OnnxModel) -> OnnxModel:
-    """Return the model in operators that magmath has. Raises MagmathError if that cannot be."""
+    """Return the model in operators that magmath has. Raises UnsupportedError if that cannot be."""
     if model.functions:
         model = inline_local_functions(model)
     missing, former = _missing_operators(model.graph), None
@@ -147,7 +147,7 @@ def _with_known_operators(model: OnnxModel) -> OnnxModel:
         missing = _missing_operators(model.graph)
     if missing:
         names = ", ".join(sorted([f"{d}.{n}" if d else n for d, n in missing]))
-        raise MagmathError(
+        raise UnsupportedError(
             f"from_onnx: the model has operators that magmath does not have: {names}; "
             f"export it with other operators"
         )

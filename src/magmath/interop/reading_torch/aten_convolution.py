@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import magmath as mm
-from magmath.errors import MagmathError
+from magmath.errors import UnsupportedError
 from magmath.interop.reading_torch.aten_types import Operator, first_of_several
 from magmath.nn import functional as f
 
@@ -154,7 +154,7 @@ def _grid_sampled(
     x: mm.Array, grid: mm.Array, mode: int, padding_mode: int, align_corners: bool
 ) -> mm.Array:
     if mode > 1:
-        raise MagmathError("from_torch: grid_sample has the modes bilinear and nearest")
+        raise UnsupportedError("from_torch: grid_sample has the modes bilinear and nearest")
     names = "bilinear" if mode == 0 else "nearest", ("zeros", "border", "reflection")[padding_mode]
     return f.grid_sample(x, grid, *names, align_corners)
 

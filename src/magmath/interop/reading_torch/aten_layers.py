@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import magmath as mm
-from magmath.errors import MagmathError
+from magmath.errors import UnsupportedError
 from magmath.interop.reading_torch.aten_recurrent import recurrent
 from magmath.interop.reading_torch.aten_types import Operator, promoted
 from magmath.nn import functional as f
@@ -52,7 +52,7 @@ def _embedding(
     sparse: bool = False,
 ) -> mm.Array:
     if scale_grad_by_freq:
-        raise MagmathError(
+        raise UnsupportedError(
             "from_torch: Embedding(scale_grad_by_freq=True) is not available; train without it"
         )
     return f.embedding(indices, weight, None if padding_idx < 0 else padding_idx)
@@ -72,7 +72,7 @@ def _embedding_bag(
     """Return the sum (mode 0), mean (1) or maximum (2) of the rows of each bag, which is a range of
     the indices that begins at its offset."""
     if scale_grad_by_freq:
-        raise MagmathError(
+        raise UnsupportedError(
             "from_torch: EmbeddingBag(scale_grad_by_freq=True) is not available; train without it"
         )
     count, features = offsets.shape[0] - include_last_offset, weight.shape[1]

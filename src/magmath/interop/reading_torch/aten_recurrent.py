@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import magmath as mm
-from magmath.errors import MagmathError
+from magmath.errors import UnsupportedError
 from magmath.nn import functional as f
 from magmath.nn.recurrence import STEPS, RecurrentState
 
@@ -35,7 +35,7 @@ def recurrent(cell: str) -> Callable[..., Any]:
             x = mm.swapaxes(x, 0, 1)
         directions, each = 1 + bidirectional, 4 if has_biases else 2
         if len(weights) != layers * directions * each:
-            raise MagmathError(
+            raise UnsupportedError(
                 "from_torch: LSTM(proj_size=…) is not available; apply a Linear layer to the "
                 "outputs instead"
             )

@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 import magmath as mm
-from magmath.errors import MagmathError, OptionError
+from magmath.errors import OptionError, UnsupportedError
 from magmath.interop.named_parts import NamedParts, add_variables
 from magmath.interop.reading_torch.average_moments import average_moments_of_tensors
 from magmath.interop.reading_torch.torch_program import TorchProgram, silent
@@ -75,7 +75,7 @@ def from_torch(
     `Trainer`, strategies, `state_dict` with PyTorch's names. Random numbers, as of dropout, are
     those of magmath.
 
-    Raises MagmathError if PyTorch cannot export the module (its control flow must not depend on
+    Raises UnsupportedError if PyTorch cannot export the module (its control flow must not depend on
     values), and for operators that magmath does not have. Source: the intermediate representation
     of `torch.export`.
     """
@@ -122,7 +122,7 @@ def _exported(
             return TorchProgram(exported)
     mode = "training" if training else "evaluation"
     reason = str(errors[-1]).strip().split("\n")[0]
-    raise MagmathError(
+    raise UnsupportedError(
         f"from_torch: torch.export cannot record {type(module).__name__} in {mode} mode: {reason}"
         f"; its control flow must not depend on values"
     ) from errors[-1]

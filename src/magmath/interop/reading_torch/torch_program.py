@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 import magmath as mm
 from magmath.arrays.array import as_array
-from magmath.errors import MagmathError, ShapeError
+from magmath.errors import ShapeError, UnsupportedError
 from magmath.interop.reading_torch.aten_operators import OPERATORS
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class TorchProgram:
             missing = _missing_operators(exported, OPERATORS)
         if missing:
             names = ", ".join(sorted({str(target) for target in missing}))
-            raise MagmathError(
+            raise UnsupportedError(
                 f"from_torch: the module calls operators that magmath does not have: {names}; "
                 f"write the part that calls them with mm.nn, and convert the others"
             )
@@ -94,7 +94,7 @@ class TorchProgram:
         outputs = []
         for node, value, output in zip(self._result, results, self._outputs, strict=True):
             if value is None and node is not None:
-                raise MagmathError(
+                raise UnsupportedError(
                     f"TorchModule: the module returns {node.name}, a further result of an operator "
                     f"that magmath does not compute, such as the positions of maxima; return the "
                     f"first result alone"

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 import magmath as mm
-from magmath.errors import MagmathError
+from magmath.errors import UnsupportedError
 from magmath.interop.writing_onnx.onnx_emitter import END, Emitter
 from magmath.interop.writing_onnx.onnx_trace import KEEP_FIXED, Extent, TracedNode
 from magmath.interop.writing_onnx.onnx_writer import OnnxWriter, is_varying
@@ -184,8 +184,8 @@ def _number_of_extents(w: OnnxWriter, node: TracedNode) -> str:
 
 
 def _numbers(node: TracedNode) -> list[Any]:
-    """Return the value of a number in each trace. Raises MagmathError for arrays and for numbers
-    that are drawn."""
+    """Return the value of a number in each trace. Raises UnsupportedError for arrays and for
+    numbers that are drawn."""
     if node.ndim:
         raise node.unsupported(
             "which is made again in each call, from an extent of the inputs or by drawing numbers",
@@ -194,7 +194,7 @@ def _numbers(node: TracedNode) -> list[Any]:
     if node.name != "scalar":
         return [np.asarray(mm.Array(one)).item() for one in node.nodes]
     if None in [one.value for one in node.nodes]:
-        raise MagmathError(
+        raise UnsupportedError(
             "to_onnx: the module draws random numbers; write it in evaluation mode, "
             "module.eval(), or give such numbers as an input"
         )

@@ -22,7 +22,7 @@ from magmath.arrays.tree import flatten
 from magmath.arrays.variables.variable import Variable
 from magmath.core.atomic_replace import atomic_replace
 from magmath.core.integers import require_integer
-from magmath.errors import MagmathError, OptionError
+from magmath.errors import OptionError, UnsupportedError
 from magmath.interop.reading_onnx.onnx_module import from_onnx
 from magmath.interop.writing_onnx.onnx_nodes import EMITTERS
 from magmath.interop.writing_onnx.onnx_trace import KEEP_FIXED, TracedModule, TracedNode
@@ -65,7 +65,7 @@ def to_onnx(
     depends on them alone is computed. Equal extents of one axis of several inputs count as one.
     The model is run on the example before it is written.
 
-    Raises MagmathError for operations that ONNX does not have, for random numbers, for numbers
+    Raises UnsupportedError for operations that ONNX does not have, for random numbers, for numbers
     that depend on a variable extent in an unknown way, and if the model does not compute what the
     module computes. Source: onnx.ai/onnx/operators, version 18.
     """
@@ -155,15 +155,15 @@ def _paths(module: Any) -> dict[int, str]:
 def _check_values(
     module: Callable[..., Any], model: onnx.ModelProto, examples: Sequence[mm.Array]
 ) -> None:
-    """Raise MagmathError if the model does not compute what the module computes for the example,
-    whose extents are not among those of the traces."""
+    """Raise UnsupportedError if the model does not compute what the module computes for the
+    example, whose extents are not among those of the traces."""
     random = np.random.default_rng(0)
     inputs = [_with_different_values(x, random) for x in examples]
     expected = flatten(module(*inputs))[0]
     results = from_onnx(model)(*inputs)
     for x, y in zip(expected, results if isinstance(results, tuple) else (results,), strict=True):
         if x.shape != y.shape or not _is_close(numpy_values(x), numpy_values(y), x.dtype):
-            raise MagmathError(
+            raise UnsupportedError(
                 f"to_onnx: for the example the model computes other values than the module, whose "
                 f"code decides something by the extents of its inputs, or draws numbers; "
                 f"{KEEP_FIXED}"
@@ -276,12 +276,12 @@ def _save(model: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
 
 
 def _check_types(path: str) -> None:
-    """Raise MagmathError for an operator that ONNX does not have for a type."""
+    """Raise UnsupportedError for an operator that ONNX does not have for a type."""
     try:
         onnx.checker.check_model(path, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise MagmathError(
+        raise UnsupportedError(
             f"to_onnx: ONNX does not have an operation for the element types of the module: "
             f"{reason}; convert operands with mm.astype"
         ) from None

@@ -18,7 +18,7 @@ from magmath.arrays.tree import flatten
 from magmath.engine import session
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import Trace
-from magmath.errors import MagmathError
+from magmath.errors import MagmathError, OptionError, UnsupportedError
 from magmath.graph import Graph, Node, Shape, topological
 from magmath.ops.leaves import input_leaf
 from magmath.ops.marks import without_marks
@@ -71,7 +71,7 @@ class TracedNode:
         return list(zip(*[node.shape for node in self.nodes], strict=True))
 
     def attribute(self, name: str) -> Any:
-        """Return an attribute that is equal in all traces. Raises MagmathError if it is not."""
+        """Return an attribute that is equal in all traces. Raises UnsupportedError if it is not."""
         values = [node.attributes[name] for node in self.nodes]
         if any(value != values[0] for value in values):
             raise self.unsupported(f"whose {name} depends on an extent of the inputs")
@@ -87,7 +87,7 @@ class TracedNode:
         kind = f"operation {self.name}"
         if self.name in ("scalar", "input"):
             kind = "array" if self.ndim else "number"
-        return MagmathError(f"to_onnx: the module has the {kind}{where}, {reason}; {remedy}")
+        return UnsupportedError(f"to_onnx: the module has the {kind}{where}, {reason}; {remedy}")
 
     def has_varying_number(self) -> bool:
         """Return True if a number of the operation itself depends on an extent."""
@@ -129,7 +129,7 @@ class TracedModule:
         }
         self.axis_names = {place: name for name, used in places.items() for place in used}
         if not _have_same_operations(traces):
-            raise MagmathError(
+            raise UnsupportedError(
                 f"to_onnx: the module has other operations for other extents of its inputs, such "
                 f"as those of a recurrent layer, whose steps are written one by one; "
                 f"{_remedy_for_other_operations(module, examples, variable_axes)}"
@@ -263,8 +263,8 @@ def _traced(
 ) -> _ModuleTrace:
     """Trace a call of the module with inputs of these extents.
 
-    Raises MagmathError if the module does not take such inputs, or returns something else than
-    arrays.
+    Raises UnsupportedError if the module does not take such inputs, OptionError if it returns
+    something else than arrays.
     """
     shapes: list[Shape] = []
     for index, x in enumerate(examples):
@@ -284,7 +284,7 @@ def _traced(
         except MagmathError as error:
             if not places:
                 raise
-            raise MagmathError(
+            raise UnsupportedError(
                 f"to_onnx: the module is traced with inputs of other extents too, and does not "
                 f"take {', '.join(map(str, shapes))}: {error}; if it takes the example, "
                 f"{KEEP_FIXED}"
@@ -292,7 +292,7 @@ def _traced(
         outputs, _ = flatten(nested)
     for x in outputs:
         if not isinstance(x, Array):
-            raise MagmathError(
+            raise OptionError(
                 f"to_onnx: the module must return arrays, was given {type(x).__name__} among its "
                 f"outputs; leave it out, or return mm.asarray(x)"
             )

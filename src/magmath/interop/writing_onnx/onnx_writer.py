@@ -84,8 +84,8 @@ class OnnxWriter:
 
     def integer(self, value: Extent, node: TracedNode) -> str:
         """Return the name of an integer, as an array of one element, that may depend on named
-        extents. Raises MagmathError if it is no extent of a result, no multiple of a named extent
-        plus a number, and no product of two extents."""
+        extents. Raises UnsupportedError if it is no extent of a result, no multiple of a named
+        extent plus a number, and no product of two extents."""
         if not is_varying(value):
             return self.store(np.asarray([value[0]], np.int64))
         key = ("integer", value)

@@ -15,7 +15,7 @@ from magmath.core.block_cyclic import panel_rows, round_to_cache_lines
 from magmath.core.dtypes import DType
 from magmath.core.tall_skinny import is_tall
 from magmath.core.type_aliases import BoundCall
-from magmath.errors import MagmathError
+from magmath.errors import GradientError
 from magmath.graph import (
     CollectiveCall,
     CollectiveKernel,
@@ -73,7 +73,7 @@ def _qr_vjp(node: Node, g: Node) -> Gradients:
     m, n = a.shape[-2:]
     k = min(m, n)
     if node.attributes["full"] and m > n:
-        raise MagmathError(
+        raise GradientError(
             'qr: with mode="complete", the gradient of a matrix of more rows than columns is not '
             'defined: the last columns of Q are arbitrary; use mode="reduced"'
         )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType, real_dtype
-from magmath.errors import MagmathError
+from magmath.errors import GradientError
 from magmath.graph import Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.layout import Layout
@@ -74,7 +74,7 @@ def _svd_vjp(node: Node, g: Node) -> Gradients:
     m, n = a.shape[-2:]
     k = min(m, n)
     if full and m != n:
-        raise MagmathError(
+        raise GradientError(
             "svd: with full_matrices=True, the gradient of a matrix that is not square is not "
             "defined: the vectors beyond the singular values are arbitrary; use "
             "full_matrices=False"

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any, final
 
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.graph import Node
 from magmath.graph.graph import topological
 from magmath.nn.abstract import abstract_arrays, trace_nodes
@@ -31,7 +31,7 @@ def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> Laye
     """Return the layers of a module for an input of this shape, the batch included.
 
     A module that is not built is left so: a copy without initial values is traced. Raises
-    MagmathError if the output does not depend on the input.
+    OptionError if the output does not depend on the input.
     """
     module = _without_values(module)  # the nodes refer to its variables weakly
     (network_input,), outputs = trace_nodes(module, abstract_arrays("plan", [shape], dtype))
@@ -40,7 +40,7 @@ def layer_graph(module: Module, shape: Sequence[int], dtype: Any = None) -> Laye
     for node in topological(outputs):
         grouping.add(node)
     if not any(grouping.is_input_dependent(node) for node in outputs):
-        raise MagmathError(
+        raise OptionError(
             "plan: the output of the network does not depend on its input"
             "; compute the output in __call__ from its argument"
         )

@@ -14,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 
 Table = np.ndarray
 Edges = Sequence[tuple[int, int, Table]]
@@ -88,7 +88,7 @@ def _solved(layers: Sequence[Table], edges: Edges) -> tuple[list[Table], float]:
         bounds=(0, None), method="highs",
     )  # fmt: skip
     if solution.x is None:
-        raise MagmathError(f"plan: the linear program has no solution: {solution.message}")
+        raise OptionError(f"plan: the linear program has no solution: {solution.message}")
     weights = [solution.x[start:stop] for start, stop in pairwise(starts)]
     return weights, float(solution.fun) * scale
 

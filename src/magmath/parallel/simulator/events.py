@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, final
 
 from magmath.cost.collective_costs import CollectiveStage, Level
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 
 COMPUTE: Final = "compute"
 COMMUNICATE: Final = "communicate"
@@ -160,7 +160,7 @@ def simulate(
     slowdown   worker → factor by which its computations take longer
     host       what the workers share; None if each has a device of its own
 
-    Raises MagmathError if tasks wait for each other.
+    Raises OptionError if tasks wait for each other.
     """
     return _Simulation(tasks, levels, slowdown or {}, host).run()
 
@@ -220,7 +220,7 @@ class _Simulation:
             self._advance()
         if len(self._ends) < len(self._tasks):
             stuck = next(i for i in range(len(self._tasks)) if i not in self._ends)
-            raise MagmathError(
+            raise OptionError(
                 f"simulate: the task {self._tasks[stuck].name!r} never starts, because tasks wait "
                 f"for each other; issue them in one order on all workers"
             )

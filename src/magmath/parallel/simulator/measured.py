@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magmath.diagnostics.explanation import Summed
-from magmath.errors import MagmathError
+from magmath.errors import OptionError
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE, SimulatedTask, Span, Timeline
 
 
@@ -13,10 +13,10 @@ def measured_timeline(costs: Summed) -> Timeline:
     costs   a profile, or the explanation of a profiled run
 
     All workers begin at 0, and do not wait between instructions; what a worker waits for another is
-    the time of its barriers and exchanges. Raises MagmathError if nothing was measured.
+    the time of its barriers and exchanges. Raises OptionError if nothing was measured.
     """
     if not any(step.by_worker for step in costs.instructions):
-        raise MagmathError(
+        raise OptionError(
             "measured_timeline: needs the times of workers, which only profiled runs have; run the "
             "step in a `with mm.profile() as profile:` block, and give the profile"
         )

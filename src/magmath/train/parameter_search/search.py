@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from magmath.api.creation import asarray
 from magmath.engine import session
-from magmath.errors import DataError, OptionError
+from magmath.errors import OptionError, ShapeError
 from magmath.train.network import NeuralNetwork
 from magmath.train.parameter_search.curve import POINTS, LossCurve
 from magmath.train.parameter_search.database import Database
@@ -22,7 +22,6 @@ from magmath.train.parameter_search.proposals import Proposals, proposals
 from magmath.train.parameter_search.results import SearchResults, Trial, best_of
 from magmath.train.parameter_search.space import RESERVED, Amount, Settings, Space
 from magmath.train.parameter_search.trial_run import TrialRun
-from magmath.train.trainer import Trainer
 
 Build = Callable[..., NeuralNetwork]
 WARM_SECONDS = 2.0
@@ -55,7 +54,8 @@ def search(
     the same number of images. Source: SHM-Learn-Dist report, §5.
 
     build           returns a new network for settings, given as keyword arguments:
-                    `build(learning_rate=0.1)`
+                    `build(learning_rate=0.1)`. Its trainer keeps its strategy, callbacks, loss
+                    scale and metrics; without metrics, only the loss is computed
     space           lists of values by name. "batch" is the number of samples of each worker in a
                     step; for each value of "workers" one pool is started, whose trials share tuned
                     kernels and compiled programs (without "workers": the current pool); the
@@ -76,13 +76,13 @@ def search(
     size, epochs run that are not measured, for about two seconds, but at least one of them and at
     most twice those of a trial.
 
-    Raises OptionError for an empty space, impossible numbers, or trials that are too short for
-    halving, DataError for batches larger than the data, for a file that is not a results database
-    or belongs to another search.
+    Raises ShapeError if the lengths of x and y differ, OptionError for an empty space, impossible
+    numbers, or trials that are too short for halving, DataError for batches larger than the data,
+    for a file that is not a results database or belongs to another search.
     """
     x, y = np.asarray(x), np.asarray(y)
     if x.ndim == 0 or len(x) != len(y):
-        raise DataError(f"search: x and y need one length, were given {x.shape} and {y.shape}")
+        raise ShapeError(f"search: x and y need one length, were given {x.shape} and {y.shape}")
     rules = _Rules(images, threshold, method, trials, early_stopping, halving, seed, device)
     all_settings = Space.of(space)
     amount = Amount.of(all_settings, images, len(x))
@@ -300,19 +300,14 @@ class _Search:
                 break
 
     def _network(self, settings: Settings) -> NeuralNetwork:
-        """Return the network of a trial, with the seed of the search unless it has its own."""
+        """Return the network of a trial, with the seed of the search unless it has its own, and
+        with the metrics that its trainer was given: those by default are not computed."""
         network = _built(self._build, settings)
-        if network.seed is None:
-            old = network.trainer
-            network.trainer = Trainer(
-                old.module,
-                old.loss,
-                old.optimizer,
-                precision=old.precision,
-                loss_scale=old.loss_scale,
-                callbacks=old.callbacks,
-                seed=self._rules.seed,
-            )
+        trainer = network.trainer
+        if trainer.seed is None:
+            trainer.seed = self._rules.seed
+        if trainer.metrics is None:
+            trainer.metrics = ()
         return network
 
     def _limit(self, trial: Trial) -> float:

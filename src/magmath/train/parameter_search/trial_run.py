@@ -56,7 +56,6 @@ class TrialRun(Listener[Trainer]):
                 *self._data,
                 batch_size=step_images(self.trial.settings),
                 epochs=epochs - self._epochs,
-                metrics=(),
                 callbacks=[self],
             )
         except NonFiniteLoss:
