@@ -159,7 +159,7 @@ class Team(Executor):
             result = self._guarded(work[0])
         except BaseException as error:
             errors.append(error)
-        errors += [found for other in others if (found := other.exception()) is not None]
+        errors += [e for other in others if (e := other.exception()) is not None]
         if errors:  # the lanes that waited for the one that has failed have WorkerLost
             raise min(errors, key=lambda error: isinstance(error, WorkerLost))
         return result

@@ -70,11 +70,11 @@ def topological_until(
 
 def dependents(order: Iterable[Node], sources: Iterable[Node]) -> set[Node]:
     """Return the sources, and the nodes of `order` that depend on them; each follows its inputs."""
-    found = set(sources)
+    nodes = set(sources)
     for node in order:
-        if not found.isdisjoint(node.inputs):
-            found.add(node)
-    return found
+        if not nodes.isdisjoint(node.inputs):
+            nodes.add(node)
+    return nodes
 
 
 @final

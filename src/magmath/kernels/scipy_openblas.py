@@ -23,9 +23,9 @@ def scipy_openblas() -> ctypes.CDLL | None:
     spec = find_spec("scipy")
     if spec is None or spec.origin is None:
         return None
-    found = sorted(Path(spec.origin).parents[1].glob(_FILES))
+    paths = sorted(Path(spec.origin).parents[1].glob(_FILES))
     try:
-        return ctypes.CDLL(str(found[0])) if len(found) == 1 else None
+        return ctypes.CDLL(str(paths[0])) if len(paths) == 1 else None
     except OSError:
         return None
 

@@ -155,13 +155,13 @@ class Averaging(Strategy):
     def _checked_exchange(self, training: Training, gradients: Sequence[Array]) -> list[Array]:
         """Return the gradients by which the parameters are updated. Raises MagmathError unless
         `exchange` returns one of the parameter's shape for each."""
-        found = list(self.exchange(training, gradients))
-        if len(found) != len(gradients):
+        exchanged_gradients = list(self.exchange(training, gradients))
+        if len(exchanged_gradients) != len(gradients):
             raise MagmathError(
                 f"{type(self).__name__}.exchange: must return a gradient for each of "
-                f"{len(gradients)} parameters, has returned {len(found)}"
+                f"{len(gradients)} parameters, has returned {len(exchanged_gradients)}"
             )
-        pairs = zip(found, training.parameters, strict=True)
+        pairs = zip(exchanged_gradients, training.parameters, strict=True)
         return [exchanged(self, x, v.shape) for x, v in pairs]
 
     def _accumulated(

@@ -131,13 +131,17 @@ class _CompiledFunction:
         leaves = with_arrays(originals)
         values = [argument_value(leaf) for leaf in leaves]
         same = first_occurrences(leaves)
-        found, values = self._specialization_for(engine, tree, same, values)
-        self._last_undivided = found if isinstance(found, Specialization) else None
-        self._last_used = found
-        if found.updated and is_update_shared(found.updated, leaves, originals, found.captured):
+        specialization, values = self._specialization_for(engine, tree, same, values)
+        self._last_undivided = (
+            specialization if isinstance(specialization, Specialization) else None
+        )
+        self._last_used = specialization
+        if specialization.updated and is_update_shared(
+            specialization.updated, leaves, originals, specialization.captured
+        ):
             return self._uncompiled(args, kwargs)
-        result = found.run([*map(number_of_run, values)], leaves)
-        for i in found.updated:
+        result = specialization.run([*map(number_of_run, values)], leaves)
+        for i in specialization.updated:
             write_back(leaves[i], originals[i])
         return result
 

@@ -66,12 +66,12 @@ def cond(
         for taken, function in zip(predicates, functions, strict=True)
     ]
     _check_alike(first.results, first.tree, second.results, second.tree)
-    found = [
+    results = [
         Array(_selected(choice, x, y)) for x, y in zip(first.results, second.results, strict=True)
     ]
     variables = dict.fromkeys([*first.assigned, *second.assigned])
     assign_all({v: _selected(choice, _next(v, first), _next(v, second)) for v in variables})
-    return first.unflattened(found)
+    return first.unflattened(results)
 
 
 def _copies(operands: Sequence[Any]) -> Any:

@@ -165,14 +165,14 @@ class _Part:
 
     def run(self, known: Mapping[Node, Array]) -> dict[Node, Array]:
         """Return the values of the subgraph's outputs, and the results of its loop."""
-        subgraph, found = self._subgraph, dict[Node, Array]()
+        subgraph, values = self._subgraph, dict[Node, Array]()
         self.called.clear()
         if self._program is not None:
             self.called.append(_RepeatedCall(self._program, 1))
-            values = self._program(*[_value(x, known) for x in self._arguments])
-            found = dict(zip(self._outputs, values, strict=True))
+            outputs = self._program(*[_value(x, known) for x in self._arguments])
+            values = dict(zip(self._outputs, outputs, strict=True))
         if subgraph.loop is not None:
-            read = [_value(x, found, known) for x in subgraph.loop.inputs]
+            read = [_value(x, values, known) for x in subgraph.loop.inputs]
             if self._step is None:
                 results = _results_of_all_steps(subgraph.loop, read)
                 program = session.engine().loops.last
@@ -181,8 +181,8 @@ class _Part:
                 self.called.append(_RepeatedCall(code, 1))
             else:
                 results = self._final_states(read, len(subgraph.loop.attributes["body"].states))
-            found |= {x: results[x.attributes["index"]] for x in subgraph.results}
-        return found
+            values |= {x: results[x.attributes["index"]] for x in subgraph.results}
+        return values
 
     def _final_states(self, read: list[Array], count: int) -> list[Array]:
         """Run the loop, for the values of its inputs; it has `count` states."""

@@ -120,14 +120,14 @@ class TracedFunction:
         return [*self.results, *self.assigned.values(), *numbers]
 
     def _divided(
-        self, found: Sequence[Result], nodes: Sequence[Node]
+        self, outputs: Sequence[Result], nodes: Sequence[Node]
     ) -> tuple[list[Result], dict[Variable, Result]]:
         """Return the results and the new values of variables among values of the outputs; continue
         the streams that loops have moved."""
         first, last = len(self.results), len(self.results) + len(self.assigned)
         for position, number in zip(self.moved, nodes[last:], strict=True):
             position.move(number)
-        return list(found[:first]), dict(zip(self.assigned, found[first:last], strict=True))
+        return list(outputs[:first]), dict(zip(self.assigned, outputs[first:last], strict=True))
 
 
 def trace_function(

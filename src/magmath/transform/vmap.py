@@ -52,7 +52,7 @@ def vmap(
         axes = _axes_of_arguments(in_axes, args, kwargs)
         given, examples, size = _examples(leaves, axes, _names(args, kwargs))
         traced = trace_function("vmap", with_keywords_last(function), tree, examples, can_loop=True)
-        found, assigned = traced.batched(given, size)
+        results, assigned = traced.batched(given, size)
         for v, value in assigned.items():
             if value.varies:
                 raise MagmathError(
@@ -62,8 +62,8 @@ def vmap(
                 )
         traced.check_reads("vmap")
         assign_all({v: value.node for v, value in assigned.items()})
-        result_axes = _axes_of("vmap: out_axes", out_axes, traced.unflattened(found))
-        arrays = [_result(x, axis) for x, axis in zip(found, result_axes, strict=True)]
+        result_axes = _axes_of("vmap: out_axes", out_axes, traced.unflattened(results))
+        arrays = [_result(x, axis) for x, axis in zip(results, result_axes, strict=True)]
         return traced.unflattened(arrays)
 
     return named(mapped, "vmap", function)

@@ -77,8 +77,8 @@ class MaskedElements(Operators["MaskedElements"]):
     @property
     def dtype(self) -> DType:
         """The element type."""
-        found: DType = self._values.dtype
-        return found
+        dtype: DType = self._values.dtype
+        return dtype
 
     def astype(self, dtype: Any) -> MaskedElements:
         """Return the elements in another type."""
@@ -91,8 +91,8 @@ class MaskedElements(Operators["MaskedElements"]):
     @property
     def ndim(self) -> int:
         """The number of dimensions: those of the mask are one."""
-        found: int = self._values.ndim - self._mask.ndim + 1
-        return found
+        count: int = self._values.ndim - self._mask.ndim + 1
+        return count
 
     @property
     def size(self) -> Array:

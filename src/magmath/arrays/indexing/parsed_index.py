@@ -92,13 +92,13 @@ class ParsedIndex:
 
     def result(self) -> list[tuple[str, int]]:
         """Return the kind and extent of each dimension of x[index]."""
-        kept, found = iter(self.remaining()), []
+        kept, dimensions = iter(self.remaining()), []
         for part in self.order:
             if part is PICKED:
-                found += [(PICKED, extent) for extent in self.picked()]
+                dimensions += [(PICKED, extent) for extent in self.picked()]
             else:
-                found.append((part, 1 if part is NEW else next(kept)))
-        return found
+                dimensions.append((part, 1 if part is NEW else next(kept)))
+        return dimensions
 
 
 def parse(x: Node, key: Any) -> ParsedIndex:

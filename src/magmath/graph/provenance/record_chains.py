@@ -107,19 +107,19 @@ def _reached(
 ) -> tuple[dict[ProvenanceRecord, None], dict[ProvenanceRecord, None]]:
     """Return records and, of those from which they were computed, the ones that `is_included`
     selects, directly or through others of them; and the first ones that it does not select."""
-    found, others = dict.fromkeys(records), dict[ProvenanceRecord, None]()
+    included, others = dict.fromkeys(records), dict[ProvenanceRecord, None]()
     stack = [*records]
     while stack:
         for operand in stack.pop().direct_operands():
             earlier = operand.provenance
-            if earlier is None or earlier in found:
+            if earlier is None or earlier in included:
                 continue
             if is_included(earlier):
-                found[earlier] = None
+                included[earlier] = None
                 stack.append(earlier)
             else:
                 others[earlier] = None
-    return found, others
+    return included, others
 
 
 def _always(record: ProvenanceRecord) -> bool:
