@@ -96,7 +96,8 @@ class WorkerLost(MagmathError, RuntimeError):
 
 
 class TracingError(MagmathError, RuntimeError):
-    """A value was requested while a function was traced; values do not exist then."""
+    """A traced function does what its program could not repeat: it needs a value, seeds the
+    generator of its caller, or rebinds an object."""
 
 
 class DataError(MagmathError, ValueError):
