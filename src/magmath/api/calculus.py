@@ -146,8 +146,16 @@ def _edge_slope(values: Sequence[Array], near: Any, far: Any) -> Array:
 def interp(
     x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
 ) -> Array:
-    """Return the piecewise linear interpolation at x through the points (xp, fp), with ascending
-    xp; `left` and `right` are the values outside of the points, by default those at the ends."""
+    """Return the piecewise linear interpolation at x through the points (xp, fp).
+
+    x            positions of any shape, which the result has; they are computed in float64
+    xp           (n,) positions of the points, ascending unless there is a period; n ≥ 1
+    fp           (n,) values of the points, real or complex
+    left, right  the values outside of the points, by default those at the ends
+    period       the distance after which the points repeat; then `left` and `right` have no effect
+
+    Raises ShapeError unless xp and fp are vectors of one length, OptionError for the period 0.
+    """
     at, points = asarray(x, dtype=float64), asarray(xp, dtype=float64)
     values = floating("interp", as_arrays("interp", at, fp)[1])
     if points.ndim != 1 or values.shape != points.shape or not points.size:
@@ -204,9 +212,14 @@ def _between(at: Array, x0: Array, x1: Array, y0: Array, y1: Array) -> Array:
 
 @dispatch_cached
 def convolve(a: Any, v: Any, mode: str = "full") -> Array:
-    """Return Σ_j a[i - j] v[j] of two vectors. mode: "full": all positions with an overlap; "same":
-    the middle part of that, as long as the longer vector; "valid": the positions where the longer
-    vector contains the shorter one."""
+    """Return Σ_j a[i - j] v[j] of two vectors, (m,) and (n,).
+
+    mode  "full": all positions with an overlap, (m + n - 1,); "same": the middle part of that,
+          (max(m, n),); "valid": the positions where the longer vector contains the shorter one,
+          (|m - n| + 1,)
+
+    Raises ShapeError unless both are vectors with elements, OptionError for another mode.
+    """
     x, y = _vectors("convolve", a, v)
     if x.dtype is bool_ and y.dtype is bool_:  # whether any of the products is true
         return convolve(astype(x, int64), astype(y, int64), mode) != 0

@@ -10,7 +10,7 @@ import math
 
 from magmath.api import multivariate
 from magmath.api.creation import DTypeLike
-from magmath.api.distribution_methods import DistributionMethods
+from magmath.api.distribution_methods import DistributionMethods, documents_draws
 from magmath.api.random_draw import (
     DistributionParameter,
     Size,
@@ -27,6 +27,7 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
 
+@documents_draws
 class CountDistributions(DistributionMethods):
     """The discrete distributions as methods; `Distributions` describes the parameters."""
 

@@ -33,6 +33,7 @@ from magmath.core.promotion import (
     common_dtype,
     get_default_dtype,
 )
+from magmath.core.shared_docstrings import F, with_paragraph
 from magmath.core.shown_value import shown
 from magmath.core.type_aliases import Number
 from magmath.engine.devices import check_device
@@ -98,8 +99,9 @@ def _converted(array: Array, dtype: DTypeLike, layout: LayoutLike, copy: bool | 
     if layout is not None:
         result = result.redistribute(layout)
     if copy is False and result is not array:
+        changed = "type" if result.dtype != array.dtype else "layout"
         raise ValueError(
-            f"asarray: copy=False, but to make {array.dtype} {dtype} is a copy; leave `copy` out"
+            f"asarray: copy=False, but a change of {changed} needs a copy; leave `copy` out"
         )
     if copy and result is array:
         result = copy_of(array)
@@ -200,6 +202,21 @@ def normal_shape(operation: str, shape: int | Sequence[int]) -> Shape:
     return extents
 
 
+_CREATION = """
+layout   a Layout or a rule such as `Layout.split(0)`; None lets the plan choose
+device   the pool's device, or None
+order    has no effect, since arrays have no order in memory
+
+Raises ShapeError for negative extents, LayoutError for a layout that does not fit, DeviceError for
+a device other than the pool's.
+"""
+
+
+def _documented(function: F) -> F:
+    return with_paragraph(function, _CREATION)
+
+
+@_documented
 @keyword_hints
 @dispatch_cached
 def full(
@@ -211,8 +228,7 @@ def full(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """Return an array filled with one number, or with values that broadcast to its shape. Arrays
-    have no order in memory: `order` has no effect, here and in the functions below."""
+    """Return an array filled with one number, or with values that broadcast to its shape."""
     if isinstance(fill_value, (Array, np.ndarray, *LISTS)):
         values = as_array("full", fill_value)
         if values.ndim:
@@ -234,6 +250,7 @@ def full(
     return _in_layout(filled, layout, device)
 
 
+@_documented
 @keyword_hints
 @dispatch_cached
 def zeros(
@@ -248,6 +265,7 @@ def zeros(
     return _filled("zeros", shape, 0, dtype, layout, device)
 
 
+@_documented
 @keyword_hints
 @dispatch_cached
 def ones(
@@ -262,6 +280,7 @@ def ones(
     return _filled("ones", shape, 1, dtype, layout, device)
 
 
+@_documented
 @keyword_hints
 def empty(
     shape: int | Sequence[int],
@@ -271,7 +290,7 @@ def empty(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """Return an array with unspecified values (zeros)."""
+    """Return an array whose values are unspecified (now zeros)."""
     return _filled("empty", shape, 0, dtype, layout, device)
 
 
@@ -294,6 +313,7 @@ def _filled(
     return full(extents, number, dtype=_floating(dtype), layout=layout, device=device)
 
 
+@_documented
 @dispatch_cached
 def full_like(
     a: Array,
@@ -325,6 +345,7 @@ def _like(
     return full(extents, fill_value, dtype=element, layout=layout, device=device)
 
 
+@_documented
 @dispatch_cached
 def zeros_like(
     a: Array,
@@ -339,6 +360,7 @@ def zeros_like(
     return _like("zeros_like", a, 0, dtype, shape, layout, device)
 
 
+@_documented
 @dispatch_cached
 def ones_like(
     a: Array,
@@ -353,6 +375,7 @@ def ones_like(
     return _like("ones_like", a, 1, dtype, shape, layout, device)
 
 
+@_documented
 def empty_like(
     x: Array,
     /,
@@ -363,7 +386,7 @@ def empty_like(
     layout: LayoutLike = None,
     device: object = None,
 ) -> Array:
-    """Return an array of x's shape and type whose values do not matter (zeros)."""
+    """Return an array of x's shape and type whose values are unspecified (now zeros)."""
     return _like("empty_like", x, 0, dtype, shape, layout, device)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from magmath.api import multivariate, random_order
 from magmath.api.count_distributions import CountDistributions
 from magmath.api.creation import DTypeLike
+from magmath.api.distribution_methods import documents_draws
 from magmath.api.gamma_distributions import GammaDistributions
 from magmath.api.random_draw import DistributionParameter, Draw, Size, one_size, size_or_shape_of
 from magmath.arrays.array import Array, Operand
@@ -26,6 +27,7 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 
 
+@documents_draws
 class Distributions(CountDistributions, GammaDistributions):
     """The distributions as methods, for classes with a generator state.
 

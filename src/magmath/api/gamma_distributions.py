@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from magmath.api.creation import DTypeLike
-from magmath.api.distribution_methods import DistributionMethods
+from magmath.api.distribution_methods import DistributionMethods, documents_draws
 from magmath.api.random_draw import (
     DistributionParameter,
     Draw,
@@ -25,6 +25,7 @@ from magmath.ops import creation, samplers
 from magmath.ops import elementwise as e
 
 
+@documents_draws
 class GammaDistributions(DistributionMethods):
     """The distributions made of gamma numbers; `Distributions` describes the parameters."""
 

@@ -1,5 +1,5 @@
-"""Creation functions by NumPy's names. Arrays have no order in memory and are immutable: `order`,
-`subok` and `like` have no effect."""
+"""Creation functions by NumPy's names. Arrays have no order in memory: `order`, `subok` and `like`
+have no effect."""
 
 from __future__ import annotations
 

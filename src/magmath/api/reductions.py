@@ -19,6 +19,7 @@ from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import as_dtype, bool_, int64, is_same_kind
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import Axis, broadcast, reduced_axes, size_of
+from magmath.core.shared_docstrings import F, with_paragraph
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import apply
@@ -26,10 +27,33 @@ from magmath.ops import elementwise as e
 from magmath.ops import reductions
 from magmath.ops.sums import broadcast_to, check_extremum
 
+_AXIS = "axis      one axis, or a tuple of them; None, the default, for all\n"
+_DTYPE = "dtype     the type of the result, to which the elements are converted first\n"
+_OUT = """out       an array that takes the result and is returned
+keepdims  if True, the reduced axes remain, with extent 1
+"""
+_INITIAL = "initial   a value that is combined with the elements\n"
+_WHERE = (
+    "where     truth values that broadcast with `a`; elements where they are false do not count\n"
+)
+_FITS = "\nRaises AxisError for an axis that `a` lacks, ShapeError for arrays that do not fit"
 _NEUTRAL_ELEMENTS = {"sum": 0, "prod": 1, "any": False, "all": True}
 _ACCUMULATE = {"sum": add, "prod": multiply}
 _EXTREMA = {"max": maximum, "min": minimum}
 """The functions of two operands by which an initial value takes part."""
+
+
+def _of_sum(function: F) -> F:
+    return with_paragraph(function, f"{_AXIS}{_DTYPE}{_OUT}{_INITIAL}{_WHERE}{_FITS}.")
+
+
+def _of_extremum(function: F) -> F:
+    needs = ", for no\nelements without `initial`, and for `where` without `initial`."
+    return with_paragraph(function, f"{_AXIS}{_OUT}{_INITIAL}{_WHERE}{_FITS}{needs}")
+
+
+def _of_truths(function: F) -> F:
+    return with_paragraph(function, f"{_AXIS}{_OUT}{_WHERE}{_FITS}.")
 
 
 def _reduction(
@@ -109,6 +133,7 @@ def _with_initial(
     return _EXTREMA[name](x, initial), axes
 
 
+@_of_sum
 @dispatch_cached
 @keyword_hints
 @reduces_selected
@@ -121,10 +146,11 @@ def sum(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    """Return the sum over `axis` (all axes for None); small integers accumulate in 64 bits."""
+    """Return the sum over `axis`; small integers accumulate in 64 bits."""
     return _reduction("sum", a, axis, keepdims, dtype, out, initial, where)
 
 
+@_of_sum
 @dispatch_cached
 @keyword_hints
 @reduces_selected
@@ -144,6 +170,7 @@ def prod(
     return _reduction("prod", a, axis, keepdims, dtype, out, initial, where)
 
 
+@_of_extremum
 @dispatch_cached
 @keyword_hints
 @reduces_selected
@@ -159,6 +186,7 @@ def max(
     return _reduction("max", a, axis, keepdims, None, out, initial, where)
 
 
+@_of_extremum
 @dispatch_cached
 @keyword_hints
 @reduces_selected
@@ -174,6 +202,7 @@ def min(
     return _reduction("min", a, axis, keepdims, None, out, initial, where)
 
 
+@_of_truths
 @dispatch_cached
 @keyword_hints
 @reduces_selected
@@ -184,6 +213,7 @@ def any(
     return _reduction("any", truth_values("any", a), axis, keepdims, None, out, None, where)
 
 
+@_of_truths
 @dispatch_cached
 @keyword_hints
 @reduces_selected

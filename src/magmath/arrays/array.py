@@ -106,10 +106,10 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
     """An n-dimensional array, distributed over the workers by its layout.
 
     Attributes: `shape`, `dtype`, `ndim`, `size`, `layout` (evaluates), `T`, `mT`, `device`,
-    and NumPy's `real`, `imag`, `nbytes`, `itemsize`, `flat` and the methods of `METHODS`.
-    Values are immutable; `a += b` makes `a` a handle on another value, of the same shape and type.
-    A 0-d array is a number, as NumPy's scalars are: `a += b` binds the name to another array. Only
-    views, variables and those that creation functions make (`views.as_memory`) are updated.
+    and NumPy's `real`, `imag`, `nbytes`, `itemsize`, `flat` and methods, such as `sum`.
+    `a += b` updates `a` under all its names; shape and type remain. Exception: a 0-d result of an
+    operation is a number, as NumPy's scalars are, and `s += 1` binds `s` to another one. 0-d arrays
+    that creation functions make, variables and views are updated.
     """
 
     __slots__ = ()

@@ -1,9 +1,9 @@
 """Views: arrays that share elements with another array, as NumPy's slices do.
 
-`x[1:]`, `x.T` and `x.reshape(…)` are views of `x`. Values are immutable, so a view has no memory in
-common with `x`: a storage records which arrays share elements, and how each is derived from the
-first one. A write into one of them gives the others new expressions, which are computed when they
-are read. An unreferenced array is not updated, so views of temporary values cost nothing.
+`x[1:]`, `x.T` and `x.reshape(…)` are views of `x`. No reference sees a value change, so a view has
+no memory in common with `x`: a storage records which arrays share elements, and how each is derived
+from the first one. A write into one of them gives the others new expressions, which are computed
+when they are read. An unreferenced array is not updated, so views of temporary values cost nothing.
 """
 
 from __future__ import annotations

@@ -62,11 +62,11 @@ def leave_processor(processor: int64):
         return
     own = allowed[word]
     others = own & (uint64(-1) ^ (uint64(1) << uint64(processor % 64)))
-    found = others
+    any_allowed = others
     for i in range(nbytes // 8):
         if i != word:
-            found = found | allowed[i]
-    if found != 0:
+            any_allowed = any_allowed | allowed[i]
+    if any_allowed != 0:
         allowed[word] = others
         syscall(SET_AFFINITY, 0, nbytes, address(allowed), 0, 0, 0)
         allowed[word] = own

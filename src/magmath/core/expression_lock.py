@@ -19,7 +19,8 @@ _lock = RLock()
 
 
 def exclusive(function: Callable[P, Result]) -> Callable[P, Result]:
-    """Return the function, which only one thread at a time executes."""
+    """Return the function with the lock: while a thread runs it, no other thread runs any function
+    that is decorated so."""
 
     @wraps(function)
     def locked(*args: P.args, **kwargs: P.kwargs) -> Result:
@@ -30,7 +31,7 @@ def exclusive(function: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def _renew() -> None:
-    """Release the lock in a process that `os.fork` has created, which has one thread."""
+    """Replace the lock in a process that `os.fork` has created, which has one thread."""
     global _lock
     _lock = RLock()
 

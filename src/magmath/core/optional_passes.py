@@ -1,7 +1,8 @@
-"""The passes that programs do not need: names and effects, in one table.
+"""The passes, and parts of passes, that programs do not need: names and effects, in one table.
 
-`MAGMATH_DEBUG=without=NAME` leaves a pass out, to find the pass that makes a wrong number, or to
-measure what it gains (`magmath bench passes`).
+`MAGMATH_DEBUG=without=NAME` leaves one out, to find the pass that makes a wrong number, or to
+measure what it gains (`magmath bench passes`). `fold_bias` is not in the table, since `mm.init` has
+a setting for it.
 """
 
 from __future__ import annotations

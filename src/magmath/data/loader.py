@@ -69,7 +69,9 @@ class Loader(metaclass=KeywordHints):
     source      a pair of arrays, samples (N, …), such as images (N, C, H, W), and labels (N,) or
                 other targets (N, …); or an `ImageFolder`
     batch_size  samples in a batch; the last batch of an epoch may have fewer
-    transforms  functions of (batch, generator), applied in this order; see `data.transforms`
+    transforms  functions of (batch, generator), applied in this order; see `data.transforms`. They
+                apply in `fit`, and also in `evaluate` and `predict`, there as in epoch 0. For
+                random augmentation in training only, evaluate with a loader without it
     shuffle     draw a new order for each epoch
     seed        seed of the orders and of the transforms
     threads     background threads; 0 prepares each batch when it is requested; by default the

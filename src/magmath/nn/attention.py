@@ -119,7 +119,7 @@ def multi_head_attention(
 
     weights   of the queries, keys and values (inputs, features), and of the output (features,
               outputs); `heads` divides the features
-    biases    the four biases, without which there are none
+    biases    four biases, or None for no bias
     mask      broadcasts to (N, heads, queries, keys), so two dimensions are (queries, keys); bool,
               True for keys that take part, or floating point, added to the scores
     key_mask  bool (N, keys), True for keys that take part and False for padding

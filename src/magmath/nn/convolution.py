@@ -49,8 +49,10 @@ def conv(
     groups   the channels and outputs form that many groups; outputs read the channels of their
              group only. With as many groups as channels the convolution is depthwise
 
-    Returns (N, outputs, *space'). Integers are converted to the weight's type. Raises ShapeError
-    where channels do not divide into groups, or a filter exceeds the padded image.
+    Returns (N, outputs, *space'); with padding before and after it, a dimension of n elements
+    becomes ⌊(n + before + after - dilation·(kernel - 1) - 1) / stride⌋ + 1. Integers are converted
+    to the weight's type. Raises ShapeError where channels do not divide into groups, or a filter
+    exceeds the padded image.
     """
     x, weight = _operands(name, x, weight, space)
     kernel, image = weight.shape[2:], x.shape[2:]
@@ -84,11 +86,18 @@ def conv_transpose(
 
     x               (N, channels, *space)
     weight          (channels, outputs / groups, *kernel)
-    output_padding  elements added at the end of each dimension: images of several sizes give
-                     the same convolution
+    bias            (outputs,)
+    stride          the distance of the results of neighbouring elements
+    padding         elements removed at the ends of the result, given as for `conv`
+    output_padding  elements added at the end of each dimension, which select among the sizes that
+                    `conv` maps to the same shape: less than stride or dilation
+    dilation        the distance of neighbouring elements of the filter
+    groups          the channels and outputs form that many groups, as in `conv`
 
-    Each dimension of n elements becomes (n - 1)·stride - padding + dilation·(kernel - 1) + 1 +
-    output_padding; with padding="same", n·stride. Source: Zeiler et al. (2010).
+    Each dimension of n elements becomes (n - 1)·stride - before - after + dilation·(kernel - 1) + 1
+    + output_padding, where before and after are the padding at its ends; with padding="same",
+    n·stride. Raises ShapeError where channels do not fit the weight and the groups, or padding
+    leaves nothing, OptionError for settings out of range. Source: Zeiler et al. (2010).
     """
     x, weight = _operands(name, x, weight, space)
     kernel, image = weight.shape[2:], x.shape[2:]

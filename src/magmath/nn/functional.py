@@ -1,8 +1,8 @@
 """Functions of neural networks: the computations of layers, with parameters as arguments.
 
-Names and semantics are PyTorch's, except that weights of `linear` are (inputs, units). Images are
-(N, channels, *space); their functions for one, two and three dimensions of space are those for any
-number with a check.
+Values and gradients are PyTorch's; `docs/from_pytorch.md` lists other names, other orientations of
+weights, and other meanings of masks. Images are (N, channels, *space); their functions for one, two
+and three dimensions of space are those for any number with a check.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.indexing.index_checks import known_values
 from magmath.core.dtypes import compute_dtype, int64, integer_bounds
 from magmath.core.foreign_names import LOSS_NAMES
+from magmath.core.shared_docstrings import F, with_paragraph
 from magmath.errors import DTypeError, OptionError, PositionError, RangeError, ShapeError
 from magmath.graph import Node, Shape, apply
 from magmath.ops import creation, manipulation
@@ -49,6 +50,16 @@ MIN_LOG = -100.0
 """The value that `binary_cross_entropy` uses for the logarithm of 0, as in PyTorch."""
 MIN_PRODUCT = 1e-12
 """The least value of p · (1 - p) in the derivative of `binary_cross_entropy`, as in PyTorch."""
+
+_ARGUMENTS = """
+Outputs and targets have one shape, otherwise ShapeError. `reduction` is "mean" over all elements or
+"sum", both 0-d, or "none" for the loss of each element; another one raises OptionError. The result
+has the type of the outputs, the default floating point type if they are integers.
+"""
+
+
+def _documented(function: F) -> F:
+    return with_paragraph(function, _ARGUMENTS)
 
 
 def cross_entropy(
@@ -136,6 +147,7 @@ def _cross_entropy_of_labels(
     return astype(mean, losses.dtype, copy=False)
 
 
+@_documented
 def binary_cross_entropy(
     outputs: Array, targets: Array, *, weight: Any = None, reduction: Reduction = "mean"
 ) -> Array:
@@ -165,6 +177,7 @@ def _cross_entropy_of_bits(log_one: Array, log_zero: Array, targets: Array) -> A
     return elementwise.negative(targets * log_one + (1.0 - targets) * log_zero)
 
 
+@_documented
 def binary_cross_entropy_with_logits(
     outputs: Array,
     targets: Array,
@@ -186,18 +199,21 @@ def binary_cross_entropy_with_logits(
     return _reduced(losses if weight is None else losses * weight, reduction)
 
 
+@_documented
 def mean_squared_error(outputs: Array, targets: Array, *, reduction: Reduction = "mean") -> Array:
     """Return (outputs - targets)² element by element, in the outputs' type."""
     outputs, targets = _in_one_type("mean_squared_error", outputs, targets)
     return _reduced(elementwise.square(outputs - targets), reduction)
 
 
+@_documented
 def mean_absolute_error(outputs: Array, targets: Array, *, reduction: Reduction = "mean") -> Array:
     """Return |outputs - targets| element by element: the L1 loss, whose gradient at 0 is 0."""
     outputs, targets = _in_one_type("mean_absolute_error", outputs, targets)
     return _reduced(elementwise.abs(outputs - targets), reduction)
 
 
+@_documented
 def huber(
     outputs: Array, targets: Array, *, delta: float = 1.0, reduction: Reduction = "mean"
 ) -> Array:
@@ -254,6 +270,7 @@ def hinge(
     return _reduced(losses, reduction)
 
 
+@_documented
 def kl_divergence(
     outputs: Array,
     targets: Array,

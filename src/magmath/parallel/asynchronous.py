@@ -55,11 +55,11 @@ class Asynchronous(GradientAveraging):
     servers     the number of groups of parameters that are updated and copied one after the other;
                 by default one for each worker
     schedule    delays of consecutive updates, from 0 to `staleness`, which repeat. Each worker
-                computes its share of every batch, so the result does not depend on their number. By
-                default, workers run asynchronously: each takes the next batch, copies the
-                parameters, computes the gradient of the whole batch, and updates the servers. A
-                worker waits only if its update would give another one a larger delay than
-                `staleness`; below the number of workers minus one, some always wait
+                computes its share of every batch, so the result does not depend on the number of
+                workers. By default, workers run asynchronously: each takes the next batch, copies
+                the parameters, computes the gradient of the whole batch, and updates the servers. A
+                worker waits only if its update would raise another worker's delay above
+                `staleness`. With `staleness` < workers - 1 some worker always waits
 
     Without a schedule, results depend on the timing of the workers, which must be CPU workers, and
     `fit` needs arrays: the batches of a loader come one by one. Running statistics have no delay.

@@ -114,7 +114,7 @@ class _Placing:
     cost: int = 0  # of all placed nodes, in units of RESOLUTION
     decomposed: dict[Node, Node] = field(default_factory=dict)  # nodes → chosen decompositions
     lines: Mapping[Node, Line] = field(default_factory=dict)  # of nodes that have none
-    line: Line = None  # line of other nodes without one, of the node that they decompose
+    line: Line = None  # user's line of the node being decomposed, for other nodes without one
     workspace: int = 0  # maximum bytes that an operation needs for moved operands
 
     @property

@@ -155,7 +155,7 @@ class Trainer(metaclass=KeywordHints):
 
     @property
     def seed(self) -> int | None:
-        """The seed of orders and layers; another one, whose streams begin, may be assigned."""
+        """The seed of orders and layers. Assigning a seed restarts its streams."""
         return self._seed
 
     @seed.setter
@@ -213,6 +213,8 @@ class Trainer(metaclass=KeywordHints):
         """Train on samples x (N, …) and targets y; return the history of all epochs.
 
         x            samples, or a `data.Loader`, which has the targets, batch size and order
+        y            targets (N, …); none with a loader
+        epochs       passes over the data, by default 1; 0 only builds and compiles the step
         batch_size   samples in a step, by default 32
         validation   (x, y) or a loader, scored after every epoch; `validation_data` is the same
         validation_split   the share of the samples, the last ones, that are not trained on and

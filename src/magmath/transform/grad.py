@@ -72,9 +72,9 @@ def grad(
     as in PyTorch.
 
     In a later gradient, the result counts as a constant, as in PyTorch: parameters that were
-    updated with it do not depend on what it was computed from. It is differentiated only in
-    gradients by arrays on which the later result depends in no other way, such as second
-    derivatives. `create_graph=True` has it differentiated always, for example for a penalty on a
+    updated with it do not depend on what it was computed from. It is differentiated only
+    if the later result depends on the source through it alone, as for second derivatives.
+    `create_graph=True` has it differentiated always, for example for a penalty on a
     gradient, `create_graph=False` never. Gradients within a function that is differentiated itself
     are always differentiated.
 

@@ -212,7 +212,7 @@ def _repeatable(
     """Return the call that has computed a result, if it can be repeated: not if the result is a
     view of another array."""
     if isinstance(result, LazyArray):
-        if _is_memory(result):
+        if _is_updatable_0d(result):
             return None
         if result._leaf is None and not reads:
             return creation_call_of(eager, result._node)
@@ -231,14 +231,14 @@ def _repeatable(
 
 def _is_repeatable(result: Any) -> bool:
     """Return True for a computed array that is no view of another one."""
-    if not isinstance(result, LazyArray) or result._leaf is None or _is_memory(result):
+    if not isinstance(result, LazyArray) or result._leaf is None or _is_updatable_0d(result):
         return False
     return result.view_of is None or len(result.view_of.storage.arrays()) <= 1
 
 
-def _is_memory(result: LazyArray) -> bool:
-    """Return True for an array without dimensions that updates in place change, where a repeated
-    call would return a number, which they replace."""
+def _is_updatable_0d(result: LazyArray) -> bool:
+    """Return True for a 0-d array with memory of its own: `x += 1` changes it under all its names,
+    and a repeated call could not return such an array."""
     return not result.shape and result.view_of is not None
 
 

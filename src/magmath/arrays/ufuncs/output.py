@@ -1,7 +1,7 @@
 """`out=` and `where=`: NumPy's arguments for the array that takes a result, and for the elements
 that are computed.
 
-Values are immutable, so `out` becomes a handle on the result, as `out[...] = result` makes it.
+`out` becomes a handle on the result, as `out[...] = result` makes it.
 """
 
 from __future__ import annotations

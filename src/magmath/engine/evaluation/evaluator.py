@@ -407,5 +407,5 @@ def _forget_former_expressions(order: Sequence[Node], computed: Container[Node])
 
 
 def _is_pending(node: Node) -> bool:
-    """Return True for a node without a computed value."""
+    """Return True for a node to compute: one without a value, or a scalar."""
     return node.value is None or node.operation is SCALAR

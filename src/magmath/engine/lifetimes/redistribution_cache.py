@@ -1,8 +1,8 @@
 """The cache of redistributed copies of evaluated arrays (dMath's "keep what you've seen").
 
-Array values never change, so a copy is never stale. A copy is released with its array, or in
-least-recently-used order when the copies exceed their budget. `NeededCopies` returns the copies
-that the program of a graph can use.
+A value that has copies is never written in place (`EagerCall.write`), so no copy is stale. A copy
+is released with its array, or in least-recently-used order when the copies exceed their budget.
+`NeededCopies` returns the copies that the program of a graph can use.
 """
 
 from __future__ import annotations

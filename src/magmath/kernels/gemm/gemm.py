@@ -47,8 +47,8 @@ def bind_gemm(
     or b. `alpha` may be a function that is evaluated before every call; `activation` is "none" or
     "relu". With beta = 0 the previous content of out is not read.
 
-    float16 and bfloat16 accumulate in float32; integers are exact modulo 2 to their width; bool is
-    the product over "or" and "and". The call reads and writes the tensors' memory at the time of
+    float16 and bfloat16 accumulate in float32; integers wrap: exact modulo 2**bits; bool is the
+    product over "or" and "and". The call reads and writes the tensors' memory at the time of
     the call; it must not run on several threads concurrently.
 
     Raises ShapeError or DTypeError for operands that do not fit, ValueError for an unknown

@@ -58,7 +58,7 @@ class _Filters(Module, ABC):
         self.bias: Parameter | None = deferred(initializer(bias_init)) if bias else None
 
     def __call__(self, x: Array) -> Array:
-        """(N, channels, *space) → (N, outputs, *space')."""
+        """(N, inputs, *space) → (N, channels, *space')."""
         check_images(type(self).__name__, x.shape, self.space)
         groups = self._groups(x)
         shape = self._weight_shape(x.shape[1], groups)
@@ -67,29 +67,29 @@ class _Filters(Module, ABC):
 
     def _groups(self, x: Array) -> int:
         """Return the number of groups. Raises ShapeError where the channels of x do not fit."""
-        name, channels = type(self).__name__, x.shape[1]
-        groups = channels if self.groups == "depthwise" else self.groups
-        if channels % groups or self.channels % groups:
+        name, inputs = type(self).__name__, x.shape[1]
+        groups = inputs if self.groups == "depthwise" else self.groups
+        if inputs % groups or self.channels % groups:
             raise ShapeError(
                 f"{name}: {groups} groups must divide the channels of the images and of the "
-                f"result; these are {channels} and {self.channels}"
+                f"result; these are {inputs} and {self.channels}"
             )
         weight = self.weight
-        shape = self._weight_shape(channels, groups)
+        shape = self._weight_shape(inputs, groups)
         if isinstance(weight, Parameter) and weight.shape[:2] != shape:
             raise ShapeError(
                 f"{name}: {weight.name} {weight.shape} takes images with "
-                f"{self._channels_of(weight.shape, groups)} channels, was given {x.shape}; images "
+                f"{self._inputs_of(weight.shape, groups)} channels, was given {x.shape}; images "
                 f"are (N, channels, *space)"
             )
         return groups
 
     @abstractmethod
-    def _weight_shape(self, channels: int, groups: int) -> tuple[int, int]:
-        """Return the first two extents of the weight, for this number of channels of images."""
+    def _weight_shape(self, inputs: int, groups: int) -> tuple[int, int]:
+        """Return the first two extents of the weight, for images with so many channels."""
 
     @abstractmethod
-    def _channels_of(self, weight: Shape, groups: int) -> int:
+    def _inputs_of(self, weight: Shape, groups: int) -> int:
         """Return the number of channels of the images that a weight fits."""
 
     @abstractmethod
@@ -100,27 +100,32 @@ class _Filters(Module, ABC):
 class _Conv(_Filters):
     """y = activation(convolution of x with weight + bias).
 
-    x is (N, channels, *space), y (N, outputs, *space'), weight (outputs, channels / groups,
-    *kernel), bias (outputs,). The channels of x follow from the first call.
+    x is (N, inputs, *space), y (N, channels, *space'), weight (channels, inputs / groups, *kernel),
+    bias (channels,). The number of inputs follows from the first call. A dimension of n elements
+    becomes ⌊(n + before + after - dilation·(kernel - 1) - 1) / stride⌋ + 1, where before and after
+    are the padding at its ends.
 
-    channels     the channels of y (outputs)
+    channels     the channels of y
     kernel       the extents of the filters: a number, or one for each dimension
     stride       the distance of neighbouring results
     padding      zeros around x: a number, one or a pair for each dimension, "valid" (none), or
                  "same": y has ⌈n / stride⌉ elements where x has n
     dilation     the distance of neighbouring elements of a filter
-    groups       channels and outputs form that many groups, which are convolved by themselves;
-                 "depthwise" for as many groups as channels
+    groups       inputs and channels form that many groups, which are convolved by themselves;
+                 "depthwise" for as many groups as inputs
     activation   a name, see `nn.Activation`, or a function
     weight_init  a name in `nn.initializers.INITIALIZERS`, or a function of shape and element type;
                  by default "glorot", or "he" for relu
     bias_init    the same for the bias
+
+    Raises OptionError for settings out of range, and in a call ShapeError for images that do not
+    divide into groups, have other channels than the first ones, or are smaller than a filter.
     """
 
-    def _weight_shape(self, channels: int, groups: int) -> tuple[int, int]:
-        return self.channels, channels // groups
+    def _weight_shape(self, inputs: int, groups: int) -> tuple[int, int]:
+        return self.channels, inputs // groups
 
-    def _channels_of(self, weight: Shape, groups: int) -> int:
+    def _inputs_of(self, weight: Shape, groups: int) -> int:
         return weight[1] * groups
 
     def _convolved(self, x: Array, groups: int) -> Array:
@@ -133,9 +138,14 @@ class _Conv(_Filters):
 class _ConvTranspose(_Filters):
     """y = activation(transposed convolution of x with weight + bias).
 
-    x is (N, channels, *space), y (N, outputs, *space'), weight (channels, outputs / groups,
-    *kernel). A dimension of n elements becomes (n - 1)·stride - padding + dilation·(kernel - 1) + 1
-    + output_padding, or n·stride with padding="same". The other arguments are those of `Conv2d`.
+    x is (N, inputs, *space), y (N, channels, *space'), weight (inputs, channels / groups, *kernel),
+    bias (channels,). A dimension of n elements becomes (n - 1)·stride - before - after +
+    dilation·(kernel - 1) + 1 + output_padding, where before and after are the padding at its ends,
+    or n·stride with padding="same".
+
+    output_padding  elements added at the end of each dimension: less than stride or dilation
+
+    The other arguments and the errors are those of `Conv2d`.
     """
 
     def __init__(
@@ -160,10 +170,10 @@ class _ConvTranspose(_Filters):
         name = f"{type(self).__name__}: output_padding"
         self.output_padding = sizes(name, output_padding, self.space, 0)
 
-    def _weight_shape(self, channels: int, groups: int) -> tuple[int, int]:
-        return channels, self.channels // groups
+    def _weight_shape(self, inputs: int, groups: int) -> tuple[int, int]:
+        return inputs, self.channels // groups
 
-    def _channels_of(self, weight: Shape, groups: int) -> int:
+    def _inputs_of(self, weight: Shape, groups: int) -> int:
         return weight[0]
 
     def _convolved(self, x: Array, groups: int) -> Array:

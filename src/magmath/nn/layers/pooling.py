@@ -55,7 +55,12 @@ class _MaxPool(_Pool):
     dilation   the distance of neighbouring elements of a window
     ceil_mode  if True, a last window that begins within the image but exceeds it counts too
 
-    The gradient goes to the first maximum of each window.
+    With padding before and after it, a dimension of n elements becomes
+    ⌊(n + before + after - dilation·(kernel - 1) - 1) / stride⌋ + 1; with `ceil_mode` ⌈…⌉, without a
+    last window that begins behind the image. The gradient goes to the first maximum of each window.
+
+    Raises OptionError for padding of more than half a window, and in a call ShapeError where a
+    window exceeds the padded image.
     """
 
     def __init__(
@@ -77,7 +82,7 @@ class _MaxPool(_Pool):
 
 
 class _AvgPool(_Pool):
-    """The mean of each window of each channel; arguments as in `MaxPool2d`.
+    """The mean of each window of each channel; arguments, extents and errors as in `MaxPool2d`.
 
     count_include_pad  if True, padded elements count as zeros; otherwise they do not count
     """
