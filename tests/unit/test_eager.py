@@ -15,7 +15,7 @@ from engines import current
 from magmath.arrays.lazy_array import INTERPRETED_PENDING, MAX_PENDING
 from magmath.engine import session
 from magmath.engine.array_sizes import MAX_EAGER_BYTES
-from magmath.engine.eager.eager_arrays import MAX_READ
+from magmath.engine.eager.eager_computation import MAX_READ
 from magmath.engine.engine import Engine
 from magmath.errors import MagmathError, MemoryLimitError
 from magmath.graph import Provenance

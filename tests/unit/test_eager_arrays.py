@@ -67,23 +67,23 @@ def test_small_arrays_are_computed_without_messages() -> None:
         before = pool.traffic.messages
         y = (x * 2 + 1).sum(axis=0)
         y[0] = 7
-        assert y.is_known()
+        assert y.is_computed
         assert y.tolist() == [7, 12, 16]
         assert float(y.max() + y.min()) == 23
         assert pool.traffic.messages == before
         large = mm.asarray(np.ones(MAX_EAGER_BYTES))
-        assert not (large * 2).is_known()
+        assert not (large * 2).is_computed
         assert float(mm.sum(large * y[1])) == 12 * MAX_EAGER_BYTES  # y is sent to the worker
 
 
 def test_traces_and_variables_stay_expressions() -> None:
     with current("inline"):
         x, v = mm.asarray([1.0, 2.0]), mm.variable("v", [3.0, 4.0])
-        assert not (x * v).is_known()
+        assert not (x * v).is_computed
         seen = []
 
         def f(a: mm.Array) -> mm.Array:
-            seen.append((a * x).is_known())
+            seen.append((a * x).is_computed)
             return mm.sum(a * a * x)
 
         np.testing.assert_allclose(mm.grad(f)(x).numpy(), [2, 8])
@@ -171,8 +171,8 @@ def test_transposes_of_larger_arrays_are_read_without_copies() -> None:
         assert a.nbytes > MAX_EAGER_BYTES
         view = a.T
         product = view @ b
-        assert product.is_known()
-        assert not view.is_known()
+        assert product.is_computed
+        assert not view.is_computed
         np.testing.assert_allclose(product, x.T @ y, rtol=1e-12)
         np.testing.assert_allclose(view.sum(axis=0), x.sum(axis=1), rtol=1e-12)
         np.testing.assert_allclose(mm.max(a.T, axis=1), x.T.max(axis=1))
@@ -284,12 +284,12 @@ def test_small_parts_of_large_arrays_are_computed_at_their_line() -> None:
         for start in range(0, 600, 30):
             before = before if start > 30 else pool.traffic.messages
             x, y = data[start : start + 30], targets[start : start + 30]
-            assert x.is_known()
+            assert x.is_computed
             loss = mm.mean((x @ w - y) ** 2)
             w -= 0.1 * mm.grad(loss, w)
             a, b = values[start : start + 30], labels[start : start + 30]
             expected -= 0.1 * 2 * a.T @ (a @ expected - b) / 30
-            assert mm.take(data, mm.asarray([3, start]), axis=0).is_known()
+            assert mm.take(data, mm.asarray([3, start]), axis=0).is_computed
         np.testing.assert_allclose(w.numpy(), expected, rtol=1e-9)
         assert pool.traffic.messages == before
         for _ in range(3):  # the part has no name, and the data set is a source
@@ -312,5 +312,5 @@ def test_large_results_of_masks_stay_pending() -> None:
             mask = mm.asarray(chosen)
             mm.evaluate(data, mask)
             selected = data[mask]
-            assert selected.is_known() == (selected.nbytes <= MAX_EAGER_BYTES)
+            assert selected.is_computed == (selected.nbytes <= MAX_EAGER_BYTES)
             np.testing.assert_array_equal(selected.numpy(), values[chosen])

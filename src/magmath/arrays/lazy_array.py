@@ -106,7 +106,7 @@ class LazyArray(ArrayHandle):
             return
         self._leaf = None
         if leaf is not None:
-            self.set_known(leaf)
+            self.set_computed(leaf)
             return
         set_user_array(node, ref(self))
         self.thread = get_ident()
@@ -270,13 +270,14 @@ class LazyArray(ArrayHandle):
             return None
         if type(known.value) is not RemoteArray or known.value.host_array is None:
             return None
-        if session.eager_arrays() is None:  # a trace changes no arrays
+        if session.eager_computation() is None:  # a trace changes no arrays
             return None
-        self.set_known(known)
+        self.set_computed(known)
         return known
 
-    def is_known(self) -> bool:
-        """Return True if the value has been computed."""
+    @property
+    def is_computed(self) -> bool:
+        """True if the value has been computed."""
         return self._leaf is not None
 
     @property
@@ -295,7 +296,7 @@ class LazyArray(ArrayHandle):
         if self._leaf is not None:
             self._values: Sequence[Node] = ()
 
-    def set_known(self, leaf: Node) -> None:
+    def set_computed(self, leaf: Node) -> None:
         """Set `leaf` as this array's value and drop the expression."""
         node = self._node
         self._leaf, self.pending_update = leaf, None
@@ -433,7 +434,7 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
                 f"evaluate: needs magmath arrays, was given {type(array).__name__}"
                 "; make one with mm.asarray(x)"
             )
-    missing = [a for a in arrays if not a.is_known()]
+    missing = [a for a in arrays if not a.is_computed]
     if not missing:
         return
     engine = session.engine()
@@ -445,13 +446,13 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
             engine.evaluator.forget_failed()
         for array in missing:  # another array with the same node may be evaluated by now
             if array.node.value is not None and not array.node.is_leaf:
-                array.set_known(array.node.value)
-        if missing := [a for a in missing if not a.is_known()]:
+                array.set_computed(array.node.value)
+        if missing := [a for a in missing if not a.is_computed]:
             known = engine.evaluate([array.node for array in missing])
             if updated:
                 engine.runs.wait_for_fallible_run()
             for array, leaf in zip(missing, known, strict=True):
-                array.set_known(leaf)
+                array.set_computed(leaf)
     except Exception as error:
         undo_failed_updates(topological([array.node for array in missing], pending=True), error)
         raise

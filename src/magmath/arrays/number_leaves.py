@@ -4,11 +4,11 @@ computed before the operation, which then finds stored operands only."""
 from __future__ import annotations
 
 from magmath.arrays.lazy_array import LazyArray
-from magmath.engine.eager.eager_arrays import EagerArrays
+from magmath.engine.eager.eager_computation import EagerComputation
 from magmath.graph import Node
 
 
-def number_leaf(eager: EagerArrays, array: LazyArray) -> Node | None:
+def number_leaf(eager: EagerComputation, array: LazyArray) -> Node | None:
     """Return the leaf with the value of a pending array of numbers alone, which is computed now;
     None for others, and for large ones."""
     node = array._node
@@ -16,5 +16,5 @@ def number_leaf(eager: EagerArrays, array: LazyArray) -> Node | None:
         return None
     leaf = eager.leaf_of_needed_node(node)
     if leaf is not None:
-        array.set_known(leaf)
+        array.set_computed(leaf)
     return leaf

@@ -200,7 +200,7 @@ def link(base: LazyArray, view: LazyArray, step: ViewStep) -> None:
         ElementStorage(base).add(view, (step,))
     else:
         view_of_base.storage.add(view, (*view_of_base.path, step))
-    if base.pending_update is not None and not view.is_known():
+    if base.pending_update is not None and not view.is_computed:
         view.pending_update = view_record(base, (step,))
 
 

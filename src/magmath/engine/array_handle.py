@@ -34,11 +34,12 @@ class ArrayHandle:
         """True if this array references values of variables."""
         raise NotImplementedError
 
-    def is_known(self) -> bool:
-        """Return True if the value has been computed."""
+    @property
+    def is_computed(self) -> bool:
+        """True if the value has been computed."""
         raise NotImplementedError
 
-    def set_known(self, leaf: Node) -> None:
+    def set_computed(self, leaf: Node) -> None:
         """Set a leaf as the array's value and drop its expression."""
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, final
 
-from magmath.engine.eager.eager_arrays import EagerArrays
+from magmath.engine.eager.eager_computation import EagerComputation
 from magmath.engine.eager.gradient_calls import EagerGradients
 from magmath.engine.evaluation.evaluator import Evaluator
 from magmath.engine.evaluation.interpreter import Interpreter
@@ -41,7 +41,7 @@ class Engine:
 
     runs                  the runs of programs: started and waited for
     evaluator             the values of expressions and of variables
-    eager_arrays          small arrays, computed at their line in this process
+    eager_computation          small arrays, computed at their line in this process
     eager_gradients       their gradients
     interpreter           small expressions, computed node by node by the worker in this process
     redistributed_copies  copies of arrays in other layouts
@@ -54,8 +54,8 @@ class Engine:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         environment = environment_of(pool)
-        self.eager_arrays = EagerArrays(pool, environment.replicated)
-        self.eager_gradients = EagerGradients(self.eager_arrays)
+        self.eager_computation = EagerComputation(pool, environment.replicated)
+        self.eager_gradients = EagerGradients(self.eager_computation)
         self.stream_state = StreamState(pool.seed)
         self.initial_stream_state = StreamState(pool.seed, INITIAL_STREAMS)
         self.redistribution_cache = RedistributionCache(pool.workers, pool.memory_limit)
@@ -70,7 +70,7 @@ class Engine:
             programs,
             runs,
             self.redistributed_copies,
-            self.eager_arrays,
+            self.eager_computation,
             self.interpreter,
             self.loops,
         )
@@ -110,7 +110,7 @@ class Engine:
         pool = self.pool
         possible = not pool.deterministic and pool.memory_limit is None and pool.is_on_cpu
         possible &= self.runs.profiler is None
-        self.eager_arrays.max_eager_bytes = self.max_eager_bytes if possible else 0
+        self.eager_computation.max_eager_bytes = self.max_eager_bytes if possible else 0
 
     def compile(
         self,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.engine.array_sizes import MAX_EAGER_BYTES
-from magmath.engine.eager.eager_arrays import MAX_READ
+from magmath.engine.eager.eager_computation import MAX_READ
 from magmath.engine.engine import Engine
 from magmath.engine.lifetimes.live_references import are_unreferenced
 from magmath.engine.programs.program_build import CompiledProgram, ResultSpec
@@ -114,13 +114,13 @@ class ReplayCache:
     def _eager(self) -> EagerProgram | None:
         """The program that computes the results in this process; None if they are not small."""
         engine, leaves = self._engine, self._graph.leaves
-        if engine.eager_arrays.max_eager_bytes <= 0:
+        if engine.eager_computation.max_eager_bytes <= 0:
             return None
         arrays = [leaves[i] for i in self.compiled.inputs]
         numbers = [leaves[i] for i in self.compiled.scalars]
         former = self._graph  # some of its nodes of numbers alone may read leaves now
         graph = Graph(former.outputs, former.targets, former.emitted)
-        return engine.eager_arrays.program(graph, arrays, numbers)
+        return engine.eager_computation.program(graph, arrays, numbers)
 
     def _note_bound(self) -> None:
         """Note a run that was bound to its memory; choose eager runs if this happens often."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, final
 
 from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.core.keyword_hints import keyword_hints
-from magmath.engine.eager.eager_arrays import EagerArrays
+from magmath.engine.eager.eager_computation import EagerComputation
 from magmath.engine.engine import Engine
 from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
 from magmath.engine.traces import tracing
@@ -272,7 +272,7 @@ def eager_leaf(node: Node) -> Node | None:
     """Return an input leaf with the value of a new node if it is small and computed at once;
     otherwise, and without a pool, None."""
     engine = _engine
-    return None if engine is None else engine.eager_arrays.leaf_of_new_node(node)
+    return None if engine is None else engine.eager_computation.leaf_of_new_node(node)
 
 
 def argument_leaf(node: Node) -> Node | None:
@@ -281,22 +281,22 @@ def argument_leaf(node: Node) -> Node | None:
     engine = _engine
     if engine is None or tracing.current() is not None:
         return None
-    return engine.eager_arrays.argument_leaf(node)
+    return engine.eager_computation.argument_leaf(node)
 
 
-def eager_indexing() -> EagerArrays | None:
-    """Return the `EagerArrays` of the pool for indexing, which reads and writes parts of small
+def eager_indexing() -> EagerComputation | None:
+    """Return the `EagerComputation` of the pool for indexing, which reads and writes parts of small
     arrays without expressions; None while a function is traced or differentiated."""
-    return None if is_keeping_expressions() else eager_arrays()
+    return None if is_keeping_expressions() else eager_computation()
 
 
-def eager_arrays() -> EagerArrays | None:
-    """Return the `EagerArrays` of the pool, which computes small arrays at once; None while a
+def eager_computation() -> EagerComputation | None:
+    """Return the `EagerComputation` of the pool, which computes small arrays at once; None while a
     function is traced."""
     engine = _engine
     if engine is None or engine.pool.closed:
         return None
-    eager = engine.eager_arrays
+    eager = engine.eager_computation
     if not eager.max_eager_bytes or tracing.current() is not None:
         return None
     return eager

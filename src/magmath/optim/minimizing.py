@@ -193,7 +193,7 @@ class _Released:
         self._expression = expression
         expression.forget_values()
         self._provenance: Provenance | None = None
-        if not expression.is_known():
+        if not expression.is_computed:
             self._provenance = provenance_of_pending(expression.node)
             self.end([math.nan])  # a number in place of the node that refers to the values
 

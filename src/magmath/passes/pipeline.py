@@ -101,8 +101,8 @@ def run(graph: Graph, environment: Environment, changing: Collection[Node] = ())
     """
     for name, rewrites in REWRITES.items():
         with stage(name):
-            for optional, rewrite in rewrites:
-                if optional not in environment.without:
+            for switch, rewrite in rewrites:
+                if switch not in environment.without:
                     graph = rewrite(graph, environment)
     with stage("schedule"):
         several = environment.workers > 1 and not environment.shares_memory

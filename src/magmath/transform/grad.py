@@ -105,7 +105,7 @@ def grad(
     results = _eager_gradients(y, nodes, create_graph, check_independence=True)
     if results is None:
         derivatives = gradients(y.node, nodes)
-        if y.is_known():
+        if y.is_computed:
             y.keep_leaves(derivatives)
         results = [Array(_result(node, create_graph)) for node in derivatives]
         _note_gradients(results, y)
@@ -228,7 +228,7 @@ def _eager_gradients(
 ) -> list[Array] | None:
     """Return the gradients of an array that was computed eagerly, by others of this kind; None if
     a program computes them."""
-    if not sources or session.eager_arrays() is None or create_graph is False:
+    if not sources or session.eager_computation() is None or create_graph is False:
         return None
     if y.shape or not y.dtype.is_floating:
         return None

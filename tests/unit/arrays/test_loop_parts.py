@@ -91,9 +91,9 @@ def test_temporaries_that_gradients_need_are_kept_or_the_expression_is(
     z = torch.tensor(draws[0], requires_grad=True)
     noisy(torch, torch.tensor, z * torch.tensor(factors[1])).backward()
     assert z.grad is not None
-    for limit in (loop_parts.MAX_HELD, 1000):
+    for limit in (loop_parts.MAX_HELD_BYTES, 1000):
         with monkeypatch.context() as patch, current("planned"):
-            patch.setattr(loop_parts, "MAX_HELD", limit)
+            patch.setattr(loop_parts, "MAX_HELD_BYTES", limit)
             x = mm.asarray(draws[0])
             loss = noisy(mm, mm.asarray, x * mm.asarray(factors[1]))
             assert (loss.node.depth < 120) == (limit > 1000)

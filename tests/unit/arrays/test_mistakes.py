@@ -256,7 +256,7 @@ def test_mistakes_are_told_where_they_are_made(
 
 
 def test_failing_worker_names_the_users_line(every_pool: Pool) -> None:
-    session.engine().eager_arrays.max_eager_bytes = 0
+    session.engine().eager_computation.max_eager_bytes = 0
     x = mm.asarray(GRID)
     bad = mm.take(x, mm.asarray([0, 98]) + 1, axis=0)
     line = _line_of(bad)

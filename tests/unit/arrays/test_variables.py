@@ -25,7 +25,7 @@ from random_programs import RULES, placed, random_assignments
 @pytest.mark.parametrize("look", [np.asarray, str, mm.Array.tolist])
 def test_an_update_that_fails_is_told_once(every_pool: Pool, look: Callable[[Any], Any]) -> None:
     """Later updates do not change the array; other arrays are updated."""
-    session.engine().eager_arrays.max_eager_bytes = 0
+    session.engine().eager_computation.max_eager_bytes = 0
     a, b = mm.asarray([1.0, 2.0]), mm.asarray([5.0, 5.0])
     bad = mm.linalg.solve(mm.zeros((2, 2)), b)
     a += 1
@@ -49,7 +49,7 @@ def test_an_update_that_fails_is_told_once(every_pool: Pool, look: Callable[[Any
 def test_an_update_that_fails_in_another_expression_is_undone(
     every_pool: Pool, update: str
 ) -> None:
-    session.engine().eager_arrays.max_eager_bytes = 0
+    session.engine().eager_computation.max_eager_bytes = 0
     x, k = mm.asarray(np.arange(3.0)), mm.asarray([1, 7])
     view = x[:2]
 

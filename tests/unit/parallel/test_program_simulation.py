@@ -223,7 +223,7 @@ def test_a_training_step_is_simulated_from_its_program(network, tmp_path):
 
 
 @pytest.mark.parametrize("exchange", ["ring", "tree"])
-def test_collective_kernels_are_simulated(network, exchange):
+def test_compiled_collectives_are_simulated(network, exchange):
     """Measured by one worker that has the shared memory of all."""
     assert network.simulate(exchange).seconds > 0
 

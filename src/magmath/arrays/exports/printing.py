@@ -68,7 +68,7 @@ def why_lost(array: LazyArray) -> str:
     The reason is "has ended", or "is another process's" in a fork of the process that started the
     pool.
     """
-    known = array.is_known()
+    known = array.is_computed
     order = [array.evaluated()] if known else topological((array.node,), pending=True)
     for node in order:
         leaf = node.leaf_or_self

@@ -2,7 +2,7 @@
 ones, which NumPy reads and writes in this process.
 
 What `x[1:]` and `x[1:] = v` do is noted by the index and the shapes and types of the arrays,
-which are the call key in `EagerArrays.calls`. Later lines with the same call key are
+which are the call key in `EagerComputation.calls`. Later lines with the same call key are
 one line of NumPy (`part_programs`), and share the recipe, by which gradients pass through them.
 Small slices, as `x[i : i + 3]`, have one call key for all first positions, which are
 numbers of the call.
@@ -42,7 +42,7 @@ from magmath.ops.indexing.dynamic_slice import DYNAMIC_SLICE, DYNAMIC_UPDATE_SLI
 from magmath.ops.masking import COMPRESS
 
 if TYPE_CHECKING:
-    from magmath.engine.eager.eager_arrays import EagerArrays
+    from magmath.engine.eager.eager_computation import EagerComputation
 
 PART_FRAMES = METHOD_FRAMES + 1
 """Frames from `user_line` to a method of the array that calls a function of `arrays/array.py`."""
@@ -182,7 +182,7 @@ class _KeyedWrite(NamedTuple):
 
 
 def _write_of(
-    eager: EagerArrays, leaf: Node, key: Any, part: Part | None, value: Any
+    eager: EagerComputation, leaf: Node, key: Any, part: Part | None, value: Any
 ) -> _KeyedWrite | None:
     """Return the write of a value into the array of a leaf; None if something must be converted or
     computed before.
@@ -287,7 +287,7 @@ class _ArrayIndex(NamedTuple):
     has_mask: bool
 
 
-def _array_index(eager: EagerArrays, key: Any) -> _ArrayIndex | None:
+def _array_index(eager: EagerComputation, key: Any) -> _ArrayIndex | None:
     """Return an index with stored arrays; None if it has no arrays, or others."""
     call_key: list[Hashable] = []
     items: list[Any] = []
@@ -336,7 +336,7 @@ def with_stored_positions(array: LazyArray, key: Any) -> Any:
     return stored if type(key) is tuple else stored[0]
 
 
-def _stored_positions(eager: EagerArrays, item: Any) -> Any:
+def _stored_positions(eager: EagerComputation, item: Any) -> Any:
     """Return a small list or NumPy array of integers as a stored array; other items as they are."""
     is_short = type(item) is list and 0 < len(item) <= eager.max_eager_bytes // int64.itemsize
     if is_short and all(type(x) is int for x in item):
@@ -393,7 +393,9 @@ def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
         eager.note_call(call_key, EagerCall(program, recipe, leaf, used))
 
 
-def _masked_call(eager: EagerArrays, step: RecipeStep, leaf: Node, mask: Node) -> EagerCall | None:
+def _masked_call(
+    eager: EagerComputation, step: RecipeStep, leaf: Node, mask: Node
+) -> EagerCall | None:
     """Return the call that reads the elements where a mask is true, whatever their number is; None
     if they are too many for a result that is computed at its line."""
     truths = small_local_array(mask)

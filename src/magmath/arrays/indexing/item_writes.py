@@ -44,7 +44,7 @@ def part_written(base: LazyArray, step: ViewStep, view: LazyArray) -> Node | Non
     """Return a leaf with the elements of an array, in which a written view of it, cut by this step,
     replaces its own; None if an operation writes them."""
     eager = session.eager_indexing()
-    if eager is None or type(step) is not Part or not view.is_known():
+    if eager is None or type(step) is not Part or not view.is_computed:
         return None
     if view._node.nbytes > eager.max_eager_bytes:
         return None

@@ -20,8 +20,8 @@ from magmath.graph import Node
 from magmath.graph.operation import Line
 
 if TYPE_CHECKING:
-    from magmath.engine.eager.eager_arrays import EagerArrays
     from magmath.engine.eager.eager_calls import EagerCall
+    from magmath.engine.eager.eager_computation import EagerComputation
 
 MAX_COPIED: Final = 8 << 10
 """Bytes of the largest array that each write copies, which takes no longer than the rest of it."""
@@ -62,7 +62,7 @@ def write_element(array: LazyArray, key: Any, value: Any, *, in_place: bool) -> 
 
 
 def written_leaf(
-    eager: EagerArrays,
+    eager: EagerComputation,
     call: EagerCall,
     arguments: Sequence[Node],
     line: Line,
@@ -78,7 +78,7 @@ def written_leaf(
     return call.run(eager, arguments, line, numbers) if nbytes <= eager.max_eager_bytes else None
 
 
-def _element(array: LazyArray, key: Any) -> tuple[EagerArrays, Node, tuple[int, ...]] | None:
+def _element(array: LazyArray, key: Any) -> tuple[EagerComputation, Node, tuple[int, ...]] | None:
     """Return the calls of small arrays, the leaf of an array and the position of the element that a
     index of Python integers selects; None for another index or array, and a position out of
     range."""

@@ -37,7 +37,7 @@ def leaf_of_values(obj: Any, dtype: DType | None = None, layout: LayoutLike = No
     Raises as `mm.asarray`.
     """
     if type(obj) is np.ndarray and dtype is None and layout is None:
-        leaf = session.engine().eager_arrays.copied_leaf(obj)
+        leaf = session.engine().eager_computation.copied_leaf(obj)
         if leaf is not None:
             return leaf
     return leaf_of_tensor(_tensor(obj, dtype), layout)
@@ -53,7 +53,7 @@ def leaf_of_tensor(tensor: torch.Tensor, layout: LayoutLike = None) -> Node:
     engine = session.engine()
     pool = engine.pool
     if layout is None and element is not bfloat16:
-        leaf = engine.eager_arrays.copied_leaf(tensor.numpy())
+        leaf = engine.eager_computation.copied_leaf(tensor.numpy())
         if leaf is not None:
             return leaf
     data = RemoteArray(pool, pool.put(tensor, bound), shape, element, bound)

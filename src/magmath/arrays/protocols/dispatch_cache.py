@@ -31,7 +31,7 @@ from magmath.engine.user_line import user_line
 from magmath.graph import Node
 
 if TYPE_CHECKING:
-    from magmath.engine.eager.eager_arrays import EagerArrays
+    from magmath.engine.eager.eager_computation import EagerComputation
 
 F = TypeVar("F", bound=Callable[..., Any])
 _NEW, _SEEN = object(), object()
@@ -53,7 +53,7 @@ def dispatch_cached(function: F) -> F:
 
     @wraps(function)
     def dispatch(*args: Any, **options: Any) -> Any:
-        eager = session.eager_arrays()
+        eager = session.eager_computation()
         if eager is None:
             return function(*args, **options)
         parts: list[Hashable] = [function, DEFAULT.floating.name]
@@ -100,7 +100,7 @@ def dispatch_cached(function: F) -> F:
 
 
 def _called_and_noted(
-    eager: EagerArrays,
+    eager: EagerComputation,
     key: Hashable,
     function: Callable[..., Any],
     args: Sequence[Any],
@@ -118,13 +118,13 @@ def _called_and_noted(
     return result
 
 
-def _computed(eager: EagerArrays, result: Any, leaves: Sequence[Node]) -> Any:
+def _computed(eager: EagerComputation, result: Any, leaves: Sequence[Node]) -> Any:
     """Return the result of a call; a small one is computed although intermediate values of the
     function are larger, as those of `std` are."""
     if leaves and isinstance(result, LazyArray) and result._leaf is None and not result.view_of:
         leaf = eager.leaf_of_result(result._node)
         if leaf is not None:
-            result.set_known(leaf)
+            result.set_computed(leaf)
     return result
 
 
@@ -151,7 +151,7 @@ def _add(x: Any, parts: list[Hashable], leaves: list[Node]) -> bool:
     return True
 
 
-def _compute_numbers(eager: EagerArrays, arguments: Sequence[Any]) -> bool:
+def _compute_numbers(eager: EagerComputation, arguments: Sequence[Any]) -> bool:
     """Compute pending arrays of numbers alone among the arguments of a call, if another one is
     stored, as the operations on both would; return True if there are some."""
     arrays = [x for x in arguments if isinstance(x, LazyArray)]
@@ -189,7 +189,7 @@ def _recorded_reads() -> Iterator[list[tuple[Any, Any]]]:
 
 
 def _repeated(
-    eager: EagerArrays, key: Hashable, call: JointCall, leaves: Sequence[Node]
+    eager: EagerComputation, key: Hashable, call: JointCall, leaves: Sequence[Node]
 ) -> Any | None:
     """Return the result of a call for these leaves; None if the function must be called."""
     try:
@@ -204,7 +204,7 @@ def _repeated(
 
 
 def _repeatable(
-    eager: EagerArrays,
+    eager: EagerComputation,
     result: Any,
     leaves: Sequence[Node],
     reads: Sequence[tuple[Node, Any]],
@@ -257,7 +257,7 @@ def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | Non
     """Return a leaf with the result of an element-wise operation on stored arrays, or on one and a
     number; None if it runs as usual. `frames` are those up to the user's line.
     """
-    eager = session.eager_arrays()
+    eager = session.eager_computation()
     if eager is None or (keyed := _keyed_operands(eager, operation, x, y)) is None:
         return None
     key, leaves, numbers = keyed
@@ -278,7 +278,7 @@ def _part_of_key(number: Any) -> Hashable:
 
 def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
     """Note how a leaf was computed, for the next operation of the same key."""
-    eager = session.eager_arrays()
+    eager = session.eager_computation()
     if leaf is None or eager is None or (keyed := _keyed_operands(eager, operation, x, y)) is None:
         return
     key, leaves, numbers = keyed
@@ -288,7 +288,9 @@ def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
             eager.note_call(key, call)
 
 
-def _keyed_operands(eager: EagerArrays, operation: str, x: Any, y: Any) -> _KeyedOperands | None:
+def _keyed_operands(
+    eager: EagerComputation, operation: str, x: Any, y: Any
+) -> _KeyedOperands | None:
     """Return the key and the operands of an operation on two stored arrays, or on one and a number;
     otherwise None."""
     first, second = type(x), type(y)

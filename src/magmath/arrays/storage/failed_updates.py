@@ -25,7 +25,7 @@ from magmath.ops.leaves import INPUT
 
 MAX_SEARCHED = 64
 """Nodes of a new value that are searched for the replaced one, and for operations that fail."""
-MAX_HELD = 8
+MAX_HELD_VALUES = 8
 """Replaced values that only the records of an array keep; the next one computes the array."""
 
 Rewrite = Callable[[Node, Node], Node]
@@ -86,7 +86,7 @@ class UpdateRecord(NamedTuple):
     @property
     def is_long(self) -> bool:
         """True if the array should be computed, so that replaced nodes are released."""
-        return self.held > MAX_HELD
+        return self.held > MAX_HELD_VALUES
 
 
 def update_record(

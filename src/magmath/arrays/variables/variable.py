@@ -147,8 +147,9 @@ class Variable(Array):
             raise no_value_error()
         return self._value
 
-    def is_known(self) -> bool:
-        """Return True except while a function is traced."""
+    @property
+    def is_computed(self) -> bool:
+        """True except while a function is traced."""
         return tracing.current() is None
 
     def assign(self, value: Any) -> None:
@@ -330,7 +331,7 @@ def _release_former_values(variables: Sequence[Variable]) -> None:
     belong to another pool.
     """
     readers = readers_of_former_values([(v.leaf, v._value) for v in variables])
-    evaluate(*[x for x in readers if not x.is_known() and _is_surely_computed(x.node)])
+    evaluate(*[x for x in readers if not x.is_computed and _is_surely_computed(x.node)])
     for reader in readers:
         reader.forget_values()
 

@@ -15,7 +15,7 @@ from magmath.graph import Graph, Node
 from magmath.graph.operation import Line, make_node
 
 if TYPE_CHECKING:
-    from magmath.engine.eager.eager_arrays import EagerArrays
+    from magmath.engine.eager.eager_computation import EagerComputation
 
 MAX_BYTES = 16 << 10
 """Bytes of the largest array whose value is stored: for larger ones, it is copied as fast as
@@ -31,7 +31,7 @@ class CreationCall:
     def __init__(self, node: Node, value: np.ndarray[Any, Any]) -> None:
         self._node, self._value = node, value
 
-    def node(self, eager: EagerArrays, line: Line) -> Node:
+    def node(self, eager: EagerComputation, line: Line) -> Node:
         """Return another node with the same value."""
         node = self._node
         eager.note_numbers(node, self._value)
@@ -41,7 +41,7 @@ class CreationCall:
         )  # fmt: skip
 
 
-def creation_call_of(eager: EagerArrays, result: Node) -> CreationCall | None:
+def creation_call_of(eager: EagerComputation, result: Node) -> CreationCall | None:
     """Return the call that has returned a pending node, whose value is stored from now on; None if
     it is not of numbers alone, or large."""
     if result.value is not None or not result.is_of_numbers or result.is_leaf or result.layout:

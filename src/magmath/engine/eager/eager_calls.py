@@ -38,7 +38,7 @@ from magmath.graph.provenance.recorded_operands import (
 from magmath.ops.leaves import input_leaf
 
 if TYPE_CHECKING:
-    from magmath.engine.eager.eager_arrays import EagerArrays
+    from magmath.engine.eager.eager_computation import EagerComputation
     from magmath.executor.eager_program import EagerProgram
 
 MAX_OPERATIONS = 128
@@ -97,7 +97,7 @@ class EagerCall:
 
     def run(
         self,
-        eager: EagerArrays,
+        eager: EagerComputation,
         arguments: Sequence[Node],
         line: Line,
         numbers: Sequence[Number] = (),
@@ -118,7 +118,7 @@ class EagerCall:
 
     def write(
         self,
-        eager: EagerArrays,
+        eager: EagerComputation,
         arguments: Sequence[Node],
         line: Line,
         numbers: Sequence[Number] = (),
@@ -185,7 +185,9 @@ class JointCall:
         """True if the numbers were others more often than the same."""
         return self._misses > MAX_MISSES
 
-    def run(self, eager: EagerArrays, arguments: Sequence[Node], line: Line) -> list[Node] | None:
+    def run(
+        self, eager: EagerComputation, arguments: Sequence[Node], line: Line
+    ) -> list[Node] | None:
         """Return leaves with the results for these leaves; None if the values of the leaves are not
         stored here, or the numbers that the call reads are others.
 
@@ -211,7 +213,7 @@ class JointCall:
 
 
 def _read(
-    eager: EagerArrays,
+    eager: EagerComputation,
     arguments: Sequence[Node],
     own_arrays: tuple[Node, ...],
     used: Sequence[int],
@@ -248,7 +250,7 @@ def _read(
 
 
 def call_of(
-    eager: EagerArrays, result: Node, arguments: Sequence[Node], numbers: int = 0
+    eager: EagerComputation, result: Node, arguments: Sequence[Node], numbers: int = 0
 ) -> EagerCall | None:
     """Return the call that has computed a leaf from these leaves; None if it depends on other
     arrays, on variables or on random numbers, or needs the workers.
@@ -270,7 +272,7 @@ def call_of(
 
 
 def joint_call_of(
-    eager: EagerArrays,
+    eager: EagerComputation,
     results: Sequence[Node],
     arguments: Sequence[Node],
     reads: Sequence[tuple[Node, Any]],
@@ -291,7 +293,7 @@ def joint_call_of(
 
 
 def _program(
-    eager: EagerArrays, operations: _CallOperations, arguments: Sequence[Node]
+    eager: EagerComputation, operations: _CallOperations, arguments: Sequence[Node]
 ) -> EagerProgram | None:
     """Return the program of the operations of a call on these leaves."""
     recipe, used = operations.recipe, operations.used

@@ -32,7 +32,7 @@ from magmath.ops.gradient_results import INDEPENDENT
 from magmath.passes.simplify import simplify
 
 if TYPE_CHECKING:
-    from magmath.engine.eager.eager_arrays import EagerArrays
+    from magmath.engine.eager.eager_computation import EagerComputation
     from magmath.executor.eager_program import EagerProgram
 
 MAX_CALLS = 1024
@@ -50,7 +50,7 @@ class ComputedGradients(NamedTuple):
 class EagerGradients:
     """The computation of gradients of small arrays for one pool, in this process."""
 
-    def __init__(self, eager: EagerArrays) -> None:
+    def __init__(self, eager: EagerComputation) -> None:
         self._eager = eager
         self._calls: RecentlyUsed[Hashable, _GradientCall | Literal[False] | None]
         self._calls = RecentlyUsed(MAX_CALLS)
@@ -127,7 +127,7 @@ class _GradientCall:
         self._outputs, self._like = outputs, like
         self._operands, self._numbers = operands, numbers
 
-    def run(self, eager: EagerArrays, tape: GradientTape, line: Line) -> ComputedGradients:
+    def run(self, eager: EagerComputation, tape: GradientTape, line: Line) -> ComputedGradients:
         """Return the gradients of a result. Raises what a kernel raises."""
         values = self._program.run(tape.values, tape.numbers)
         stored = [*tape.leaves, *tape.stored]
@@ -147,7 +147,7 @@ class _GradientCall:
 
 
 def _prepared(
-    eager: EagerArrays, tape: GradientTape, mark: Operation | None, check_independence: bool
+    eager: EagerComputation, tape: GradientTape, mark: Operation | None, check_independence: bool
 ) -> _GradientCall | Literal[False]:
     """Return the call that computes the gradients of all results with this tape; False if it needs
     the workers."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, final
 
 from magmath.autodiff.source_expression import SourceDependence
 from magmath.core.type_aliases import Number
-from magmath.engine.eager.eager_arrays import MAX_READ, max_read
+from magmath.engine.eager.eager_computation import MAX_READ, max_read
 from magmath.graph import Node, Provenance, provenance_of
 from magmath.graph.provenance.dependence import first_number_of, unchanged_sources
 from magmath.graph.provenance.provenance import provenance_before
@@ -30,7 +30,7 @@ from magmath.ops.leaves import SCALAR, input_leaf
 if TYPE_CHECKING:
     import numpy as np
 
-    from magmath.engine.eager.eager_arrays import EagerArrays
+    from magmath.engine.eager.eager_computation import EagerComputation
 
 MAX_RESULTS = 200
 """The number of results between sources and an output, above which a gradient is a program of the
@@ -78,7 +78,7 @@ class GradientTape:
 
     def __init__(
         self,
-        eager: EagerArrays,
+        eager: EagerComputation,
         output: Node,
         sources: Sequence[Node],
         *,

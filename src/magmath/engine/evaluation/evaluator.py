@@ -18,7 +18,7 @@ from magmath.core.stage_times import stage
 from magmath.core.traceback_cleanup import clear_frames
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.data_failures import has_pending_fallible
-from magmath.engine.eager.eager_arrays import EagerArrays
+from magmath.engine.eager.eager_computation import EagerComputation
 from magmath.engine.evaluation.intermediate_choice import worthwhile_intermediates
 from magmath.engine.evaluation.interpreter import Interpreter
 from magmath.engine.evaluation.joint_evaluation import JointEvaluation
@@ -102,7 +102,7 @@ class Evaluator:
         programs: ProgramTable,
         runs: ProgramRuns,
         copies: RedistributedCopies,
-        eager_arrays: EagerArrays,
+        eager_computation: EagerComputation,
         interpreter: Interpreter,
         loops: LoopPrograms,
     ) -> None:
@@ -110,7 +110,7 @@ class Evaluator:
         self._programs = programs
         self._runs = runs
         self._copies = copies
-        self._eager_arrays = eager_arrays
+        self._eager_arrays = eager_computation
         self._interpreter = interpreter
         self._loops = loops
         self._by_structure: RecentlyUsed[Hashable, ExpressionProgram] = RecentlyUsed(MAX_STRUCTURES)
@@ -333,7 +333,7 @@ class Evaluator:
             can_drop = certain and (not node.reads_version or node in expression.results)
             array = node.user_array() if can_drop and node.user_array is not None else None
             if array is not None and array.node is node:
-                array.set_known(leaves[node])
+                array.set_computed(leaves[node])
                 continue
             set_value(node, leaves[node])
             donated = self._pool.is_inline or certain  # a written value cannot be recomputed

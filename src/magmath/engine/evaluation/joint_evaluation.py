@@ -55,7 +55,7 @@ class _Result(NamedTuple):
     def node(self) -> Node | None:
         """The node, if the array still exists, refers to it and is pending; otherwise None."""
         array, original = self.array(), self.original()
-        if array is None or original is None or array.is_known() or array.node is not original:
+        if array is None or original is None or array.is_computed or array.node is not original:
             return None
         return None if original.value is not None or original.is_leaf_or_constant else original
 
@@ -136,7 +136,7 @@ class JointEvaluation:
         updates: dict[Node, None] = {}
         for reference in arrays:
             array = reference()
-            if array is None or array.is_known() or array.node.value is not None:
+            if array is None or array.is_computed or array.node.value is not None:
                 continue
             if array.node in pending or array.node in updates:
                 continue

@@ -24,7 +24,7 @@ MIN_DEPTH: Final = 64
 MAX_BYTES: Final = 2 << 20
 """Bytes of the largest value in a part, integers apart: to compute larger ones takes longer than to
 plan them, and gradients may need what the expression holds."""
-MAX_HELD: Final = 4 << 20
+MAX_HELD_BYTES: Final = 4 << 20
 """Bytes of the arrays that a part may hold alone: later gradients need those that could not be
 computed again, so its record keeps them."""
 _MAX_PLACES: Final = 1024
@@ -54,7 +54,10 @@ class LoopParts:
         if node.depth < MIN_DEPTH:  # some of it was computed
             return None
         unrecoverable = [x for x in held_alone(order) if _is_lost(x)]
-        if not any(map(_is_large, order)) and sum([x.nbytes for x in unrecoverable]) <= MAX_HELD:
+        if (
+            not any(map(_is_large, order))
+            and sum([x.nbytes for x in unrecoverable]) <= MAX_HELD_BYTES
+        ):
             return unrecoverable
         self._note(node, False)
         return None

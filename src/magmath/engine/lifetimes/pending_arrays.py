@@ -38,7 +38,7 @@ MIN_BYTES = 256 << 20
 """Bytes of all arrays up to which pending expressions may hold any part of them."""
 GROWTH = 2
 """Factor by which the bytes of all arrays may grow between two searches."""
-MAX_HELD = 2
+MAX_HELD_RATIO = 2
 """Bytes that only a pending expression may reference, relative to the bytes of its value."""
 
 
@@ -95,7 +95,7 @@ def _pending() -> list[ArrayHandle]:
     """Return the pending arrays of this thread, the shallowest expressions first."""
     thread, array_class = get_ident(), ArrayHandle
     arrays = [x for x in gc.get_objects() if issubclass(type(x), array_class)]
-    pending = [x for x in arrays if getattr(x, "thread", None) == thread and not x.is_known()]
+    pending = [x for x in arrays if getattr(x, "thread", None) == thread and not x.is_computed]
     return sorted(pending, key=lambda x: x.node.depth)
 
 
@@ -107,7 +107,7 @@ def _compute_holders(engine: EngineMemory) -> None:
     """
     for array in _pending():
         node = array.node
-        if array.is_known() or node.reads_version:
+        if array.is_computed or node.reads_version:
             continue
         order = topological((node,))
         if any(x.reads_version or is_fallible(x) or _is_unknown(x) for x in order):
@@ -118,12 +118,12 @@ def _compute_holders(engine: EngineMemory) -> None:
         held_bytes = sum([x.nbytes for x in set(values)])
         del order, values  # references count: `worthwhile_intermediates`
         if isinstance(node.value, Node):
-            array.set_known(node.value)
-        elif held_bytes > MAX_HELD * node.nbytes:
+            array.set_computed(node.value)
+        elif held_bytes > MAX_HELD_RATIO * node.nbytes:
             with suppress(MemoryLimitError):
                 (leaf,) = engine.evaluate((node,))
                 if array.node is node:
-                    array.set_known(leaf)
+                    array.set_computed(leaf)
 
 
 def _is_unknown(node: Node) -> bool:

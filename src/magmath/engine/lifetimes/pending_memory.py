@@ -10,7 +10,7 @@ from typing import final
 from weakref import ref
 
 from magmath.engine.lifetimes.live_references import held_alone
-from magmath.engine.lifetimes.pending_arrays import MAX_HELD
+from magmath.engine.lifetimes.pending_arrays import MAX_HELD_RATIO
 from magmath.graph import Node, topological
 
 
@@ -33,7 +33,7 @@ class PendingMemory:
             return False
         self._examined = ref(operand)
         exclusive_nodes = held_alone(topological((node,), pending=True))
-        return sum([x.nbytes for x in exclusive_nodes]) > MAX_HELD * node.nbytes
+        return sum([x.nbytes for x in exclusive_nodes]) > MAX_HELD_RATIO * node.nbytes
 
 
 def _depth(node: Node) -> int:

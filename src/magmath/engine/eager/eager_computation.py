@@ -101,7 +101,7 @@ class _Attempt:
 
 
 @final
-class EagerArrays:
+class EagerComputation:
     """The computation of results of at most `max_eager_bytes` for one pool, in this process.
 
     `replicated` returns the layout of replicated arrays.
