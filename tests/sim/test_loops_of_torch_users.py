@@ -24,7 +24,7 @@ BATCH = 16
 Compiled = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-@pytest.fixture(params=[("inline", 1), ("shared", 2)], ids=["inline", "shared"])
+@pytest.fixture(params=[("inline", 1), ("shared", 2), ("eager", 2)], ids=lambda kind: str(kind[0]))
 def _pool(request: pytest.FixtureRequest) -> Iterator[None]:
     with current(*request.param):
         mm.set_default_dtype("float64")

@@ -96,7 +96,7 @@ def test_a_gradient_of_another_shape_is_refused() -> None:
             GradientDescent(0.1).update({v: mm.asarray(1.0)})
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("eager", 2)])
 def test_accuracy_counts_the_first_maximum(kind: str, workers: int) -> None:
     draw = np.random.default_rng(1)
     scores = draw.integers(0, 3, (200, 4)).astype(np.float32)  # with many ties
