@@ -24,7 +24,7 @@ _ERRORS = """
 
 Raises OptionError for numbers out of range, ShapeError for parameters that do not broadcast to
 `size`. Arrays are checked where the values are drawn, for gamma, Poisson and binomial numbers;
-elsewhere wrong parameters give wrong numbers."""
+elsewhere the draws of elements out of range have no meaning."""
 
 
 def documents_draws(methods: Methods) -> Methods:

@@ -35,8 +35,8 @@ class Distributions(CountDistributions, GammaDistributions):
     it as `shape`, which is a parameter of gamma numbers. Parameters are numbers, or arrays that
     broadcast to the result: without `size` the result has their shape. Numbers that are out of
     range raise OptionError, a ValueError. Arrays are checked where the values are drawn, for gamma,
-    Poisson and binomial numbers; elsewhere wrong parameters give wrong numbers. `dtype` is the
-    default floating-point type, or int64 for whole numbers.
+    Poisson and binomial numbers; elsewhere the draws of such elements have no meaning. `dtype` is
+    the default floating-point type, or int64 for whole numbers.
     """
 
     __slots__ = ()

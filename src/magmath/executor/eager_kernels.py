@@ -9,7 +9,6 @@ import numpy as np
 import torch
 
 from magmath.comm.local_group import LocalGroup
-from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.executor.context import Context
 from magmath.executor.error_context import attach_user_line
 from magmath.executor.numpy_fast_path import silent_context
@@ -24,7 +23,7 @@ class EagerKernels:
     """The computation of single nodes in this process, on NumPy arrays, by the algorithms that a
     pool allows its workers."""
 
-    def __init__(self, winograd: bool = True, workspace_limit: int = WORKSPACE_LIMIT) -> None:
+    def __init__(self, winograd: bool, workspace_limit: int) -> None:
         cpu = torch.device("cpu")
         self._context = Context(
             LocalGroup(1).communicator(0),
