@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -139,7 +139,7 @@ def test_a_step_equals_pytorch(name: str, settings: dict[str, Any], shape: tuple
     mm.set_default_dtype("float64")
     try:
         with current("inline"):
-            _check_step(zoo.NETWORKS[name](classes=5, **settings), shape, 1e-8)
+            _check_step(zoo.NETWORKS[name](classes=5, **settings), shape, 1e-8, _check_close)
     finally:
         mm.set_default_dtype("float32")
 
@@ -150,20 +150,37 @@ def test_a_step_equals_pytorch_on_several_workers(name: str, kind: str, workers:
     mm.set_default_dtype("float64")
     try:
         with current(kind, workers):
-            _check_step(zoo.NETWORKS[name](classes=5), (6, 3, 32, 32), 1e-8)
+            _check_step(zoo.NETWORKS[name](classes=5), (6, 3, 32, 32), 1e-8, _check_close)
     finally:
         mm.set_default_dtype("float32")
 
 
-def test_a_step_in_float32() -> None:
+SHALLOW = {"mlp", "lenet5", "alexnet", "alexnet_cifar"}
+"""Networks of so few activations that no ReLU's sign depends on rounding in float32; batch norm of
+two images magnifies rounding errors in the others."""
+MAX_CHANGE = 0.3
+"""Share of a gradient that a few changed signs may change, as they do between PyTorch's float32 and
+float64."""
+
+
+@pytest.mark.parametrize(("name", "settings", "shape"), SMALL)
+def test_a_step_in_float32(name: str, settings: dict[str, Any], shape: tuple[int, ...]) -> None:
+    network = zoo.NETWORKS[name](classes=5, **settings)
+    limit, check_gradient = (1e-4, _check_close) if name in SHALLOW else (1e-3, _check_most)
     with current("inline"):
-        _check_step(zoo.lenet5(classes=5), (8, 1, 28, 28), 1e-4)
+        _check_step(network, shape, limit, check_gradient)
 
 
-def _check_step(network: nn.Module, shape: tuple[int, ...], limit: float) -> None:
+def _check_step(
+    network: nn.Module,
+    shape: tuple[int, ...],
+    limit: float,
+    check_gradient: Callable[[Any, Any, float, str], None],
+) -> None:
     """Compare outputs, loss, every gradient and the running averages."""
     random = np.random.default_rng(3)
     dtype = mm.get_default_dtype().name
+    mm.random.seed(4)
     x = random.normal(size=shape).astype(dtype)
     labels = random.integers(0, 5, shape[0])
     network.build(shape)
@@ -185,7 +202,7 @@ def _check_step(network: nn.Module, shape: tuple[int, ...], limit: float) -> Non
     for path, parameter in network.named_parameters():
         slope = twin.parameters[path].grad
         assert slope is not None
-        _check_close(gradients[parameter].numpy(), slope.numpy(), limit, path)
+        check_gradient(gradients[parameter].numpy(), slope.numpy(), limit, path)
     for path, buffer in network.named_buffers():
         _check_close(buffer.numpy(), twin.tensors[path].numpy(), limit, path)
     network.eval()
@@ -194,8 +211,14 @@ def _check_step(network: nn.Module, shape: tuple[int, ...], limit: float) -> Non
 
 
 def _check_close(found: Any, expected: Any, limit: float, what: str) -> None:
-    scale = max(1e-3, float(np.abs(expected).max(initial=0)))
+    scale = max(1e-2, float(np.abs(expected).max(initial=0)))
     np.testing.assert_allclose(found, expected, rtol=limit, atol=limit * scale, err_msg=what)
+
+
+def _check_most(found: Any, expected: Any, limit: float, what: str) -> None:
+    """Compare gradients of which rounding may change some elements."""
+    change = float(np.linalg.norm(found - expected))
+    assert change <= MAX_CHANGE * float(np.linalg.norm(expected)) + limit, what
 
 
 # settings ----------------------------------------------------------------------------------------
