@@ -262,14 +262,14 @@ LARGE_FILTERS = [
 def test_fourier_transforms_stay_within_their_error_bound(
     direction: str, last: bool, dtype: torch.dtype, groups: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one part of the batch, and in one part for each image."""
+    """In one part of the batch, and in one part for each image; with new and with frozen filters."""
     for shape, kernel in LARGE_FILTERS:
         problem = _problem(direction, shape, last=last, kernel=kernel, groups=groups, dtype=dtype)
         expected = _expected(problem)
-        for part_bytes in (1, 32 << 20):
+        for part_bytes, version in product((1, 32 << 20), (None, torch.tensor(7))):
             monkeypatch.setattr(fourier_convolution, "PART_BYTES", part_bytes)
             problem.out.fill_(torch.nan)
-            fourier_convolution.bind(problem, None)()
+            fourier_convolution.bind(replace(problem, version=version), None)()
             assert _error(problem, expected) <= fourier_convolution.ERROR_BOUND[dtype], (
                 shape,
                 part_bytes,
@@ -424,7 +424,7 @@ def test_direct_convolution_of_few_channels(direction: str, last: bool) -> None:
         assert _error(problem, _expected(problem)) < 1e-4, channels
 
 
-@pytest.mark.parametrize("name", ["packed", "winograd 4×4", "winograd 2×2", "direct"])
+@pytest.mark.parametrize("name", ["packed", "winograd 4×4", "winograd 2×2", "direct", "fourier"])
 @pytest.mark.parametrize("groups", [1, 2])
 def test_frozen_filters_are_converted_once_for_each_version(
     name: str, groups: int, monkeypatch: pytest.MonkeyPatch
@@ -438,7 +438,8 @@ def test_frozen_filters_are_converted_once_for_each_version(
 
     monkeypatch.setattr(FrozenFilters, "update", counted)
     version = torch.tensor(1)
-    first = _problem("forward", (1, 32, 32, 16, 16, 1), groups=groups)
+    kernel = 9 if name == "fourier" else 3
+    first = _problem("forward", (1, 32, 32, 16, 16, 1), groups=groups, kernel=kernel)
     first = replace(first, version=version)
     second = replace(first, x=torch.randn_like(first.x), y=first.y.clone())
     calls = [CANDIDATES[name].bind(problem, _product) for problem in (first, second)]

@@ -46,6 +46,7 @@ BENCHES: dict[str, Bench] = {
         overlap.BENCH,
         gemm.BENCH,
         convolution.BENCH,
+        convolution.LARGE_FILTERS_BENCH,
         fft.BENCH,
         redistribution.BENCH,
         elementwise.BENCH,

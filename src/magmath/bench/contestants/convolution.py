@@ -33,8 +33,9 @@ def kernel() -> Contestant:
 
 def _prepare(case: dict[str, Any]) -> Work:
     x, w, y = operands(case)
-    step = (case["shape"][-1],) * 2
-    problem = ConvolutionProblem(case["direction"], x, w, y, (-1, -1), step, (1, 1), 1)
+    stride, kernel = case["shape"][-2:]
+    offset, step = (-(kernel // 2),) * 2, (stride,) * 2
+    problem = ConvolutionProblem(case["direction"], x, w, y, offset, step, (1, 1), 1)
     tuner = tuner_for(deterministic=False)
     call = bind_convolution(problem, tuner=tuner)
     for _ in range((ROUNDS + 1) * len(candidates_for(problem, WORKSPACE_LIMIT))):

@@ -12,12 +12,12 @@ def operands(case: dict[str, Any]) -> list[Any]:
     """Return x, w and y of a case as tensors in its memory order, the same for every system."""
     import torch
 
-    batch, channels, outputs, extent, stride = case["shape"]
+    batch, channels, outputs, extent, stride, kernel = case["shape"]
     last = case["order"] == "channels-last"
     generator = torch.Generator().manual_seed(1)
     shapes = (
         (batch, channels, extent, extent),
-        (outputs, channels, 3, 3),
+        (outputs, channels, kernel, kernel),
         (batch, outputs, extent // stride, extent // stride),
     )
     order = torch.channels_last if last else torch.contiguous_format
@@ -37,8 +37,8 @@ def onednn() -> Contestant:
 
     def prepare(case: dict[str, Any]) -> Work:
         x, w, y = operands(case)
-        step = [case["shape"][-1]] * 2
-        window = step, [1, 1], [1, 1], False, [0, 0], 1
+        stride, kernel = case["shape"][-2:]
+        window = [stride] * 2, [kernel // 2] * 2, [1, 1], False, [0, 0], 1
         if case["direction"] == "forward":
             return repeat_call(lambda: torch.ops.aten.convolution(x, w, None, *window))
         index = ("data", "filter").index(case["direction"])

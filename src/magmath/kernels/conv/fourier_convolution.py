@@ -9,7 +9,7 @@ fast one: it runs at the rate of the BLAS, and its result has the frequencies fi
 need it. A matrix contains any positions, so padding, offsets and the part of the result that is
 stored need no copies; and the length need not be a product of small primes. Numbers are real: the
 planes of real and imaginary parts are adjacent rows. The images are transformed in parts of the
-batch.
+batch. Frozen filters, those of inference, are transformed once for each version.
 
 Rounding errors are relative to the largest elements of an image, not to those under the filter:
 tests check `ERROR_BOUND`. An infinity or a NaN makes its whole image NaN.
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 from typing import Any, Final, final
 
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem
+from magmath.kernels.conv.frozen_filters import FrozenFilters, frozen_filters
 from magmath.kernels.conv.padded_input import needed_elements
 from magmath.kernels.thread_workspace import thread_workspace
 
@@ -231,6 +232,7 @@ class _Plan:
         needed = _needed(problem)
         self.x, self.w, self.y = map(_as_images, (needed.x, problem.w, problem.y))
         self.whole = problem.x
+        self.version = problem.version if problem.direction == "forward" else None
         lengths = _padded_to_two(_lengths(problem), 1)
         first = _padded_to_two(needed.first, 0)
         conjugated = {"forward": "w", "data": "", "filter": "y"}[self.direction]
@@ -243,6 +245,7 @@ class _Plan:
             )
         }  # fmt: skip
         self.count = self._images_of_part()
+        self._form = "fourier", self.sides["w"], self.w.dtype, tuple(self.w.shape), self.w.stride()
 
     @property
     def flops(self) -> int:
@@ -279,27 +282,56 @@ class _Plan:
         return 2 * self.sides["w"].frequencies * self.w.shape[0] * self.w.shape[1]
 
     @property
-    def numbers(self) -> int:
-        """The numbers of memory that a run needs."""
-        images = self._numbers_of_spectra(self.count)
-        return self.filter_numbers + images + self._temporary_numbers(self.count)
+    def image_numbers(self) -> int:
+        """The numbers of memory that a run needs in addition to the spectra of the filters."""
+        return self._numbers_of_spectra(self.count) + self._temporary_numbers(self.count)
 
     def parts(self) -> Iterator[slice]:
         """Return the parts of the batch."""
         return (slice(i, i + self.count) for i in range(0, len(self.x), self.count))
 
-    def run(self) -> None:
-        """Compute the result."""
-        memory = thread_workspace(self.numbers * self.x.itemsize)
-        numbers = memory[: self.numbers * self.x.itemsize].view(self.x.dtype)
-        filters, scratch = numbers[: self.filter_numbers], numbers[self.filter_numbers :]
+    def call(self) -> BoundCall:
+        """Return a call that computes the result."""
         if self.direction == "filter":
-            self._add_filters(filters, scratch)
-            return
-        is_forward = self.direction == "forward"
-        w = self.w.movedim(0, 1) if is_forward else self.w
+            return self._add_filters
+        if self.version is None:
+            return self._correlate_with_new_filters
+        return partial(self._correlate_with_frozen_filters, frozen_filters(self.w, self._form))
+
+    def _workspace(self, numbers: int) -> torch.Tensor:
+        """Return memory of this thread for numbers of the operands' type."""
+        nbytes = numbers * self.x.itemsize
+        return thread_workspace(nbytes)[:nbytes].view(self.x.dtype)
+
+    def _filters_and_scratch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return memory for the spectra of the filters, and for the images."""
+        memory = self._workspace(self.filter_numbers + self.image_numbers)
+        return memory[: self.filter_numbers], memory[self.filter_numbers :]
+
+    def _correlate_with_new_filters(self) -> None:
+        filters, scratch = self._filters_and_scratch()
+        self._correlate(self._transform_filters(filters, scratch), scratch)
+
+    def _correlate_with_frozen_filters(self, frozen: FrozenFilters) -> None:
+        def transformed() -> torch.Tensor:
+            filters = self.x.new_empty(self.filter_numbers)
+            return self._transform_filters(filters, self.x.new_empty(self._temporary_numbers(0)))
+
+        assert self.version is not None
+        filters = frozen.update(self.version, transformed)
+        self._correlate(filters, self._workspace(self.image_numbers))
+
+    def _transform_filters(self, filters: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
+        """Return the transformed filters (2, frequencies, channels read, channels written), in the
+        memory `filters`."""
+        w = self.w.movedim(0, 1) if self.direction == "forward" else self.w
         spectrum = filters.view(2, -1, *w.shape[:2])
         self.sides["w"].transform(w, spectrum, scratch)
+        return spectrum
+
+    def _correlate(self, filters: torch.Tensor, scratch: torch.Tensor) -> None:
+        """Compute y or x with transformed filters."""
+        is_forward = self.direction == "forward"
         if not is_forward and self.x.shape != self.whole.shape:
             self.whole.zero_()
         source, target = ("x", "y") if is_forward else ("y", "x")
@@ -308,11 +340,12 @@ class _Plan:
             read, written = arrays[source][part], arrays[target][part]
             a, out, temporary = self._spectra(scratch, read, written)
             self.sides[source].transform(read, a, temporary)
-            _multiply(a, spectrum, out)
+            _multiply(a, filters, out)
             self.sides[target].invert(out, written, temporary)
 
-    def _add_filters(self, filters: torch.Tensor, scratch: torch.Tensor) -> None:
+    def _add_filters(self) -> None:
         """Compute w."""
+        filters, scratch = self._filters_and_scratch()
         total = filters.view(2, -1, *self.w.shape[:2])
         for beta, part in zip((0, *[1] * len(self.x)), self.parts(), strict=False):
             y, x = self.y[part].movedim(0, 1), self.x[part]
@@ -336,10 +369,11 @@ class _Plan:
 
 def workspace(problem: ConvolutionProblem) -> int:
     """Return the bytes of memory that a call needs in addition to the operands."""
-    return _Plan(problem.group(0)).numbers * problem.x.itemsize
+    plan = _Plan(problem.group(0))
+    return (plan.filter_numbers + plan.image_numbers) * problem.x.itemsize
 
 
 def bind(problem: ConvolutionProblem, bind_product: Callable[..., BoundCall]) -> BoundCall:
     """Return a bound call."""
     plans = [_Plan(problem.group(i)) for i in range(problem.groups)]
-    return sequence(*[plan.run for plan in plans])
+    return sequence(*[plan.call() for plan in plans])
