@@ -26,8 +26,10 @@ def _close(found: Any, wanted: torch.Tensor, what: str = "") -> None:
 
 
 @KINDS
-@pytest.mark.parametrize("space", [2, 3])
-@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize(
+    ("space", "mode"),
+    [(2, "bilinear"), (3, "bilinear"), (2, "nearest"), (3, "nearest"), (2, "bicubic")],
+)
 def test_sampled_images_and_gradients(kind: str, workers: int, space: int, mode: str) -> None:
     random = np.random.default_rng(1)
     x = random.normal(size=(2, 3, 5, 4, 6)[: space + 2])
@@ -43,7 +45,7 @@ def test_sampled_images_and_gradients(kind: str, workers: int, space: int, mode:
             what = f"{padding} {corners}"
             _close(found, wanted, what)
             _close(by_x, tx.grad, what)
-            if mode == "bilinear":
+            if mode != "nearest":
                 _close(by_grid, tg.grad, what)
 
 
@@ -105,9 +107,11 @@ def test_mistakes() -> None:
     with pytest.raises(ShapeError, match=r"grid \(N, H', W', 2\).*was given .* \(2, 4, 4, 3\)"):
         f.grid_sample(images, mm.ones((2, 4, 4, 3)))
     with pytest.raises(
-        OptionError, match="mode must be one of bilinear, nearest, was given 'cubic'"
+        OptionError, match="mode must be one of bilinear, nearest, bicubic, was given 'cubic'"
     ):
         f.grid_sample(images, mm.ones((2, 4, 4, 2)), mode="cubic")
+    with pytest.raises(OptionError, match="bicubic needs two dimensions of space, was given 3"):
+        f.grid_sample(mm.ones((2, 3, 4, 4, 4)), mm.ones((2, 4, 4, 4, 3)), mode="bicubic")
     with pytest.raises(ShapeError, match=r"needs matrices of shape \(2, 2, 3\)"):
         f.affine_grid(mm.ones((1, 2, 3)), (2, 3, 4, 4))
     with pytest.raises(ShapeError, match="covers 7 elements"):

@@ -5,8 +5,8 @@ Source: Jaderberg et al. (2015), equations 1 and 5.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import reduce
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from itertools import product
 from operator import add, mul
 from typing import Any
@@ -22,9 +22,13 @@ from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import float32, int64
 from magmath.errors import OptionError, ShapeError
+from magmath.nn.interpolation_weights import CUBIC, cubic_core, cubic_tail
 
-MODES = ("bilinear", "nearest")
+MODES = ("bilinear", "nearest", "bicubic")
 PADDING_MODES = ("zeros", "border", "reflection")
+
+Neighbour = tuple[Array, Array]
+"""The positions of elements along one dimension, and their weights."""
 
 
 def affine_grid(theta: Array, size: Sequence[int], align_corners: bool = False) -> Array:
@@ -70,7 +74,8 @@ def grid_sample(
     x              images (N, channels, *space), of two or three dimensions of space
     grid           (N, *outputs, d): the coordinates of the position of each output, the last
                    dimension of space first. -1 and 1 are the first and the last element
-    mode           "bilinear": between the neighbours; or "nearest"
+    mode           "bilinear": between the neighbours; "nearest"; or "bicubic", for two dimensions
+                   of space: between the four next elements along each
     padding_mode   for positions outside: "zeros", "border" (the nearest element) or "reflection"
     align_corners  True if -1 and 1 are the centres of the first and last elements, and False if
                    they are their outer borders
@@ -80,31 +85,46 @@ def grid_sample(
     x, grid = floating("grid_sample", x), floating("grid_sample", grid)
     if grid.dtype.itemsize < 4:  # half types do not have all positions
         grid = astype(grid, float32)
-    d = x.ndim - 2
-    _check(x, grid, d, mode, padding_mode)
     space = x.shape[2:]
-    positions = [
-        _position(grid[..., d - 1 - i], n, padding_mode, align_corners) for i, n in enumerate(space)
+    d = len(space)
+    _check(x, grid, d, mode, padding_mode)
+    positions = [_position(grid[..., d - 1 - i], n, align_corners) for i, n in enumerate(space)]
+    paddings = [
+        partial(_padded, extent=n, mode=padding_mode, align_corners=align_corners) for n in space
     ]
+    pairs = list(zip(positions, paddings, strict=True))
     if mode == "nearest":
-        return _elements_at(x, [round(p) for p in positions])
-    lows = [floor(p) for p in positions]
-    distances = [p - low for p, low in zip(positions, lows, strict=True)]
-    corners = [_weighted_corner(x, lows, distances, corner) for corner in product((0, 1), repeat=d)]
-    return astype(reduce(add, corners), x.dtype, copy=False)
+        return _elements_at(x, [round(padded(position)) for position, padded in pairs])
+    neighbours = _cubic_neighbours if mode == "bicubic" else _linear_neighbours
+    along_each = [neighbours(position, padded) for position, padded in pairs]
+    summands = [_weighted_elements(x, neighbour) for neighbour in product(*along_each)]
+    return astype(reduce(add, summands), x.dtype, copy=False)
 
 
-def _weighted_corner(
-    x: Array, lows: Sequence[Array], distances: Sequence[Array], corner: Sequence[int]
-) -> Array:
-    """Return the elements at one corner of the cells that contain the positions, times the weights
-    of linear interpolation. `corner` has 0 or 1 for each dimension: its lower or upper end."""
+def _weighted_elements(x: Array, neighbour: Sequence[Neighbour]) -> Array:
+    """Return the elements at one neighbour of the positions, times the products of its weights."""
+    elements = _elements_at(x, [position for position, _ in neighbour])
+    return elements * reduce(mul, [weight for _, weight in neighbour])[:, None]
+
+
+def _linear_neighbours(position: Array, padded: Callable[[Array], Array]) -> list[Neighbour]:
+    position = padded(position)
+    low = floor(position)
+    distance = position - low
+    return [(low, 1.0 - distance), (low + 1, distance)]
+
+
+def _cubic_neighbours(position: Array, padded: Callable[[Array], Array]) -> list[Neighbour]:
+    """Return four neighbours; each is padded by itself, as in PyTorch and ONNX."""
+    low = floor(position)
+    distance = position - low
     weights = [
-        distance if upper else 1.0 - distance
-        for upper, distance in zip(corner, distances, strict=True)
+        cubic_tail(distance + 1.0, CUBIC),
+        cubic_core(distance, CUBIC),
+        cubic_core(1.0 - distance, CUBIC),
+        cubic_tail(2.0 - distance, CUBIC),
     ]
-    elements = _elements_at(x, [low + upper for low, upper in zip(lows, corner, strict=True)])
-    return elements * reduce(mul, weights)[:, None]
+    return [(padded(low + i), weight) for i, weight in zip(range(-1, 3), weights, strict=True)]
 
 
 def _check(x: Array, grid: Array, d: int, mode: str, padding_mode: str) -> None:
@@ -113,6 +133,11 @@ def _check(x: Array, grid: Array, d: int, mode: str, padding_mode: str) -> None:
         raise ShapeError(
             f"grid_sample: takes images (N, channels, H, W) and a grid (N, H', W', 2), or with "
             f"three dimensions of space and 3; was given {x.shape} and {grid.shape}"
+        )
+    if mode == "bicubic" and d != 2:
+        raise OptionError(
+            f"grid_sample: the mode bicubic needs two dimensions of space, was given {d}"
+            '; use mode="bilinear"'
         )
     for name, value, known in (
         ("mode", mode, MODES),
@@ -124,16 +149,21 @@ def _check(x: Array, grid: Array, d: int, mode: str, padding_mode: str) -> None:
             )
 
 
-def _position(coordinate: Array, extent: int, padding_mode: str, align_corners: bool) -> Array:
+def _position(coordinate: Array, extent: int, align_corners: bool) -> Array:
     """Return a coordinate from -1 to 1 as a position among the elements of a dimension."""
     if align_corners:
-        position = (coordinate + 1.0) * ((extent - 1) / 2)
-    else:
-        position = ((coordinate + 1.0) * extent - 1.0) * 0.5
-    if padding_mode == "reflection":
+        return (coordinate + 1.0) * ((extent - 1) / 2)
+    return ((coordinate + 1.0) * extent - 1.0) * 0.5
+
+
+def _padded(position: Array, extent: int, mode: str, align_corners: bool) -> Array:
+    """Return positions whose elements are in a dimension, unless elements outside are zeros."""
+    if mode == "zeros":
+        return position
+    if mode == "reflection":
         low, high = (0.0, extent - 1.0) if align_corners else (-0.5, extent - 0.5)
         position = _reflected(position, low, high - low)
-    return position if padding_mode == "zeros" else clip(position, 0.0, extent - 1.0)
+    return clip(position, 0.0, extent - 1.0)
 
 
 def _reflected(position: Array, low: float, span: float) -> Array:

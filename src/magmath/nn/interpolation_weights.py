@@ -45,6 +45,15 @@ def _filter(distance: Any, cubic: float | None) -> Any:
     """Return the share of an element at this distance."""
     if cubic is None:
         return np.maximum(1.0 - distance, 0.0)
-    near = ((cubic + 2) * distance - (cubic + 3)) * distance**2 + 1
-    far = (((distance - 5) * distance + 8) * distance - 4) * cubic
-    return np.where(distance <= 1, near, np.where(distance < 2, far, 0.0))
+    far = np.where(distance < 2, cubic_tail(distance, cubic), 0.0)
+    return np.where(distance <= 1, cubic_core(distance, cubic), far)
+
+
+def cubic_core(distance: Any, constant: float) -> Any:
+    """Return the share of elements at distances of 0 to 1 in cubic convolution."""
+    return ((constant + 2) * distance - (constant + 3)) * distance * distance + 1
+
+
+def cubic_tail(distance: Any, constant: float) -> Any:
+    """Return the share of elements at distances of 1 to 2 in cubic convolution."""
+    return (((distance - 5) * distance + 8) * distance - 4) * constant

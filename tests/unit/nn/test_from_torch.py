@@ -759,20 +759,25 @@ def test_parts_with_names_of_methods() -> None:
 class Transformed(nn.Module):
     """A spatial transformer, and a bilinear layer of its two results."""
 
-    def __init__(self) -> None:
+    def __init__(self, mode: str, padding_mode: str) -> None:
         super().__init__()
+        self.mode, self.padding_mode = mode, padding_mode
         self.theta, self.pair = nn.Linear(3, 6), nn.Bilinear(4, 4, 2)
 
     def forward(self, images: torch.Tensor, features: torch.Tensor) -> torch.Tensor:
         grid = F.affine_grid(
             self.theta(features).view(-1, 2, 3), [*images.shape], align_corners=False
         )
-        sampled = F.grid_sample(images, grid, align_corners=False).mean((1, 2))
+        sampled = F.grid_sample(images, grid, self.mode, self.padding_mode, False).mean((1, 2))
         return self.pair(sampled, images.mean((1, 2)))
 
 
-def test_spatial_transformers_and_bilinear_layers() -> None:
-    theirs = Transformed()
+@pytest.mark.parametrize(
+    ("mode", "padding_mode"),
+    [("bilinear", "zeros"), ("bicubic", "border"), ("nearest", "reflection")],
+)
+def test_spatial_transformers_and_bilinear_layers(mode: str, padding_mode: str) -> None:
+    theirs = Transformed(mode, padding_mode)
     images, features = torch.randn(2, 1, 4, 4), torch.randn(2, 3)
     ours = from_torch(theirs, images, features)
     np.testing.assert_allclose(

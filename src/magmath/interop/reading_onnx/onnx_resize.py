@@ -102,9 +102,11 @@ _ROUNDINGS: dict[str, Callable[[Any], Any]] = {
 
 
 def _grid_sampled(call: OnnxCall, x: OnnxValue, grid: OnnxValue) -> mm.Array:
-    mode = {"linear": "bilinear"}.get(call.get("mode", "linear"), call.get("mode"))
-    if mode not in grid_sampling.MODES:
-        raise call.unsupported(f"with mode {mode} is not available; bilinear is")
+    given = call.get("mode", "linear")
+    mode = {"linear": "bilinear", "cubic": "bicubic"}.get(given, given)
+    if mode not in grid_sampling.MODES or (mode == "bicubic" and x.ndim != 4):
+        space = x.ndim - 2
+        raise call.unsupported(f"with mode {given} is not available for {space}-d space")
     corners = bool(call.get("align_corners", 0))
     return f.grid_sample(x, grid, mode, call.get("padding_mode", "zeros"), corners)
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import magmath as mm
-from magmath.errors import UnsupportedError
 from magmath.interop.reading_torch.aten_types import Operator, first_of_several
 from magmath.nn import functional as f
+from magmath.nn.grid_sampling import MODES, PADDING_MODES
 
 
 def _convolution(
@@ -153,9 +153,7 @@ def _upsample(mode: str, *, antialias: bool = False) -> Callable[..., Any]:
 def _grid_sampled(
     x: mm.Array, grid: mm.Array, mode: int, padding_mode: int, align_corners: bool
 ) -> mm.Array:
-    if mode > 1:
-        raise UnsupportedError("from_torch: grid_sample has the modes bilinear and nearest")
-    names = "bilinear" if mode == 0 else "nearest", ("zeros", "border", "reflection")[padding_mode]
+    names = MODES[mode], PADDING_MODES[padding_mode]  # PyTorch's numbers count them in this order
     return f.grid_sample(x, grid, *names, align_corners)
 
 
