@@ -26,8 +26,13 @@ _ITEM_CHANGES = ("STORE_SUBSCR", "DELETE_SUBSCR")
 _UPDATES = ("+=", "-=", "*=", "/=", "//=", "%=", "**=")
 _BY_TEXT = {"getattr", "hasattr", "attrgetter"}
 """Functions that read attributes whose names are texts in the code."""
-_READ_ALL = {"vars", "__dict__", "asdict", "astuple", "__getattribute__"}
-"""Names by which code reads all attributes of an object."""
+_READ_ALL = {
+    "vars", "__dict__", "asdict", "astuple", "fields", "getmembers", "__getattribute__",
+    "__slots__", "__annotations__", "__dataclass_fields__",
+}  # fmt: skip
+"""Names by which code reads all attributes of an object, or their names."""
+_ABSENCE = {"AttributeError", "Exception", "BaseException", "suppress"}
+"""Names in code that goes on if an attribute does not exist."""
 
 
 @final
@@ -37,6 +42,7 @@ class CodeReads:
 
     names        of globals
     attributes   of any object
+    tentative    those attributes that it may find absent, as by hasattr
     modules      that it imports
     keys         by the name of a dictionary, the keys at which it is read
     stored       names of attributes and variables that it binds
@@ -48,6 +54,7 @@ class CodeReads:
 
     names: frozenset[str]
     attributes: frozenset[str]
+    tentative: frozenset[str]
     modules: frozenset[str]
     keys: Mapping[str, ReadKeys]
     stored: frozenset[str]
@@ -63,20 +70,21 @@ def reads_of(code: CodeType) -> CodeReads:
     scan, texts = _Scan(), set[str]()
     for one in _codes(code):
         scan.visit(one)
-        texts.update([text for text in one.co_consts if isinstance(text, str)])
+        texts.update(_texts(one.co_consts))
     if not _BY_TEXT.isdisjoint(scan.names | scan.attributes):
-        scan.attributes |= texts
+        scan.tentative |= {text for text in texts if text.isidentifier()}
         _merge_keys(scan.keys, dict.fromkeys(texts, ANY_KEY))
     return CodeReads(
         names=frozenset(scan.names),
-        attributes=frozenset(scan.attributes),
+        attributes=frozenset(scan.attributes | scan.tentative),
+        tentative=frozenset(scan.tentative),
         modules=frozenset(scan.modules),
         keys=scan.keys,
         stored=frozenset(scan.stored),
         rebound=frozenset(scan.rebound),
         initialized=frozenset(scan.initialized),
         used=frozenset(scan.used),
-        reads_all=not _READ_ALL.isdisjoint(scan.names | scan.attributes),
+        reads_all=scan.reads_all or not _READ_ALL.isdisjoint(scan.names | scan.attributes),
     )
 
 
@@ -85,11 +93,12 @@ class _Scan:
     """The names in the code of a function and the functions in it; see `CodeReads`."""
 
     def __init__(self) -> None:
-        self.names, self.attributes = set[str](), set[str]()
+        self.names, self.attributes, self.tentative = set[str](), set[str](), set[str]()
         self.modules, self.stored = set[str](), set[str]()
         self.keys: dict[str, ReadKeys] = {}
         self.rebound, self.initialized = set[Hashable](), set[Hashable]()
         self.used = set[Hashable]()
+        self.reads_all = False
 
     def visit(self, code: CodeType) -> None:
         """Add the names in the instructions of one function."""
@@ -111,9 +120,36 @@ class _Scan:
                 order.bind(x.argval, counts=_is_update(instructions[max(i - 2, 0) : i]))
             elif x.opname in _CONSTANTS and following:
                 order.note_item((x.argval,), following[0])
+                if following[0].opname == "MATCH_CLASS":
+                    self.tentative.update(x.argval)
+                    self.reads_all |= bool(following[0].arg)  # attributes that the class names
+            if x.argval in _BY_TEXT and not _has_text(instructions[i + 1 :]):
+                self.reads_all = True
+        if not _ABSENCE.isdisjoint(code.co_names):
+            self.tentative |= {x.argval for x in instructions if x.opname in _ATTRIBUTES}
         self.rebound |= order.rebound
         self.initialized |= order.initialized
         self.used |= order.used
+
+
+def _texts(constants: Iterable[Any]) -> Iterator[str]:
+    """Yield the texts among the constants of code, and in tuples of them."""
+    for x in constants:
+        if isinstance(x, str):
+            yield x
+        elif isinstance(x, tuple | frozenset):
+            yield from _texts(x)
+
+
+def _has_text(following: list[dis.Instruction]) -> bool:
+    """Return True if the call after these instructions has a text as an argument, or is not
+    found."""
+    for x in following:
+        if x.opname in _CONSTANTS and isinstance(x.argval, str):
+            return True
+        if x.opname.startswith("CALL"):
+            return False
+    return True
 
 
 @final
@@ -121,7 +157,7 @@ class MergedReads:
     """What several functions read by name, all together: the fields are those of `CodeReads`."""
 
     def __init__(self) -> None:
-        self.attributes, self.stored = set[str](), set[str]()
+        self.attributes, self.tentative, self.stored = set[str](), set[str](), set[str]()
         self.rebound, self.initialized = set[Hashable](), set[Hashable]()
         self.used = set[Hashable]()
         self.keys: dict[str, ReadKeys] = {}
@@ -133,6 +169,7 @@ class MergedReads:
     def add(self, reads: CodeReads) -> None:
         """Add what one function reads."""
         self.attributes |= reads.attributes
+        self.tentative |= reads.tentative
         self.stored |= reads.stored
         self.rebound |= reads.rebound
         self.initialized |= reads.initialized

@@ -8,6 +8,8 @@ containers.
 
 from __future__ import annotations
 
+import builtins
+import gc
 import sys
 from collections import deque
 from collections.abc import Hashable, Mapping
@@ -16,11 +18,13 @@ from types import (
     BuiltinFunctionType,
     FunctionType,
     GetSetDescriptorType,
+    MappingProxyType,
     MemberDescriptorType,
     MethodType,
     ModuleType,
 )
 from typing import Any, final
+from weakref import ref
 
 import numpy as np
 
@@ -70,6 +74,8 @@ _NOT_CALLED = frozenset(
 """Special methods of an object that a computation with it seldom calls."""
 _CONSTANT = (*COMPARED, type(None), type(...), Array, np.dtype, range, slice)
 """Types in which nothing is read by name."""
+_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()), MappingProxyType)
+"""Types of objects through which a dictionary is read."""
 
 
 @final
@@ -138,6 +144,11 @@ class ObjectWalk:
             self._visit_class(value, label)
         elif is_buffer(value):
             self._visit_buffer(value, label)
+        elif isinstance(value, _VIEWS):
+            (viewed,) = gc.get_referents(value)
+            self._reach(viewed, label)
+        elif isinstance(value, ref):
+            self._reach(value(), label)
         else:
             if isinstance(value, CONTAINERS):
                 self._visit_items(value, label, keys)
@@ -166,8 +177,8 @@ class ObjectWalk:
         if cells:
             self._compare(cells_of(cells, function, str))
         space = function.__globals__
-        for name in sorted(reads.names & space.keys()):
-            is_compared = not isinstance(space[name], ModuleType)
+        for name in sorted(reads.names - vars(builtins).keys() | reads.names & space.keys()):
+            is_compared = not isinstance(space.get(name), ModuleType)
             self._note(space, name, name, is_compared=is_compared)
         for name in reads.modules:
             self._reach(sys.modules.get(name), name)
@@ -235,6 +246,8 @@ class ObjectWalk:
         has_attributes = attributes_or_none(value) is not None
         inherited = {name for one in classes for name in vars(one)} if has_attributes else set()
         names = set(self._reads.attributes_among(attributes.keys() | inherited))
+        if has_attributes:
+            names |= self._reads.tentative
         if any(one.__module__ == "collections" for one in type(value).__mro__):
             names |= attributes.keys()  # which the methods of UserDict and others read
         for name in sorted(names):

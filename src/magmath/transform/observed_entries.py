@@ -8,7 +8,7 @@ are not kept alive: the table of all entries hears of their deaths.
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
@@ -207,15 +207,16 @@ def cells_of(cells: Mapping[str, CellType], owner: object, label: Label) -> Obse
 def items_of(container: Any, label: Label) -> ObservedEntries:
     """Return all items of a list, tuple, set, deque or dictionary."""
     if isinstance(container, dict):
+        kind: Any = OrderedDict if isinstance(container, OrderedDict) else dict
         return ObservedEntries(
             container,
-            container.values if type(container) is dict else partial(dict.values, container),
-            [*dict.keys(container)],
+            container.values if type(container) is dict else partial(kind.values, container),
+            [*kind.keys(container)],
             label,
             partial(_write_item, container),
             lambda chosen: attributes_of(container, container, chosen, label),
             is_whole=True,
-            order=dict.keys(container),
+            order=kind.keys(container),
         )
     kind = next(kind for kind in CONTAINERS if isinstance(container, kind))
     write = container.__setitem__ if isinstance(container, (list, deque)) else None

@@ -97,7 +97,8 @@ class PythonEffects:
         names.modules.clear()  # the names would keep them alive
         changed: dict[int, set[Hashable]] = {}
         for x in changes:
-            changed.setdefault(x.entries.owner, set()).add(x.key)
+            if x.before is not MISSING or not isinstance(x.after, COMPARED):
+                changed.setdefault(x.entries.owner, set()).add(x.key)
         names.drop(changed)
         trace.note_observed_state(names)
         return names.uncompared

@@ -4,15 +4,17 @@ at each call, and what it changes while it is traced is refused or warned of."""
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import random
 import sys
 import types
 import warnings
+import weakref
 from array import array
-from collections import UserDict, defaultdict, deque
+from collections import OrderedDict, UserDict, defaultdict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -94,6 +96,26 @@ def _exchange(owner: Any, value: Any) -> None:
     (owner.add if isinstance(owner, set) else owner.append)(value)
 
 
+def _weakly(z: Any) -> Any:
+    kept.append(Plain(z))
+    return weakref.ref(kept[-1])
+
+
+kept: list[Any] = []
+NAMES = ("z",)
+
+
+def _matched(owner: Any) -> Any:
+    match owner:
+        case Plain(z=value):
+            return value
+
+
+def _viewed(view: Any, value: Any) -> None:
+    (viewed,) = gc.get_referents(view)
+    viewed["z"] = value
+
+
 PLACES: dict[str, Place] = {
     "dictionary": (lambda z: {"z": z, "seed": None, "sizes": (1, [2])}, *_at("z")),
     "key of a number": (lambda z: {3: z}, *_at(3)),
@@ -112,6 +134,13 @@ PLACES: dict[str, Place] = {
     "hidden": (lambda z: new_class(z)(), lambda o: o.z, _set),
     "getattr": (Plain, lambda o: getattr(o, "z"), _set),  # noqa: B009
     "vars": (Plain, lambda o: vars(o)["z"], _set),
+    "name in a variable": (Plain, lambda o: next(getattr(o, name) for name in NAMES), _set),
+    "fields": (Record, lambda o: getattr(o, fields(o)[0].name), _set),
+    "match": (Plain, _matched, _set),
+    "values": (lambda z: {"z": z}.values(), _sum, _viewed),
+    "items": (lambda z: {"z": z}.items(), lambda items: next(iter(items))[1], _viewed),
+    "read-only view": (lambda z: types.MappingProxyType({"z": z}), lambda d: d["z"], _viewed),
+    "weak reference": (_weakly, lambda r: r().z, lambda r, value: _set(r(), value)),
     "namespace": (lambda z: types.SimpleNamespace(z=z), lambda o: o.z, _set),
     "Python module": (new_python_module, lambda m: m.z, _set),
     "module": (Holder, lambda m: m.z, _set),
@@ -191,6 +220,57 @@ def test_values_in_random_nested_places(seed: int) -> None:
     owner, read, change = chain[2]  # another object on the way
     change(owner, chain[1][0])
     assert compiled(x).tolist() == [5.0] * 2
+
+
+def _attempt(owner: Any) -> Any:
+    try:
+        return owner.z
+    except AttributeError:
+        return 1.0
+
+
+def _attempt_of_global(_: Any) -> Any:
+    try:
+        return later_global  # type: ignore[name-defined]
+    except NameError:
+        return 1.0
+
+
+def _set_global(_: Any, value: Any) -> None:
+    globals()["later_global"] = value
+
+
+ABSENCES: dict[str, Place] = {
+    "hasattr": (types.SimpleNamespace, lambda o: o.z if hasattr(o, "z") else 1.0, _set),
+    "default": (types.SimpleNamespace, lambda o: getattr(o, "z", 1.0), _set),
+    "attempt": (types.SimpleNamespace, _attempt, _set),
+    "slots": (lambda: Slotted.__new__(Slotted), lambda o: getattr(o, "z", 1.0), _set),
+    "get": (dict, lambda d: d.get("z", 1.0), _at("z")[1]),
+    "in": (dict, lambda d: d["z"] if "z" in d else 1.0, _at("z")[1]),  # noqa: SIM401
+    "defaultdict": (lambda: defaultdict(lambda: 1.0), *_at("z")),
+    "setdefault": (dict, lambda d: d.setdefault("z", 1.0), _at("z")[1]),
+    "global": (dict, _attempt_of_global, _set_global),
+}
+"""As `PLACES`, of values that do not exist at first; then 1.0 is read."""
+
+
+@pytest.mark.parametrize("name", ABSENCES)
+def test_values_that_are_absent_at_first(name: str) -> None:
+    make, read, change = ABSENCES[name]
+    owner = make()  # type: ignore[call-arg]
+    f = mm.compile(lambda x: x * read(owner))
+    assert f(mm.ones(2)).tolist() == [1.0] * 2
+    for z in (2.0, 3.0):
+        change(owner, z)
+        assert f(mm.ones(2)).tolist() == [z] * 2
+
+
+def test_the_order_of_an_ordered_dictionary() -> None:
+    ordered = OrderedDict(a=1.0, b=2.0)
+    f = mm.compile(lambda x: x * next(iter(ordered.values())))
+    assert f(mm.ones(2)).tolist() == [1.0] * 2
+    ordered.move_to_end("a")
+    assert f(mm.ones(2)).tolist() == [2.0] * 2
 
 
 def test_growing_lists() -> None:
