@@ -7,9 +7,11 @@ A bound program runs without further look-ups (`executor/executable.py`): a step
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+import time
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, final
 
 import torch
@@ -128,10 +130,11 @@ class Binding:
     def run_timed(self, steps: int, seconds: list[float]) -> list[float]:
         """Run the prologue and some steps, and add the seconds of each instruction to its entry;
         return the emitted scalars."""
-        self.prologue.time(seconds)
+        timed = partial(_timed, seconds, self.tensors.context.device)
+        without_fp_warnings(self.prologue.run_each, timed)
         values: list[float] = []
         for _ in range(steps):
-            self.step.time(seconds)
+            without_fp_warnings(self.step.run_each, timed)
             values += self.emitted_now()
         return values
 
@@ -152,6 +155,18 @@ class Binding:
             # all scalars of a device are fetched at the end: no synchronization in each step
             values += [t.item() if on_cpu else t.clone() for t in emitted]
         return values if on_cpu else torch.stack([value.double() for value in values]).tolist()
+
+
+@contextmanager
+def _timed(seconds: list[float], device: torch.device, position: int) -> Iterator[None]:
+    """Add the seconds of this block, until the device is done, to the entry of an instruction."""
+    start = time.perf_counter()
+    try:
+        yield
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    finally:
+        seconds[position] += time.perf_counter() - start
 
 
 def bind(
