@@ -12,14 +12,14 @@ import pytest
 
 from magmath.codegen.compiler import compile_source, imported_names
 from magmath.codegen.object_loader import LoadedObject
-from magmath.executor import executable, native_build
+from magmath.executor import native_build, step_loop
 from magmath.kernels import runtime_library
 
 
 def use_native_code(patch: pytest.MonkeyPatch, selector: Any = None) -> None:
     """Let programs run natively, compiled in this process: by default where they have a native
     form."""
-    patch.setattr(executable, "ExecutorSelector", selector or NativeWherePossible)
+    patch.setattr(step_loop, "ExecutorSelector", selector or NativeWherePossible)
     patch.setattr(native_build, "NativeBuild", Compiled)
 
 

@@ -45,9 +45,8 @@ class Binding:
     these do not differ."""
 
     tensors: Tensors
-    signature: Hashable
-    """Which of the arrays are the same: bindings of one program with equal signatures have the same
-    native code."""
+    inputs: Sequence[LocalArray]
+    outputs: Sequence[LocalArray]
     former: FormerBinding | None = None
     compiled: CallList | None = None
     """The calls of a step with native segments; None before they are compiled."""
@@ -55,6 +54,17 @@ class Binding:
     """On a GPU: the number of runs of one step before it is recorded."""
     recording: Any = None
     """On a GPU: the recording of a step, a `cuda_graphs.Recording`; None before there is one."""
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks of the arrays, on which the calls depend."""
+        return blocks_of(self.inputs, self.outputs)
+
+    @cached_property
+    def signature(self) -> Hashable:
+        """Which of the arrays are the same: bindings of one program with equal signatures have the
+        same native code."""
+        return tuple(map(self.blocks.index, self.blocks))
 
     @cached_property
     def prologue(self) -> CallList:
@@ -185,15 +195,18 @@ def bind(
     """
     stored = dict(zip(program.outputs, outputs, strict=True))
     stored.update(zip(program.inputs, inputs, strict=True))
-    blocks = [array.block for array in (*inputs, *outputs)]
-    signature = tuple(map(blocks.index, blocks))
     if former is None:
         numbers = {**scalars, **_constants(program)}
         tensors = Tensors(program, context, stored, numbers, block, offsets)
-        return Binding(tensors, signature)
+        return Binding(tensors, inputs, outputs)
     same = former.binding.tensors
     tensors = Tensors(program, context, stored, same.scalars, block, offsets, same, former.changed)
-    return Binding(tensors, signature, former)
+    return Binding(tensors, inputs, outputs, former)
+
+
+def blocks_of(inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]) -> tuple[Block, ...]:
+    """Return the blocks of arrays, on which a binding depends."""
+    return tuple([stored.block for stored in (*inputs, *outputs)])
 
 
 def _constants(program: Program) -> dict[int, torch.Tensor]:

@@ -61,7 +61,7 @@ class CallList:
         self._spans: dict[int, range] | None = None
         self._transfers: list[AsyncMove] = []
         self._alone = tensors.context.comm.size == 1
-        self._failures = tensors.context.failures
+        self._failures = tensors.context.failures.errors
         program = tensors.program
         segment_at = {position: segment for segment in segments for position in segment}
         beginning, fills = fills_of(tensors, positions, segment_at)

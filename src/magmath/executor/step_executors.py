@@ -17,6 +17,7 @@ from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding
 from magmath.executor.call_list import CallList
 from magmath.executor.context import Context
+from magmath.executor.failure_report import taken
 from magmath.executor.fastest_selector import CandidateExecutor, FastestSelector
 from magmath.executor.native_forms import NativeForms
 from magmath.executor.native_segments import NativeSegments
@@ -98,8 +99,8 @@ class NativeLoop(Executor):
         status = function(self._words.ctypes.data)
         if status:
             raise WorkerLost("another worker failed in the middle of a step")
-        errors = [fault.take() for x in self._source.segments for fault in x.faults]
-        self._context.failures += [error for error in errors if error is not None]
+        for segment in self._source.segments:
+            self._context.failures.errors += taken(segment.reports)
         values: list[float] = emitted[:, : self._source.emits].reshape(-1).tolist()
         return values
 
