@@ -722,7 +722,7 @@ def test_a_step_moves_the_bytes_that_were_planned(workers: int, strategy: str) -
         net = network(Adam(1e-3))
         net.fit(X, Y, batch_size=60, epochs=4, strategy=strategy, reporter=watcher)
         sent = list(np.diff(watcher.seen))
-        program = net.trainer.step.full.compiled.program
+        program = net.trainer.step.programs()[0].program
         slots = program.slots
 
         def moved(instructions: Sequence[Any]) -> int:

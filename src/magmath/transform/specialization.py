@@ -55,7 +55,8 @@ class Specialization:
         self.engine = engine
         self.floating, self.precision = DEFAULT.floating, PRECISION.key
         trace, position, traced = call.trace, call.position, call.graph()
-        self.tree, self.updated = call.tree, call.updated
+        self.tree = call.tree
+        self.updated: Sequence[int] = call.updated
         self._assigned = [trace.read[leaf] for leaf in trace.assigned]
         self._reads_variables = bool(trace.read)
         self._returns_one_array = self.tree is None and not (self._reads_variables or self.updated)
@@ -127,6 +128,11 @@ class Specialization:
     def programs(self) -> list[RepeatedProgram]:
         """Return the program, which a call runs once."""
         return [RepeatedProgram(self.replays.compiled.program, 1)]
+
+    @property
+    def fast_path(self) -> Specialization | None:
+        """Itself if calls need not flatten their arguments, otherwise None."""
+        return None if self._required is None else self
 
     def _separated(self, graph: Graph, position: Mapping[Node, int]) -> HoistedGraph | None:
         """Return the graph without the values that are the same in each call.
