@@ -47,8 +47,8 @@ def only(position: int) -> Any:
             self._executor.start()
             self.used.append(self._executor.name)
 
-        def replay(self, steps: int) -> list[float]:
-            values: list[float] = self._executor.replay(steps)
+        def run(self, steps: int) -> list[float]:
+            values: list[float] = self._executor.run(steps)
             return values
 
         def note(self, seconds: float, steps: int) -> None: ...
@@ -102,8 +102,8 @@ class NativeWherePossible:
         self._executors[0].start()
         self.used.append(self.executor)
 
-    def replay(self, steps: int) -> list[float]:
-        values: list[float] = self._executors[0].replay(steps)
+    def run(self, steps: int) -> list[float]:
+        values: list[float] = self._executors[0].run(steps)
         return values
 
     def note(self, seconds: float, steps: int) -> None: ...

@@ -233,11 +233,11 @@ def test_only_programs_that_can_fail_copy_their_variables(fails: bool) -> None:
 
         step(x)
         pool.finish()
-        run = step._last_used.replays.last
+        run = step._last_used.runs.last
         step(x)
-        again = step._last_used.replays.last
+        again = step._last_used.runs.last
         assert again is not run
-        assert step._last_used.replays.compiled.is_fallible is fails
+        assert step._last_used.runs.compiled.is_fallible is fails
         assert not (fails and again.is_pending)
 
 

@@ -31,7 +31,7 @@ class Fake(Executor):
 
     def start(self) -> None: ...
 
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         return [self.pace] * steps
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ def run(selector: ExecutorSelector, executors: list[Executor], chunks: int) -> l
     selector.start()
     for _ in range(chunks):
         name = selector.current.name
-        selector.replay(1)
+        selector.run(1)
         selector.note(pace(name), 1)
         used.append(name)
     return used
@@ -155,14 +155,14 @@ def test_runs_on_new_arrays_replay_one_step_before_known_code_goes_on(
 ) -> None:
     """The first chunk of a run must not be as long as those of the native code before."""
     replayed: list[int] = []
-    replay = step_loop.ExecutorSelector.replay
+    replay = step_loop.ExecutorSelector.run
 
     def noted(selector: ExecutorSelector, steps: int) -> list[float]:
         if selector.current.name == "replay":
             replayed.append(steps)
         return replay(selector, steps)
 
-    monkeypatch.setattr(step_loop.ExecutorSelector, "replay", noted)
+    monkeypatch.setattr(step_loop.ExecutorSelector, "run", noted)
     monkeypatch.setattr(step_loop, "COMPILE_AFTER_SECONDS", 0.0)
     with current("inline"):
         x = mm.asarray(np.arange(1024.0))

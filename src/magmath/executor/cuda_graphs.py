@@ -56,7 +56,7 @@ class RecordedSteps(Executor):
     def start(self) -> None:
         self._binding.run_prologue()
 
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         values = list[float]()
         while steps and not self._recording.is_settled():
             self._recording.step()

@@ -139,7 +139,7 @@ class Executable:
             self._concurrent = ConcurrentRun(self.program, self.context, progress_thread)
         return self._concurrent.start(inputs, outputs)
 
-    def prepare_replay(
+    def prepare_run(
         self, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> Callable[[Sequence[Number]], object]:
         """Return a call that runs the program once on these arrays, with given numbers.
@@ -159,7 +159,7 @@ class Executable:
             else []
         )
 
-        def replay(scalars: Sequence[Number]) -> None:
+        def run_once(scalars: Sequence[Number]) -> None:
             if reports_late:
                 failures.begin()
             if scalars is not current.numbers:
@@ -170,7 +170,7 @@ class Executable:
             if reports_late:
                 failures.raise_first()
 
-        return replay
+        return run_once
 
     def prepare_steps(
         self,
@@ -191,8 +191,8 @@ class Executable:
         scalars: Sequence[Number],
         steps: int,
     ) -> tuple[list[float], list[float]]:
-        """Replay `steps` times; return the emitted scalars and the total seconds of each
-        instruction."""
+        """Run `steps` times, by bound calls; return the emitted scalars and the total seconds of
+        each instruction."""
         if self._asynchronous is not None:  # has no common instructions
             return self._asynchronous.run(inputs, scalars, steps, None), []
         binding = self._begin(inputs, outputs, scalars)

@@ -36,7 +36,7 @@ class Executor(CandidateExecutor):
         """Prepare a run: execute the prologue, which its steps share."""
 
     @abstractmethod
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         """Execute some steps; return the scalars that they emit."""
 
 
@@ -55,7 +55,7 @@ class Replay(Executor):
     def start(self) -> None:
         self._binding.run_prologue()
 
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         return self._binding.replay(steps, self._binding.step)
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class NativeLoop(Executor):
     def start(self) -> None:
         self._binding.run_prologue()
 
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         function = self._build.function()
         assert function is not None
         emitted = np.empty((steps, max(self._source.emits, 1)), dtype=np.float64)
@@ -126,7 +126,7 @@ class Segmented(Executor):
     def start(self) -> None:
         self._binding.run_prologue()
 
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         binding = self._binding
         if self._calls is None:
             segments = {} if self._segments is None else self._segments.bind(binding.tensors)
@@ -147,23 +147,23 @@ class ExecutorSelector(FastestSelector[Executor]):
         """Begin a run."""
         self._started = set()
 
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         """Execute some steps."""
         try:
-            return self._replay(steps)
+            return self._run(steps)
         except BaseException:
             self._current = 0  # a team that has failed cannot execute other steps
             raise
 
-    def _replay(self, steps: int) -> list[float]:
+    def _run(self, steps: int) -> list[float]:
         executor = self.current
         if self._current not in self._started:
             executor.start()
             self._started.add(self._current)
         if all(self._ready):
-            return executor.replay(steps)
+            return executor.run(steps)
         with single_threaded():  # the compiler uses the other processors until it ends
-            return executor.replay(steps)
+            return executor.run(steps)
 
 
 def native_executors(binding: Binding, context: Context, forms: NativeForms) -> list[Executor]:

@@ -61,7 +61,7 @@ class StepLoop:
         while completed < steps:
             chunk = min(self._chunk, steps - completed)
             start = time.perf_counter()
-            emitted = selector.replay(chunk)
+            emitted = selector.run(chunk)
             seconds = time.perf_counter() - start
             values += emitted
             completed += chunk
@@ -83,7 +83,7 @@ class StepLoop:
 
         def step() -> list[float]:
             start = time.perf_counter()
-            values = selector.replay(1)
+            values = selector.run(1)
             selector.note(time.perf_counter() - start, 1)
             failures.raise_first()
             return values

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function compiled: traced once for each combination of shapes, types and layouts,
-    then replayed.
+    then run as a program.
 
     The default type (see `set_default_dtype`) is part of that combination. Arguments may be arrays,
     NumPy arrays, tensors of PyTorch, Python numbers, and lists, tuples and dictionaries of them;
