@@ -24,7 +24,7 @@ KEPT_BINDINGS = 64
 """Bindings of a program that are cached: a loop in Python that replaces arrays in each step uses
 the same blocks of memory in turn, which takes some tens of sets."""
 
-Blocks = tuple[Block, ...]
+ArrayBlocks = tuple[Block, ...]
 
 
 @final
@@ -37,11 +37,11 @@ class Bindings:
     """
 
     def __init__(
-        self, program: Program, context: Context, dropped: Callable[[Blocks], object]
+        self, program: Program, context: Context, dropped: Callable[[ArrayBlocks], object]
     ) -> None:
         self.memory = ArenaMemory(program, context)
         self.scalars = Scalars(program, context.device)
-        self._cached: RecentlyUsed[Blocks, Binding] = RecentlyUsed(KEPT_BINDINGS)
+        self._cached: RecentlyUsed[ArrayBlocks, Binding] = RecentlyUsed(KEPT_BINDINGS)
         self._rebinding = Rebinding(program, context)
         self._dropped = dropped
 
@@ -56,7 +56,7 @@ class Bindings:
         return self.find(blocks_of(inputs, outputs), inputs, outputs)
 
     def find(
-        self, blocks: Blocks, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
+        self, blocks: ArrayBlocks, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> Binding:
         """Return the binding to these arrays, which have these blocks: a cached or a new one."""
         memory = self.memory

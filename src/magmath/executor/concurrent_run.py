@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, final
 
 from magmath.executor.bind import Binding
-from magmath.executor.bindings import Bindings, Blocks
+from magmath.executor.bindings import ArrayBlocks, Bindings
 from magmath.executor.bound_calls import synchronization
 from magmath.executor.context import Context, no_progress_thread
 from magmath.executor.numpy_fast_path import without_fp_warnings
@@ -51,4 +51,4 @@ class ConcurrentRun:
         self._bindings.close()
 
 
-def _do_nothing(blocks: Blocks) -> None: ...
+def _do_nothing(blocks: ArrayBlocks) -> None: ...

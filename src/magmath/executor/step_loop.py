@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, final
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.type_aliases import Poll
 from magmath.executor.bind import Binding
-from magmath.executor.bindings import KEPT_BINDINGS, Blocks
+from magmath.executor.bindings import KEPT_BINDINGS, ArrayBlocks
 from magmath.executor.context import Context
 from magmath.executor.fastest_selector import COMPILE_AFTER_SECONDS
 from magmath.executor.native_forms import NativeForms
@@ -36,7 +36,7 @@ class StepLoop:
     def __init__(self, program: Program, context: Context) -> None:
         self.is_running = False
         self._program, self._context = program, context
-        self._selectors: RecentlyUsed[Blocks, ExecutorSelector] = RecentlyUsed(KEPT_BINDINGS)
+        self._selectors: RecentlyUsed[ArrayBlocks, ExecutorSelector] = RecentlyUsed(KEPT_BINDINGS)
         self._chunk = 1
         self._compile_after = COMPILE_AFTER_SECONDS
         self._forms = NativeForms(exact=context.deterministic)
@@ -121,7 +121,7 @@ class StepLoop:
         scalars = dict(zip(program.scalars, numbers, strict=True))
         return [Team(self._lanes, binding.inputs, binding.outputs, scalars)]
 
-    def forget(self, blocks: Blocks) -> None:
+    def forget(self, blocks: ArrayBlocks) -> None:
         """Forget the selector of a binding that is dropped."""
         if blocks in self._selectors:
             self._selectors.pop(blocks).close()

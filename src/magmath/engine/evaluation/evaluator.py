@@ -338,9 +338,8 @@ class Evaluator:
                 array.set_computed(leaves[node])
                 continue
             set_value(node, leaves[node])
-            donated = (
-                self._pool.is_inline or not is_fallible
-            )  # a written value cannot be recomputed
+            # A written value cannot be recomputed.
+            donated = self._pool.is_inline or not is_fallible
             if node not in lost and not (donated and node.operation.overwrites_first):
                 self._intermediates.add(node)
 
