@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
-from magmath.engine.array_sizes import MAX_EAGER_BYTES
+from magmath.engine.array_sizes import MAX_BYTES_INLINE
 from magmath.engine.eager.eager_computation import MAX_READ
 from magmath.engine.engine import Engine
 from magmath.engine.lifetimes.live_references import are_unreferenced
@@ -73,7 +73,7 @@ class RepeatedRuns:
         self._results: deque[ResultBuffers] = deque()  # oldest first
         sizes = [prod(shape) * dtype.itemsize for shape, dtype, _ in compiled.results]
         pool = engine.pool
-        small = bool(sizes) and max(sizes) <= MAX_EAGER_BYTES
+        small = bool(sizes) and max(sizes) <= MAX_BYTES_INLINE
         self.keeps = small and pool.is_inline and pool.memory_limit is None
         self.last: RunHandle | None = None
         self._excess = 0  # of time for binding runs, in the time of as many prepared calls
