@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import final
 
 from magmath.core.bounded_memo import RecentlyUsed
-from magmath.core.type_aliases import Number
 from magmath.executor.arena_memory import ArenaMemory
-from magmath.executor.bind import Binding, blocks_of
+from magmath.executor.bind import Binding
 from magmath.executor.context import Context
 from magmath.executor.rebinding import Rebinding
 from magmath.executor.scalars import Scalars
@@ -32,7 +31,7 @@ class Bindings:
     """The bindings of one program on a worker, by the blocks of their arrays.
 
     memory   the memory of the temporaries
-    scalars  the numbers of the next run
+    scalars  the numbers of a run, which are written before it
     dropped  is called with the blocks of each binding that is cached no longer
     """
 
@@ -44,16 +43,6 @@ class Bindings:
         self._cached: RecentlyUsed[ArrayBlocks, Binding] = RecentlyUsed(KEPT_BINDINGS)
         self._rebinding = Rebinding(program, context)
         self._dropped = dropped
-
-    def with_numbers(
-        self,
-        inputs: Sequence[LocalArray],
-        outputs: Sequence[LocalArray],
-        scalars: Sequence[Number],
-    ) -> Binding:
-        """Return the binding to these arrays, with these numbers set."""
-        self.scalars.write(scalars)
-        return self.find(blocks_of(inputs, outputs), inputs, outputs)
 
     def find(
         self, blocks: ArrayBlocks, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, final
 
-from magmath.executor.bind import Binding
+from magmath.executor.bind import Binding, blocks_of
 from magmath.executor.bindings import ArrayBlocks, Bindings
 from magmath.executor.bound_calls import synchronization
 from magmath.executor.context import Context, no_progress_thread
@@ -37,7 +37,7 @@ class ConcurrentRun:
     def start(self, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]) -> Task:
         """Let the progress thread run the program once. The arrays must not change until the task
         is done."""
-        binding = self._bindings.with_numbers(inputs, outputs, ())
+        binding = self._bindings.find(blocks_of(inputs, outputs), inputs, outputs)
         binding.prepare()
         return self._progress_thread.submit(partial(self._run, binding))
 

@@ -123,7 +123,8 @@ class Executable:
     ) -> Binding:
         """Begin a run; return the binding to these arrays, with these numbers set."""
         self.context.failures.begin()
-        return self._bindings.with_numbers(inputs, outputs, scalars)
+        self._bindings.scalars.write(scalars)
+        return self._bindings.find(blocks_of(inputs, outputs), inputs, outputs)
 
     def start(
         self,

@@ -54,8 +54,9 @@ class RunFailures:
 
     def raise_first(self) -> None:
         """Raise the first failure of a completed run."""
-        self.read()
-        self._may_be_unread = False
+        if self.device is not None:
+            self.read()
+            self._may_be_unread = False
         if self.errors:
             first = self.errors[0]
             self.errors.clear()
