@@ -1,4 +1,4 @@
-"""Compile a function: traced once for each combination of shapes and layouts, then replayed.
+"""Compile a function: traced once for each combination of shapes and layouts, then a program.
 
 python examples/compile_function.py --workers 2
 """

@@ -24,6 +24,7 @@ import pytest
 from magmath.core.options import DEBUG
 from magmath.cost import GemmRate, Machine
 from magmath.engine import session
+from magmath.engine.array_sizes import SmallSizes
 from magmath.engine.engine import Engine
 from magmath.runtime import Pool, PoolOptions, start_pool
 from magmath.runtime.transport.threads import ThreadTransport
@@ -31,6 +32,8 @@ from magmath.runtime.transport_interface import WorkerOptions
 
 PROCESSORS = 2
 """Threads of the workers of a pool in total, whatever the machine has."""
+NOTHING_IS_SMALL = SmallSizes(-1, -1)
+"""Programs compute all arrays."""
 _engines: dict[tuple[str, int], Engine] = {}
 
 
@@ -45,7 +48,7 @@ def engine_of(kind: str, workers: int = 1) -> Engine:
 
 def _adjust(engine: Engine, kind: str) -> None:
     if kind not in ("inline", "eager", "gpu"):
-        engine.max_eager_bytes = -1
+        engine.small_sizes = NOTHING_IS_SMALL
     if kind == "overlapped":
         engine.environment = replace(engine.environment, overlap_min_bytes=0)
 

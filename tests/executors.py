@@ -12,14 +12,14 @@ import pytest
 
 from magmath.codegen.compiler import compile_source, imported_names
 from magmath.codegen.object_loader import LoadedObject
-from magmath.executor import executable, native_build
+from magmath.executor import native_build, step_loop
 from magmath.kernels import runtime_library
 
 
 def use_native_code(patch: pytest.MonkeyPatch, selector: Any = None) -> None:
     """Let programs run natively, compiled in this process: by default where they have a native
     form."""
-    patch.setattr(executable, "ExecutorSelector", selector or NativeWherePossible)
+    patch.setattr(step_loop, "ExecutorSelector", selector or NativeWherePossible)
     patch.setattr(native_build, "NativeBuild", Compiled)
 
 
@@ -47,8 +47,8 @@ def only(position: int) -> Any:
             self._executor.start()
             self.used.append(self._executor.name)
 
-        def replay(self, steps: int) -> list[float]:
-            values: list[float] = self._executor.replay(steps)
+        def run(self, steps: int) -> list[float]:
+            values: list[float] = self._executor.run(steps)
             return values
 
         def note(self, seconds: float, steps: int) -> None: ...
@@ -102,8 +102,8 @@ class NativeWherePossible:
         self._executors[0].start()
         self.used.append(self.executor)
 
-    def replay(self, steps: int) -> list[float]:
-        values: list[float] = self._executors[0].replay(steps)
+    def run(self, steps: int) -> list[float]:
+        values: list[float] = self._executors[0].run(steps)
         return values
 
     def note(self, seconds: float, steps: int) -> None: ...

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
-from engines import current
+from engines import NOTHING_IS_SMALL, current
 from layouts import layouts
 from magmath.core.index_set import IndexSet
 from magmath.engine import session
@@ -32,7 +32,7 @@ def tight(kind: str, workers: int, bound: int = BOUND) -> Iterator[Pool]:
     with current(kind, workers) as pool:
         engine = session.engine()
         engine.environment = replace(engine.environment, memory_bound=bound)
-        engine.max_eager_bytes = -1
+        engine.small_sizes = NOTHING_IS_SMALL
         yield pool
 
 

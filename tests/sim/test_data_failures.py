@@ -233,11 +233,11 @@ def test_only_programs_that_can_fail_copy_their_variables(fails: bool) -> None:
 
         step(x)
         pool.finish()
-        run = step._last_undivided.replays.last
+        run = step._last_used.runs.last
         step(x)
-        again = step._last_undivided.replays.last
+        again = step._last_used.runs.last
         assert again is not run
-        assert step._last_undivided.replays.compiled.is_fallible is fails
+        assert step._last_used.runs.compiled.is_fallible is fails
         assert not (fails and again.is_pending)
 
 
@@ -252,7 +252,7 @@ def test_fit_waits_only_for_indices_in_the_data(shuffle: bool) -> None:
             module = mm.nn.Sequential(first, mm.nn.Dense(2))
             trainer = mm.train.Trainer(module, "cross_entropy", mm.optim.Adam(0.1))
             trainer.fit(x, np.arange(12) % 2, epochs=2, batch_size=5, shuffle=shuffle)
-            programs = trainer.step._traced_steps.values()
+            programs = trainer.step._programs.values()
             assert {x.compiled.is_fallible for x in programs} == {type(first) is mm.nn.Embedding}
 
 

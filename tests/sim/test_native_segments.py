@@ -16,7 +16,7 @@ from engines import current, start
 from executors import Compiled, NativeWherePossible
 from magmath.core.dtypes import DTYPES
 from magmath.engine.engine import Engine
-from magmath.executor import executable, fused_loops, native_build, native_segments, tiers
+from magmath.executor import fused_loops, native_build, native_segments, step_loop, tiers
 from magmath.executor.native_segments import NativeSegments
 from magmath.graph import Graph
 from magmath.kernels.parallel_region import run_on_threads
@@ -274,7 +274,7 @@ def test_instructions_without_a_native_form_stay_calls_between_segments(
     bound: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before, one such instruction kept the whole program from native code."""
-    monkeypatch.setattr(executable, "ExecutorSelector", NativeWherePossible)
+    monkeypatch.setattr(step_loop, "ExecutorSelector", NativeWherePossible)
     NativeWherePossible.used.clear()
 
     def body(i: Any, x: Any) -> Any:

@@ -44,7 +44,8 @@ def synchronizations(binding: Binding, position: int) -> int:
     assert isinstance(comm, CountingCommunicator)
     comm.reset()
     with suppress(Exception):  # of the arbitrary operands
-        without_fp_warnings(binding.step.run_some, frozenset([position]))
+        for _, call in binding.step.calls_at([position]):
+            without_fp_warnings(call)
     return comm.calls.total() - comm.calls["exchange"] + comm.messages
 
 

@@ -722,7 +722,7 @@ def test_a_step_moves_the_bytes_that_were_planned(workers: int, strategy: str) -
         net = network(Adam(1e-3))
         net.fit(X, Y, batch_size=60, epochs=4, strategy=strategy, reporter=watcher)
         sent = list(np.diff(watcher.seen))
-        program = net.trainer.step.full.compiled.program
+        program = net.trainer.step.programs()[0].program
         slots = program.slots
 
         def moved(instructions: Sequence[Any]) -> int:
@@ -835,14 +835,14 @@ def test_training_continues_after_a_team_has_failed(
     monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     """The error of the lane is raised, and no lane waits for it."""
-    replay, failures = Segmented.replay, []
+    run, failures = Segmented.run, []
     used: list[str] = []
 
     def fail_once(self: Segmented, steps: int) -> list[float]:
         if not failures and threading.current_thread().name.startswith(failing):
             failures.append(steps)
             raise MemoryError("no memory in this lane")
-        return replay(self, steps)
+        return run(self, steps)
 
     class TeamFirst(ExecutorSelector):
         """Selects a team as soon as it is ready, and stops using one that is not."""
@@ -863,7 +863,7 @@ def test_training_continues_after_a_team_has_failed(
         trainer = mm.train.Trainer(net, "cross_entropy", mm.optim.Momentum(0.02, 0.9))
         while "team" not in used:
             trainer.fit(x, y, batch_size=16, epochs=20)
-        monkeypatch.setattr(Segmented, "replay", fail_once)
+        monkeypatch.setattr(Segmented, "run", fail_once)
         with pytest.raises(MemoryError, match="in this lane"):
             trainer.fit(x, y, batch_size=16, epochs=20)
         trainer.fit(x, y, batch_size=16, epochs=20)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import magmath as mm
-from engines import current
+from engines import NOTHING_IS_SMALL, current
 from magmath.arrays.lazy_array import INTERPRETED_PENDING, MAX_PENDING
 from magmath.engine import session
-from magmath.engine.array_sizes import MAX_EAGER_BYTES
+from magmath.engine.array_sizes import MAX_BYTES_INLINE
 from magmath.engine.eager.eager_computation import MAX_READ
 from magmath.engine.engine import Engine
 from magmath.errors import MagmathError, MemoryLimitError
@@ -22,7 +22,7 @@ from magmath.graph import Provenance
 from magmath.graph.provenance import provenance, record_chains, repeated_calls
 from magmath.runtime import Pool
 
-LARGEST = MAX_EAGER_BYTES // 4
+LARGEST = MAX_BYTES_INLINE // 4
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def engine(request: pytest.FixtureRequest, pool: Pool) -> Engine:
     """The engine, computing small arrays eagerly or by programs."""
     engine = session.engine()
     if request.param == "planned":
-        engine.max_eager_bytes = -1
+        engine.small_sizes = NOTHING_IS_SMALL
     return engine
 
 
@@ -87,7 +87,7 @@ def test_memory_comes_from_the_heap_and_returns_to_it(pool: Pool) -> None:
     held, allocated = counter(pool, "in_use"), counter(pool, "allocations")
     y = mm.tanh(v + 1) * 2
     mm.evaluate(y)
-    assert counter(pool, "in_use") - held >= MAX_EAGER_BYTES
+    assert counter(pool, "in_use") - held >= MAX_BYTES_INLINE
     assert counter(pool, "allocations") > allocated
     del y
     assert counter(pool, "in_use") == held
@@ -101,11 +101,11 @@ def test_chains_need_little_memory() -> None:
         for _ in range(300):
             y = mm.tanh(y)
         mm.evaluate(y)
-        assert counter(pool, "peak") - before < 100 * MAX_EAGER_BYTES
+        assert counter(pool, "peak") - before < 100 * MAX_BYTES_INLINE
 
 
 def test_limit_names_the_holders_and_leaves_nothing_behind() -> None:
-    with mm.init(memory_limit=4 * MAX_EAGER_BYTES) as pool:
+    with mm.init(memory_limit=4 * MAX_BYTES_INLINE) as pool:
         x = mm.asarray(np.ones(LARGEST, np.float32))
         held = counter(pool, "in_use")
         y = mm.asarray(np.ones(LARGEST, np.float32))

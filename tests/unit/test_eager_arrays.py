@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from magmath.engine import session
-from magmath.engine.array_sizes import MAX_EAGER_BYTES
+from magmath.engine.array_sizes import MAX_BYTES_INLINE
 from magmath.engine.remote_array import RemoteArray
 from magmath.errors import MagmathError
 from magmath.graph.provenance.provenance import KEPT_BYTES
@@ -71,9 +71,9 @@ def test_small_arrays_are_computed_without_messages() -> None:
         assert y.tolist() == [7, 12, 16]
         assert float(y.max() + y.min()) == 23
         assert pool.traffic.messages == before
-        large = mm.asarray(np.ones(MAX_EAGER_BYTES))
+        large = mm.asarray(np.ones(MAX_BYTES_INLINE))
         assert not (large * 2).is_computed
-        assert float(mm.sum(large * y[1])) == 12 * MAX_EAGER_BYTES  # y is sent to the worker
+        assert float(mm.sum(large * y[1])) == 12 * MAX_BYTES_INLINE  # y is sent to the worker
 
 
 def test_traces_and_variables_stay_expressions() -> None:
@@ -168,7 +168,7 @@ def test_transposes_of_larger_arrays_are_read_without_copies() -> None:
     x, y = np.random.default_rng(0).normal(size=(600, 60)), np.arange(600.0)
     with current("inline"):
         a, b = mm.asarray(x), mm.asarray(y)
-        assert a.nbytes > MAX_EAGER_BYTES
+        assert a.nbytes > MAX_BYTES_INLINE
         view = a.T
         product = view @ b
         assert product.is_computed
@@ -312,5 +312,5 @@ def test_large_results_of_masks_stay_pending() -> None:
             mask = mm.asarray(chosen)
             mm.evaluate(data, mask)
             selected = data[mask]
-            assert selected.is_computed == (selected.nbytes <= MAX_EAGER_BYTES)
+            assert selected.is_computed == (selected.nbytes <= MAX_BYTES_INLINE)
             np.testing.assert_array_equal(selected.numpy(), values[chosen])

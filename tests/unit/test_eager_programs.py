@@ -35,9 +35,7 @@ def chain(choices: list[tuple[int, int, int]]) -> Callable[[Any, Any], Any]:
 
 def is_eager(compiled: Any) -> bool:
     """Return True if the last call was computed in this process."""
-    return (
-        compiled._last_undivided.replays.last is None or compiled._last_undivided.replays._is_eager
-    )
+    return compiled._last_used.runs.last is None or compiled._last_used.runs._is_eager
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
@@ -124,7 +122,7 @@ def test_large_operands_and_results_use_the_workers() -> None:
             np.testing.assert_allclose(found.numpy(), x.sum() * small, rtol=1e-12)
         g = mm.compile(lambda x: mm.sum(mm.broadcast_to(x, (60000, 3)) * 2.0, axis=0))
         np.testing.assert_allclose(g(mm.asarray(small)).numpy(), 12e4 * small)
-        assert g._last_undivided.replays.last is not None  # type: ignore[attr-defined]
+        assert g._last_used.runs.last is not None  # type: ignore[attr-defined]
 
 
 def test_types_that_numpy_lacks() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import magmath as mm
 from engines import current
-from magmath.executor import executable
+from magmath.executor import step_loop
 from magmath.executor.fastest_selector import RECHECK, TRIALS
 from magmath.executor.step_executors import Executor, ExecutorSelector
 
@@ -31,7 +31,7 @@ class Fake(Executor):
 
     def start(self) -> None: ...
 
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         return [self.pace] * steps
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ def run(selector: ExecutorSelector, executors: list[Executor], chunks: int) -> l
     selector.start()
     for _ in range(chunks):
         name = selector.current.name
-        selector.replay(1)
+        selector.run(1)
         selector.note(pace(name), 1)
         used.append(name)
     return used
@@ -130,14 +130,14 @@ def test_runs_on_ever_new_arrays_are_worth_one_compilation(
     """Each run of `x = loop(x)` is bound to other memory, and has a selector of its own: the
     seconds of all of them count."""
     requests: list[object] = []
-    native = executable.native_executors
+    native = step_loop.native_executors
 
     def counted(*given: Any) -> Any:
         requests.append(given)
         return native(*given)
 
-    monkeypatch.setattr(executable, "native_executors", counted)
-    monkeypatch.setattr(executable, "COMPILE_AFTER_SECONDS", 0.2)
+    monkeypatch.setattr(step_loop, "native_executors", counted)
+    monkeypatch.setattr(step_loop, "COMPILE_AFTER_SECONDS", 0.2)
     with current("inline"):
         x = mm.asarray(np.arange(1024.0))
         kept = []
@@ -155,15 +155,15 @@ def test_runs_on_new_arrays_replay_one_step_before_known_code_goes_on(
 ) -> None:
     """The first chunk of a run must not be as long as those of the native code before."""
     replayed: list[int] = []
-    replay = executable.ExecutorSelector.replay
+    replay = step_loop.ExecutorSelector.run
 
     def noted(selector: ExecutorSelector, steps: int) -> list[float]:
         if selector.current.name == "replay":
             replayed.append(steps)
         return replay(selector, steps)
 
-    monkeypatch.setattr(executable.ExecutorSelector, "replay", noted)
-    monkeypatch.setattr(executable, "COMPILE_AFTER_SECONDS", 0.0)
+    monkeypatch.setattr(step_loop.ExecutorSelector, "run", noted)
+    monkeypatch.setattr(step_loop, "COMPILE_AFTER_SECONDS", 0.0)
     with current("inline"):
         x = mm.asarray(np.arange(1024.0))
         kept = []

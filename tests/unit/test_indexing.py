@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import magmath as mm
-from engines import current
+from engines import NOTHING_IS_SMALL, current
 from magmath.arrays.indexing import subscripts
 from magmath.core.index_set import IndexSet
 from magmath.engine import session
@@ -207,7 +207,7 @@ def test_slices_of_large_arrays_lie_where_they_lay(
     shape = (6, 5)
     values, key = np.arange(30.0).reshape(shape), data.draw(keys(shape, arrays=False))
     with current(*kind), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subscripts, "MAX_REPLICATED_BYTES", 0)
+        patch.setattr(subscripts, "MAX_BYTES_WITH_WORKERS", 0)
         x = placed(data, values)
         check(x[given_to(data, key)], values[key])
         expected = values.copy()
@@ -375,7 +375,7 @@ def test_values_that_do_not_fit_are_refused(value: Any, kind: type[Exception], w
 
 def planned(pool: Any) -> None:
     """Compute by programs, however small the arrays."""
-    session.engine().max_eager_bytes = 0
+    session.engine().small_sizes = NOTHING_IS_SMALL
 
 
 @given(data=st.data(), kind=st.sampled_from(KINDS))

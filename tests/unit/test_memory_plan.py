@@ -48,7 +48,7 @@ def test_the_planned_peak_is_what_the_worker_allocates(name: str, batch: int) ->
         step, x, y = _step(name, batch)
         for _ in range(2):
             mm.evaluate(step(x, y), wait=True)
-        planned = need_of(step._last_undivided.replays.compiled.program).nbytes
+        planned = need_of(step.programs()[0].program).nbytes
         for counters in pool.stats():
             assert counters["peak"] == pytest.approx(planned, rel=0.05), counters
     finally:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import magmath as mm
+from engines import NOTHING_IS_SMALL
 from magmath.bench.case import Case
 from magmath.bench.operation_calibration import Sample, _rates, _samples, operation_rates
 from magmath.bench.result import BenchResult, CaseResult, SystemResult
@@ -147,7 +148,7 @@ def test_calibration_measures_operations_of_programs(monkeypatch):
 
 def test_samples_have_the_work_of_their_instructions():
     with mm.init():
-        session.engine().max_eager_bytes = -1
+        session.engine().small_sizes = NOTHING_IS_SMALL
         x = mm.asarray(np.ones(1000))
         samples = dict(_samples(lambda: x + 1.0))
         assert samples["add"].nbytes == pytest.approx(16_000, abs=8)

@@ -97,7 +97,7 @@ def described(name: str) -> tuple[Any, Any]:
             results = function(x)
         except MemoryLimitError:
             return "too large", None
-        program = function._last_undivided.replays.compiled.program
+        program = function.programs()[0].program
         values = results if isinstance(results, tuple) else (results,)
         return program, [value.numpy() for value in values]
 

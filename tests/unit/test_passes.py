@@ -623,7 +623,7 @@ def step_of(kind: str, workers: int, strategy: str, optimizer: str = "sgd") -> P
     with current(kind, workers):
         net = NeuralNetwork(layers, optimizer=optimizer, seed=1)
         net.fit(x, y, batch_size=60, strategy=strategy)
-        program: Program = net.trainer.step.full.compiled.program
+        program: Program = net.trainer.step.programs()[0].program
     return program
 
 

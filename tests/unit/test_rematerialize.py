@@ -38,7 +38,7 @@ def pool(workers: int = 0, limit: int | None = None, *, exact: bool = True) -> I
 
 def program_of(function: Any) -> Program:
     """The program of the last call of a compiled function."""
-    found: Program = function._last_undivided.replays.compiled.program
+    found: Program = function.programs()[0].program
     return found
 
 

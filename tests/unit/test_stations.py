@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import magmath as mm
-from engines import current
+from engines import NOTHING_IS_SMALL, current
 from magmath.core.stage_times import recording
 from magmath.engine import session
 from magmath.engine.programs.pending_graph import pending_graph
@@ -79,7 +79,7 @@ def test_a_compiled_call_passes_few_stations() -> None:
 
 
 def test_a_known_expression_is_neither_built_nor_planned_again() -> None:
-    session.engine().max_eager_bytes = -1
+    session.engine().small_sizes = NOTHING_IS_SMALL
     x, y = operands()
     with recording() as times:
         for i in range(5):
@@ -91,7 +91,7 @@ def test_a_known_expression_is_neither_built_nor_planned_again() -> None:
 
 def test_equal_structures_have_equal_graphs() -> None:
     engine = session.engine()
-    engine.max_eager_bytes = -1
+    engine.small_sizes = NOTHING_IS_SMALL
     leaves = [mm.asarray(np.ones(shape, np.float32)) for shape in ((3,), (2, 3), (3,))]
     mm.evaluate(*leaves)
     known: dict[Any, tuple[Any, list[Any]]] = {}

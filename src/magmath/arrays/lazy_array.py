@@ -26,7 +26,7 @@ from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import session
 from magmath.engine.array_handle import ArrayHandle
-from magmath.engine.array_sizes import MAX_EAGER_BYTES
+from magmath.engine.array_sizes import MAX_BYTES_INLINE
 from magmath.engine.lifetimes import pending_arrays
 from magmath.engine.lifetimes.loop_parts import MIN_DEPTH
 from magmath.engine.lifetimes.pending_readers import note_reader
@@ -409,7 +409,7 @@ def small_local_array(leaf: Node) -> np.ndarray[Any, Any] | None:
     data = leaf.value
     if type(data) is not RemoteArray or data.pool.closed or data.has_failed:
         return None
-    return data.local_array() if data.nbytes <= MAX_EAGER_BYTES else None
+    return data.local_array() if data.nbytes <= MAX_BYTES_INLINE else None
 
 
 def evaluate(*arrays: LazyArray, wait: bool = False) -> None:

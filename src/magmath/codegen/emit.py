@@ -59,8 +59,8 @@ class NativeCall:
     `number` returns an expression for an integer that may differ between workers, such as one that
     depends on a tile, so that the source is the same for all workers.
 
-    `fault` returns the name of an array of two integers: code that finds invalid data sets the
-    first to 1 and the second to a number that describes the error, and continues. The given
+    `failure_record` returns the name of an array of two integers: code that finds invalid data sets
+    the first to 1 and the second to a number that describes the error, and continues. The given
     function converts this number to an exception: native code raises nothing, since other workers
     may wait for it.
     """
@@ -68,7 +68,7 @@ class NativeCall:
     out: NativeOperand
     inputs: list[NativeOperand]
     attributes: Mapping[str, Any]
-    fault: Callable[[Callable[[int], Exception]], str]
+    failure_record: Callable[[Callable[[int], Exception]], str]
     number: Callable[[int], str]
     tile: Tile
     tiles: tuple[Tile, ...]  # the operands'
@@ -157,15 +157,15 @@ NativeForm: TypeAlias = str | Mapping[str, str] | IndexMap | PartUpdate | Emitte
 result's type, an `IndexMap`, a `PartUpdate`, or an emitter."""
 
 
-def emit_fault(
+def emit_failure(
     w: Writer, call: NativeCall, wrong: str, value: str, error: Callable[[int], Exception]
 ) -> None:
     """Write code that reports `value` as invalid data if `wrong`; the caller writes the next line,
     indented, to continue after that."""
-    fault = call.fault(error)
+    record = call.failure_record(error)
     w.line(f"if {wrong}:")
-    w.line(f"    {fault}[0] = 1")
-    w.line(f"    {fault}[1] = {value}")
+    w.line(f"    {record}[0] = 1")
+    w.line(f"    {record}[1] = {value}")
 
 
 def literal(value: float | int | bool, dtype: DType) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, final
 
+from magmath.engine.array_sizes import SmallSizes
 from magmath.engine.eager.eager_computation import EagerComputation
 from magmath.engine.eager.gradient_calls import EagerGradients
 from magmath.engine.evaluation.evaluator import Evaluator
@@ -41,7 +42,7 @@ class Engine:
 
     runs                  the runs of programs: started and waited for
     evaluator             the values of expressions and of variables
-    eager_computation          small arrays, computed at their line in this process
+    eager_computation     small arrays, computed at their line in this process
     eager_gradients       their gradients
     interpreter           small expressions, computed node by node by the worker in this process
     redistributed_copies  copies of arrays in other layouts
@@ -74,7 +75,7 @@ class Engine:
             self.interpreter,
             self.loops,
         )
-        self._limit_eager_arrays()
+        self.small_sizes = SmallSizes.of(pool)
 
     @property
     def environment(self) -> Environment:
@@ -86,14 +87,15 @@ class Engine:
         self._programs.environment = environment
 
     @property
-    def max_eager_bytes(self) -> int:
-        """The size of the largest arrays that are computed without a program."""
-        return self.interpreter.max_bytes
+    def small_sizes(self) -> SmallSizes:
+        """The sizes of the largest arrays that are computed without a program."""
+        return self._small_sizes
 
-    @max_eager_bytes.setter
-    def max_eager_bytes(self, nbytes: int) -> None:
-        self.interpreter.max_bytes = nbytes
-        self._limit_eager_arrays()
+    @small_sizes.setter
+    def small_sizes(self, sizes: SmallSizes) -> None:
+        self._small_sizes = sizes
+        self.interpreter.max_bytes = sizes.interpreted
+        self.eager_computation.max_eager_bytes = sizes.eager if self.profiler is None else 0
 
     @property
     def profiler(self) -> Callable[[RunHandle], object] | None:
@@ -104,13 +106,7 @@ class Engine:
     @profiler.setter
     def profiler(self, profiler: Callable[[RunHandle], object] | None) -> None:
         self.runs.profiler = profiler
-        self._limit_eager_arrays()
-
-    def _limit_eager_arrays(self) -> None:
-        pool = self.pool
-        possible = not pool.deterministic and pool.memory_limit is None and pool.is_on_cpu
-        possible &= self.runs.profiler is None
-        self.eager_computation.max_eager_bytes = self.max_eager_bytes if possible else 0
+        self.small_sizes = self._small_sizes  # which arrays are eager depends on it
 
     def compile(
         self,

@@ -263,9 +263,9 @@ def deferred_interrupts() -> AbstractContextManager[None]:
     return engine.pool.defer_interrupts()
 
 
-def has_uncertain_runs() -> bool:
-    """Return True if a run of the current pool may have failed for its data."""
-    return _engine is not None and _engine.runs.has_uncertain_runs
+def has_fallible_runs() -> bool:
+    """Return True if a run of the current pool can fail for its data, or has failed."""
+    return _engine is not None and _engine.runs.has_fallible_runs
 
 
 def eager_leaf(node: Node) -> Node | None:

@@ -33,6 +33,7 @@ class ArenaMemory:
         if context.temporaries is not None and self.nbytes >= context.temporaries.min_shared:
             self._common = context.temporaries
         self.can_move = self.is_shared = self._common is not None
+        self._owner: MemoryOwner | None = None  # of a block that was taken from the shared ones
         self._program = program
         self.block = self._reserved()
 
@@ -60,19 +61,20 @@ class ArenaMemory:
         """Give the program a block of its own: between the steps of a run of many, callbacks of the
         user may run other programs."""
         self.block, self.is_shared = self._shared.take(self.nbytes, owner), False
+        self._owner = owner
 
-    def share_again(self, owner: MemoryOwner) -> None:
+    def share_again(self) -> None:
         """Free the block of its own, and share memory with other programs from the next run on."""
-        del self._shared.owners[owner]
-        self._heap.free(self.block)
+        self.close()
         self.block, self.is_shared = self._heap.allocate(0), True
 
-    def close(self, owner: MemoryOwner) -> None:
+    def close(self) -> None:
         """Free the memory, unless other programs share it."""
         if not self.is_shared:
             self._heap.free(self.block)
-            if self._common is not None:
-                self._common.owners.pop(owner, None)
+        if self._owner is not None:
+            del self._shared.owners[self._owner]
+            self._owner = None
 
     @property
     def _shared(self) -> Temporaries:

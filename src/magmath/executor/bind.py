@@ -7,9 +7,11 @@ A bound program runs without further look-ups (`executor/executable.py`): a step
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+import time
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple, final
 
 import torch
@@ -43,9 +45,8 @@ class Binding:
     these do not differ."""
 
     tensors: Tensors
-    signature: Hashable
-    """Which of the arrays are the same: bindings of one program with equal signatures have the same
-    native code."""
+    inputs: Sequence[LocalArray]
+    outputs: Sequence[LocalArray]
     former: FormerBinding | None = None
     compiled: CallList | None = None
     """The calls of a step with native segments; None before they are compiled."""
@@ -53,6 +54,17 @@ class Binding:
     """On a GPU: the number of runs of one step before it is recorded."""
     recording: Any = None
     """On a GPU: the recording of a step, a `cuda_graphs.Recording`; None before there is one."""
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks of the arrays, on which the calls depend."""
+        return blocks_of(self.inputs, self.outputs)
+
+    @cached_property
+    def signature(self) -> Hashable:
+        """Which of the arrays are the same: bindings of one program with equal signatures have the
+        same native code."""
+        return tuple(map(self.blocks.index, self.blocks))
 
     @cached_property
     def prologue(self) -> CallList:
@@ -128,10 +140,11 @@ class Binding:
     def run_timed(self, steps: int, seconds: list[float]) -> list[float]:
         """Run the prologue and some steps, and add the seconds of each instruction to its entry;
         return the emitted scalars."""
-        self.prologue.time(seconds)
+        timed = partial(_timed, seconds, self.tensors.context.device)
+        without_fp_warnings(self.prologue.run_each, timed)
         values: list[float] = []
         for _ in range(steps):
-            self.step.time(seconds)
+            without_fp_warnings(self.step.run_each, timed)
             values += self.emitted_now()
         return values
 
@@ -154,6 +167,18 @@ class Binding:
         return values if on_cpu else torch.stack([value.double() for value in values]).tolist()
 
 
+@contextmanager
+def _timed(seconds: list[float], device: torch.device, position: int) -> Iterator[None]:
+    """Add the seconds of this block, until the device is done, to the entry of an instruction."""
+    start = time.perf_counter()
+    try:
+        yield
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    finally:
+        seconds[position] += time.perf_counter() - start
+
+
 def bind(
     program: Program,
     context: Context,
@@ -170,15 +195,18 @@ def bind(
     """
     stored = dict(zip(program.outputs, outputs, strict=True))
     stored.update(zip(program.inputs, inputs, strict=True))
-    blocks = [array.block for array in (*inputs, *outputs)]
-    signature = tuple(map(blocks.index, blocks))
     if former is None:
         numbers = {**scalars, **_constants(program)}
         tensors = Tensors(program, context, stored, numbers, block, offsets)
-        return Binding(tensors, signature)
+        return Binding(tensors, inputs, outputs)
     same = former.binding.tensors
     tensors = Tensors(program, context, stored, same.scalars, block, offsets, same, former.changed)
-    return Binding(tensors, signature, former)
+    return Binding(tensors, inputs, outputs, former)
+
+
+def blocks_of(inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]) -> tuple[Block, ...]:
+    """Return the blocks of arrays, on which a binding depends."""
+    return tuple([stored.block for stored in (*inputs, *outputs)])
 
 
 def _constants(program: Program) -> dict[int, torch.Tensor]:

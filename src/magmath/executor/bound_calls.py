@@ -24,7 +24,16 @@ from magmath.executor.numpy_fast_path import is_faster_by_numpy, numpy_call
 from magmath.executor.tensors import Tensors
 from magmath.graph import CollectiveCall, KernelCall
 from magmath.ops import OPERATIONS
-from magmath.program.instructions import Barrier, Call, Instruction, Redistribute
+from magmath.program.instructions import Barrier, Call, Instruction, Program, Redistribute
+
+
+def synchronization(program: Program, context: Context) -> BoundCall:
+    """Return the call before and after a run: it synchronizes workers that read one another's
+    memory."""
+    return context.comm.barrier if program.reads_peers else _do_nothing
+
+
+def _do_nothing() -> None: ...
 
 
 def overlapped_move(instruction: Instruction, tensors: Tensors) -> AsyncMove | None:

@@ -6,14 +6,11 @@ of its instruction.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from copy import copy
 from functools import partial
 from typing import NamedTuple, final
-
-import torch
 
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
@@ -24,11 +21,13 @@ from magmath.executor.context import Context
 from magmath.executor.error_context import attach_user_line, set_in_step
 from magmath.executor.memory_fill import fills_of
 from magmath.executor.move import AsyncMove
-from magmath.executor.numpy_fast_path import without_fp_warnings
 from magmath.executor.tensors import Tensors
 from magmath.program.instructions import Call, Instruction, Program, Redistribute
 
 NO_SEGMENTS: Mapping[range, BoundCall] = {}
+
+Around = Callable[[int], AbstractContextManager[object]]
+"""Returns the context in which the calls of the instruction at a position are made."""
 
 
 @final
@@ -42,7 +41,6 @@ class CallList:
         "_alone",
         "_bound",
         "_failures",
-        "_finish",
         "_instructions",
         "_positions",
         "_spans",
@@ -63,9 +61,7 @@ class CallList:
         self._spans: dict[int, range] | None = None
         self._transfers: list[AsyncMove] = []
         self._alone = tensors.context.comm.size == 1
-        self._failures = tensors.context.failures
-        device = tensors.context.device
-        self._finish = partial(torch.cuda.synchronize, device) if device.type == "cuda" else None
+        self._failures = tensors.context.failures.errors
         program = tensors.program
         segment_at = {position: segment for segment in segments for position in segment}
         beginning, fills = fills_of(tensors, positions, segment_at)
@@ -149,12 +145,41 @@ class CallList:
 
     def run(self) -> None:
         """Make all calls; call it in `without_fp_warnings`. An error of a call carries the user's
-        line."""
+        line.
+
+        It is `_make` without contexts, which would take as long as a short call.
+        """
         for i, call in enumerate(self._bound):
             try:
                 call()
             except Exception as error:
                 self._fail(error, i)
+
+    def run_some(self, positions: Collection[int]) -> None:
+        """Make the calls of the instructions at these positions, like `run`."""
+        self._make([i for i, position in enumerate(self._positions) if position in positions])
+
+    def run_each(self, around: Around) -> None:
+        """Make all calls like `run`, each in the context that `around` returns for the position of
+        its instruction."""
+        self._make(range(len(self._bound)), around)
+
+    def _make(self, indices: Iterable[int], around: Around = nullcontext) -> None:
+        for i in indices:
+            try:
+                with around(self._positions[i]):
+                    self._bound[i]()
+            except Exception as error:
+                self._fail(error, i)
+
+    def calls_at(self, positions: Collection[int]) -> list[tuple[int, BoundCall]]:
+        """Return the calls of the instructions at these positions, each with its position.
+
+        Their errors are raised as they are: for a caller that is no part of a run, so that no other
+        worker waits for this one.
+        """
+        pairs = zip(self._positions, self._bound, strict=True)
+        return [(position, call) for position, call in pairs if position in positions]
 
     def _fail(self, error: Exception, i: int) -> None:
         """Raise the error of call `i`, or record it if the other workers may wait for this one.
@@ -181,54 +206,6 @@ class CallList:
         for transfer in self._transfers:
             with suppress(Exception):
                 transfer.wait()
-
-    def time(self, seconds: list[float]) -> None:
-        """Make all calls, and add the seconds of each to the entry of its instruction."""
-        for i, call in enumerate(self._bound):
-            start = time.perf_counter()
-            try:
-                without_fp_warnings(call)
-                if self._finish is not None:
-                    self._finish()
-            except Exception as error:
-                self._fail(error, i)
-            seconds[self._positions[i]] += time.perf_counter() - start
-
-    def run_some(self, positions: Collection[int]) -> None:
-        """Make the calls of the instructions at these positions."""
-        for _, call in self._at(positions):
-            call()
-
-    def run_range(self, positions: range) -> None:
-        """Make the calls of these instructions, like `run`."""
-        for i, call in self._at(positions):
-            try:
-                call()
-            except Exception as error:
-                self._fail(error, i)
-
-    def run_each(self, around: Callable[[int], AbstractContextManager[object]]) -> None:
-        """Make all calls, each in the context that `around` returns for its instruction."""
-        for i, call in enumerate(self._bound):
-            try:
-                with around(self._positions[i]):
-                    call()
-            except Exception as error:
-                self._fail(error, i)
-
-    def time_some(self, positions: Collection[int], seconds: list[float]) -> None:
-        """Make the calls of the instructions at these positions, and add the seconds of each to the
-        entry of its instruction."""
-        for i, call in self._at(positions):
-            start = time.perf_counter()
-            call()
-            seconds[self._positions[i]] += time.perf_counter() - start
-
-    def _at(self, positions: Collection[int]) -> Iterator[tuple[int, BoundCall]]:
-        """Yield the calls of the instructions at these positions, with their indices."""
-        for i, position in enumerate(self._positions):
-            if position in positions:
-                yield i, self._bound[i]
 
 
 @final

@@ -13,7 +13,7 @@ import torch
 
 from magmath.comm.communicator import Communicator
 from magmath.core.byte_sizes import WORKSPACE_LIMIT
-from magmath.executor.fault import Fault
+from magmath.executor.run_failures import RunFailures
 from magmath.memory.heap import Block, Heap
 from magmath.memory.temporaries import Temporaries
 from magmath.program.instructions import Instruction
@@ -51,9 +51,7 @@ class Context:
     temporaries      memory that programs share, which run one after the other; None if they may run
                      at once
     progress_thread  returns the thread for concurrent moves, which all workers create on first use
-    failures         failures of calls, which are raised after the run
-    faults           on a GPU: the records of invalid data, by instruction and place, which are read
-                     after a run; None if kernels must raise errors themselves
+    failures         failures that are raised after the run
     instruction      the instruction that is being bound
     is_abandoned     returns True if the run is abandoned; polled between long instructions
     """
@@ -69,8 +67,7 @@ class Context:
     lanes: Memory | None = None
     temporaries: Temporaries | None = None
     progress_thread: Callable[[], ProgressThread | None] = no_progress_thread
-    failures: list[Exception] = field(default_factory=list)
-    faults: dict[tuple[int, int], Fault] | None = None
+    failures: RunFailures = field(default_factory=RunFailures)
     instruction: Instruction | None = None
     is_abandoned: Callable[[], bool] = bool
 
@@ -94,7 +91,7 @@ class Context:
             return operands
         return [x.to(self.device) for x in operands]
 
-    def fault(
+    def failure_record(
         self, error: Callable[[int], Exception], check_number: int = 0
     ) -> torch.Tensor | None:
         """Return the record for invalid data that one of several checks of the instruction that is
@@ -103,13 +100,9 @@ class Context:
 
         Returns None if the kernel must raise the error itself.
         """
-        if self.faults is None or self.instruction is None:
+        if self.instruction is None:
             return None
-        key = id(self.instruction), check_number
-        if key not in self.faults:
-            record = torch.zeros(2, dtype=torch.int64, device=self.device)
-            self.faults[key] = Fault(record, error, self.instruction)
-        return self.faults[key].record
+        return self.failures.record_of(self.instruction, error, check_number)
 
     @property
     def should_record_graphs(self) -> bool:

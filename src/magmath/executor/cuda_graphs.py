@@ -56,7 +56,7 @@ class RecordedSteps(Executor):
     def start(self) -> None:
         self._binding.run_prologue()
 
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         values = list[float]()
         while steps and not self._recording.is_settled():
             self._recording.step()
@@ -138,12 +138,12 @@ class Recording:
         step, position = self._binding.step, self._binding.tensors.program.prologue
         equal: dict[range, BoundCall] = {}
         for kernel in kernels:
-            without_fp_warnings(step.run_range, range(position, kernel.positions.start))
-            if kernel.verify(partial(without_fp_warnings, step.run_range, kernel.positions)):
+            without_fp_warnings(step.run_some, range(position, kernel.positions.start))
+            if kernel.verify(partial(without_fp_warnings, step.run_some, kernel.positions)):
                 equal[kernel.positions] = kernel.call
             position = kernel.positions.stop
         last = len(self._binding.tensors.program.instructions)
-        without_fp_warnings(step.run_range, range(position, last))
+        without_fp_warnings(step.run_some, range(position, last))
         if equal:
             self.calls = _with_graphs(self._binding, self._runs, equal) or self.calls
 
@@ -237,13 +237,18 @@ def _recorded(calls: CallList, positions: range, device: torch.device) -> BoundC
                 graph, recorder.pool, recorder.stream, capture_error_mode="thread_local"
             ),
         ):
-            without_fp_warnings(calls.run_some, positions)
+            without_fp_warnings(_make_calls, calls, positions)
     except RuntimeError as error:  # a kernel that waits only now: the step keeps its bound calls
         logger.info("a step is not recorded: %s", error)
         return None
     ready = partial(graph.replay)
     ready.__dict__["calls"] = calls  # whose memory the graph accesses
     return ready
+
+
+def _make_calls(calls: CallList, positions: range) -> None:
+    for _, call in calls.calls_at(positions):
+        call()
 
 
 @final

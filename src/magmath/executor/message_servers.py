@@ -203,7 +203,6 @@ class MessageServers(Servers):
         step = program.asynchronous
         assert step is not None
         self._step, self._comm = step, context.comm
-        alone = replace(alone, failures=[])  # those of the server thread
         self._owners = [server % context.comm.size for server in range(len(step.updates))]
         private = {i for i, slot in enumerate(program.slots) if slot.kind == "temporary"}
         counts = {private_slot for _, private_slot in step.updates_counted}

@@ -141,7 +141,7 @@ class _SourceWriter:
         self.parts: dict[tuple[str, str], str] = {}
         self.emits = 0
         # Invalid data must be found before anything is overwritten.
-        self.arguments = Arguments(tensors, can_fault=is_loop or not program.donated)
+        self.arguments = Arguments(tensors, can_report=is_loop or not program.donated)
         self.loops = FusedLoops(self.arguments, self._part, divides=not is_loop)
 
     def loop(self) -> NativeSource:
@@ -152,7 +152,7 @@ class _SourceWriter:
             names=", ".join([f"emitted: float64[{max(self.emits, 1)}, 1]", *self._parameters()]),
             body="\n".join(self._lines() or ["        pass"]),
         )
-        return self._source(loop, [NativeSegment(steps, self.arguments.faults, ())])
+        return self._source(loop, [NativeSegment(steps, self.arguments.reports, ())])
 
     def segments(self, segments: list[range]) -> NativeSource:
         """Return the source of a function that executes a group of lines of these ranges of
@@ -163,12 +163,12 @@ class _SourceWriter:
         body, written = list[str](), list[NativeSegment]()
         count = 0
         for positions in segments:
-            self.groups, self.arguments.faults = [], []
+            self.groups, self.arguments.reports = [], []
             self._range(positions)
             for number, group in enumerate(self.groups, start=count):
                 body += [f"    if group == {number}:", *group.lines]
             divided = tuple([group.is_divided for group in self.groups])
-            written.append(NativeSegment(positions, self.arguments.faults, divided))
+            written.append(NativeSegment(positions, self.arguments.reports, divided))
             count += len(divided)
         text = SEGMENTS.format(names=", ".join(self._parameters()), body="\n".join(body))
         return self._source(text, written)

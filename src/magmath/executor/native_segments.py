@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from magmath.core.type_aliases import BoundCall
-from magmath.executor.fault import Fault
+from magmath.executor.failure_report import FailureReport, taken
 from magmath.executor.native_source import NativeSource
 from magmath.executor.tensors import Tensors
 from magmath.kernels.parallel_region import run_on_threads
@@ -57,7 +57,7 @@ class NativeSegments:
             groups = [
                 _GroupCall(function, n, places, divided).bound_call() for n, divided in numbers
             ]
-            calls[segment.positions] = _call(groups, segment.faults)
+            calls[segment.positions] = _call(groups, segment.reports)
             count += len(groups)
         return calls
 
@@ -97,16 +97,15 @@ class _GroupCall:
             run_on_threads(self._address, self._record, threads)
 
 
-def _call(groups: Sequence[BoundCall], faults: Sequence[Fault]) -> BoundCall:
-    """Return a call of all groups of a segment; it raises the first fault."""
-    if len(groups) == 1 and not faults:
+def _call(groups: Sequence[BoundCall], reports: Sequence[FailureReport]) -> BoundCall:
+    """Return a call of all groups of a segment; it raises the first error that they report."""
+    if len(groups) == 1 and not reports:
         return groups[0]
 
     def call() -> None:
         for group in groups:
             group()
-        errors = [error for fault in faults if (error := fault.take()) is not None]
-        if errors:
+        if errors := taken(reports):
             raise errors[0]
 
     return call

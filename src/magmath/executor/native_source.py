@@ -11,7 +11,7 @@ import torch
 
 from magmath.codegen.emit import NativeCall, NativeOperand, OperandView, literal
 from magmath.core.index_set import IndexSet, Tile
-from magmath.executor.fault import Fault
+from magmath.executor.failure_report import FailureReport
 from magmath.executor.tensors import Tensors
 from magmath.memory.torch_dtypes import from_torch
 from magmath.program.instructions import Call
@@ -25,12 +25,12 @@ TensorFinder = Callable[[Tensors], torch.Tensor]
 class NativeSegment:
     """A range of instructions in a native function.
 
-    `faults` are the records of invalid data. `divided` has a truth value for each group, in order:
+    `reports` are those of invalid data. `divided` has a truth value for each group, in order:
     whether several threads divide it.
     """
 
     positions: range
-    faults: list[Fault]
+    reports: list[FailureReport]
     divided: tuple[bool, ...]
 
 
@@ -65,17 +65,17 @@ class NoNativeForm(Exception):
 class Arguments:
     """The arguments of a native function: arrays get names on first use.
 
-    `faults` are the records for invalid data that were added so far. Without `can_fault`, an
+    `reports` are those of invalid data that were added so far. Without `can_report`, an
     instruction whose data can be invalid has no native form.
     """
 
-    def __init__(self, tensors: Tensors, *, can_fault: bool) -> None:
+    def __init__(self, tensors: Tensors, *, can_report: bool) -> None:
         self.tensors = tensors
         self.finders: list[TensorFinder] = []
         self.types: list[str] = []
         self.offsets: list[int] = []
-        self.faults: list[Fault] = []
-        self._can_fault = can_fault
+        self.reports: list[FailureReport] = []
+        self._can_report = can_report
         self._names: dict[Hashable, str] = {}
 
     def operand(self, slot: int) -> NativeOperand:
@@ -117,7 +117,7 @@ class Arguments:
             self.operand(call.out),
             [self.operand(i) for i in call.inputs],
             call.attributes,
-            partial(self.fault, call),
+            partial(self.failure_record, call),
             self.offset,
             self.tile(call.out),
             tuple(self.tile(i) for i in call.inputs),
@@ -139,12 +139,12 @@ class Arguments:
         self.offsets.append(value)
         return f"offsets[{len(self.offsets) - 1}]"
 
-    def fault(self, call: Call, error: Callable[[int], Exception]) -> str:
+    def failure_record(self, call: Call, error: Callable[[int], Exception]) -> str:
         """Return the name of the record in which native code reports invalid data of a call."""
-        if not self._can_fault:
+        if not self._can_report:
             raise NoNativeForm("invalid data must be found before anything is overwritten")
         record = torch.zeros(2, dtype=torch.int64)
-        self.faults.append(Fault(record, error, call))
+        self.reports.append(FailureReport(record, error, call))
         return self.array(record, lambda tensors: record).name
 
 

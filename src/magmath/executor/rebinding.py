@@ -13,7 +13,7 @@ from typing import final
 
 import torch
 
-from magmath.executor.bind import Binding, FormerBinding, bind
+from magmath.executor.bind import Binding, FormerBinding, bind, blocks_of
 from magmath.executor.context import Context
 from magmath.memory.heap import Block
 from magmath.memory.local_array import LocalArray
@@ -26,7 +26,7 @@ class Rebinding:
 
     def __init__(self, program: Program, context: Context) -> None:
         self._program, self._context = program, context
-        self._first: tuple[Binding, Sequence[Block]] | None = None
+        self._first: Binding | None = None
         self._accesses: dict[int, list[int]] | None = None
 
     def forget(self) -> None:
@@ -42,27 +42,25 @@ class Rebinding:
         offsets: Mapping[int, int],
     ) -> Binding:
         """Return a binding to these arrays, which shares calls with the first one."""
-        blocks = [stored.block for stored in (*inputs, *outputs)]
-        former = self._former(blocks)
+        former = self._former(blocks_of(inputs, outputs))
         binding = bind(
             self._program, self._context, inputs, outputs, scalars, block, offsets, former
         )
         if self._first is None:
-            self._first = binding, blocks
+            self._first = binding
         return binding
 
     def _former(self, blocks: Sequence[Block]) -> FormerBinding | None:
         """Return the first binding, and what differs from it; None before there is one."""
         if self._first is None:
             return None
-        first, first_blocks = self._first
         slots = (*self._program.inputs, *self._program.outputs)
-        compared = zip(slots, blocks, first_blocks, strict=True)
+        compared = zip(slots, blocks, self._first.blocks, strict=True)
         changed = frozenset([slot for slot, block, old in compared if block != old])
         if self._accesses is None:
             self._accesses = _accesses(self._program)
         positions = {i for slot in changed for i in self._accesses.get(slot, ())}
-        return FormerBinding(first, changed, positions)
+        return FormerBinding(self._first, changed, positions)
 
 
 def _accesses(program: Program) -> dict[int, list[int]]:

@@ -17,6 +17,7 @@ from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding
 from magmath.executor.call_list import CallList
 from magmath.executor.context import Context
+from magmath.executor.failure_report import taken
 from magmath.executor.fastest_selector import CandidateExecutor, FastestSelector
 from magmath.executor.native_forms import NativeForms
 from magmath.executor.native_segments import NativeSegments
@@ -35,7 +36,7 @@ class Executor(CandidateExecutor):
         """Prepare a run: execute the prologue, which its steps share."""
 
     @abstractmethod
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         """Execute some steps; return the scalars that they emit."""
 
 
@@ -54,7 +55,7 @@ class Replay(Executor):
     def start(self) -> None:
         self._binding.run_prologue()
 
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         return self._binding.replay(steps, self._binding.step)
 
     def close(self) -> None:
@@ -90,7 +91,7 @@ class NativeLoop(Executor):
     def start(self) -> None:
         self._binding.run_prologue()
 
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         function = self._build.function()
         assert function is not None
         emitted = np.empty((steps, max(self._source.emits, 1)), dtype=np.float64)
@@ -98,8 +99,8 @@ class NativeLoop(Executor):
         status = function(self._words.ctypes.data)
         if status:
             raise WorkerLost("another worker failed in the middle of a step")
-        errors = [fault.take() for x in self._source.segments for fault in x.faults]
-        self._context.failures += [error for error in errors if error is not None]
+        for segment in self._source.segments:
+            self._context.failures.errors += taken(segment.reports)
         values: list[float] = emitted[:, : self._source.emits].reshape(-1).tolist()
         return values
 
@@ -125,7 +126,7 @@ class Segmented(Executor):
     def start(self) -> None:
         self._binding.run_prologue()
 
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         binding = self._binding
         if self._calls is None:
             segments = {} if self._segments is None else self._segments.bind(binding.tensors)
@@ -146,23 +147,23 @@ class ExecutorSelector(FastestSelector[Executor]):
         """Begin a run."""
         self._started = set()
 
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         """Execute some steps."""
         try:
-            return self._replay(steps)
+            return self._run(steps)
         except BaseException:
             self._current = 0  # a team that has failed cannot execute other steps
             raise
 
-    def _replay(self, steps: int) -> list[float]:
+    def _run(self, steps: int) -> list[float]:
         executor = self.current
         if self._current not in self._started:
             executor.start()
             self._started.add(self._current)
         if all(self._ready):
-            return executor.replay(steps)
+            return executor.run(steps)
         with single_threaded():  # the compiler uses the other processors until it ends
-            return executor.replay(steps)
+            return executor.run(steps)
 
 
 def native_executors(binding: Binding, context: Context, forms: NativeForms) -> list[Executor]:

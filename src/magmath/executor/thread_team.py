@@ -138,9 +138,9 @@ class Team(Executor):
         with single_threaded():
             self._in_lanes([binding.run_prologue for binding in self._bindings])
 
-    def replay(self, steps: int) -> list[float]:
+    def run(self, steps: int) -> list[float]:
         with single_threaded():
-            return self._in_lanes([partial(lane.replay, steps) for lane in self._lanes])
+            return self._in_lanes([partial(lane.run, steps) for lane in self._lanes])
 
     def _in_lanes(self, work: Sequence[Callable[[], Result]]) -> Result:
         """Run one function in each lane; return the result of lane 0, which is this thread.

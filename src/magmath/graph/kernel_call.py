@@ -35,7 +35,7 @@ class KernelContext(Protocol):
     def rank(self) -> int:
         """The number of this worker."""
 
-    def fault(
+    def failure_record(
         self, error: Callable[[int], Exception], check_number: int = 0
     ) -> torch.Tensor | None:
         """Return a record in the memory of a GPU, (found, number), in which the kernel that is

@@ -34,7 +34,7 @@ class BoundProgram(Protocol):
     ) -> list[float]:
         """Run the program `steps` times; return the emitted scalars."""
 
-    def prepare_replay(
+    def prepare_run(
         self, inputs: Sequence[LocalArray], outputs: Sequence[LocalArray]
     ) -> Callable[[Sequence[Number]], object]:
         """Return a call that runs the program once on these arrays, given its scalars."""

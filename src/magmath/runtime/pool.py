@@ -337,24 +337,24 @@ class Pool:
             raise
         return run
 
-    def prepare_replay(
+    def prepare_run(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
-        """Return a call for `replay`: it runs a program from arrays into those of an earlier run.
+        """Return a call for `run_prepared`: it runs a program into the arrays of an earlier run.
 
         For the inline worker, and programs that emit nothing and donate no input.
         """
         with self._queue.lock:
             self._queue.check_open()
-            return self._transport.prepare_replay(program, inputs, outputs)
+            return self._transport.prepare_run(program, inputs, outputs)
 
-    def replay(
+    def run_prepared(
         self,
         call: Callable[[Sequence[Number]], object],
         inputs: Sequence[int],
         scalars: Sequence[Number],
     ) -> None:
-        """Execute a call that `prepare_replay` returned for these inputs. Raises as `run`."""
+        """Execute a call that `prepare_run` returned for these inputs. Raises as `run`."""
         known = self._records.known
         with self._queue.lock:
             for array in inputs:

@@ -133,7 +133,7 @@ class Transport(ABC):
         """Return an array itself, not a copy; only if `is_inline`."""
         raise AssertionError("workers elsewhere are sent messages")
 
-    def prepare_replay(
+    def prepare_run(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
         """Return a call that runs a program again, between existing arrays, given its scalars;

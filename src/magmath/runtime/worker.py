@@ -332,12 +332,12 @@ class Worker:
             self.arrays.transfers.count_run()
         return values
 
-    def prepare_replay(
+    def prepare_run(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
         """Return a call that runs a program again, between existing arrays."""
         arrays = [[self.arrays.get(array) for array in names] for names in (inputs, outputs)]
-        return self._programs[program].bound.prepare_replay(*arrays)
+        return self._programs[program].bound.prepare_run(*arrays)
 
     def _arrays_of_run(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]

@@ -11,24 +11,22 @@ import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from magmath.api.creation import variable
 from magmath.api.random import drawing_from
 from magmath.arrays.array import Array
-from magmath.arrays.variables.variable import Variable, overwrite
+from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import int64
 from magmath.core.identity import are_identical
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.engine import session
 from magmath.engine.lifetimes.retained_expressions import keeping_expressions
-from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.programs.program_modes import RESTORED_TRAINING
 from magmath.engine.programs.step_split import AsynchronousDivision
-from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import Captured
 from magmath.engine.traces.stream_state import StreamState
@@ -45,7 +43,6 @@ from magmath.optim.minimizing import rate_dtype
 from magmath.optim.rates import EpochRates
 from magmath.parallel.scalar_loss import scalar_loss
 from magmath.parallel.strategy import STALENESS, Strategy, Training, trainable_parameters
-from magmath.passes.expand import expand
 from magmath.passes.subgraphs import contains_loop
 from magmath.train.divided_step import DividedStep
 from magmath.train.epoch_metrics import epoch_metric
@@ -53,13 +50,14 @@ from magmath.train.feeds import Feed
 from magmath.train.metric_choice import MetricFunction, name_of
 from magmath.train.resident_data import Batch
 from magmath.train.step_explanation import explain_step
+from magmath.train.step_programs import SingleProgram, StepPrograms
 from magmath.train.weighted_loss import ClassWeights, WeightedLoss
 from magmath.transform.python_effects import PythonEffects, uncompared_warning
 from magmath.transform.subgraph_programs import RepeatedProgram
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
-    from magmath.runtime.run_handle import ProgressCallback, RunHandle
+    from magmath.runtime.run_handle import ProgressCallback
 
 
 @final
@@ -94,23 +92,19 @@ class StepSequence(NamedTuple):
 
 
 @final
+@dataclass(frozen=True)
 class _TracedStep:
-    """The trace and graph of a step, and its program, or programs, once it is compiled."""
+    """The trace and graph of a step, and what is needed to compile it."""
 
-    def __init__(
-        self,
-        placeholders: list[Node],
-        trace: Trace,
-        graph: Graph,
-        division: AsynchronousDivision | None,
-    ) -> None:
-        self.placeholders = placeholders
-        self.trace = trace
-        self.graph = graph
-        self.division = division
-        self.compiled: CompiledProgram | None = None
-        self.divided: DividedStep | None = None
-        self.variables: list[Variable] = [t.value() for t in graph.targets if t is not None]
+    placeholders: list[Node]
+    trace: Trace
+    graph: Graph
+    division: AsynchronousDivision | None
+
+    @property
+    def variables(self) -> list[Variable]:
+        """The variables that the step updates."""
+        return [t.value() for t in self.graph.targets if t is not None]
 
 
 @final
@@ -145,7 +139,6 @@ class TrainingStep:
         """The names of the values that each step reports."""
         self._counter = variable("step", 0, dtype=int64)
         self._done = 0
-        self._profiled: RunHandle | None = None
         self.is_between_epochs = True
         """False during an epoch, and after one that was interrupted or has failed."""
         self.strategy = settings.strategy
@@ -154,9 +147,12 @@ class TrainingStep:
         self._trace_steps()
         self._updated = self._updated_variables()
         self._leaves = self._leaves_of_module()
-        self._captured = Captured(self.full.graph, self.full.placeholders, counts_moves=False)
-        self._captured.add_state(self.full.trace)
-        self._compile_steps()
+        full = self._traced_step(self.batch_size, True)
+        self._captured = Captured(full.graph, full.placeholders, counts_moves=False)
+        self._captured.add_state(full.trace)
+        self._placeholders = {key: x.placeholders for key, x in self._traced_steps.items()}
+        self._programs = {key: self._compiled(x) for key, x in self._traced_steps.items()}
+        self._traced_steps.clear()
         del self._feed  # the data are operands of each run
 
     @property
@@ -193,7 +189,6 @@ class TrainingStep:
     def _trace_steps(self) -> None:
         """Trace the programs of an epoch: for full batches and for the last one, with an exchange
         of the replicas and, if some steps have none, without."""
-        self.full = self._traced_step(self.batch_size, True)
         remaining = self.count % self.batch_size
         for batch in filter(None, (self.batch_size, remaining)):
             for exchanges in (True, False)[: 1 + (self.strategy.every > 1)]:
@@ -201,20 +196,19 @@ class TrainingStep:
         if self.strategy.is_asynchronous:
             self._share_assigned()
 
-    def _compile_steps(self) -> None:
-        """Compile each traced step, one that contains loops as several programs."""
-        for traced in self._traced_steps.values():
-            if contains_loop(traced.graph.roots):
-                traced.divided = DividedStep(traced.trace, traced.graph)
-                continue
-            traced.graph = self.engine.pending_graph(traced.graph)
-            traced.compiled = self.engine.compile(
-                traced.graph,
-                modes=RESTORED_TRAINING,
-                division=traced.division,
-                in_range=[self._counter.leaf],
-                later=self._feed.later(traced.placeholders),
-            )
+    def _compiled(self, traced: _TracedStep) -> StepPrograms:
+        """Return the program of a traced step, or the programs of one that contains loops."""
+        if contains_loop(traced.graph.roots):
+            return DividedStep(traced.trace, traced.graph)
+        graph = self.engine.pending_graph(traced.graph)
+        compiled = self.engine.compile(
+            graph,
+            modes=RESTORED_TRAINING,
+            division=traced.division,
+            in_range=[self._counter.leaf],
+            later=self._feed.later(traced.placeholders),
+        )
+        return SingleProgram(traced.trace, graph, compiled, traced.variables)
 
     def _traced_step(self, batch: int, exchanges: bool) -> _TracedStep:
         """Return the program of a step with `batch` samples; traces it if there is none."""
@@ -363,50 +357,18 @@ class TrainingStep:
     ) -> list[float]:
         """Run several steps with batches of `batch` samples from these operands, with one message;
         return the values that the steps emit, in order."""
-        traced = self._traced_steps[batch, exchanges]
-        operands: dict[Node, Node] = dict(zip(traced.placeholders, data, strict=True))
+        kind = batch, exchanges
+        operands = dict(zip(self._placeholders[kind], data, strict=True))
         numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
-        if traced.divided is not None:
-            return self._run_divided(traced.divided, batch, operands, numbers, steps, progress)
-        compiled = traced.compiled
-        assert compiled is not None
-        numbers |= traced.trace.numbers_of_run(steps, self._done)
-        leaves = traced.graph.leaves
-
-        def start() -> tuple[list[RemoteArray], RunHandle]:
-            arrays = [leaves[i] for i in compiled.inputs]
-            inputs = [remote_array_of(operands.get(leaf, leaf)) for leaf in arrays]
-            scalars = [leaves[i] for i in compiled.scalars]
-            values = [numbers.get(leaf, leaf.value) for leaf in scalars]
-            return self.engine.runs.start(compiled, inputs, values, steps=steps, progress=progress)
-
-        _, run = overwrite(traced.variables, start, is_fallible=compiled.is_fallible)
-        emitted = run.values()
-        if run.timings and traced is self.full:
-            self._profiled = run
+        emitted = self._programs[kind].run(operands, numbers, self._done, steps, progress)
         if batch == self.batch_size:
             self._done += steps
         return emitted
 
-    def _run_divided(
-        self,
-        divided: DividedStep,
-        batch: int,
-        data: Mapping[Node, Node],
-        numbers: Mapping[Node, float],
-        steps: int,
-        progress: ProgressCallback | None,
-    ) -> list[float]:
-        """Run several steps that contain loops; return the values that they emit, in order."""
-        is_full, first = batch == self.batch_size, self._done
-        emitted: list[float] = []
-        for i in range(steps):
-            values = divided.run(data, numbers, first + i * is_full)
-            self._done += is_full
-            emitted += values
-            if progress is not None:
-                progress(i + 1, values)
-        return emitted
+    @property
+    def _full(self) -> StepPrograms:
+        """The programs of a step with a full batch."""
+        return self._programs[self.batch_size, True]
 
     def programs(self) -> list[RepeatedProgram]:
         """Return the programs of a step with a full batch, in order.
@@ -414,19 +376,7 @@ class TrainingStep:
         A step that contains loops is several programs, which are known after its first run. Before
         that it is one program, in which the loops are unrolled.
         """
-        divided = self.full.divided
-        run = [] if divided is None else divided.programs()
-        return run or [RepeatedProgram(self._whole_program()[0].program, 1)]
-
-    def _whole_program(self) -> tuple[CompiledProgram, Sequence[Node]]:
-        """Return the program of a step with a full batch, in which loops are unrolled, and the
-        leaves of its graph."""
-        if self.full.compiled is not None:
-            return self.full.compiled, self.full.graph.leaves
-        graph = expand(
-            self.engine.pending_graph(self.full.graph)
-        )  # the numbers of the loops are leaves
-        return self.engine.compile(graph), graph.leaves
+        return self._full.programs()
 
     def explain(self) -> Explanation:
         """Explain the step's program by layer, with the predicted costs of the strategies, and with
@@ -434,13 +384,7 @@ class TrainingStep:
 
         For a step that contains loops it lists the programs of the last step.
         """
-        divided = self.full.divided
-        if divided is not None and divided.programs():
-            return divided.explain()
-        compiled, leaves = self._whole_program()
-        return explain_step(
-            compiled, leaves, self.strategy, self.training, self.choice, self._profiled
-        )
+        return self._full.explain(partial(explain_step, self.strategy, self.training, self.choice))
 
 
 def _weighted(

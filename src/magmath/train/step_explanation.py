@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 def explain_step(
-    compiled: CompiledProgram,
-    leaves: Sequence[Node],
     strategy: Strategy,
     training: Training,
     choice: ChosenLayouts,
+    compiled: CompiledProgram,
+    leaves: Sequence[Node],
     profiled: RunHandle | None,
 ) -> Explanation:
     """Explain the program of a step by layer, with the predicted costs of the strategies.
 
-    leaves    the leaves of the graph that was compiled
     choice    the options of the layers
+    leaves    the leaves of the graph that was compiled
     profiled  a profiled run, whose measurements are included, or None
     """
     options = ", ".join(f"{k}: {v}" for k, v in choice.layers.items())

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from magmath.arrays.tree import Tree
-from magmath.engine.data_failures import checked_indices, is_fallible
+from magmath.engine.fallible_operations import checked_indices, is_fallible
 from magmath.graph import Node, recording_nodes
 from magmath.ops.elementwise import where
 from magmath.ops.leaves import constant

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import update_wrapper, wraps
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 from weakref import finalize, ref
 
 from magmath.arrays.tree import Tree, flatten, unflatten
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 def compile(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function compiled: traced once for each combination of shapes, types and layouts,
-    then replayed.
+    then run as a program.
 
     The default type (see `set_default_dtype`) is part of that combination. Arguments may be arrays,
     NumPy arrays, tensors of PyTorch, Python numbers, and lists, tuples and dictionaries of them;
@@ -72,13 +72,38 @@ MAX_SPECIALIZATIONS = 256
 """Specializations of a function: those used least recently are traced again."""
 
 
+class FunctionPrograms(Protocol):
+    """The programs of a function for arguments of certain shapes, types and layouts."""
+
+    captured: Captured
+    """What the function reads from outside."""
+
+    @property
+    def updated(self) -> Sequence[int]:
+        """The positions of the arguments that the function updates in place."""
+
+    @property
+    def fast_path(self) -> Specialization | None:
+        """What runs calls with arguments like the last ones without flattening them; None if
+        nothing does."""
+
+    def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
+        """Run the programs with the values of these arguments; return the function's result."""
+
+    def explain(self) -> Explanation:
+        """Return the explanation of the programs of the last call."""
+
+    def programs(self) -> list[RepeatedProgram]:
+        """Return the programs of the last call, in order."""
+
+
 @final
 class _CompiledFunction:
     """A function and its specializations."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._specializations: RecentlyUsed[Hashable, Specialization | DividedSpecialization]
+        self._specializations: RecentlyUsed[Hashable, FunctionPrograms]
         self._specializations = RecentlyUsed(MAX_SPECIALIZATIONS)
         self._needed_numbers: dict[Hashable, set[int]] = {}
         """By the structure of the arguments, the positions of numbers that tracing needs."""
@@ -87,8 +112,8 @@ class _CompiledFunction:
         self._traces_after_rebinding = 0
         """Traces because a name was bound to another object."""
         self._has_uncompared = False
-        self._last_undivided: Specialization | None = None
-        self._last_used: Specialization | DividedSpecialization | None = None
+        self._last_used: FunctionPrograms | None = None
+        self._fast_path: Specialization | None = None
         self._methods: dict[int, _CompiledFunction] = {}  # by the instances' identities
         update_wrapper(self, function, updated=())  # the attributes of a module are its own
 
@@ -111,7 +136,7 @@ class _CompiledFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if tracing.current() is not None:
             return self._function(*args, **kwargs)
-        engine, last = session.engine(), self._last_undivided
+        engine, last = session.engine(), self._fast_path
         if (
             last is not None
             and last.engine is engine
@@ -132,10 +157,7 @@ class _CompiledFunction:
         values = [argument_value(leaf) for leaf in leaves]
         same = first_occurrences(leaves)
         specialization, values = self._specialization_for(engine, tree, same, values)
-        self._last_undivided = (
-            specialization if isinstance(specialization, Specialization) else None
-        )
-        self._last_used = specialization
+        self._last_used, self._fast_path = specialization, specialization.fast_path
         if specialization.updated and is_update_shared(
             specialization.updated, leaves, originals, specialization.captured
         ):
@@ -152,7 +174,7 @@ class _CompiledFunction:
 
     def _specialization_for(
         self, engine: Engine, tree: Tree, same: Sequence[int], values: Sequence[Any]
-    ) -> tuple[Specialization | DividedSpecialization, list[Any]]:
+    ) -> tuple[FunctionPrograms, list[Any]]:
         """Return the specialization for an engine and arguments of this structure, and the
         arguments for it.
 
@@ -175,7 +197,7 @@ class _CompiledFunction:
             self._note_uncompared(call.uncompared)
             if tree in self._needed_numbers:
                 self._note_known_number()
-            new: Specialization | DividedSpecialization
+            new: FunctionPrograms
             if contains_loop(call.outputs):
                 new = DividedSpecialization(call, compile)
             else:

@@ -73,6 +73,10 @@ class DividedSpecialization:
         """The positions of the arguments that the function updates in place."""
         return self._traced.updated
 
+    @property
+    def fast_path(self) -> None:
+        """None: arguments are flattened at each call."""
+
     def explain(self) -> Explanation:
         """Return the explanation of the programs of the last call, each loop with one step."""
         return self._programs.explain()

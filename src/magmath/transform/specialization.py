@@ -17,7 +17,7 @@ from magmath.engine.hoisted_values import HoistedGraph, HoistedValues, hoist
 from magmath.engine.lifetimes.pending_readers import note_reader
 from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
-from magmath.engine.replay_cache import ReplayCache
+from magmath.engine.repeated_runs import RepeatedRuns
 from magmath.engine.traces.captured_arrays import Captured
 from magmath.engine.user_line import user_line
 from magmath.graph import Graph, Node
@@ -55,7 +55,8 @@ class Specialization:
         self.engine = engine
         self.floating, self.precision = DEFAULT.floating, PRECISION.key
         trace, position, traced = call.trace, call.position, call.graph()
-        self.tree, self.updated = call.tree, call.updated
+        self.tree = call.tree
+        self.updated: Sequence[int] = call.updated
         self._assigned = [trace.read[leaf] for leaf in trace.assigned]
         self._reads_variables = bool(trace.read)
         self._returns_one_array = self.tree is None and not (self._reads_variables or self.updated)
@@ -72,7 +73,7 @@ class Specialization:
             self._versions = separated.versions
         modes = engine.modes.of_training() if trace.is_training_step else engine.modes
         compiled = engine.compile(graph, modes=modes)
-        self.replays = ReplayCache(engine, compiled, graph, draws=not self._is_same_in_each_run)
+        self.runs = RepeatedRuns(engine, compiled, graph, draws=not self._is_same_in_each_run)
         self._limits = integer_limits(traced, position)
         self._choose_sources(graph, compiled, position, len(values))
         self._required = self._required_arguments(tree, same, values)
@@ -118,15 +119,20 @@ class Specialization:
         """Return the explanation of the last run."""
         from magmath.diagnostics.explain import explain_program, explain_run
 
-        cache = self.replays
-        if cache.last is not None:
-            return explain_run(cache.last)
+        runs = self.runs
+        if runs.last is not None:
+            return explain_run(runs.last)
         heading = "small, so computed in this process; larger arrays would be computed by"
-        return explain_program(cache.compiled.program, self.engine.environment, heading=heading)
+        return explain_program(runs.compiled.program, self.engine.environment, heading=heading)
 
     def programs(self) -> list[RepeatedProgram]:
         """Return the program, which a call runs once."""
-        return [RepeatedProgram(self.replays.compiled.program, 1)]
+        return [RepeatedProgram(self.runs.compiled.program, 1)]
+
+    @property
+    def fast_path(self) -> Specialization | None:
+        """Itself if calls need not flatten their arguments, otherwise None."""
+        return None if self._required is None else self
 
     def _separated(self, graph: Graph, position: Mapping[Node, int]) -> HoistedGraph | None:
         """Return the graph without the values that are the same in each call.
@@ -176,14 +182,14 @@ class Specialization:
             check_limits(self._limits, inputs)
             numbers, hoisted = self._numbers_of(inputs, NO_NUMBERS)
             inputs = self._given(inputs, hoisted)
-        results = self.replays.run(inputs, numbers)
+        results = self.runs.run(inputs, numbers)
         self.provenance.note_continued(results.leaves, chain, arguments)
         returned = (
             Array(results.leaves[0])
             if self._returns_one_array
             else self._deliver(results.leaves, arguments)
         )
-        self.replays.keep(results)
+        self.runs.keep(results)
         return returned
 
     def run(self, values: Sequence[Any], arguments: Sequence[Any]) -> Any:
@@ -198,12 +204,12 @@ class Specialization:
         if self._assigned:
             # Variables and arguments change together, or not at all.
             with self.engine.pool.defer_interrupts() if self.updated else NO_CONTEXT:
-                new_data, self.replays.last = overwrite(
+                new_data, self.runs.last = overwrite(
                     self._assigned,
                     lambda: self.engine.runs.start(
-                        self.replays.compiled, self._given(values), numbers
+                        self.runs.compiled, self._given(values), numbers
                     ),
-                    is_fallible=self.replays.compiled.is_fallible,
+                    is_fallible=self.runs.compiled.is_fallible,
                 )
                 leaves = [leaf_of(data) for data in new_data]
                 self.provenance.note(leaves, operands, arguments, drawn)
@@ -211,12 +217,12 @@ class Specialization:
         if self.updated:
             self.engine.runs.wait_for_fallible_run()
         inputs = values if self._in_order else self._given(values, hoisted)
-        results = self.replays.run(inputs, numbers)
+        results = self.runs.run(inputs, numbers)
         if self.updated:
             self.engine.runs.wait_for_fallible_run()
         self.provenance.note(results.leaves, operands, arguments, drawn)
         returned = self._deliver(results.leaves, arguments)
-        self.replays.keep(results)
+        self.runs.keep(results)
         return returned
 
     def _numbers_of(

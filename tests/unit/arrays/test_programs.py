@@ -12,7 +12,7 @@ import pytest
 
 import magmath as mm
 from arrays import GRID, SHAPE, check, programs
-from engines import current
+from engines import NOTHING_IS_SMALL, current
 from magmath.engine import session
 from magmath.errors import (
     LayoutError,
@@ -79,7 +79,7 @@ def test_nothing_is_sent_until_a_value_is_needed(pool: Pool) -> None:
 @pytest.fixture
 def planned(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small arrays are computed by programs too."""
-    monkeypatch.setattr(session.engine(), "max_eager_bytes", -1)
+    monkeypatch.setattr(session.engine(), "small_sizes", NOTHING_IS_SMALL)
 
 
 @pytest.mark.parametrize("extent", [10, 20_000])

@@ -263,8 +263,8 @@ def planned_bytes(rows: int, depth: int, wrap: Callable[..., Any]) -> int:
     step = mm.compile(lambda: list(mm.value_and_grad(loss, variables)[1].values()))
     step()
     assert isinstance(step, _CompiledFunction)
-    (trace,) = step._specializations.values()
-    return arrange(trace.replays.compiled.program).nbytes
+    ((program, _),) = step.programs()
+    return arrange(program).nbytes
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("planned", 1), ("shared", 2), ("shared", 4)])

@@ -57,7 +57,7 @@ def _built(shape: tuple[int, ...], seed: int, dtype: str = "float32") -> tuple[n
 
 
 def _operations(f: Any) -> list[str]:
-    program = f._last_undivided.replays.compiled.program
+    program = f.programs()[0].program
     return [x.operation for x in program.instructions if isinstance(x, Call)]
 
 
@@ -135,7 +135,7 @@ def test_frozen_values_are_computed_once() -> None:
         model, images = _built((2, 3, 8, 8), seed=3)
         f, x = mm.compile(lambda x: model(x)), mm.asarray(images)
         mm.evaluate(f(x))
-        frozen = f._last_undivided._hoisted
+        frozen = f._last_used._hoisted
         made = frozen.data()
         mm.evaluate(f(x))
         assert frozen.data() is made
@@ -157,8 +157,8 @@ def test_functions_that_change_variables_or_draw_keep_nothing() -> None:
             np.testing.assert_allclose(f(mm.ones(3)), np.arange(3.0) * (3 + i))
         g = mm.compile(lambda x: x + mm.exp(w) + mm.random.normal(shape=(3,)))
         assert not np.array_equal(g(mm.ones(3)), g(mm.ones(3)))
-        assert f._last_undivided._hoisted is None
-        assert g._last_undivided._hoisted is None
+        assert f._last_used._hoisted is None
+        assert g._last_used._hoisted is None
 
 
 def test_a_large_value_of_a_small_variable_is_not_kept() -> None:
@@ -168,7 +168,7 @@ def test_a_large_value_of_a_small_variable_is_not_kept() -> None:
         for _ in range(2):
             expected = np.exp(np.arange(3.0))[:, None] * np.arange(3.0) + 1
             np.testing.assert_allclose(f(mm.ones((3, 3))), expected)
-        assert [x.shape for x in f._last_undivided._hoisted.leaves] == [(3, 1)]
+        assert [x.shape for x in f._last_used._hoisted.leaves] == [(3, 1)]
 
 
 def _problem(draw: Any, memory: torch.memory_format) -> ConvolutionProblem:

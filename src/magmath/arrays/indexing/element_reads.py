@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from magmath.core.call_effects import CALL_EFFECTS
-from magmath.engine.array_sizes import MAX_REPLICATED_BYTES
+from magmath.engine.array_sizes import MAX_BYTES_WITH_WORKERS
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.graph import Node
 from magmath.ops.indexing.dynamic_slice import DYNAMIC_SLICE
@@ -50,7 +50,7 @@ def element_of(node: Node) -> Any:
 
 def _fetched(data: RemoteArray) -> Any:
     """Return the values of a small array of other processes, from now on kept with its data."""
-    if data.fetched_tensor is None and data.nbytes <= MAX_REPLICATED_BYTES:
+    if data.fetched_tensor is None and data.nbytes <= MAX_BYTES_WITH_WORKERS:
         try:
             data.fetched_tensor = data.fetch()
         except Exception:  # of the array's run: the usual way raises it

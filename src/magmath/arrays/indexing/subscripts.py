@@ -28,7 +28,7 @@ from magmath.core.bounded_memo import store_bounded
 from magmath.core.dtypes import int64
 from magmath.core.shapes import can_broadcast_to
 from magmath.engine import session
-from magmath.engine.array_sizes import MAX_REPLICATED_BYTES
+from magmath.engine.array_sizes import MAX_BYTES_WITH_WORKERS
 from magmath.engine.traces import tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
@@ -383,7 +383,7 @@ def _large_and_small(
     """
     engine = session.engine()
     workers = engine.environment.workers
-    if workers > 1 and x.nbytes <= MAX_REPLICATED_BYTES:
+    if workers > 1 and x.nbytes <= MAX_BYTES_WITH_WORKERS:
         return [], list(ranges)
     large = [c for c in ranges if c.span * max(workers, 2) > x.shape[c.axis]]
     if workers == 1 and engine.pool.is_on_cpu and len(large) < len(ranges):

@@ -18,7 +18,7 @@ from magmath.arrays.lazy_array import LazyArray
 from magmath.core.dtypes import DType, bfloat16, convert_number, int64, uint64
 from magmath.core.promotion import default_complex_dtype, get_default_dtype
 from magmath.engine import session
-from magmath.engine.array_sizes import MAX_REPLICATED_BYTES
+from magmath.engine.array_sizes import MAX_BYTES_WITH_WORKERS
 from magmath.engine.lifetimes.pending_arrays import note_bytes
 from magmath.engine.remote_array import RemoteArray
 from magmath.errors import DTypeError, LayoutError, ShapeError
@@ -120,7 +120,7 @@ def default_layout(shape: Shape, nbytes: int) -> Layout:
     least the number of workers.
     """
     mesh = session.engine().pool.mesh
-    if nbytes > MAX_REPLICATED_BYTES and mesh.size > 1:
+    if nbytes > MAX_BYTES_WITH_WORKERS and mesh.size > 1:
         for d, extent in enumerate(shape):
             if extent >= mesh.size:
                 return Layout.replicated_on(shape, mesh).replace_split(

@@ -17,7 +17,7 @@ from weakref import ref
 
 from magmath.arrays.storage.element_storage import ArrayView, Path, read
 from magmath.engine import session
-from magmath.engine.data_failures import has_pending_fallible, is_pending_and_fallible
+from magmath.engine.fallible_operations import has_pending_fallible, is_pending_and_fallible
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import MemoryLimitError, TracingError, WorkerLost
 from magmath.graph import Node, set_value, topological
@@ -97,13 +97,13 @@ def update_record(
     held_nodes = 0 if before is None else before.held
     if old in new.inputs:
         return UpdateRecord(ref(old), before, held_nodes, write)
-    uncertain = session.has_uncertain_runs()
-    if new.operation is INPUT and not uncertain:
+    fallible = session.has_fallible_runs()
+    if new.operation is INPUT and not fallible:
         return None
     depends, fails = _search(new, old)
     if depends:
         return UpdateRecord(ref(old), before, held_nodes, write)
-    return UpdateRecord(lambda: old, before, held_nodes + 1, write) if fails or uncertain else None
+    return UpdateRecord(lambda: old, before, held_nodes + 1, write) if fails or fallible else None
 
 
 def view_record(base: RecordedArray, path: Path) -> UpdateRecord:
@@ -265,14 +265,15 @@ class _Check:
     def can_be_computed(self, node: Node) -> bool:
         """Return True if the value of a node can be computed."""
         if node not in self._found:
-            self._found[node] = self._is_certain(node) or self._is_computed(node)
+            self._found[node] = not self._is_fallible(node) or self._is_computed(node)
         return self._found[node]
 
-    def _is_certain(self, node: Node) -> bool:
+    def _is_fallible(self, node: Node) -> bool:
         order = topological((node,), pending=True)
         if self._limited or has_pending_fallible(order):
-            return False
-        return all(_has_succeeded(x) for x in order if x.operation is INPUT or x.value is not None)
+            return True
+        operands = [x for x in order if x.operation is INPUT or x.value is not None]
+        return not all(map(_has_succeeded, operands))
 
     @staticmethod
     def _is_computed(node: Node) -> bool:

@@ -25,7 +25,7 @@ from magmath.arrays.storage.failed_updates import undo_failed_updates
 from magmath.core.dtypes import DType, is_same_kind
 from magmath.core.foreign_names import VARIABLE_ATTRIBUTES, hint, missing_attribute
 from magmath.engine import session
-from magmath.engine.data_failures import has_pending_fallible
+from magmath.engine.fallible_operations import has_pending_fallible
 from magmath.engine.lifetimes.live_references import is_referenced
 from magmath.engine.lifetimes.pending_readers import readers_of_former_values
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of

@@ -110,7 +110,7 @@ class EagerComputation:
     def __init__(self, pool: Pool, replicated: Callable[..., Layout]) -> None:
         self.pool = pool
         self._replicated = replicated
-        self.max_eager_bytes = 0
+        self.max_eager_bytes = 0  # `Engine.small_sizes`
         self._result_layouts: dict[Shape, Layout] = {}
         self._copy_layouts: dict[Shape, Layout] = {}
         self._argument_recipes: dict[Signature, Recipe] = {}

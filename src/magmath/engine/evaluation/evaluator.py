@@ -17,7 +17,6 @@ from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.core.traceback_cleanup import clear_frames
 from magmath.engine.array_handle import ArrayHandle
-from magmath.engine.data_failures import has_pending_fallible
 from magmath.engine.eager.eager_computation import EagerComputation
 from magmath.engine.evaluation.intermediate_choice import worthwhile_intermediates
 from magmath.engine.evaluation.interpreter import Interpreter
@@ -33,6 +32,7 @@ from magmath.engine.evaluation.result_records import (
     record_by_structure,
     record_provenance,
 )
+from magmath.engine.fallible_operations import has_pending_fallible
 from magmath.engine.lifetimes.donation import (
     donate,
     is_small_write,
@@ -156,12 +156,12 @@ class Evaluator:
         requested = tuple([node for node in nodes if _is_pending(node) and node not in eager])
         # The list of `topological` has no name: while it existed, each node would have one more
         # reference, and would count as referenced by user code (`live_intermediates`).
-        certain = not has_pending_fallible(topological(requested, pending=True))
-        overwritten = {node: v.release() for v, node in pairs} if certain else {}
+        is_fallible = has_pending_fallible(topological(requested, pending=True))
+        overwritten = {} if is_fallible else {node: v.release() for v, node in pairs}
         with self._pool.defer_interrupts():
             if requested:
                 computed = self._values_of(requested, overwritten)
-                if not certain:
+                if is_fallible:
                     self._runs.wait()
                 deliver_results(computed)
                 leaves |= computed
@@ -326,35 +326,36 @@ class Evaluator:
         after a failure. Arrays of results, whose gradients exist, drop it like requested ones.
         Nodes of `lost` read memory that the run has overwritten, so their values are never dropped.
         """
-        certain = bool(nodes) and self._is_certain(expression.order)
-        if certain and not lost and not is_keeping_expressions() and tracing.current() is None:
+        if not nodes:
+            return
+        is_fallible = self._is_fallible(expression.order)
+        if not (is_fallible or lost or is_keeping_expressions() or tracing.current() is not None):
             _forget_former_expressions(expression.order, leaves)
         for node in nodes:
-            can_drop = certain and (not node.reads_version or node in expression.results)
+            can_drop = not is_fallible and (not node.reads_version or node in expression.results)
             array = node.user_array() if can_drop and node.user_array is not None else None
             if array is not None and array.node is node:
                 array.set_computed(leaves[node])
                 continue
             set_value(node, leaves[node])
-            donated = self._pool.is_inline or certain  # a written value cannot be recomputed
+            # A written value cannot be recomputed.
+            donated = self._pool.is_inline or not is_fallible
             if node not in lost and not (donated and node.operation.overwrites_first):
                 self._intermediates.add(node)
 
-    def _is_certain(self, expression: Sequence[Node]) -> bool:
-        """Return True if the run of an expression cannot fail for its data, and neither can a run
-        on which it depends."""
+    def _is_fallible(self, expression: Sequence[Node]) -> bool:
+        """Return True if the run of an expression, or one on which it depends, can fail for its
+        data."""
         if has_pending_fallible(expression):
-            return False
-        if not self._runs.has_uncertain_runs:
             return True
+        if not self._runs.has_fallible_runs:
+            return False
         operands = [
             remote_array_of(x)
             for x in expression
             if x.operation is INPUT or (x.value is not None and not x.is_leaf)
         ]
-        return not any(
-            x.has_failed or (x.origin is not None and x.origin.is_pending) for x in operands
-        )
+        return any(x.has_failed or (x.origin is not None and x.origin.is_pending) for x in operands)
 
     def forget_failed(self) -> list[Node]:
         """Drop intermediate values of failed runs, so that they are computed again on use; return

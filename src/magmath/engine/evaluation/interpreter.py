@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
-from magmath.engine.array_sizes import MAX_EAGER_BYTES, MAX_REPLICATED_BYTES
 from magmath.engine.lifetimes.pending_arrays import note_bytes
 from magmath.engine.remote_array import RemoteArray, no_value_error, remote_array_of
 from magmath.graph import Node
@@ -21,14 +20,14 @@ if TYPE_CHECKING:
 class Interpreter:
     """The interpreter of one pool, if its only worker is in this process.
 
-    max_bytes  the size of the largest arrays that are computed without a program
+    max_bytes  the size of the largest arrays that it computes (`Engine.small_sizes`)
     """
 
     def __init__(self, runs: ProgramRuns, *, deterministic: bool) -> None:
         self._runs = runs
         self._pool = pool = runs.pool
         self._can_interpret = pool.is_inline and not deterministic
-        self.max_bytes = MAX_EAGER_BYTES if pool.is_inline else MAX_REPLICATED_BYTES
+        self.max_bytes = 0
 
     @property
     def _is_possible(self) -> bool:

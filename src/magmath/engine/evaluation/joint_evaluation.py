@@ -27,7 +27,7 @@ from typing import NamedTuple, final
 from weakref import ref
 
 from magmath.engine.array_handle import ArrayHandle
-from magmath.engine.data_failures import is_pending_and_fallible
+from magmath.engine.fallible_operations import is_pending_and_fallible
 from magmath.graph import Node, topological
 from magmath.ops.leaves import NUMBERS
 

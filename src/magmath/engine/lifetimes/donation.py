@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from magmath.engine.data_failures import is_pending_and_fallible
+from magmath.engine.fallible_operations import is_pending_and_fallible
 from magmath.engine.lifetimes.live_references import (
     has_array,
     is_referenced,

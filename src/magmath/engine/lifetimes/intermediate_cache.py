@@ -19,7 +19,7 @@ from magmath.runtime.pool import Pool
 
 MAX_INTERMEDIATES = 16
 """Number of nodes whose values no array owns."""
-_MAX_UNCERTAIN = 1000
+_MAX_PENDING = 1000
 
 
 @final
@@ -29,8 +29,8 @@ class IntermediateCache:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._kept: deque[ref[Node]] = deque()
-        self._uncertain: list[ref[Node]] = []
-        """Nodes whose values have other owners, and whose runs may still fail."""
+        self._pending: list[ref[Node]] = []
+        """Nodes whose values have other owners, and whose runs can still fail."""
 
     def add(self, node: Node) -> None:
         """Keep the value of a node; drop the oldest value, unless an array owns it."""
@@ -43,10 +43,10 @@ class IntermediateCache:
             return
         if is_sole_owner(oldest):
             set_value(oldest, None)
-        elif _is_uncertain(oldest):
-            self._uncertain.append(reference)
-            if len(self._uncertain) > _MAX_UNCERTAIN:
-                self._uncertain = [x for x in self._uncertain if _is_uncertain(x())]
+        elif _has_pending_run(oldest):
+            self._pending.append(reference)
+            if len(self._pending) > _MAX_PENDING:
+                self._pending = [x for x in self._pending if _has_pending_run(x())]
 
     def pin(self, nodes: Container[Node]) -> None:
         """Never drop the values of these nodes, which cannot be computed again."""
@@ -62,10 +62,10 @@ class IntermediateCache:
             return []
         forgotten: list[Node] = []
         remaining = [x for x in self._kept if not self._drop_failed(x(), forgotten)]
-        uncertain = [x for x in self._uncertain if not self._drop_failed(x(), forgotten)]
-        self._kept, self._uncertain = (
+        pending = [x for x in self._pending if not self._drop_failed(x(), forgotten)]
+        self._kept, self._pending = (
             deque(remaining),
-            [x for x in uncertain if _is_uncertain(x())],
+            [x for x in pending if _has_pending_run(x())],
         )
         return forgotten
 
@@ -80,7 +80,7 @@ class IntermediateCache:
         return failed
 
 
-def _is_uncertain(node: Node | None) -> bool:
+def _has_pending_run(node: Node | None) -> bool:
     """Return True if the run that computes a node's value is not known to have succeeded."""
     if node is None or node.value is None:
         return False

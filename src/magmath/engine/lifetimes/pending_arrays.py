@@ -26,7 +26,7 @@ from threading import get_ident
 from typing import Protocol
 
 from magmath.engine.array_handle import ArrayHandle
-from magmath.engine.data_failures import is_fallible
+from magmath.engine.fallible_operations import is_fallible
 from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
 from magmath.engine.remote_array import remote_array_of
 from magmath.engine.traces import tracing

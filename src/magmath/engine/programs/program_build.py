@@ -52,7 +52,7 @@ class CompiledProgram:
     inputs: tuple[int, ...]
     scalars: tuple[int, ...]
     is_fallible: bool = False
-    """True if it fails for some data (`engine/data_failures.py`)."""
+    """True if it fails for some data (`engine/fallible_operations.py`)."""
 
     @cached_property
     def results(self) -> list[ResultSpec]:

@@ -119,8 +119,8 @@ class ProgramRuns:
             self.drain()
 
     @property
-    def has_uncertain_runs(self) -> bool:
-        """True if a run that can fail for its data may be pending, or if one has failed."""
+    def has_fallible_runs(self) -> bool:
+        """True if a run that can fail for its data may be pending, or has failed."""
         return self._last_fallible is not None or self.pool.has_failures
 
     def has_succeeded(self, data: RemoteArray) -> bool:

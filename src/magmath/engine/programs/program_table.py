@@ -16,7 +16,7 @@ import msgspec
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import count, stage
-from magmath.engine.data_failures import is_fallible_program
+from magmath.engine.fallible_operations import is_fallible_program
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
 from magmath.engine.programs.asynchronous_build import build_asynchronous
 from magmath.engine.programs.memory_check import check_memory, total_bytes

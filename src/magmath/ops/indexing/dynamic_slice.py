@@ -25,7 +25,7 @@ from magmath.codegen.emit import (
     NativeOperand,
     Writer,
     emit_copy,
-    emit_fault,
+    emit_failure,
 )
 from magmath.core.dtypes import DType
 from magmath.core.index_set import IndexSet, Tile
@@ -34,7 +34,7 @@ from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.index_letters import LETTERS, aligned_letters
-from magmath.ops.indexing.local_index import neutral, out_of_range, record_first_fault
+from magmath.ops.indexing.local_index import neutral, out_of_range, record_first_failure
 from magmath.ops.kernel_binding import as_signed
 from magmath.ops.leaves import constant
 from magmath.ops.shared_fields import is_always_exact, no_flops
@@ -169,9 +169,11 @@ def _slice_kernel(call: KernelCall) -> BoundCall:
     axes, extents, shape = call.attributes["axes"], call.attributes["extents"], call.shapes[0]
     on_device = len(axes) == 1 and starts[0].device.type != "cpu"
     if on_device and stored_tile[axes[0]].size == shape[axes[0]] > 0:
-        fault = call.context.fault(partial(out_of_range, axis=axes[0], extent=shape[axes[0]]))
-        if fault is not None:
-            return _device_slice(call, fault)
+        record = call.context.failure_record(
+            partial(out_of_range, axis=axes[0], extent=shape[axes[0]])
+        )
+        if record is not None:
+            return _device_slice(call, record)
     x, out = as_signed(x), _with_single_elements_in(as_signed(call.out), axes, extents)
     part = _slice_tile(call)
     if _is_whole(call, stored_tile, part):
@@ -203,10 +205,10 @@ def _slice_kernel(call: KernelCall) -> BoundCall:
     return run
 
 
-def _device_slice(call: KernelCall, fault: torch.Tensor) -> BoundCall:
+def _device_slice(call: KernelCall, record: torch.Tensor) -> BoundCall:
     """Bind a slice whose position stays on the device, so that the host does not wait for it.
 
-    A position that is out of range is reported in `fault`, and replaced by one that is not.
+    A position that is out of range is reported in `record`, and replaced by one that is not.
     """
     import torch
 
@@ -221,7 +223,7 @@ def _device_slice(call: KernelCall, fault: torch.Tensor) -> BoundCall:
 
     def run() -> None:
         torch.add(offset, start, out=index)
-        record_first_fault(fault, ends, (ends < least) | (ends >= whole))
+        record_first_failure(record, ends, (ends < least) | (ends >= whole))
         if least:
             index.remainder_(whole)  # negative positions count from the end
         index.clamp_(0, whole - 1)
@@ -347,8 +349,8 @@ def _emit_bounds(
 ) -> None:
     """Write the bounds check of a start position.
 
-    The position of a single element counts from the end if it is negative. After a fault, the code
-    continues at a valid position.
+    The position of a single element counts from the end if it is negative. After a failure, the
+    code continues at a valid position.
     """
     whole, span = call.shapes[0][axis], step * (extent - 1)
     if call.attributes["extents"][call.attributes["axes"].index(axis)] is None:
@@ -357,7 +359,7 @@ def _emit_bounds(
     begins, ends = (f"({p} < 0 or {p} >= {whole})" for p in (first, f"({first} + {span})"))
     position = f"{first} if {begins} else {first} + {span}"
     error = partial(out_of_range, axis=axis, extent=whole)
-    emit_fault(w, call, f"{begins} or {ends}", position, error)
+    emit_failure(w, call, f"{begins} or {ends}", position, error)
     w.line(f"    {first} = {max(0, -span)}")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from magmath.codegen.emit import NativeCall, Writer, emit_fault
+from magmath.codegen.emit import NativeCall, Writer, emit_failure
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.core.shapes import AxisNumbers, broadcast, size_of
 from magmath.core.type_aliases import BoundCall
@@ -108,7 +108,7 @@ class MultiAxisLocator:
         self._locators = [
             Locator(
                 axis, shape[axis], tile[axis], device,
-                _fault_record(call, axis, shape[axis]) if on_device else None,
+                _failure_record(call, axis, shape[axis]) if on_device else None,
             )
             for axis in axes
         ]  # fmt: skip
@@ -127,9 +127,9 @@ class MultiAxisLocator:
         return tuple([indices_of_axis.local for indices_of_axis in located]), here
 
 
-def _fault_record(call: KernelCall, axis: int, extent: int) -> torch.Tensor | None:
+def _failure_record(call: KernelCall, axis: int, extent: int) -> torch.Tensor | None:
     """Return the record for indices along an axis that are out of range, if there may be one."""
-    return call.context.fault(partial(index_out_of_range, axis=axis, extent=extent), axis)
+    return call.context.failure_record(partial(index_out_of_range, axis=axis, extent=extent), axis)
 
 
 def masked_fill(
@@ -231,7 +231,7 @@ def _emit_take(w: Writer, call: NativeCall) -> bool:
         w.line(f"    {position} += {x.shape[axis]}")
         outside = f"{position} < 0 or {position} >= {x.shape[axis]}"
         error = partial(index_out_of_range, axis=axis, extent=x.shape[axis])
-        emit_fault(w, call, outside, indices[0].at([outer[axis]]), error)
+        emit_failure(w, call, outside, indices[0].at([outer[axis]]), error)
         w.line(f"    {position} = 0")
         with w.loops(call.out.shape[axis + 1 :]) as inner:
             target = call.out.at([*outer, *inner])

@@ -35,7 +35,7 @@ class LocalIndices(NamedTuple):
 class Locator:
     """Converts global positions of one dimension to positions in the stored indices `held`.
 
-    Indices that are out of range are reported in the record `fault`, if there is one.
+    Indices that are out of range are reported in `record`, if there is one.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class Locator:
         extent: int,
         stored_indices: IndexSet,
         device: torch.device,
-        fault: torch.Tensor | None = None,
+        record: torch.Tensor | None = None,
     ) -> None:
         from magmath.memory.torch_dtypes import as_tensor
 
-        self.axis, self.extent, self.held, self._fault = axis, extent, stored_indices, fault
+        self.axis, self.extent, self.held, self._record = axis, extent, stored_indices, record
         self.is_whole = stored_indices.size == extent
         if not stored_indices.is_range:
             starts, stops = stored_indices.segments()
@@ -75,10 +75,10 @@ class Locator:
     def wrapped(self, indices: torch.Tensor) -> torch.Tensor:
         """Return indices as non-negative positions. Raises IndexError for one out of range, or
         notes it."""
-        if self._fault is not None and self.extent and indices.numel():
+        if self._record is not None and self.extent and indices.numel():
             positions = indices.long()
             wrong = (positions < -self.extent) | (positions >= self.extent)
-            record_first_fault(self._fault, positions.reshape(-1), wrong.reshape(-1))
+            record_first_failure(self._record, positions.reshape(-1), wrong.reshape(-1))
             return positions.remainder(self.extent)
         positions, failure = normalized(indices, self.axis, self.extent)
         if failure is not None:
@@ -103,13 +103,13 @@ def normalized(
     return positions.masked_fill(outside, 0), index_out_of_range(wrong, axis, extent)
 
 
-def record_first_fault(fault: torch.Tensor, numbers: torch.Tensor, wrong: torch.Tensor) -> None:
+def record_first_failure(record: torch.Tensor, numbers: torch.Tensor, wrong: torch.Tensor) -> None:
     """Record the first of a row of numbers that is wrong, if one is; the host does not wait."""
     import torch
 
     is_any_wrong = wrong.any().reshape(1)
     number = numbers.gather(0, wrong.long().argmax(0, keepdim=True))
-    fault.copy_(torch.where(is_any_wrong, torch.cat([is_any_wrong.long(), number]), fault))
+    record.copy_(torch.where(is_any_wrong, torch.cat([is_any_wrong.long(), number]), record))
 
 
 def _are_positions(indices: torch.Tensor, extent: int) -> bool:

@@ -113,11 +113,11 @@ class InlineTransport(Transport):
         assert self._worker is not None
         return self._worker.arrays.get(array)
 
-    def prepare_replay(
+    def prepare_run(
         self, program: int, inputs: Sequence[int], outputs: Sequence[int]
     ) -> Callable[[Sequence[Number]], object]:
         assert self._worker is not None
-        return self._worker.prepare_replay(program, inputs, outputs)
+        return self._worker.prepare_run(program, inputs, outputs)
 
     def pump(self, seconds: float) -> None:
         """Do nothing: `send` has delivered every reply."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.engine.array_sizes import MAX_EAGER_BYTES
+from magmath.engine.array_sizes import MAX_BYTES_INLINE
 from magmath.errors import MagmathError
 from magmath.runtime import Pool
 
@@ -138,7 +138,7 @@ def test_a_loop_asks_for_no_memory(pool: Pool) -> None:
     np.testing.assert_array_equal(x.numpy(), np.full(100, 99 * 50.0, np.float32))
 
 
-@pytest.mark.parametrize("extent", [MAX_EAGER_BYTES // 4, MAX_EAGER_BYTES // 4 + 1])
+@pytest.mark.parametrize("extent", [MAX_BYTES_INLINE // 4, MAX_BYTES_INLINE // 4 + 1])
 def test_memory_of_small_results_alone_is_kept(pool: Pool, extent: int) -> None:
     f = mm.compile(lambda x: x + 1)
     x = mm.asarray(np.ones(extent, np.float32))
@@ -149,7 +149,7 @@ def test_memory_of_small_results_alone_is_kept(pool: Pool, extent: int) -> None:
     z = f(x)
     del y, z
     gc.collect()
-    assert (counter(pool, "in_use") > held) == (extent * 4 <= MAX_EAGER_BYTES)
+    assert (counter(pool, "in_use") > held) == (extent * 4 <= MAX_BYTES_INLINE)
 
 
 def test_nothing_is_kept_under_a_memory_limit() -> None:

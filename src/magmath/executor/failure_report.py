@@ -1,4 +1,4 @@
-"""Records of invalid data that code without exceptions finds: native code, and kernels on GPUs."""
+"""Reports of invalid data by code that raises no exceptions: native code, and kernels of GPUs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from magmath.program.instructions import Instruction
 
 @final
 @dataclass(frozen=True)
-class Fault:
-    """The record in which code reports invalid data of an instruction."""
+class FailureReport:
+    """The record, (is reported, number), in which code reports invalid data of an instruction, and
+    the exception of a number."""
 
     record: torch.Tensor
     error: Callable[[int], Exception]
@@ -23,8 +24,8 @@ class Fault:
 
     def take(self) -> Exception | None:
         """Return the error if code has reported one since the last call, otherwise None."""
-        is_noted, number = self.record.tolist()
-        if not is_noted:
+        is_reported, number = self.record.tolist()
+        if not is_reported:
             return None
         self.record.zero_()
         error = self.error(number)
@@ -32,9 +33,14 @@ class Fault:
         return error
 
 
-def found_by(faults: Collection[Fault]) -> list[Exception]:
+def reported(reports: Collection[FailureReport]) -> list[Exception]:
     """Return the errors that code has reported in records of one device since the last call; the
     host waits for the device once."""
-    if not torch.stack([fault.record[0] for fault in faults]).any():
+    if not torch.stack([report.record[0] for report in reports]).any():
         return []
-    return [error for fault in faults if (error := fault.take()) is not None]
+    return taken(reports)
+
+
+def taken(reports: Collection[FailureReport]) -> list[Exception]:
+    """Return the errors that code has reported since the last call."""
+    return [error for report in reports if (error := report.take()) is not None]

@@ -1,9 +1,9 @@
-"""The replay cache: it runs small programs again into the memory of unreferenced results.
+"""Repeated runs of one program: small ones run again into the memory of unreferenced results.
 
 A compiled function that is called in a loop makes the same small arrays repeatedly; to number,
-allocate and release them takes longer than to compute them. The cache therefore keeps the last few
-results. If Python's reference counts show no other references to a result, the program runs into
-its memory again, by a call that was prepared for these operands and results.
+allocate and release them takes longer than to compute them. So the last few results are kept. If
+Python's reference counts show no other references to a result, the program runs into its memory
+again, by a call that was prepared for these operands and results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, final
 
 from magmath.core.bounded_memo import store_bounded
-from magmath.engine.array_sizes import MAX_EAGER_BYTES
+from magmath.engine.array_sizes import MAX_BYTES_INLINE
 from magmath.engine.eager.eager_computation import MAX_READ
 from magmath.engine.engine import Engine
 from magmath.engine.lifetimes.live_references import are_unreferenced
@@ -51,8 +51,8 @@ class ResultBuffers:
 
 
 @final
-class ReplayCache:
-    """A program without targets that runs repeatedly.
+class RepeatedRuns:
+    """The runs of a program without targets that runs again and again.
 
     graph   the graph of the program
     draws   runs take numbers from counters (`run_numbers`)
@@ -73,7 +73,7 @@ class ReplayCache:
         self._results: deque[ResultBuffers] = deque()  # oldest first
         sizes = [prod(shape) * dtype.itemsize for shape, dtype, _ in compiled.results]
         pool = engine.pool
-        small = bool(sizes) and max(sizes) <= MAX_EAGER_BYTES
+        small = bool(sizes) and max(sizes) <= MAX_BYTES_INLINE
         self.keeps = small and pool.is_inline and pool.memory_limit is None
         self.last: RunHandle | None = None
         self._excess = 0  # of time for binding runs, in the time of as many prepared calls
@@ -105,7 +105,7 @@ class ReplayCache:
                 self._note_bound()
             elif self._excess:
                 self._excess -= 1
-            engine.pool.replay(call, operands, numbers)
+            engine.pool.run_prepared(call, operands, numbers)
         if self._draws:
             commit_reservations()
         return results
@@ -194,5 +194,5 @@ class ReplayCache:
     ) -> Callable[[Sequence[Number]], object]:
         runs = self._engine.runs
         operands, outputs = runs.numbers_of(arrays), runs.numbers_of(results.data)
-        call = self._engine.pool.prepare_replay(self.compiled.identifier, operands, outputs)
+        call = self._engine.pool.prepare_run(self.compiled.identifier, operands, outputs)
         return store_bounded(results.calls, tuple(operands), call, MAX_CALLS)
