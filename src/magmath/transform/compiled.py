@@ -31,6 +31,7 @@ from magmath.transform.call_arguments import (
 from magmath.transform.divided_specialization import DividedSpecialization
 from magmath.transform.function_argument import require_function
 from magmath.transform.python_effects import uncompared_warning
+from magmath.transform.rebound_items import ReboundItems
 from magmath.transform.specialization import Specialization
 from magmath.transform.subgraph_programs import RepeatedProgram
 from magmath.transform.traced_call import TracedCall, result_array
@@ -46,12 +47,12 @@ def compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
     The default type (see `set_default_dtype`) is part of that combination. Arguments may be arrays,
     NumPy arrays, tensors of PyTorch, Python numbers, and lists, tuples and dictionaries of them;
-    NumPy arrays and tensors that the function updates in place are updated. Numbers become
-    scalars of the program, so another number does not compile again, unless the function needs its
-    value (in a shape, an axis, a range, an `if`): then it is traced for each value. The function
-    must return arrays or numbers, lists, tuples or dictionaries of them, or None, must not read
-    values of arrays inside, and runs as Python only while it is traced. A method is traced for each
-    of its instances.
+    NumPy arrays and tensors that the function updates in place are updated, and so are lists and
+    dictionaries of which it binds or removes items. Numbers become scalars of the program, so
+    another number does not compile again, unless the function needs its value (in a shape, an axis,
+    a range, an `if`): then it is traced for each value. The function must return arrays or numbers,
+    lists, tuples or dictionaries of them, or None, must not read values of arrays inside, and runs
+    as Python only while it is traced. A method is traced for each of its instances.
 
     As without compilation, variables that it reads have their values at the time of the call,
     variables that it assigns (`v.assign(x)`, `v += x`) are assigned by the call, and each call
@@ -81,6 +82,11 @@ class FunctionPrograms(Protocol):
     @property
     def updated(self) -> Sequence[int]:
         """The positions of the arguments that the function updates in place."""
+
+    @property
+    def rebound(self) -> Sequence[ReboundItems]:
+        """The items of arguments that the function binds to other objects; if there are any, `run`
+        returns the result and a list of the new items."""
 
     @property
     def fast_path(self) -> Specialization | None:
@@ -165,6 +171,11 @@ class _CompiledFunction:
         result = specialization.run([*map(number_of_run, values)], leaves)
         for i in specialization.updated:
             write_back(leaves[i], originals[i])
+        if specialization.rebound:
+            result, new_items = result
+            remaining = iter(new_items)
+            for items in specialization.rebound:
+                items.write((args, kwargs), remaining)
         return result
 
     def _uncompiled(self, args: Any, kwargs: Any) -> Any:

@@ -16,6 +16,7 @@ from magmath.engine.traces.captured_arrays import Captured
 from magmath.graph import Graph, Node
 from magmath.passes.subgraphs import without_versions
 from magmath.transform.call_arguments import check_limits, integer_limits
+from magmath.transform.rebound_items import ReboundItems
 from magmath.transform.subgraph_programs import RepeatedProgram, SubgraphPrograms
 from magmath.transform.traced_call import TracedCall
 
@@ -72,6 +73,11 @@ class DividedSpecialization:
     def updated(self) -> Sequence[int]:
         """The positions of the arguments that the function updates in place."""
         return self._traced.updated
+
+    @property
+    def rebound(self) -> Sequence[ReboundItems]:
+        """The items of arguments that the function binds to other objects."""
+        return self._traced.rebound
 
     @property
     def fast_path(self) -> None:

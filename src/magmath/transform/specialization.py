@@ -30,6 +30,7 @@ from magmath.transform.call_arguments import (
 )
 from magmath.transform.call_chain import CallChain
 from magmath.transform.call_provenance import ProvenanceTemplate
+from magmath.transform.rebound_items import ReboundItems
 from magmath.transform.subgraph_programs import RepeatedProgram
 from magmath.transform.traced_call import TracedCall
 
@@ -57,6 +58,7 @@ class Specialization:
         trace, position, traced = call.trace, call.position, call.graph()
         self.tree = call.tree
         self.updated: Sequence[int] = call.updated
+        self.rebound: Sequence[ReboundItems] = call.rebound
         self._assigned = [trace.read[leaf] for leaf in trace.assigned]
         self._reads_variables = bool(trace.read)
         self._returns_one_array = self.tree is None and not (self._reads_variables or self.updated)

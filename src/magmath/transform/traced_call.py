@@ -19,6 +19,7 @@ from magmath.graph import Graph, Node, apply, recording_nodes, topological
 from magmath.ops import elementwise as e
 from magmath.transform.call_arguments import placeholder_of, traced_arguments
 from magmath.transform.python_effects import PythonEffects
+from magmath.transform.rebound_items import ArgumentContainers, ReboundItems
 
 
 @final
@@ -30,7 +31,8 @@ class TracedCall:
     trace          the variables and random numbers that the function uses
     nodes          the results, then the new values of arguments that are updated in place
     updated        the positions of these arguments
-    tree           the nesting of the results
+    rebound        the items of arguments that the function binds to other objects
+    tree           the nesting of the results; those for `rebound` follow as a list
     needed         the positions of number arguments whose values the function needs to be traced;
                    then tracing has ended there, and there are no results
     uncompared     what it reads that is too large to be compared at each call; None if nothing is
@@ -63,7 +65,7 @@ class TracedCall:
             self.needed = {self.position[leaf] for leaf in error.leaves}
             return
         del arguments
-        self.nodes, self.tree, self.updated = traced
+        self.nodes, self.tree, self.updated, self.rebound = traced
         self.trace.check_updates("compile")
         nodes = set(topological(self.outputs, pending=True))
         self.uncompared = effects.note(self.trace, nodes)
@@ -126,16 +128,16 @@ def result_array(function: Callable[..., Any], value: Any) -> Array:
 
 def _traced(
     function: Callable[..., Any], arguments: Any, leaves: Sequence[Any]
-) -> tuple[list[Node], Tree, list[int]]:
-    """Trace a function; return the nodes of its results, their nesting, and updated arguments.
-
-    The nodes of arguments that the function updates in place follow those of the results; the last
-    value lists the positions of these arguments.
-    """
+) -> tuple[list[Node], Tree, list[int], list[ReboundItems]]:
+    """Trace a function; return the nodes of its results, their nesting, the positions of arguments
+    that it updates in place, and the items that it binds. The nodes of updated arguments follow
+    those of the results."""
     before = [x.node if type(x) is Array else None for x in leaves]
-    args, kwargs = arguments
-    results, returned = flatten(function(*args, **kwargs))
+    containers, (args, kwargs) = ArgumentContainers(arguments), arguments
+    value = function(*args, **kwargs)
+    rebound, items = containers.rebound()
+    results, returned = flatten((value, items) if rebound else value)
     outputs = [result_array(function, value) for value in results]
     updated = [i for i, x in enumerate(leaves) if type(x) is Array and x.node is not before[i]]
     nodes = [x.node for x in (*outputs, *[leaves[i] for i in updated])]
-    return nodes, returned, updated
+    return nodes, returned, updated, rebound
