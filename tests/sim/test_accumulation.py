@@ -89,6 +89,44 @@ def test_parts_train_as_the_whole_batch_does(data: st.DataObject) -> None:
             np.testing.assert_allclose(v.numpy(), expected[name], rtol=1e-3, atol=1e-5)
 
 
+def _of_scores(o: mm.Array, y: mm.Array) -> mm.Array:
+    """The squares of the distances from the labels in one-hot form."""
+    return (o - mm.nn.functional.one_hot(mm.maximum(y, 0), 5)) ** 2
+
+
+CLASS_WEIGHTS = np.array([1, 2, 0.5, 3, 0.1], np.float32)
+LOSSES: dict[str, Any] = {
+    "ignored": lambda o, y: nn.cross_entropy(o, y, ignore_index=-1),
+    "classes": lambda o, y: nn.cross_entropy(o, mm.maximum(y, 0), weight=CLASS_WEIGHTS),
+    "sum": lambda o, y: nn.cross_entropy(o, mm.maximum(y, 0), reduction="sum"),
+    "undivided sum": lambda o, y: mm.sum(_of_scores(o, y) * 0.01),
+    "masked": lambda o, y: mm.sum((y >= 0)[:, None] * _of_scores(o, y)) / mm.sum(1.0 * (y >= 0)),
+    "columns": lambda o, y: mm.sum(mm.mean(_of_scores(o, y), axis=0)),
+    "mean": lambda o, y: mm.mean(_of_scores(o, y)),
+}
+"""Losses that are means, weighted means and sums over the samples."""
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_losses_of_other_weights_than_samples(kind: str, workers: int, name: str) -> None:
+    """Of the first batch, a part has only labels that are ignored; one part has 5 samples, as many
+    as there are columns."""
+    y = np.where(DRAW.random(40) < 0.4, -1, Y[:40])
+    y[:5] = -1
+    found = []
+    with current(kind, workers):
+        for strategy in ("data", DataParallel(accumulate=4), Auto(accumulate=3)):
+            net = nn.Sequential(nn.Dense(16, activation="tanh"), nn.Dense(5))
+            trainer = mm.train.Trainer(
+                net, LOSSES[name], mm.optim.Momentum(0.01), seed=1, strategy=strategy
+            )
+            history = trainer.fit(X[:40], y, batch_size=20, epochs=2, shuffle=False)
+            found.append([*history.step_losses, *net.layers[0].weight.numpy().ravel()])
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
 @pytest.mark.parametrize("last", range(2, 8))
 def test_small_last_batches_have_fewer_parts(kind: str, workers: int, last: int) -> None:

@@ -12,6 +12,7 @@ from functools import cache, partial, reduce
 from itertools import pairwise
 from typing import Any, final
 
+from magmath.api.data_types import astype
 from magmath.api.elementwise import add
 from magmath.api.manipulation import concat, stack
 from magmath.api.statistics import mean
@@ -28,6 +29,7 @@ from magmath.ops.recomputation import recompute
 from magmath.ops.redistribute import redistribute
 from magmath.ops.slicing import slice_along
 from magmath.parallel.layer_layouts import WHOLE, parameter_layout, state_layout
+from magmath.parallel.part_losses import part_loss
 from magmath.parallel.strategy import ChosenLayouts, Forward, Strategy, Training, exchanged
 from magmath.parallel.unit_axes import DIVIDING_OPTIONS, LayerAxes
 from magmath.passes.environment import Environment
@@ -173,28 +175,33 @@ class GradientAveraging(Strategy):
         leaves, tree = flatten(batch)
         samples = leaves[0].shape[0]
         cuts = even_cuts(samples, max(1, min(self.accumulate, samples // 2)))
-        losses, results = [], []
-        gradients: list[Array] = []
+        if len(cuts) == 2:
+            loss, outputs = forward(unflatten(tree, [self.share(x) for x in leaves]))
+            gradients = self._summands(training, loss)
+            return loss, outputs, training.unscaled(gradients)
+        losses, results, gradients = [], [], list[Array]()
+        parameters = [v.node for v in training.parameters]
         for start, stop in pairwise(cuts):
-            part = [self.share(x) for x in leaves]
-            if len(cuts) > 2:
-                part = [self.share(_rows(x, start, stop)) for x in leaves]
-                part = [_after(x, gradients) for x in part]
+            part = [self.share(_rows(x, start, stop)) for x in leaves]
+            part = [_after(x, gradients) for x in part]
             loss, outputs = forward(unflatten(tree, part))
-            if len(cuts) > 2:
-                loss = loss * ((stop - start) / samples)
-            scaled = zip(training.parameters, training.scaled_gradients(loss), strict=True)
-            part_gradients = [
-                gradient if is_independent(gradient.node) else self.summand(v, gradient)
-                for v, gradient in scaled
-            ]
+            losses.append(part_loss(loss, part, samples, parameters))
+            part_gradients = self._summands(training, losses[-1].summand)
             pairs = zip(gradients, part_gradients, strict=True) if gradients else ()
             gradients = [a + b for a, b in pairs] or part_gradients
-            losses.append(loss)
             results.append(flatten(outputs))
+        loss = reduce(add, [x.summand for x in losses])
+        weights = [x.weight for x in losses if x.weight is not None]
+        if weights:
+            total = reduce(add, weights)
+            loss, gradients = loss / total, [x / astype(total, x.dtype) for x in gradients]
         joined = [_joined(parts) for parts in zip(*[leaves for leaves, _ in results], strict=True)]
-        outputs = unflatten(results[0][1], joined)
-        return reduce(add, losses), outputs, training.unscaled(gradients)
+        return loss, unflatten(results[0][1], joined), training.unscaled(gradients)
+
+    def _summands(self, training: Training, loss: Array) -> list[Array]:
+        """Return the gradients of the loss of a part in the form in which parts are added."""
+        pairs = zip(training.parameters, training.scaled_gradients(loss), strict=True)
+        return [x if is_independent(x.node) else self.summand(v, x) for v, x in pairs]
 
     # what other strategies need -----------------------------------------------------------------
 
