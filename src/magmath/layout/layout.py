@@ -350,7 +350,7 @@ class Layout:
     def text(self) -> str:
         """Return the placements without the workers: "S(0)", "[S(0)@data, R@model]"."""
         if self.boxes is not None:
-            return f"blocks({len(self.boxes)})"
+            return f"boxes({len(self.boxes)})"
         if self.mesh.ndim == 1:
             text = self.placement(0)
         elif self._is_plain:

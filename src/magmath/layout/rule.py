@@ -17,7 +17,7 @@ from typing import TypeAlias, final
 from magmath.errors import LayoutError
 from magmath.layout.boxes import Box
 from magmath.layout.mesh import Mesh
-from magmath.layout.split import Blocks, Cyclic, Split
+from magmath.layout.split import CutPieces, Cyclic, Split
 
 BoxLike: TypeAlias = "Sequence[slice | tuple[int, int]]"
 Splits: TypeAlias = "tuple[Split | None, ...]"
@@ -103,7 +103,7 @@ class SplitRule(_OneDimension):
                 f"{self} on a dimension of length {extent} over {length} workers: cuts are the "
                 f"boundaries of at most {length} pieces, the first 0, the last {extent}"
             )
-        return Split(mesh_axis, Blocks(self.cuts, tuple(range(count))))
+        return Split(mesh_axis, CutPieces(self.cuts, tuple(range(count))))
 
     def __str__(self) -> str:
         return self._call("split", self.cuts)
