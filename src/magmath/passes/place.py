@@ -21,8 +21,8 @@ from magmath.ops.product.panel_products import panels_of
 from magmath.ops.redistribute import redistribute
 from magmath.passes.aliasing import is_materialized
 from magmath.passes.candidate_cost import (
+    CandidateCost,
     CandidateCosts,
-    CandidateWithRedistributions,
     CostCache,
     OperandState,
     cost_cache_of,
@@ -74,12 +74,13 @@ def _lines_of_users(graph: Graph) -> dict[Node, Line]:
 class NodeCandidates:
     """The candidates of `place` at a contraction or a factorization, the chosen one first.
 
+    `costs` computes what else a candidate needs: transfers between workers, and memory.
     `panels` is the number of panels that are summed one after the other, if the whole would need
     too much memory at a time; 0 if other operations compute the node.
     """
 
-    node: Node
-    ranked: list[CandidateWithRedistributions]
+    costs: CandidateCosts
+    ranked: list[CandidateCost]
     panels: int
 
 
@@ -89,12 +90,12 @@ def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidat
     candidates = []
     for node in graph.nodes:
         shown = node.operation.uses_lapack or is_contraction(node.index_notation)
-        ranked = placing.candidates(node) if shown else None
+        costs = placing.candidate_costs(node) if shown else None
+        ranked = [] if costs is None else costs.ranked()
         placing.place(node)
-        if ranked is not None:
-            candidates.append(
-                NodeCandidates(node, ranked, panels_of(node, placing.decomposed.get(node, node)))
-            )
+        if costs is not None:
+            panels = panels_of(node, placing.decomposed.get(node, node))
+            candidates.append(NodeCandidates(costs, ranked, panels))
     return candidates
 
 
@@ -190,12 +191,10 @@ class _Placing:
             return node
         return node.replace((), self.environment.replicated(node.shape))
 
-    def candidates(self, node: Node) -> list[CandidateWithRedistributions]:
-        """Return the evaluated candidates of a node with placed operands, in the order of
-        preference."""
+    def candidate_costs(self, node: Node) -> CandidateCosts:
+        """Return the costs of the candidates of a node with placed operands."""
         operands = self._operands([self.new[source] for source in node.inputs])
-        costs = CandidateCosts(self.costs, node, operands, self.hints.get(node))
-        return costs.with_redistributions()
+        return CandidateCosts(self.costs, node, operands, self.hints.get(node))
 
     def _operands(self, nodes: Sequence[Node]) -> tuple[OperandState, ...]:
         """Return the states of placed nodes as operands."""
@@ -213,9 +212,9 @@ class _Placing:
 
     def _placed(self, node: Node) -> Node:
         operands = [self.new[source] for source in node.inputs]
-        best = self.costs.best(node, self._operands(operands), self.hints.get(node))
-        self.cost += best.cost
-        self.workspace = max(self.workspace, best.workspace)
+        best, nbytes = self.costs.best(node, self._operands(operands), self.hints.get(node))
+        self.cost += best.steps
+        self.workspace = max(self.workspace, nbytes)
         line = self._line_of(node)
         moved = tuple(
             [
