@@ -107,7 +107,7 @@ class _Groups:
         operation, arrays = node.operation, (*node.inputs, node)
         if operation.is_leaf or node.name in ("constant", "recompute"):
             return
-        if operation.elementwise:
+        if operation.is_elementwise:
             for source in node.inputs:
                 if source.shape == node.shape:
                     self.join(node, source)

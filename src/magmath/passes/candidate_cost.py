@@ -120,7 +120,7 @@ class CostCache:
         return candidates
 
     def _is_redundant(self, node: Node, layout: Layout) -> bool:
-        if layout.is_partial and node.operation.additive:
+        if layout.is_partial and node.operation.is_additive:
             return False
         return layout.boxes is not None or (
             layout.mesh == self.environment.mesh and layout.has_even_splits

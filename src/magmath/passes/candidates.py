@@ -52,7 +52,7 @@ def layout_candidates(
     examples = operands if hint is None else (*operands, hint)
     for mesh in _meshes(node, examples, environment):
         yield from _on_mesh(node, notation, examples, mesh, environment)
-    if node.operation.additive and _are_pending_sums(operands):
+    if node.operation.is_additive and _are_pending_sums(operands):
         yield LayoutCandidate(operands, operands[0])
     if is_contraction(notation) and not environment.deterministic:
         yield from _on_grids(node, notation, environment)

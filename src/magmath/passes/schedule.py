@@ -272,9 +272,9 @@ def _sink_terms(nodes: Sequence[Node], dependences: _Dependences, levels: dict[N
     both, and the value is not stored."""
     for node in reversed(nodes):
         users = dependences.users[node]
-        if node.operation.elementwise and len(users) == 1:
+        if node.operation.is_elementwise and len(users) == 1:
             user = users[0]
-            if user.operation.elementwise and user.shape == node.shape:
+            if user.operation.is_elementwise and user.shape == node.shape:
                 levels[node] = levels[user]
 
 
