@@ -33,7 +33,7 @@ def is_fallible(node: Node) -> bool:
         return has_pending_fallible(topological(node.attributes["body"].outputs, pending=True))
     if operation.is_elementwise or operation.is_leaf or operation.is_version or operation.is_mark:
         return False
-    if operation.uses_lapack or operation.lower_to is not None:
+    if operation.uses_lapack or operation.expansion is not None:
         return True
     return operation.checks_indices and any(
         x.operation is not SCALAR for x in checked_indices(node)

@@ -390,7 +390,7 @@ class Operation:
     has_same_bits     (the result's type, its operands') → True if the native form, with each
                       operation rounded by itself, gives the bits of the kernel (nan counts as one
                       value)
-    lower_to          node → the same in simpler operations, by which the passes replace it; such a
+    expansion         node → the same in simpler operations, by which the passes replace it; such a
                       record exists for its gradient and has no kernel, but perhaps NumPy's code
     decompositions    (node, its operands' layouts) → graphs of other operations on the same inputs
                       that compute the same; the place pass chooses the cheapest
@@ -462,7 +462,7 @@ class Operation:
     reads_subset: bool = False
     checks_indices: bool = False
     has_same_bits: SameBits = is_never_exact
-    lower_to: Callable[[Node], Node] | None = None
+    expansion: Callable[[Node], Node] | None = None
     decompositions: Decompositions = no_decomposition
     epilogues: frozenset[str] = frozenset()
     bias_axis: int = -1
