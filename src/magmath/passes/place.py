@@ -36,15 +36,15 @@ from magmath.passes.layout_hints import layout_hints
 def place(graph: Graph, environment: Environment) -> Graph:
     """Return the graph with a layout on every node; outputs with targets end in their target's
     layout."""
-    return placed(graph, environment)[0]
+    return place_with_nodes(graph, environment)[0]
 
 
-def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node, Node]]:
+def place_with_nodes(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node, Node]]:
     """Return the placed graph, and for each node of the given graph its placed node."""
     hints = layout_hints(graph, environment.mesh)
     placing = _Placing(cost_cache_of(environment), hints, lines=_lines_of_users(graph))
     for node in graph.nodes:
-        placing.place(node)
+        placing.add(node)
     outputs = tuple(
         placing.delivered(placing.new[node], target.layout)
         if target is not None and target.layout is not None
@@ -92,7 +92,7 @@ def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidat
         shown = node.operation.uses_lapack or is_contraction(node.index_notation)
         costs = placing.candidate_costs(node) if shown else None
         ranked = [] if costs is None else costs.ranked()
-        placing.place(node)
+        placing.add(node)
         if costs is not None:
             panels = panels_of(node, placing.decomposed.get(node, node))
             candidates.append(NodeCandidates(costs, ranked, panels))
@@ -123,9 +123,10 @@ class _Placing:
         """The environment of the costs."""
         return self.costs.environment
 
-    def place(self, node: Node) -> None:
+    def add(self, node: Node) -> None:
+        """Place a node whose inputs are placed."""
         if node.is_leaf:
-            self.new[node] = self._placed_leaf(node)
+            self.new[node] = self._leaf_with_layout(node)
         elif node.name == "redistribute":
             x = self.new[node.inputs[0]]
             self.new[node] = self.moved(x, layout_of(node), self._line_of(node))
@@ -134,16 +135,16 @@ class _Placing:
             x = self.resolved(x)
             self.new[node] = node.replace((x, *after), x.layout, self._line_of(node))
         else:
-            self._place_cheapest(node)
+            self._add_cheapest_form(node)
 
-    def _place_cheapest(self, node: Node) -> None:
+    def _add_cheapest_form(self, node: Node) -> None:
         """Place a node itself, or the cheapest of its decompositions."""
         layouts = [layout_of(self.new[source]) for source in node.inputs]
         decompositions = (
             [] if self.environment.deterministic else node.operation.decompositions(node, layouts)
         )
         if not decompositions:
-            self.new[node] = self._placed(node)
+            self.new[node] = self._in_cheapest_layouts(node)
             return
         trials = [(graph, self._trial(node, graph)) for graph in (node, *decompositions)]
         self.decomposed[node], best = min(
@@ -170,23 +171,23 @@ class _Placing:
             lines=self.lines, line=self._line_of(node),
         )  # fmt: skip
         if decomposition is node:
-            new[node] = trial._placed(node)
+            new[node] = trial._in_cheapest_layouts(node)
         else:
-            trial._place_all(decomposition)
+            trial._add_with_inputs(decomposition)
             new[node] = new[decomposition]
         return trial
 
     def _line_of(self, node: Node) -> Line:
         return self.lines.get(node, self.line) if node.line is None else node.line
 
-    def _place_all(self, node: Node) -> None:
+    def _add_with_inputs(self, node: Node) -> None:
         """Place a node after all nodes that it needs."""
         if node not in self.new:
             for source in node.inputs:
-                self._place_all(source)
-            self.place(node)
+                self._add_with_inputs(source)
+            self.add(node)
 
-    def _placed_leaf(self, node: Node) -> Node:
+    def _leaf_with_layout(self, node: Node) -> Node:
         if node.layout is not None:
             return node
         return node.replace((), self.environment.replicated(node.shape))
@@ -210,7 +211,8 @@ class _Placing:
             ]
         )
 
-    def _placed(self, node: Node) -> Node:
+    def _in_cheapest_layouts(self, node: Node) -> Node:
+        """Return a node with moved operands, in the layouts of its cheapest candidate."""
         operands = [self.new[source] for source in node.inputs]
         best, nbytes = self.costs.best(node, self._operands(operands), self.hints.get(node))
         self.cost += best.steps
