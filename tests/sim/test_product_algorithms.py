@@ -150,7 +150,7 @@ def test_what_does_not_fit_the_memory_is_not_taken() -> None:
     needs = memory(options)
     limit = min(needs)
     assert needs[0] > limit, "this would test nothing"
-    tight.environment = replace(tight.environment, memory_limit=limit)
+    tight.environment = replace(tight.environment, memory_limit=limit, memory_bound=limit)
     node, expected = product(tight, m, n, k, *at)
     options, _ = planned(tight, node)
     assert options.ranked
@@ -193,7 +193,10 @@ def test_panels_bound_what_a_worker_needs(grid: tuple[int, int]) -> None:
     m, n, k = 48, 48, 96
     workers = grid[0] * grid[1]
     at = laid((m, k), grid, 0, 1), laid((k, n), grid, 0, 1)
-    whole, parts = engine_on(workers, workspace=1 << 30), engine_on(workers, workspace=4096)
+    whole, parts = (
+        engine_on(workers, max_moved_bytes=1 << 30),
+        engine_on(workers, max_moved_bytes=4096),
+    )
     node, expected = product(whole, m, n, k, *at)
     _, program = planned(whole, node)
     panelled, _ = product(parts, m, n, k, *at)
@@ -220,7 +223,7 @@ def test_panels_bound_what_a_worker_needs(grid: tuple[int, int]) -> None:
 @some
 def test_panels_of_any_layouts_give_the_same(kind: str, workers: int, data: st.DataObject) -> None:
     m, n, k = (data.draw(st.sampled_from(s)) for s in ((1, 7, 24), (2, 9, 24), (40, 67)))
-    engine = engine_on(workers, kind, workspace=0)
+    engine = engine_on(workers, kind, max_moved_bytes=0)
     random = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
     turned = [data.draw(st.booleans()) for _ in range(2)]
     a, b = (
@@ -240,7 +243,7 @@ def test_panels_of_any_layouts_give_the_same(kind: str, workers: int, data: st.D
 @given(data=st.data())
 @some
 def test_panels_of_stacks_give_the_same(kind: str, workers: int, data: st.DataObject) -> None:
-    engine = engine_on(workers, kind, workspace=0)
+    engine = engine_on(workers, kind, max_moved_bytes=0)
     random = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
     shapes = (3, 50, 7), (8, 3, 50)
     a, b = (torch.from_numpy(random.integers(-3, 4, s).astype("float64")) for s in shapes)
@@ -254,7 +257,7 @@ def test_panels_of_stacks_give_the_same(kind: str, workers: int, data: st.DataOb
 
 @pytest.mark.usefixtures("small_panels")
 def test_stacks_are_summed_in_panels_too() -> None:
-    engine = engine_on(2, workspace=0)
+    engine = engine_on(2, max_moved_bytes=0)
     line = Mesh.line(2)
     a, b = (torch.ones(1, 96, 8, dtype=torch.float64), torch.ones(8, 1, 96, dtype=torch.float64))
     at = Layout.even(tuple(a.shape), line, 1), Layout.even(tuple(b.shape), line, 0)

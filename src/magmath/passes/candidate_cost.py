@@ -184,7 +184,7 @@ class CandidateCosts:
         layouts = [operand.layout for operand in self.operands]
         candidates = self.cache.candidates(self.node, layouts, self.hint)
         count("evaluated candidates", len(candidates))
-        limit = self.environment.allocation_limit
+        limit = self.environment.memory_bound
         if limit is not None and limit < self._max_bytes():
             fitting = [c for c in candidates if self.worker_bytes(c.candidate) <= limit]
             candidates = fitting or candidates
@@ -222,11 +222,11 @@ class CandidateCosts:
         """Return the candidates, of an operation with a collective kernel, that need little memory.
 
         Compared with the candidate that needs the least memory, a worker may store at most the
-        additional bytes that the environment allows for the workspace of an operation (or for
-        LAPACK), and at most an eighth of its memory limit.
+        additional bytes that the environment allows for moved operands (or for LAPACK), and at most
+        an eighth of its memory limit.
         """
         needs = [self._heap_bytes(c.candidate) for c in candidates]
-        spare, limit = self.environment.workspace, self.environment.memory_limit
+        spare, limit = self.environment.max_moved_bytes, self.environment.memory_limit
         if self.node.operation.uses_lapack and self.environment.shares_memory:
             spare = max(spare, self.environment.lapack_memory)
         max_bytes = min(needs) + (spare if limit is None else min(spare, limit // 8))
@@ -341,7 +341,9 @@ class CandidateCosts:
             return cost + self.cache.move(output, self.hint, itemsize)
         if output.is_replicated or not all(x.is_replicated for x in candidate.inputs):
             return cost
-        if self.node.size * itemsize <= self.environment.workspace:  # its users may need all of it
+        if (
+            self.node.size * itemsize <= self.environment.max_moved_bytes
+        ):  # its users may need all of it
             whole = self.environment.replicated(self.node.shape)
             cost += 0.5 * self.cache.move(output, whole, itemsize)
         return cost

@@ -147,7 +147,7 @@ def run(graph: Graph, environment: Environment, changing: Collection[Node] = ())
                     graph = rewrite(graph, environment)
     with stage("schedule"):
         several = environment.workers > 1 and not environment.shares_memory
-        order = schedule(graph, environment.workspace if several else 0, changing)
+        order = schedule(graph, environment.max_moved_bytes if several else 0, changing)
     with stage("memory"):
         buffers = assign_buffers(graph, order, environment.without)
         orders = assign_memory_orders(graph, order, buffers, environment)

@@ -116,7 +116,7 @@ class _Placing:
     decomposed: dict[Node, Node] = field(default_factory=dict)  # nodes → chosen decompositions
     lines: Mapping[Node, Line] = field(default_factory=dict)  # of nodes that have none
     line: Line = None  # user's line of the node being decomposed, for other nodes without one
-    workspace: int = 0  # maximum bytes that an operation needs for moved operands
+    moved_bytes: int = 0  # maximum bytes that an operation needs for moved operands
 
     @property
     def environment(self) -> Environment:
@@ -153,12 +153,12 @@ class _Placing:
         self.new.update(best.new.maps[0])
         self.copies.update(best.copies.maps[0])
         self.cost = best.cost
-        self.workspace = max(self.workspace, best.workspace)
+        self.moved_bytes = max(self.moved_bytes, best.moved_bytes)
 
     @property
     def excess(self) -> int:
-        """Bytes by which the workspace exceeds the limit of the environment."""
-        return max(0, self.workspace - self.environment.workspace)
+        """Bytes by which moved operands exceed those of the environment."""
+        return max(0, self.moved_bytes - self.environment.max_moved_bytes)
 
     def _trial(self, node: Node, decomposition: Node) -> _Placing:
         """Return the state after `node` has been placed as `decomposition`, or as itself."""
@@ -216,7 +216,7 @@ class _Placing:
         operands = [self.new[source] for source in node.inputs]
         best, nbytes = self.costs.best(node, self._operands(operands), self.hints.get(node))
         self.cost += best.steps
-        self.workspace = max(self.workspace, nbytes)
+        self.moved_bytes = max(self.moved_bytes, nbytes)
         line = self._line_of(node)
         moved = tuple(
             [

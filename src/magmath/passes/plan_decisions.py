@@ -48,13 +48,13 @@ class ArrayState:
 class Decision:
     """The decision about a node with operands in certain states.
 
-    state      the state of the result
-    seconds    predicted seconds without those of copies
-    inputs     the layouts in which operands are read
-    stages     for each operand, the layouts of the copies that lead there; None if there are none
-    cost       the cost by which decompositions are compared, in units of `RESOLUTION`
-    workspace  the bytes by which decompositions are compared
-    parts      the decompositions
+    state        the state of the result
+    seconds      predicted seconds without those of copies
+    inputs       the layouts in which operands are read
+    stages       for each operand, the layouts of the copies that lead there; None if there are none
+    cost         the cost by which decompositions are compared, in units of `RESOLUTION`
+    moved_bytes  the bytes by which decompositions are compared
+    parts        the decompositions
     """
 
     state: ArrayState
@@ -62,7 +62,7 @@ class Decision:
     inputs: tuple[Layout, ...]
     stages: tuple[tuple[Layout, ...], ...] | None
     cost: int
-    workspace: int
+    moved_bytes: int
     parts: tuple[StepList, ...]
 
 

@@ -28,9 +28,9 @@ CREATED: Final = (FULL, IOTA, UNIFORM, NORMAL, BITS)
 
 def reduce_in_blocks(graph: Graph, environment: Environment) -> Graph:
     """Return the graph with reductions that compute operands which are too large to store."""
-    if environment.allocation_limit is None:
+    if environment.memory_bound is None:
         return graph
-    min_bytes = environment.allocation_limit // STORED_SHARE
+    min_bytes = environment.memory_bound // STORED_SHARE
     large = {node for node in graph.nodes if not node.is_leaf and local_bytes(node) > min_bytes}
     if not large:
         return graph
