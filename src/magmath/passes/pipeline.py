@@ -49,6 +49,10 @@ class PlannedGraph:
 Rewrite = Callable[[Graph, Environment], Graph]
 
 
+def _fold_epilogues(graph: Graph, environment: Environment) -> Graph:
+    return fold_epilogues(graph, bias=environment.fold_bias != SEPARATE)
+
+
 @final
 class Pass(NamedTuple):
     """The name of a pass, which is that of its function, and what it does."""
@@ -69,60 +73,29 @@ class Pass(NamedTuple):
 
 REWRITES: Mapping[str, Sequence[tuple[Pass, Rewrite]]] = {
     "simplify": (
-        (
-            Pass("simplify", "merges equal nodes and applies algebraic identities"),
-            lambda graph, environment: simplify(graph, environment.without),
-        ),
-        (
-            Pass("join_sums", "joins sums over the same elements, so that they are read once"),
-            lambda graph, environment: join_sums(graph),
-        ),
-        (
-            Pass("share_margins", "makes rolls of one array views of one copy with margins"),
-            share_margins,
-        ),
+        (Pass("simplify", "merges equal nodes and applies algebraic identities"),
+         lambda graph, environment: simplify(graph, environment.without)),
+        (Pass("join_sums", "joins sums over the same elements, so that they are read once"),
+         lambda graph, environment: join_sums(graph)),
+        (Pass("share_margins", "makes rolls of one array views of one copy with margins"),
+         share_margins),
     ),
     "place": (
-        (
-            Pass("place", "chooses the layout of every node and inserts redistributions"),
-            place,
-        ),
-        (
-            Pass(
-                "share_halos",
-                "makes slices across the borders of workers views of one copy with halos",
-            ),
-            share_halos,
-        ),
+        (Pass("place", "chooses the layout of every node and inserts redistributions"), place),
+        (Pass("share_halos", "makes slices across borders of workers views of a copy with halos"),
+         share_halos),
     ),
     "fold": (
-        (
-            Pass(
-                "fold_epilogues",
-                "converts element-wise nodes to epilogues of products and convolutions",
-            ),
-            lambda graph, environment: fold_epilogues(
-                graph, bias=environment.fold_bias != SEPARATE
-            ),
-        ),
-        (
-            Pass("merge_equal", "merges equal nodes that fold_epilogues has made"),
-            lambda graph, environment: merge_equal(graph),
-        ),
-        (
-            Pass(
-                "fold_bias", "computes a product and its bias from one matrix, where that is faster"
-            ),
-            fold_bias,
-        ),
-        (
-            Pass(
-                "reduce_in_blocks", "computes operands that are too large to store block by block"
-            ),
-            reduce_in_blocks,
-        ),
+        (Pass("fold_epilogues", "folds bias, residual, activation and update into products"),
+         _fold_epilogues),
+        (Pass("merge_equal", "merges equal nodes that fold_epilogues has made"),
+         lambda graph, environment: merge_equal(graph)),
+        (Pass("fold_bias", "computes a product and its bias from one matrix, where that is faster"),
+         fold_bias),
+        (Pass("reduce_in_blocks", "computes operands that are too large to store block by block"),
+         reduce_in_blocks),
     ),
-}
+}  # fmt: skip
 """The rewrites, in the stages that `magmath bench plan` measures."""
 
 ANALYSES = (
