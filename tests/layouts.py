@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from cached_strategies import cached, lists
 from magmath.core.index_set import Tile
-from magmath.layout import Blocks, Cyclic, Layout, Mesh, Split
+from magmath.layout import CutPieces, Cyclic, Layout, Mesh, Split
 
 COMBINE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 IDENTITY = {
@@ -46,7 +46,7 @@ def draw_mesh(draw: st.DrawFn, max_workers: int = MAX_WORKERS) -> Mesh:
     return Mesh(grid, None, workers if draw(st.booleans()) else sorted(workers))
 
 
-def draw_pieces(draw: st.DrawFn, extent: int, count: int) -> Blocks | Cyclic:
+def draw_pieces(draw: st.DrawFn, extent: int, count: int) -> CutPieces | Cyclic:
     """Even, uneven with any owners, cyclic or block-cyclic pieces of one dimension."""
     kind = draw(cached(st.sampled_from, ("even", "uneven", "cyclic")))
     if kind == "even":
@@ -55,7 +55,7 @@ def draw_pieces(draw: st.DrawFn, extent: int, count: int) -> Blocks | Cyclic:
         return Cyclic(extent, draw(st.integers(1, 3)), draw(st.integers(1, count)))
     cuts = [0, *sorted(draw(cached(lists, 0, extent, 0, 5))), extent]
     owners = draw(cached(lists, 0, count - 1, len(cuts) - 1, len(cuts) - 1))
-    return Blocks(tuple(cuts), tuple(owners))
+    return CutPieces(tuple(cuts), tuple(owners))
 
 
 def draw_product(

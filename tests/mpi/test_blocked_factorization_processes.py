@@ -19,7 +19,7 @@ from matrices import check_lu, check_qr, normal
 def test_processes_factorize_and_fail_collectively(workers: int) -> None:
     with current("processes", workers):
         engine = session.engine()
-        engine.environment = replace(engine.environment, workspace=0, lapack_memory=0)
+        engine.environment = replace(engine.environment, max_moved_bytes=0, lapack_memory=0)
         x = normal((150, 150), "float64")
         a = mm.asarray(x, layout=Layout.split(0))
         assert " collectively in " in str(mm.linalg.qr(a).Q.explain())

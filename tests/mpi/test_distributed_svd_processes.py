@@ -18,7 +18,7 @@ def test_vectors_are_computed_collectively() -> None:
     square = x[:80] + adjoint(x[:80])
     with current("processes", 2):
         engine = session.engine()
-        engine.environment = replace(engine.environment, workspace=0, lapack_memory=0)
+        engine.environment = replace(engine.environment, max_moved_bytes=0, lapack_memory=0)
         u, s, vh = mm.linalg.svd(mm.asarray(x, layout=Layout.split(0)), full_matrices=False)
         values, vectors = mm.linalg.eigh(mm.asarray(square, layout=Layout.split(1)))
         for result in (s, values):

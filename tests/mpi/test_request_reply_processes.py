@@ -22,7 +22,7 @@ def test_processes_ask_one_another(workers: int) -> None:
     values, places = random.normal(size=N), random.integers(-N, N, N)
     with current("processes", workers):
         engine = session.engine()
-        engine.environment = replace(engine.environment, workspace=0)
+        engine.environment = replace(engine.environment, max_moved_bytes=0)
         x, at = (mm.asarray(v, layout=by_rows) for v in (values, places))
         picked = x[at]
         slope = mm.grad(mm.sum(picked * picked), [x])[0]

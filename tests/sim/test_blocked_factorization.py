@@ -42,7 +42,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 def _lean() -> None:
     engine = session.engine()
-    engine.environment = replace(engine.environment, workspace=0, lapack_memory=0)
+    engine.environment = replace(engine.environment, max_moved_bytes=0, lapack_memory=0)
 
 
 def definite(n: int, dtype: str) -> Any:

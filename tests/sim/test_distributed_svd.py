@@ -33,7 +33,7 @@ def pool(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 def _lean() -> None:
     engine = session.engine()
-    engine.environment = replace(engine.environment, workspace=0, lapack_memory=0)
+    engine.environment = replace(engine.environment, max_moved_bytes=0, lapack_memory=0)
 
 
 def is_collective(*arrays: mm.Array) -> bool:
@@ -207,7 +207,9 @@ def test_the_cheaper_way_is_taken_and_what_does_not_fit_is_shared(kind: str) -> 
     for memory, collective in ((None, False), (values, True), (vectors, True)):
         with current(kind, 3):
             engine = session.engine()
-            engine.environment = replace(engine.environment, memory_limit=memory)
+            engine.environment = replace(
+                engine.environment, memory_limit=memory, memory_bound=memory
+            )
             a = mm.asarray(x, layout=Layout.cyclic(0, panel_rows(300, 3)))
             if memory != vectors:
                 assert is_collective(mm.linalg.svdvals(a)) == collective

@@ -282,7 +282,7 @@ def test_a_split_axis_of_any_length_is_transformed_in_parts(
     """A prime length, and one with a factor that is too small to divide it by."""
     with current(kind, workers):
         engine = session.engine()
-        engine.environment = replace(engine.environment, workspace=0)
+        engine.environment = replace(engine.environment, max_moved_bytes=0)
         for number, (n, shape, axis) in enumerate(
             [(4099, (4099,), 0), (4106, (4106, 1), 0), (4099, (1, 4099), 1)]
         ):
@@ -302,7 +302,7 @@ def test_a_split_axis_of_any_length_is_transformed_in_parts(
 def test_the_gradient_of_a_transform_of_prime_length() -> None:
     with current("messages", 2):
         engine = session.engine()
-        engine.environment = replace(engine.environment, workspace=0)
+        engine.environment = replace(engine.environment, max_moved_bytes=0)
         x = mm.asarray(numbers((4099,), "float64"), layout=Layout.split(0))
         total = mm.sum(mm.square(mm.abs(mm.fft.fft(mm.astype(x, mm.complex128)))))
         slope = mm.grad(total, [x])[0]

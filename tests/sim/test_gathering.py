@@ -151,7 +151,7 @@ def _gathered(program: Program) -> list[str]:
 def _all_is_large() -> None:
     """Operations get as much memory for moved operands as they would for hundreds of times this."""
     engine = session.engine()
-    engine.environment = replace(engine.environment, workspace=N // 8)
+    engine.environment = replace(engine.environment, max_moved_bytes=N // 8)
 
 
 @pytest.mark.parametrize("kind", ["shared", "messages"])

@@ -48,7 +48,7 @@ def cases_of(dtype: str) -> list[tuple[str, Case]]:
             continue  # integers to integer powers, which data can make fail
         if native is None:  # the gamma functions
             continue
-        if operation.elementwise and name != "astype" and dtype in row.dtypes:
+        if operation.is_elementwise and name != "astype" and dtype in row.dtypes:
             found.append((name, row.draw(draws)))
     return found
 
@@ -92,7 +92,7 @@ def test_special_numbers_are_treated_alike(
     for name, row in ROWS.items():
         if OPERATIONS[name].native is None:
             continue
-        if OPERATIONS[name].elementwise and dtype in row.dtypes and name != "astype":
+        if OPERATIONS[name].is_elementwise and dtype in row.dtypes and name != "astype":
             count = len(row.draw(draws).operands)
             condition = (grid[0] > 0,) if name == "where" else ()
             cases.append((name, Case((*condition, *grid[: count - len(condition)]), {})))
@@ -103,7 +103,7 @@ def test_special_numbers_are_treated_alike(
     for (name, case), result in zip(cases, found, strict=True):
         known = reference(name, case)
         check_close(result, known, (name, case))
-        if OPERATIONS[name].elementwise:
+        if OPERATIONS[name].is_elementwise:
             check_signs(result, known, (name, case))
 
 

@@ -104,7 +104,7 @@ def elementwise_cases(dtype: str, size: int) -> list[tuple[str, Case]]:
     cases = []
     for name, row in ROWS.items():
         operation = OPERATIONS[name]
-        if not operation.elementwise or dtype not in row.dtypes or name == "astype":
+        if not operation.is_elementwise or dtype not in row.dtypes or name == "astype":
             continue
         kinds = [DTYPES[str(x.dtype).removeprefix("torch.")] for x in row.draw(draws).operands]
         if not operation.has_same_bits(DTYPES[dtype], kinds):

@@ -94,7 +94,7 @@ def test_complex_numbers_are_not_cast_to_real_ones() -> None:
 
 SPECIAL = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1.0, -1.0, -2.5, 3.0]
 UNUSUAL = ("where", "astype", "zeta")  # the order of zeta is finite
-POINTWISE = [n for n in ROWS if OPERATIONS[n].elementwise and n not in UNUSUAL]
+POINTWISE = [n for n in ROWS if OPERATIONS[n].is_elementwise and n not in UNUSUAL]
 
 
 @pytest.mark.parametrize("name", [n for n in POINTWISE if "float64" in ROWS[n].dtypes])

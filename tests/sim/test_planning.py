@@ -28,7 +28,7 @@ from magmath.passes.fold_epilogues import fold_epilogues
 from magmath.passes.layer_blocks import LayerOptions
 from magmath.passes.node_cost import node_seconds
 from magmath.passes.parameter_layouts import ChosenOptions, clear_option_caches
-from magmath.passes.place import placed
+from magmath.passes.place import place_with_nodes
 from magmath.passes.simplify import merge_equal, simplify
 from magmath.program.arena import arrange
 from magmath.program.instructions import Program, Slot
@@ -142,7 +142,7 @@ def greedy(step: Graph, layers: Sequence[LayerOptions], environment: Any) -> flo
 
     def cost(choice: list[str]) -> float:
         changed, _ = parameter_layouts._with_options(step, layers, choice)
-        planned = merge_equal(fold_epilogues(placed(changed, environment)[0]))
+        planned = merge_equal(fold_epilogues(place_with_nodes(changed, environment)[0]))
         return sum(node_seconds(node, environment) for node in planned.nodes)
 
     least, best = min((cost([name] * len(layers)), [name] * len(layers)) for name in names)

@@ -19,10 +19,9 @@ from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh, Split, plan_redistribution
 from magmath.ops.product import panel_products
 from magmath.ops.product.contraction import contraction, matmul
-from magmath.passes.candidate_cost import CandidateWithRedistributions
 from magmath.passes.candidates import algorithm
 from magmath.passes.default_reduction import default_reduction
-from magmath.passes.place import node_candidates
+from magmath.passes.place import NodeCandidates, node_candidates
 from magmath.passes.simplify import simplify
 from magmath.program.arena import arrange
 from magmath.program.instructions import Call, Program, Redistribute
@@ -64,11 +63,16 @@ def product(engine: Engine, m: int, n: int, k: int, *at: Layout) -> tuple[Node, 
     return matmul(*nodes), a @ b
 
 
-def planned(engine: Engine, node: Node) -> tuple[list[CandidateWithRedistributions], Program]:
+def planned(engine: Engine, node: Node) -> tuple[NodeCandidates, Program]:
     """The ways to compute a product, the one taken first, and the program."""
     graph = engine.pending_graph(Graph((node,)))
     (found,) = node_candidates(simplify(graph), engine.environment)
-    return found.ranked, engine.compile(graph).program
+    return found, engine.compile(graph).program
+
+
+def memory(options: NodeCandidates) -> list[int]:
+    """The bytes that a worker needs for each way."""
+    return [options.costs.worker_bytes(option.candidate) for option in options.ranked]
 
 
 def traffic(program: Program) -> int:
@@ -91,9 +95,10 @@ def test_summa_moves_what_its_formula_says(p: int, q: int) -> None:
         engine, m, n, k, laid((m, k), (p, q), 0, 1), laid((k, n), (p, q), 0, 1)
     )
     options, program = planned(engine, node)
-    assert algorithm(node, options[0].candidate) == "C stationary"
-    assert options[0].moved == traffic(program) == ITEM * (m * k * (q - 1) + k * n * (p - 1))
-    assert options[0].messages == p * q * (q - 1) + p * q * (p - 1)
+    assert algorithm(node, options.ranked[0].candidate) == "C stationary"
+    moved, messages = options.costs.traffic(options.ranked[0].candidate)
+    assert moved == traffic(program) == ITEM * (m * k * (q - 1) + k * n * (p - 1))
+    assert messages == p * q * (q - 1) + p * q * (p - 1)
     np.testing.assert_allclose(
         bodies.values(engine, node)[0].numpy(), expected, rtol=1e-10, atol=1e-10
     )
@@ -109,8 +114,9 @@ def test_two_and_a_half_dimensions_move_only_the_result(p: int, q: int, c: int) 
     node, expected = product(engine, m, n, k, laid((m, k), grid, 0, 2), laid((k, n), grid, 2, 1))
     options, _ = planned(engine, node)
     name = "2.5D" if p > 1 else "B stationary"
-    assert algorithm(node, options[0].candidate) == name
-    assert options[0].moved == ITEM * m * n * (c - 1)
+    assert algorithm(node, options.ranked[0].candidate) == name
+    moved, _ = options.costs.traffic(options.ranked[0].candidate)
+    assert moved == ITEM * m * n * (c - 1)
     np.testing.assert_allclose(
         bodies.values(engine, node)[0].numpy(), expected, rtol=1e-10, atol=1e-10
     )
@@ -129,7 +135,7 @@ def test_the_largest_matrix_stays_where_it_is(m: int, n: int, k: int, name: str)
     grid = (2, 2)
     node, expected = product(engine, m, n, k, laid((m, k), grid, 0, 1), laid((k, n), grid, 0, 1))
     options, _ = planned(engine, node)
-    assert algorithm(node, options[0].candidate) == name
+    assert algorithm(node, options.ranked[0].candidate) == name
     np.testing.assert_allclose(
         bodies.values(engine, node)[0].numpy(), expected, rtol=1e-10, atol=1e-10
     )
@@ -141,13 +147,14 @@ def test_what_does_not_fit_the_memory_is_not_taken() -> None:
     at = Layout.even((m, k), Mesh.line(4), 0), Layout.even((k, n), Mesh.line(4), 0)
     free, tight = engine_on(4), engine_on(4)
     options, _ = planned(free, product(free, m, n, k, *at)[0])
-    limit = min(option.memory for option in options)
-    assert options[0].memory > limit, "this would test nothing"
-    tight.environment = replace(tight.environment, memory_limit=limit)
+    needs = memory(options)
+    limit = min(needs)
+    assert needs[0] > limit, "this would test nothing"
+    tight.environment = replace(tight.environment, memory_limit=limit, memory_bound=limit)
     node, expected = product(tight, m, n, k, *at)
     options, _ = planned(tight, node)
-    assert options
-    assert all(option.memory <= limit for option in options)
+    assert options.ranked
+    assert max(memory(options)) <= limit
     np.testing.assert_allclose(
         bodies.values(tight, node)[0].numpy(), expected, rtol=1e-10, atol=1e-10
     )
@@ -186,7 +193,10 @@ def test_panels_bound_what_a_worker_needs(grid: tuple[int, int]) -> None:
     m, n, k = 48, 48, 96
     workers = grid[0] * grid[1]
     at = laid((m, k), grid, 0, 1), laid((k, n), grid, 0, 1)
-    whole, parts = engine_on(workers, workspace=1 << 30), engine_on(workers, workspace=4096)
+    whole, parts = (
+        engine_on(workers, max_moved_bytes=1 << 30),
+        engine_on(workers, max_moved_bytes=4096),
+    )
     node, expected = product(whole, m, n, k, *at)
     _, program = planned(whole, node)
     panelled, _ = product(parts, m, n, k, *at)
@@ -213,7 +223,7 @@ def test_panels_bound_what_a_worker_needs(grid: tuple[int, int]) -> None:
 @some
 def test_panels_of_any_layouts_give_the_same(kind: str, workers: int, data: st.DataObject) -> None:
     m, n, k = (data.draw(st.sampled_from(s)) for s in ((1, 7, 24), (2, 9, 24), (40, 67)))
-    engine = engine_on(workers, kind, workspace=0)
+    engine = engine_on(workers, kind, max_moved_bytes=0)
     random = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
     turned = [data.draw(st.booleans()) for _ in range(2)]
     a, b = (
@@ -233,7 +243,7 @@ def test_panels_of_any_layouts_give_the_same(kind: str, workers: int, data: st.D
 @given(data=st.data())
 @some
 def test_panels_of_stacks_give_the_same(kind: str, workers: int, data: st.DataObject) -> None:
-    engine = engine_on(workers, kind, workspace=0)
+    engine = engine_on(workers, kind, max_moved_bytes=0)
     random = np.random.default_rng(data.draw(st.integers(0, 1 << 32)))
     shapes = (3, 50, 7), (8, 3, 50)
     a, b = (torch.from_numpy(random.integers(-3, 4, s).astype("float64")) for s in shapes)
@@ -247,7 +257,7 @@ def test_panels_of_stacks_give_the_same(kind: str, workers: int, data: st.DataOb
 
 @pytest.mark.usefixtures("small_panels")
 def test_stacks_are_summed_in_panels_too() -> None:
-    engine = engine_on(2, workspace=0)
+    engine = engine_on(2, max_moved_bytes=0)
     line = Mesh.line(2)
     a, b = (torch.ones(1, 96, 8, dtype=torch.float64), torch.ones(8, 1, 96, dtype=torch.float64))
     at = Layout.even(tuple(a.shape), line, 1), Layout.even(tuple(b.shape), line, 0)

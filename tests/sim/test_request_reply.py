@@ -240,7 +240,7 @@ def test_the_last_of_several_values_counts(pool: Any) -> None:
 
 def test_rows_of_other_lengths_move_once(pool: Any) -> None:
     engine = session.engine()
-    engine.environment = replace(engine.environment, workspace=0)
+    engine.environment = replace(engine.environment, max_moved_bytes=0)
     x = _values((1500, 40))
     y = mm.reshape(_laid(x), (1000, 60))
     cost = y.explain()
@@ -254,7 +254,7 @@ def test_any_shape_becomes_any_other(data: st.DataObject) -> None:
     """By the flat array, from and to any layout."""
     for kind, workers in (("shared", 3), ("messages", 4)):
         engine = fresh(kind, workers)
-        engine.environment = replace(engine.environment, workspace=0)
+        engine.environment = replace(engine.environment, max_moved_bytes=0)
         case = data.draw(cases(ROWS["reshape"]))
         assume(case.operands[0].numel())
         bodies.check_any_layout(engine, "reshape", case, data)

@@ -170,7 +170,7 @@ def test_many_values_are_searched_in_their_order(
 @pytest.mark.parametrize("shape", [(90, 1), (1, 90), (2, 90), (90, 2), (45, 1, 2)])
 def test_a_few_long_lines_are_sorted_by_all(pool: Any, shape: tuple[int, ...]) -> None:
     engine, axis = session.engine(), int(np.argmax(shape))
-    engine.environment = replace(engine.environment, workspace=0)
+    engine.environment = replace(engine.environment, max_moved_bytes=0)
     values = np.random.default_rng(0).integers(-50, 50, shape).astype("float32")
     for layout in (mm.Layout.split(axis), mm.Layout.cyclic(axis, 2)):
         x = mm.asarray(values, layout=layout)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,12 +19,14 @@ from engines import current, engine_of
 from executors import use_native_code
 from graphs import Steps, expressions, leaf_of, numpy_values, stepping
 from magmath.autodiff import gradients
+from magmath.core.dtypes import float16, float64
 from magmath.engine.remote_array import remote_array_of
 from magmath.graph import Graph, Node, apply
 from magmath.ops import OPERATIONS
 from magmath.ops.conv.convolution import correlation
 from magmath.ops.leaves import constant
 from magmath.passes import assign_memory_orders, pipeline
+from magmath.passes.assign_buffers import BufferAssignment
 from magmath.program.encoding import decode, encode
 from magmath.program.instructions import Program, Redistribute
 from magmath.program.lower import lower
@@ -144,6 +147,21 @@ def program_of(engine: Any, *outputs: Node) -> Program:
     planned = pipeline.run(Graph(outputs), engine.environment)
     inputs = [leaf for leaf in planned.graph.leaves if leaf.name == "input"]
     return lower(planned, inputs, [], engine.environment, {})
+
+
+def test_the_order_of_a_group_is_that_of_most_bytes() -> None:
+    """Three kernels read 2 bytes of each element in one order, one reads 8 bytes in another."""
+    shape, rows = (4, 3, 6, 5), (0, 1, 2, 3)
+    half, double = (Node(OPERATIONS["full"], (), {}, shape, dtype) for dtype in (float16, float64))
+    groups = assign_memory_orders._Groups(BufferAssignment())
+    groups.join(half, double)
+    for x, order in [(half, CHANNELS_LAST)] * 3 + [(double, rows)]:
+        reads = replace(
+            OPERATIONS["tanh"], is_elementwise=False, memory_orders=lambda _, o=order: (o, None)
+        )
+        groups.add(Node(reads, (x,), {}, shape, x.dtype))
+    ((_, chosen),) = groups.chosen()
+    assert chosen == rows
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("planned", 1), ("shared", 2)])

@@ -213,7 +213,7 @@ def test_recipe_for_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:
     holds()
     assert recipe("api/elementwise_names.py").splitlines()[1:] == [f"{record.name}: UnaryFunction"]
     public = functions._unary(record)
-    assert public.__doc__.startswith(record.summary)
+    assert public.__doc__.startswith(record.public.summary)
     np.testing.assert_allclose(np.asarray(public(mm.asarray([4.0, 0.25]))), [0.5, 2.0])
 
 

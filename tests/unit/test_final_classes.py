@@ -34,7 +34,6 @@ CONCRETE_BASES = {
     "kernels/channel_sums_vectors.py": ["_Sums"],
     "kernels/conv/depthwise_rows.py": ["_Rows"],
     "kernels/dispatch/tuner.py": ["Tuner"],  # tests replace its choice
-    "layout/rule.py": ["UnboundLayout"],
     "nn/layers/convolution.py": ["_Conv", "_ConvTranspose"],
     "nn/layers/pooling.py": ["_AdaptiveAvgPool", "_AdaptiveMaxPool", "_AvgPool", "_MaxPool"],
     "nn/layers/resampling.py": ["_Pad"],

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.kernels import runtime_library
-from magmath.kernels.dispatch.candidate import Candidate
+from magmath.kernels.dispatch.candidate import KernelCandidate
 from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.gemm import blas, divided_gemv, gemm_candidates, limb_gemm
 from magmath.kernels.gemm.gemm import bind_gemm
@@ -411,7 +411,7 @@ def test_alpha_is_asked_before_every_call(tuner: Tuner) -> None:
 
 
 @pytest.mark.parametrize("candidate", CANDIDATES.values(), ids=lambda c: c.name)
-def test_not_a_number_and_infinity_pass_through(candidate: Candidate) -> None:
+def test_not_a_number_and_infinity_pass_through(candidate: KernelCandidate) -> None:
     out, a, b = torch.zeros(3, 3), torch.eye(3), torch.eye(3)
     a[0, 0], a[1, 1] = torch.nan, torch.inf
     product = GemmProblem(out, a, b, 1.0, 0.0, torch.zeros(3), True)

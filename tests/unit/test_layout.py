@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from layouts import layouts, meshes, pieces, shapes
 from magmath.core.index_set import IndexSet, tile_shape
 from magmath.errors import LayoutError
-from magmath.layout import Blocks, Cyclic, Layout, Mesh, Rule, Split, even_cuts
+from magmath.layout import CutPieces, Cyclic, Layout, Mesh, Rule, Split, even_cuts
 
 POOL = Mesh.line(4)
 NAMED = Mesh((2, 2), ("data", "model"))
@@ -109,11 +109,11 @@ def test_cyclic_pieces_are_dealt_in_turn() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Blocks((0, 5, 3), (0, 1)), "ascend"),
-        (lambda: Blocks((1, 5), (0,)), "ascend from 0"),
-        (lambda: Blocks((), ()), "ascend"),
-        (lambda: Blocks((0, 5), (0, 1)), "1 pieces need as many owners"),
-        (lambda: Blocks((0, 5), (-1,)), "from 0 up"),
+        (lambda: CutPieces((0, 5, 3), (0, 1)), "ascend"),
+        (lambda: CutPieces((1, 5), (0,)), "ascend from 0"),
+        (lambda: CutPieces((), ()), "ascend"),
+        (lambda: CutPieces((0, 5), (0, 1)), "1 pieces need as many owners"),
+        (lambda: CutPieces((0, 5), (-1,)), "from 0 up"),
         (lambda: Cyclic(5, 0, 1), "block 0"),
         (lambda: Cyclic(-5, 1, 1), "extent -5"),
     ],
@@ -252,7 +252,7 @@ def test_boxes_lie_one_after_another() -> None:
         (Layout.on(2), POOL, "R on 2"),
         (Layout.split(0).over(Mesh((3,), None, (1, 2, 3))), POOL, "S(0) on 1-3"),
         (Layout.split(0).over(Mesh((2,), None, (3, 0))), POOL, "S(0) on 3,0"),
-        (Layout.blocks([((slice(None), slice(0, 8)), 3)]), POOL, "blocks(1)"),
+        (Layout.blocks([((slice(None), slice(0, 8)), 3)]), POOL, "boxes(1)"),
     ],
 )
 def test_layouts_print_short(rule: Rule, mesh: Mesh, text: str) -> None:

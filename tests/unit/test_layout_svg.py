@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from layouts import layouts, shapes
-from magmath.layout import Blocks, Cyclic, Layout, Mesh, Split, regions
+from magmath.layout import CutPieces, Cyclic, Layout, Mesh, Split, regions
 from magmath.layout.regions import array_sections
 from magmath.layout.svg import draw_layout, worker_colour
 
@@ -125,7 +125,7 @@ def drawings() -> dict[str, Layout]:
     return {
         "rows": Layout.split(0).bind((1024, 512), line),
         "grid": Layout.grid((2, 2)).bind((6000, 9000), line),
-        "uneven": Layout((100,), line, (Split(0, Blocks((0, 10, 10, 70, 100), (2, 1, 0, 3))),)),
+        "uneven": Layout((100,), line, (Split(0, CutPieces((0, 10, 10, 70, 100), (2, 1, 0, 3))),)),
         "cyclic": Layout.cyclic(0).bind((1000000,), line),
         "block-cyclic": Layout.block_cyclic((64, 64), (2, 2)).bind((1000, 1000), line),
         "replicated": Layout.replicated().bind((300, 200), line),

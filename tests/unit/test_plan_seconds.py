@@ -30,7 +30,7 @@ from magmath.passes.fold_epilogues import fold_epilogues
 from magmath.passes.layer_blocks import LayerOptions
 from magmath.passes.node_cost import node_seconds
 from magmath.passes.parameter_layouts import ChosenOptions
-from magmath.passes.place import placed
+from magmath.passes.place import place_with_nodes
 from magmath.passes.plan_seconds import PlanSeconds
 from magmath.passes.simplify import merge_equal, simplify
 
@@ -44,7 +44,7 @@ def seconds_of_passes(
 ) -> float:
     """The predicted seconds of the graph that `place` and `fold_epilogues` build."""
     moved = graph.substituted({leaf: leaf.replace((), to) for leaf, to in layouts.items()})
-    built = merge_equal(fold_epilogues(placed(moved, environment)[0]))
+    built = merge_equal(fold_epilogues(place_with_nodes(moved, environment)[0]))
     return sum(node_seconds(node, environment) for node in built.nodes)
 
 
@@ -132,7 +132,7 @@ def test_a_decomposition_is_priced_when_it_is_chosen() -> None:
         x = variable_leaf((64, 4096), float32, Layout.even((64, 4096), environment.mesh, 1), None)
         graph = Graph((apply(OPERATIONS["argmax"], x, axis=1, keepdims=False),))
         check(graph, {}, environment)
-        built = placed(graph, environment)[0]
+        built = place_with_nodes(graph, environment)[0]
         assert "take_along" in {node.name for node in built.nodes}, "by segments"
 
 
@@ -162,6 +162,6 @@ def test_updates_share_the_negative_of_a_rate() -> None:
             outputs.append(apply(OPERATIONS["subtract"], w, step))
             targets.append(w)
         graph = simplify(Graph(tuple(outputs), tuple(targets)))
-        built = merge_equal(fold_epilogues(placed(graph, environment)[0]))
+        built = merge_equal(fold_epilogues(place_with_nodes(graph, environment)[0]))
         assert [node.name for node in built.nodes].count("negative") == 1
         check(graph, {}, environment)

@@ -174,7 +174,7 @@ def declarations() -> dict[str, str]:
         record.name: f"{record.name}: {kind}"
         for kind, records in types.items()
         for record in records
-        if record.summary
+        if record.public.summary
     }
 
 
@@ -194,14 +194,14 @@ def test_each_function_of_a_record_is_declared() -> None:
 def test_functions_of_records_have_all_that_the_record_says() -> None:
     """Name, documentation, number of operands, methods and identity are those of the record."""
     for record in (*elementwise.UNARY, *elementwise.BINARY, *elementwise.LOGICAL):
-        if not record.summary:
+        if not record.public.summary:
             continue
         function: Any = functions.FUNCTIONS[record.name]
         assert function is getattr(functions, record.name)
         assert function.__name__ == function.__qualname__ == record.name
-        assert function.__doc__.splitlines()[0] == record.summary
+        assert function.__doc__.splitlines()[0] == record.public.summary
         assert function.nin == (1 if record in elementwise.UNARY else 2)
-        assert function.identity == record.identity
+        assert function.identity == record.public.identity
         methods = ("at",) if function.nin == 1 else ("reduce", "accumulate", "outer", "at")
         for method in methods:
             assert getattr(function, method).__qualname__ == f"{record.name}.{method}"
@@ -212,7 +212,7 @@ def test_identities_are_those_of_numpy() -> None:
     for record in (*elementwise.BINARY, *elementwise.LOGICAL):
         ufunc = getattr(np, record.name, None)
         if isinstance(ufunc, np.ufunc):
-            assert record.identity == ufunc.identity, record.name
+            assert record.public.identity == ufunc.identity, record.name
 
 
 def test_the_package_runs_as_a_command() -> None:

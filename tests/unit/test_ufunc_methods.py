@@ -29,7 +29,7 @@ TWO_RESULTS = ["divmod", "frexp", "modf"]
 ASSOCIATIVE = [
     (record, dtype)
     for record in (*elementwise.BINARY, *elementwise.LOGICAL)
-    if record.is_associative
+    if record.public.is_associative
     for dtype in ("bool", "uint8", "int32", "float64")
     if dtype in ROWS[record.name].dtypes
 ]
@@ -68,8 +68,8 @@ def test_associative_records_are_so_and_have_their_identity(record: Operation, d
     x, y, z = random.integers(low, high, (3, 200)).astype(dtype)
     f = record.reference
     numpy.testing.assert_allclose(f(f(x, y), z), f(x, f(y, z)), rtol=1e-12)
-    if record.identity is not None:
-        identity = numpy.asarray(record.identity).astype(dtype)
+    if record.public.identity is not None:
+        identity = numpy.asarray(record.public.identity).astype(dtype)
         for result in (f(identity, x), f(x, identity)):
             is_size = record.name in ("gcd", "hypot")
             numpy.testing.assert_array_equal(result, abs(x) if is_size else x)

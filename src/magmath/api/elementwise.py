@@ -55,10 +55,10 @@ def _unary(operation: Operation) -> UnaryFunction:
 
 def _documentation(operation: Operation, shapes: str) -> str:
     """Return the documentation of a function: its first line, shapes and types, and options."""
-    converts = operation.floats_only
+    converts = operation.public.is_of_floats
     types = " Integers and truth values are converted to floating point." if converts else ""
     return (
-        f"{operation.summary}\n\n    {shapes}{types}\n"
+        f"{operation.public.summary}\n\n    {shapes}{types}\n"
         f"    `out`, `where` and `dtype` are those of NumPy's universal functions. Raises "
         f"DTypeError\n    for types that the function does not take.\n    "
     )
@@ -75,7 +75,7 @@ def _part(operation: Operation) -> Callable[..., Array]:
         return computed(val, out, where=where, dtype=dtype)
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = operation.summary
+    function.__doc__ = operation.public.summary
     return function
 
 
@@ -92,7 +92,8 @@ def _binary(operation: Operation) -> BinaryFunction:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = _documentation(operation, "x1 and x2 broadcast.")
-    return attach_ufunc_methods(name, function, operation.is_associative, operation.identity)
+    public = operation.public
+    return attach_ufunc_methods(name, function, public.is_associative, public.identity)
 
 
 def _logical(operation: Operation) -> BinaryFunction:
@@ -110,7 +111,8 @@ def _logical(operation: Operation) -> BinaryFunction:
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = _documentation(operation, "x1 and x2 broadcast.")
-    return attach_ufunc_methods(name, function, operation.is_associative, operation.identity)
+    public = operation.public
+    return attach_ufunc_methods(name, function, public.is_associative, public.identity)
 
 
 def truth_values(name: str, x: Any) -> Any:
@@ -172,8 +174,8 @@ def _with_options(
 
 FUNCTIONS: dict[str, Callable[..., Array]] = {
     **{record.name: _part(record) for record in e.PARTS},
-    **{record.name: _unary(record) for record in e.UNARY if record.summary},
-    **{record.name: _binary(record) for record in e.BINARY if record.summary},
+    **{record.name: _unary(record) for record in e.UNARY if record.public.summary},
+    **{record.name: _binary(record) for record in e.BINARY if record.public.summary},
     **{record.name: _logical(record) for record in e.LOGICAL},
 }
 """The functions that follow from records, by name."""

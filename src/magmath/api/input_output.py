@@ -28,7 +28,7 @@ from magmath.files import safetensors
 from magmath.files.array_specs import ArraySpec
 from magmath.files.csv import DEFAULT_OPTIONS, CsvOptions, read_table_spec
 from magmath.files.formats import Format, StorageSpec, StoredArray, format_of
-from magmath.layout import Blocks, Layout, Split, even_cuts
+from magmath.layout import CutPieces, Layout, Split, even_cuts
 from magmath.ops.leaves import input_leaf
 
 if TYPE_CHECKING:
@@ -350,5 +350,5 @@ def _in_chunks(layout: Layout, chunks: tuple[int, ...] | None) -> Layout:
         return Layout.replicated_on(shape, mesh)
     dim = next((d for d, n in enumerate(counts) if n >= mesh.size), int(np.argmax(counts)))
     cuts = [min(cut * chunks[dim], shape[dim]) for cut in even_cuts(counts[dim], mesh.size)]
-    split = Split(0, Blocks(tuple(cuts), tuple(range(mesh.size))))
+    split = Split(0, CutPieces(tuple(cuts), tuple(range(mesh.size))))
     return Layout.replicated_on(shape, mesh).replace_split(dim, split)

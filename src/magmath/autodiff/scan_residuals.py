@@ -76,7 +76,7 @@ class Residuals:
 def _is_cheap(node: Node) -> bool:
     """Return True for element-wise operations that a processor computes as fast as it reads."""
     operation = node.operation
-    return operation.elementwise and operation.flops(node) <= CHEAP_FLOPS * node.size
+    return operation.is_elementwise and operation.flops(node) <= CHEAP_FLOPS * node.size
 
 
 def dependent_parts(roots: Iterable[Node], sources: Collection[Node]) -> set[Node]:

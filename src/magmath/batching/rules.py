@@ -29,7 +29,7 @@ def of_batch(node: Node, operands: BatchOperands) -> Node:
     """Return the operation of a node, applied to every example of a batch."""
     rule = RULES.get(node.name)
     if rule is None:
-        rule = _elementwise if node.operation.elementwise else one_by_one
+        rule = _elementwise if node.operation.is_elementwise else one_by_one
     result = rule(node, operands)
     size = next((x.size for x in operands), 0)
     assert result.shape == (size, *node.shape), (node, result)

@@ -78,7 +78,7 @@ def rate_name(node: Node) -> str:
     if node.name in CONVOLUTIONS:
         return node.name + _kind_of_convolution(node)
     axis = node.attributes.get("axis")
-    if axis is None or node.operation.elementwise or not node.inputs:
+    if axis is None or node.operation.is_elementwise or not node.inputs:
         return node.name
     operand = node.inputs[0]
     axes = axis if isinstance(axis, tuple) else (axis,)

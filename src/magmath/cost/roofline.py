@@ -64,7 +64,7 @@ def compute_seconds(
         min_seconds = (
             touched / environment.bandwidth if touched > environment.machine.cache else 0.0
         )
-        if not (node.operation.elementwise or is_counted_in_flops(node.name)):
+        if not (node.operation.is_elementwise or is_counted_in_flops(node.name)):
             min_seconds = max(
                 min_seconds, flops / environment.machine.gemm_flops(node.dtype, environment.threads)
             )
@@ -114,7 +114,7 @@ def _arithmetic_seconds(
     """Return the predicted seconds of a worker's share of the arithmetic, with its operands in
     cache."""
     machine, operation = environment.machine, node.operation
-    if operation.elementwise:
+    if operation.is_elementwise:
         weight = operation.flops(node) / max(node.size, 1)
         return machine.elementwise_seconds(flops / max(weight, 1.0), weight, environment.threads)
     shape = output.local_shape(output.mesh.workers[0])

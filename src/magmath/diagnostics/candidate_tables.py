@@ -6,8 +6,8 @@ of layouts.
 
 from __future__ import annotations
 
-from magmath.graph import Graph, Node
-from magmath.passes.candidate_cost import CandidateWithRedistributions
+from magmath.graph import Graph
+from magmath.passes.candidate_cost import CandidateCost, CandidateCosts
 from magmath.passes.candidates import algorithm
 from magmath.passes.environment import Environment
 from magmath.passes.place import NodeCandidates, node_candidates
@@ -29,11 +29,12 @@ def describe_candidates(graph: Graph, environment: Environment) -> str:
 
 
 def _table(candidates: NodeCandidates) -> str:
-    node, ranked = candidates.node, candidates.ranked
+    costs, ranked = candidates.costs, candidates.ranked
+    node = costs.node
     operands = " @ ".join([str(list(x.shape)) for x in node.inputs])
     line = "" if node.line is None else f"  # {node.line[0]}:{node.line[1]}"
     chosen = candidates.panels > 0
-    rows = [HEADER, *[_row(node, o, chosen and i == 0) for i, o in enumerate(ranked[:SHOWN])]]
+    rows = [HEADER, *[_row(costs, x, chosen and i == 0) for i, x in enumerate(ranked[:SHOWN])]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     panels = f", summed in {candidates.panels} panels" if candidates.panels > 1 else ""
     panels = panels if chosen else ", computed by other operations instead"
@@ -48,15 +49,16 @@ def _table(candidates: NodeCandidates) -> str:
     return "\n".join(lines)
 
 
-def _row(node: Node, evaluated: CandidateWithRedistributions, chosen: bool) -> tuple[str, ...]:
-    candidate = evaluated.candidate
+def _row(costs: CandidateCosts, cost: CandidateCost, chosen: bool) -> tuple[str, ...]:
+    candidate = cost.candidate
+    moved, messages = costs.traffic(candidate)
     return (
         "*" if chosen else "",
-        algorithm(node, candidate),
+        algorithm(costs.node, candidate),
         " ".join([layout.text() for layout in candidate.inputs]),
         candidate.output.text(),
-        f"{evaluated.seconds:.2g}",
-        f"{evaluated.moved:,}",
-        f"{evaluated.messages:,}",
-        f"{evaluated.memory:,}",
+        f"{cost.seconds:.2g}",
+        f"{moved:,}",
+        f"{messages:,}",
+        f"{costs.worker_bytes(candidate):,}",
     )

@@ -22,7 +22,7 @@ def is_pending_and_fallible(node: Node) -> bool:
 def has_pending_fallible(order: Iterable[Node]) -> bool:
     """Return True if the nodes contain a pending operation that fails for some values."""
     return any(
-        map(is_fallible, [x for x in order if x.value is None and not x.operation.elementwise])
+        map(is_fallible, [x for x in order if x.value is None and not x.operation.is_elementwise])
     )
 
 
@@ -31,9 +31,9 @@ def is_fallible(node: Node) -> bool:
     operation = node.operation
     if operation is SCAN:
         return has_pending_fallible(topological(node.attributes["body"].outputs, pending=True))
-    if operation.elementwise or operation.is_leaf or operation.is_version or operation.is_mark:
+    if operation.is_elementwise or operation.is_leaf or operation.is_version or operation.is_mark:
         return False
-    if operation.uses_lapack or operation.lower_to is not None:
+    if operation.uses_lapack or operation.expansion is not None:
         return True
     return operation.checks_indices and any(
         x.operation is not SCALAR for x in checked_indices(node)

@@ -42,7 +42,7 @@ class ArenaMemory:
         temporary."""
         try:
             if self._common is None:
-                return self._heap.allocate(self.nbytes, "the workspace of a program")
+                return self._heap.allocate(self.nbytes, "the temporaries of a program")
             self._common.reserve(self.nbytes)
             return self._common.block
         except MemoryLimitError as error:

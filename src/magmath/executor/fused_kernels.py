@@ -142,7 +142,7 @@ class _Group:
     def join(self, position: int, call: Call) -> bool:
         """Add an instruction; return False if it must be in another kernel."""
         program = self.tensors.program
-        if not OPERATIONS[call.operation].elementwise:
+        if not OPERATIONS[call.operation].is_elementwise:
             return False
         out = self.tensors.own(call.out)
         operands = [self.tensors.own(i) for i in call.inputs]

@@ -111,7 +111,7 @@ def _binding(
         for position, slot in enumerate(program.outputs)
     ]
     arena = arrange(program)
-    block = heap.allocate(arena.nbytes, "the workspace of a program")
+    block = heap.allocate(arena.nbytes, "the temporaries of a program")
     dtypes = {slot: program.slots[slot].dtype for slot in program.scalars}
     scalars = {
         slot: torch.tensor(NUMBER if dtype.is_floating else 0, dtype=to_torch(dtype))

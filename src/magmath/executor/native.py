@@ -248,7 +248,7 @@ class _SourceWriter:
             operation = OPERATIONS[instruction.operation]
             if self.exact and not self._has_same_bits(instruction):
                 raise NoNativeForm(f"{instruction.operation}, whose native form rounds differently")
-            joins = operation.elementwise or isinstance(operation.native, (IndexMap, PartUpdate))
+            joins = operation.is_elementwise or isinstance(operation.native, (IndexMap, PartUpdate))
             if joins and self.loops.join(position, instruction):
                 return
         self.loops.flush()

@@ -80,7 +80,7 @@ class Lanes:
         """The temporaries of all lanes; None if they are too large."""
         if nbytes <= usable_memory() // MEMORY_SHARE:
             with suppress(MemoryLimitError):
-                self.block = context.heap.allocate(nbytes, "the workspace of a team")
+                self.block = context.heap.allocate(nbytes, "the temporaries of a team")
         _all_lanes.add(self)
 
     def forked(self) -> None:

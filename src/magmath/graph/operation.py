@@ -29,6 +29,7 @@ from magmath.graph.index_notation import IndexNotation
 from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
 from magmath.graph.node_layouts import NodeLayouts
 from magmath.graph.numpy_ufunc import NumpyUfunc
+from magmath.graph.public_function import NOT_PUBLIC, PublicFunction
 from magmath.graph.signature import Signature
 from magmath.layout import Layout, Mesh, Split
 
@@ -375,8 +376,8 @@ class Operation:
     reduction         how letters that the result lacks are combined over workers, or None
     vjp               (node, cotangent) → a cotangent for each input, or None where it has none
     reference         the same on NumPy arrays: (*arrays, **attributes)
-    elementwise       computes each element from the corresponding elements of its operands
-    additive          is the sum of its operands: pending sums may be added before they are reduced
+    is_elementwise    computes each element from the corresponding elements of its operands
+    is_additive       is the sum of its operands: pending sums may be added before they are reduced
     reads_subset      reads at most as many elements of its first operand as the result holds (for
                       the cost model)
     checks_indices    its integer operands after the first are indices; one out of range makes it
@@ -389,7 +390,7 @@ class Operation:
     has_same_bits     (the result's type, its operands') → True if the native form, with each
                       operation rounded by itself, gives the bits of the kernel (nan counts as one
                       value)
-    lower_to          node → the same in simpler operations, by which the passes replace it; such a
+    expansion         node → the same in simpler operations, by which the passes replace it; such a
                       record exists for its gradient and has no kernel, but perhaps NumPy's code
     decompositions    (node, its operands' layouts) → graphs of other operations on the same inputs
                       that compute the same; the place pass chooses the cheapest
@@ -426,7 +427,8 @@ class Operation:
                       result, None where it has no preference; the kernel accepts any order. If the
                       field is None, it requires row-major order (element-wise operations accept any
                       order that their arrays have in common)
-    in_place          may be computed in the storage of its only operand, if shape and type agree
+    can_overwrite_operand
+                      may be computed in the storage of its only operand, if shape and type agree
     grows_operand     its only operand may be stored at the beginning of its memory, in row-major
                       order, and is overwritten there
     overwrites_first  is its first operand with a part overwritten: may be computed in its storage
@@ -441,15 +443,9 @@ class Operation:
     is_mark           its value is its first operand; autodiff and batching read the others
     is_gradient       a mark of a gradient, which counts as a constant in later ones
 
-    What public functions make of an element-wise operation (`api/elementwise.py`):
+    What users see of it:
 
-    summary           the first line of the function's documentation; empty if the function is
-                      written out, or if the operation serves others only
-    floats_only       takes floating point numbers only: public functions convert integers
-    of_bools          how public functions compute truth values, if not by the operation: "int8" (as
-                      small integers), "unchanged" (return them), or the name of another operation
-    is_associative    f(f(x, y), z) is f(x, f(y, z)), so that a reduction may combine halves
-    identity          the operand with which the result is the other operand, or None
+    public            the public function of an element-wise operation
     """
 
     name: str
@@ -461,12 +457,12 @@ class Operation:
     kernel: Kernel
     native: NativeForm | None
     flops: Callable[[Node], float]
-    elementwise: bool = False
-    additive: bool = False
+    is_elementwise: bool = False
+    is_additive: bool = False
     reads_subset: bool = False
     checks_indices: bool = False
     has_same_bits: SameBits = is_never_exact
-    lower_to: Callable[[Node], Node] | None = None
+    expansion: Callable[[Node], Node] | None = None
     decompositions: Decompositions = no_decomposition
     epilogues: frozenset[str] = frozenset()
     bias_axis: int = -1
@@ -478,7 +474,7 @@ class Operation:
     collective: CollectiveKernel | None = None
     efficiency: Callable[[Node, Shape], float] = full_speed
     memory_orders: MemoryOrders | None = None
-    in_place: bool = False
+    can_overwrite_operand: bool = False
     grows_operand: bool = False
     overwrites_first: bool = False
     is_view: bool = False
@@ -488,11 +484,7 @@ class Operation:
     is_random: bool = False
     is_mark: bool = False
     is_gradient: bool = False
-    summary: str = ""
-    floats_only: bool = False
-    of_bools: str = ""
-    is_associative: bool = False
-    identity: complex | None = None
+    public: PublicFunction = NOT_PUBLIC
 
     def __repr__(self) -> str:
         return f"Operation({self.name})"

@@ -7,10 +7,10 @@ from magmath.layout.layout import Layout, Rule
 from magmath.layout.mesh import Mesh
 from magmath.layout.moves import Move
 from magmath.layout.redistribution import Redistribution, Stage, plan_redistribution
-from magmath.layout.split import Blocks, Cyclic, HaloRanges, Split, even_cuts
+from magmath.layout.split import CutPieces, Cyclic, HaloRanges, Split, even_cuts
 
 __all__ = [
-    "Blocks",
+    "CutPieces",
     "Cyclic",
     "HaloRanges",
     "Layout",

@@ -21,7 +21,17 @@ from magmath.errors import LayoutError
 from magmath.layout.boxes import Box
 from magmath.layout.checks import check_boxes, check_extents, check_partial, check_splits
 from magmath.layout.mesh import Mesh
-from magmath.layout.rule import BoxLike, UnboundLayout
+from magmath.layout.rule import (
+    BoxesRule,
+    BoxLike,
+    CyclicRule,
+    GridRule,
+    ReplicatedRule,
+    RuleKind,
+    SplitRule,
+    WorkerRule,
+    require_workers,
+)
 from magmath.layout.split import HaloRanges, Split
 
 
@@ -64,7 +74,7 @@ class Layout:
     @staticmethod
     def replicated() -> Rule:
         """Return the rule by which every worker stores the whole array."""
-        return Rule()
+        return Rule(ReplicatedRule())
 
     @staticmethod
     def split(
@@ -76,27 +86,27 @@ class Layout:
         for each worker; by default the pieces are as equal as possible. `mesh_axis`: split along
         this axis of the mesh only and replicate along the others; by default along the whole mesh.
         """
-        return Rule.along(axis, mesh_axis, cuts=cuts)
+        return Rule(SplitRule.of(axis, cuts, mesh_axis))
 
     @staticmethod
     def cyclic(axis: int, block: int = 1, *, mesh_axis: int | str | None = None) -> Rule:
         """Return the rule that assigns blocks of dimension `axis` to the workers in turn."""
-        return Rule.along(axis, mesh_axis, block=block)
+        return Rule(CyclicRule.of(axis, block, mesh_axis))
 
     @staticmethod
     def grid(shape: Sequence[int]) -> Rule:
         """Return the rule that splits the first dimensions over a grid of workers."""
-        return Rule.on_grid(shape)
+        return Rule(GridRule.of(shape))
 
     @staticmethod
     def block_cyclic(blocks: Sequence[int], grid: Sequence[int]) -> Rule:
         """Return ScaLAPACK's distribution: blocks (mb, nb) cyclic over a grid (p, q) of workers."""
-        return Rule.on_grid(grid, blocks)
+        return Rule(GridRule.of(grid, blocks))
 
     @staticmethod
     def on(worker: int) -> Rule:
         """Return the rule that stores the whole array on one worker."""
-        return Rule.on_worker(worker)
+        return Rule(WorkerRule.of(worker))
 
     @staticmethod
     def blocks(boxes: Sequence[tuple[BoxLike, int]]) -> Rule:
@@ -104,7 +114,7 @@ class Layout:
 
         A box is a slice or a (start, stop) pair for each dimension; the boxes must tile the array.
         """
-        return Rule.from_boxes(boxes)
+        return Rule(BoxesRule.of(boxes))
 
     # Bound layouts, as planners create them.
 
@@ -340,7 +350,7 @@ class Layout:
     def text(self) -> str:
         """Return the placements without the workers: "S(0)", "[S(0)@data, R@model]"."""
         if self.boxes is not None:
-            return f"blocks({len(self.boxes)})"
+            return f"boxes({len(self.boxes)})"
         if self.mesh.ndim == 1:
             text = self.placement(0)
         elif self._is_plain:
@@ -403,8 +413,17 @@ class Layout:
 
 
 @final
-class Rule(UnboundLayout):
-    """An unbound layout, created by the constructors of `Layout`; immutable and hashable."""
+@dataclass(frozen=True, repr=False)
+class Rule:
+    """A layout as users write it, by the constructors of `Layout`, before the array shape and the
+    workers are known. `mesh`: the workers, by default the whole pool."""
+
+    kind: RuleKind
+    mesh: Mesh | None = None
+
+    def over(self, mesh: Mesh) -> Rule:
+        """Return this rule on the workers of `mesh` instead of the whole pool."""
+        return replace(self, mesh=mesh)
 
     def bind(self, shape: Sequence[int], mesh: Mesh) -> Layout:
         """Return the layout of an array of `shape` over `mesh`, the workers of the pool.
@@ -412,8 +431,16 @@ class Rule(UnboundLayout):
         A grid of p * q uses the first p * q workers. Raises LayoutError if the rule does not fit
         the shape or the workers.
         """
-        parts = self.bound_parts(shape, mesh)
-        return Layout(parts.shape, parts.mesh, parts.splits, boxes=parts.boxes)
+        extents = tuple([index(extent) for extent in shape])
+        if self.mesh is not None:
+            require_workers(self, self.mesh.workers, mesh)
+        own = self.kind.mesh_of(mesh if self.mesh is None else self.mesh)
+        return Layout(extents, own, self.kind.splits(extents, own), boxes=self.kind.boxes(extents))
+
+    def __str__(self) -> str:
+        return str(self.kind) + ("" if self.mesh is None else f".over({self.mesh})")
+
+    __repr__ = __str__
 
 
 MAX_INTERNED = 16_384

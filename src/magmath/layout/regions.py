@@ -13,7 +13,7 @@ import numpy as np
 
 from magmath.layout.boxes import Box
 from magmath.layout.checks import LayoutParts
-from magmath.layout.split import Blocks, Cyclic, HaloRanges, Split
+from magmath.layout.split import CutPieces, Cyclic, HaloRanges, Split
 
 MAX_RECTANGLES = 576
 """Maximum number of rectangles in a picture, except for boxes layouts."""
@@ -96,7 +96,9 @@ def _abbreviated(split: Split, max_intervals: int) -> tuple[Interval, ...]:
 def _count(split: Split) -> int:
     pieces = split.pieces
     assert not isinstance(pieces, HaloRanges), "halo ranges are layouts of temporaries only"
-    return len(pieces.owners) if isinstance(pieces, Blocks) else -(-pieces.extent // pieces.block)
+    return (
+        len(pieces.owners) if isinstance(pieces, CutPieces) else -(-pieces.extent // pieces.block)
+    )
 
 
 def _numbered(split: Split, numbers: Sequence[int]) -> Iterator[Interval]:
@@ -106,7 +108,7 @@ def _numbered(split: Split, numbers: Sequence[int]) -> Iterator[Interval]:
         if isinstance(pieces, Cyclic):
             start = i * pieces.block
             yield Interval(start, min(start + pieces.block, pieces.extent), i % pieces.count)
-        elif isinstance(pieces, Blocks) and pieces.cuts[i] < pieces.cuts[i + 1]:
+        elif isinstance(pieces, CutPieces) and pieces.cuts[i] < pieces.cuts[i + 1]:
             yield Interval(pieces.cuts[i], pieces.cuts[i + 1], pieces.owners[i])
 
 

@@ -1,7 +1,7 @@
 """Splits: a split says how one dimension is divided into pieces, and which coordinate of a mesh
 axis owns each piece.
 
-`Blocks` lists its cuts: even, uneven, any owner. `Cyclic` assigns equal blocks in turn and needs
+`CutPieces` lists its cuts: even, uneven, any owner. `Cyclic` assigns equal blocks in turn and needs
 three integers for any extent. `HaloRanges` may overlap: the elements that a stencil reads. A
 `Split` assigns one of them to an axis of a mesh.
 """
@@ -30,7 +30,7 @@ def even_cuts(extent: int, count: int) -> tuple[int, ...]:
 
 @final
 @dataclass(frozen=True)
-class Blocks:
+class CutPieces:
     """Contiguous pieces [cuts[i], cuts[i + 1]), piece i owned by coordinate owners[i].
 
     `cuts` ascend from 0 to the extent; equal neighbours make an empty piece. A coordinate may own
@@ -125,13 +125,13 @@ class Cyclic:
             coordinate * self.block, self.extent, self.block, self.block * self.count
         )
 
-    def as_blocks(self) -> Blocks | None:
-        """Return the same pieces as `Blocks`; None if there are more than `MAX_LISTED`."""
+    def as_cut_pieces(self) -> CutPieces | None:
+        """Return the same pieces as `CutPieces`; None if there are more than `MAX_LISTED`."""
         count = -(-self.extent // self.block)
         if count > MAX_LISTED:
             return None
         cuts = (*range(0, self.extent, self.block), self.extent)
-        return Blocks(cuts, tuple([piece % self.count for piece in range(count)]))
+        return CutPieces(cuts, tuple([piece % self.count for piece in range(count)]))
 
     def describe(self, length: int) -> str:
         """Return the difference from an even split on an axis of `length`, for short prints."""
@@ -174,7 +174,7 @@ class HaloRanges:
         return f": halos {stored - self.extent:+}"
 
 
-Pieces: TypeAlias = "Blocks | Cyclic | HaloRanges"
+Pieces: TypeAlias = "CutPieces | Cyclic | HaloRanges"
 
 
 @final
@@ -200,11 +200,11 @@ class Split:
         """Return the indices at this coordinate of the mesh axis."""
         return self.pieces.indices_at(coordinate)
 
-    def as_blocks(self) -> Blocks | None:
-        """Return the pieces as `Blocks`; None if there are too many, and for halo ranges."""
+    def as_cut_pieces(self) -> CutPieces | None:
+        """Return the pieces as `CutPieces`; None if there are too many, and for halo ranges."""
         if isinstance(self.pieces, Cyclic):
-            return self.pieces.as_blocks()
-        return self.pieces if isinstance(self.pieces, Blocks) else None
+            return self.pieces.as_cut_pieces()
+        return self.pieces if isinstance(self.pieces, CutPieces) else None
 
     def map_positions(self, position: Callable[[int], int]) -> Split | None:
         """Return the split of a dimension whose first position(i) elements come from the first i of
@@ -213,13 +213,13 @@ class Split:
         `position` ascends; it descends for a reversed dimension, whose first position(i) elements
         come from the rest. None if the pieces cannot be listed.
         """
-        pieces = self.as_blocks()
+        pieces = self.as_cut_pieces()
         if pieces is None:
             return None
         cuts, owners = tuple([position(cut) for cut in pieces.cuts]), pieces.owners
         if cuts[0] > cuts[-1]:
             cuts, owners = cuts[::-1], owners[::-1]
-        return Split(self.mesh_axis, Blocks(cuts, owners))
+        return Split(self.mesh_axis, CutPieces(cuts, owners))
 
     def with_halo(self, needed: Callable[[int, int], tuple[int, int]], extent: int) -> Split | None:
         """Return the split with halos: elements i to j of this dimension read the range needed(i,
@@ -246,7 +246,7 @@ class Split:
         if isinstance(self.pieces, Cyclic):
             cyclic = self.pieces
             return self.mesh_axis, "cyclic", (cyclic.extent, cyclic.block, cyclic.count)
-        return self.mesh_axis, "blocks", self.pieces.cuts, self.pieces.owners
+        return self.mesh_axis, "cuts", self.pieces.cuts, self.pieces.owners
 
     @staticmethod
     def decode(encoded: Any) -> Split:
@@ -260,8 +260,8 @@ class Split:
                 ranges = tuple([(index(start), index(stop)) for start, stop in numbers[1]])
                 return Split(index(mesh_axis), HaloRanges(index(numbers[0][0]), ranges))
             cuts, owners = numbers
-            if kind == "blocks":
-                return Split(index(mesh_axis), Blocks(_integers(cuts), _integers(owners)))
+            if kind == "cuts":
+                return Split(index(mesh_axis), CutPieces(_integers(cuts), _integers(owners)))
         except (TypeError, ValueError, IndexError) as error:
             raise LayoutError(f"a malformed split cannot be decoded: {error}") from error
         raise LayoutError(f"a malformed split cannot be decoded: unknown kind {kind!r}")
@@ -271,8 +271,8 @@ _NOTHING = IndexSet.range(0, 0)
 
 
 @lru_cache(maxsize=4096)
-def _even(extent: int, count: int) -> Blocks:
-    return Blocks(even_cuts(extent, count), tuple(range(count)))
+def _even(extent: int, count: int) -> CutPieces:
+    return CutPieces(even_cuts(extent, count), tuple(range(count)))
 
 
 def _integers(values: Sequence[Any]) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ class Temporaries:
         return block
 
     def _allocate(self, nbytes: int) -> Block:
-        return self._heap.allocate(nbytes, "a workspace of programs")
+        return self._heap.allocate(nbytes, "the temporaries of programs")
 
     def _free(self) -> None:
         freed, self.block = self.block, self._heap.allocate(0)

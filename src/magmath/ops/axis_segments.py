@@ -45,7 +45,7 @@ def cuts_of(layout: Layout | None, axis: int) -> set[int]:
 
 
 def _listed(split: Split) -> set[int]:
-    segments = split.as_blocks()
+    segments = split.as_cut_pieces()
     return set() if segments is None else set(segments.cuts)
 
 
@@ -56,7 +56,7 @@ def split_between_segments(split: Split, cuts: Cuts, positions: Sequence[int]) -
     dimension is split elsewhere than between segments.
     """
     position_of = dict(zip(cuts, positions, strict=True))
-    segments = split.as_blocks()
+    segments = split.as_cut_pieces()
     if segments is None or not set(segments.cuts) <= set(position_of):
         return None
     return split.map_positions(position_of.__getitem__)

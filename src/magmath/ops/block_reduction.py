@@ -263,7 +263,7 @@ class _Evaluator:
         """Return True if a step's call depends only on the shape of a block."""
         numbers = [-1 - source for source in step.sources if source < 0]
         scalar = all(self._call.inputs[number].ndim == 0 for number in numbers)
-        return scalar and STEPS[step.operation].elementwise
+        return scalar and STEPS[step.operation].is_elementwise
 
     def _step(
         self,

@@ -54,7 +54,7 @@ VERSION = Operation(
     native=None,
     reference=lambda variable, value, *, number: value,
     flops=no_flops,
-    lower_to=lambda node: node.inputs[1],
+    expansion=lambda node: node.inputs[1],
     is_version=True,
 )
 

@@ -19,7 +19,7 @@ from magmath.ops.shared_fields import unreachable
 def loop_operation(name: str, vjp: Vjp = unreachable) -> Operation:
     """Return the operation of a loop, whose attribute `body` is one step."""
     return mark(
-        name, lambda *inputs, **attributes: ((), bool_), unreachable, vjp, lower_to=unreachable
+        name, lambda *inputs, **attributes: ((), bool_), unreachable, vjp, expansion=unreachable
     )
 
 

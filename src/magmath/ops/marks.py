@@ -23,7 +23,7 @@ def mark(
     reference: Callable[..., Any],
     vjp: Vjp = unreachable,
     *,
-    lower_to: Callable[[Node], Node] = first_operand,
+    expansion: Callable[[Node], Node] = first_operand,
     gradient: bool = False,
 ) -> Operation:
     """Return the record of a mark."""
@@ -37,7 +37,7 @@ def mark(
         native=None,
         reference=reference,
         flops=no_flops,
-        lower_to=lower_to,
+        expansion=expansion,
         is_mark=True,
         is_gradient=gradient,
     )
@@ -47,7 +47,7 @@ def without_marks(roots: Sequence[Node]) -> list[Node]:
     """Return expressions with values in place of the marks."""
 
     def is_marked(node: Node) -> bool:
-        return node.operation.lower_to is first_operand
+        return node.operation.expansion is first_operand
 
     def inputs_of(node: Node) -> Sequence[Node]:
         return node.inputs[:1] if is_marked(node) else node.inputs

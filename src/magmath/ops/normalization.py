@@ -202,7 +202,7 @@ AFFINE = Operation(
     reference=lambda x, m, a, b: (x - m) * a + b,
     flops=lambda node: 3.0 * node.size,
     has_same_bits=is_always_exact,
-    elementwise=True,
+    is_elementwise=True,
 )
 
 CENTRED_DOT = Operation(

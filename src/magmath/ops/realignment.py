@@ -127,7 +127,7 @@ SHIFT_RIGHT: Operation = Operation(
     native=None,
     reference=_right_reference,
     flops=no_flops,
-    in_place=True,
+    can_overwrite_operand=True,
 )
 SHIFT_LEFT: Operation = Operation(
     name="shift_left",
@@ -139,7 +139,7 @@ SHIFT_LEFT: Operation = Operation(
     native=None,
     reference=_left_reference,
     flops=no_flops,
-    in_place=True,
+    can_overwrite_operand=True,
 )
 INSERT_COLUMN: Operation = Operation(
     name="insert_column",

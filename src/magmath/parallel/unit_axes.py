@@ -114,7 +114,7 @@ def _followed(
     notation = node.index_notation
     dimensions: dict[Node, Dimensions] = {}
     for letters, x in zip(notation.inputs, node.inputs, strict=True):
-        if has_data and not (node.operation.elementwise and x.shape == node.shape):
+        if has_data and not (node.operation.is_elementwise and x.shape == node.shape):
             continue
         for leaf, dims in views.get(x, {}).items():
             by_letter = dict(zip(letters, dims, strict=True))
@@ -157,5 +157,5 @@ def _axes(
         else []
     )
     inputs = [dim for c, dim in known if c not in of_result]
-    is_product = not node.operation.elementwise
+    is_product = not node.operation.is_elementwise
     return ParameterAxes(next(iter(units), None), next(iter(inputs), None), is_product)

@@ -124,7 +124,7 @@ def _can_overwrite(writer: Node, target: Node, buffers: BufferAssignment) -> boo
         return True
     if any(layout_of(writer.inputs[i]) != layout_of(writer) for i in reading):
         return False
-    if writer.operation.elementwise or writer.operation.in_place:
+    if writer.operation.is_elementwise or writer.operation.can_overwrite_operand:
         return all(writer.inputs[i].shape == writer.shape for i in reading)
     if writer.operation.overwrites_first:
         return reading == [0]
@@ -244,7 +244,7 @@ def _rewritten(node: Node) -> Node | None:
     """Return the operand that a node expects in its own buffer, if the operand can be computed
     there."""
     operation = node.operation
-    if operation.in_place or operation.overwrites_first or operation.grows_operand:
+    if operation.can_overwrite_operand or operation.overwrites_first or operation.grows_operand:
         operand = node.inputs[0]
         computed = not operand.is_leaf and operand.name != "constant"
         fits = operation.grows_operand or _have_equal_memory(operand, node)
@@ -332,7 +332,7 @@ def _replaceable(node: Node) -> Sequence[Node]:
         return node.inputs[:1]
     if node.attributes.get("residual"):
         return node.inputs[-1:]
-    return node.inputs if operation.elementwise or operation.in_place else ()
+    return node.inputs if operation.is_elementwise or operation.can_overwrite_operand else ()
 
 
 def outputs_with_own_buffer(graph: Graph, buffers: BufferAssignment) -> set[Node]:

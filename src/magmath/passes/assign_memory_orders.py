@@ -78,6 +78,7 @@ class _Groups:
         self._parent: dict[Node, Node] = {}
         self._pinned: set[Node] = set()
         self._votes: defaultdict[Node, Counter[MemoryOrder]] = defaultdict(Counter)
+        """The bytes of the arrays for which kernels prefer each order: conversions move bytes."""
 
     def _group(self, node: Node) -> Node:
         """Return the representative of the group to which the memory of a node belongs."""
@@ -107,7 +108,7 @@ class _Groups:
         operation, arrays = node.operation, (*node.inputs, node)
         if operation.is_leaf or node.name in ("constant", "recompute"):
             return
-        if operation.elementwise:
+        if operation.is_elementwise:
             for source in node.inputs:
                 if source.shape == node.shape:
                     self.join(node, source)
@@ -116,7 +117,7 @@ class _Groups:
         else:
             for array, order in zip(arrays, operation.memory_orders(node), strict=True):
                 if order is not None:
-                    self._votes[self._group(array)][order] += array.size
+                    self._votes[self._group(array)][order] += array.nbytes
 
     def chosen(self) -> Iterable[tuple[Sequence[Node], MemoryOrder]]:
         """Return the groups that have a preferred order other than row-major."""

@@ -17,7 +17,8 @@ from typing import NamedTuple, final
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.stage_times import count
 from magmath.cost import redistribution_seconds
-from magmath.cost.roofline import compute_seconds, reduction_seconds, traffic
+from magmath.cost.roofline import compute_seconds, reduction_seconds
+from magmath.cost.roofline import traffic as kernel_traffic
 from magmath.graph import Node
 from magmath.layout import Layout, plan_redistribution
 from magmath.layout.redistribution import SINGLE_STAGE_SIZE
@@ -27,20 +28,6 @@ from magmath.passes.environment import Environment
 
 RESOLUTION = 5e-7  # seconds; candidates closer than this count as equal, and the first is chosen
 MAX_CACHED_COSTS = 20_000  # maximum number of cached costs
-
-
-@final
-@dataclass(frozen=True)
-class CandidateWithRedistributions:
-    """A candidate with its whole cost: the seconds of `CandidateArithmetic` and those of the
-    redistributions of operands and result, the bytes and messages between workers, and the bytes
-    that a worker needs for moved operands and the result."""
-
-    candidate: LayoutCandidate
-    seconds: float
-    moved: int
-    messages: int
-    memory: int
 
 
 @final
@@ -55,18 +42,6 @@ class OperandState(NamedTuple):
 
 
 @final
-class CostedCandidate(NamedTuple):
-    """The candidate that the place pass chooses: its whole cost in units of RESOLUTION, the seconds
-    of its `CandidateArithmetic`, and the bytes by which decompositions of an operation are
-    compared."""
-
-    candidate: LayoutCandidate
-    cost: int
-    seconds: float
-    workspace: int
-
-
-@final
 @dataclass(frozen=True, eq=False, slots=True)
 class CandidateArithmetic:
     """A candidate with the costs that no operand changes: the predicted seconds of its local
@@ -74,7 +49,22 @@ class CandidateArithmetic:
 
     candidate: LayoutCandidate
     seconds: float
-    result: dict[Layout | None, float] = field(default_factory=dict)
+    after: dict[Layout | None, float] = field(default_factory=dict)
+
+
+@final
+class CandidateCost(NamedTuple):
+    """A candidate with its predicted seconds: of the moves of its operands, of its local arithmetic
+    (`arithmetic`), and of what its result takes after it."""
+
+    candidate: LayoutCandidate
+    seconds: float
+    arithmetic: float
+
+    @property
+    def steps(self) -> int:
+        """The seconds in units of RESOLUTION, by which candidates are compared."""
+        return round(self.seconds / RESOLUTION)
 
 
 @final
@@ -83,7 +73,7 @@ class CostCache:
 
     def __init__(self, environment: Environment) -> None:
         self.environment = environment
-        self._best: dict[Hashable, CostedCandidate] = {}
+        self._best: dict[Hashable, tuple[CandidateCost, int]] = {}
         self._candidates: dict[Hashable, list[CandidateArithmetic]] = {}
         self.move = lru_cache(maxsize=MAX_CACHED_COSTS)(self._seconds)
         """(have, want, itemsize) → seconds of the redistribution of an array from one layout to
@@ -94,22 +84,21 @@ class CostCache:
 
     def best(
         self, node: Node, operands: tuple[OperandState, ...], hint: Layout | None
-    ) -> CostedCandidate:
-        """Return the cheapest candidate of a node with these operands, given the layout hint of
-        its result, or None for any layout."""
+    ) -> tuple[CandidateCost, int]:
+        """Return the cheapest candidate of a node with these operands, and the bytes by which
+        decompositions of the node are compared.
+
+        `hint`: the layout hint of its result, or None for any layout.
+        """
         key = (node.signature, operands, hint)
         best = self._best.get(key) if node.signature is not None else None
         if best is None:
-            best = self._choose(CandidateCosts(self, node, operands, hint))
+            costs = CandidateCosts(self, node, operands, hint)
+            cheapest = costs.ranked()[0]
+            best = cheapest, costs.compared_bytes(cheapest.candidate)
             if node.signature is not None:
                 store_bounded(self._best, key, best, MAX_CACHED_COSTS)
         return best
-
-    @staticmethod
-    def _choose(costs: CandidateCosts) -> CostedCandidate:
-        cost, best = costs.ranked()[0]
-        nbytes = costs.compared_bytes(best.candidate)
-        return CostedCandidate(best.candidate, cost, best.seconds, nbytes)
 
     def candidates(
         self, node: Node, layouts: Sequence[Layout], hint: Layout | None
@@ -131,7 +120,7 @@ class CostCache:
         return candidates
 
     def _is_redundant(self, node: Node, layout: Layout) -> bool:
-        if layout.is_partial and node.operation.additive:
+        if layout.is_partial and node.operation.is_additive:
             return False
         return layout.boxes is not None or (
             layout.mesh == self.environment.mesh and layout.has_even_splits
@@ -184,16 +173,8 @@ class CandidateCosts:
         """The environment of the costs."""
         return self.cache.environment
 
-    def with_redistributions(self) -> list[CandidateWithRedistributions]:
-        """Return the candidates with their whole costs, in the order of preference."""
-        return [
-            CandidateWithRedistributions(arithmetic.candidate, self._seconds(arithmetic),
-                   *self._traffic(arithmetic.candidate), self._worker_bytes(arithmetic.candidate))
-            for _, arithmetic in self.ranked()
-        ]  # fmt: skip
-
-    def ranked(self) -> list[tuple[int, CandidateArithmetic]]:
-        """Return the costs and candidates, the cheapest first.
+    def ranked(self) -> list[CandidateCost]:
+        """Return the costs of the candidates, the cheapest first.
 
         Of equal costs, those with fewer moved bytes come first, then results that all workers have:
         they are small, and whatever reads them needs no moves.
@@ -203,31 +184,32 @@ class CandidateCosts:
         layouts = [operand.layout for operand in self.operands]
         candidates = self.cache.candidates(self.node, layouts, self.hint)
         count("evaluated candidates", len(candidates))
-        limit = self.environment.allocation_limit
+        limit = self.environment.memory_bound
         if limit is not None and limit < self._max_bytes():
-            fitting = [c for c in candidates if self._worker_bytes(c.candidate) <= limit]
+            fitting = [c for c in candidates if self.worker_bytes(c.candidate) <= limit]
             candidates = fitting or candidates
         if self.environment.is_frugal:
-            needs = [self._worker_bytes(c.candidate) for c in candidates]
+            needs = [self.worker_bytes(c.candidate) for c in candidates]
             least = min(needs)
             candidates = [c for c, n in zip(candidates, needs, strict=True) if n == least]
         if self.node.operation.collective is not None:
             candidates = self._with_little_memory(candidates)
-        costs = [round(self._seconds(c) / RESOLUTION) for c in candidates]
-        cheapest = min(costs)
-        tied = costs.count(cheapest) > 1
+        costs = [self._cost(c) for c in candidates]
+        steps = [cost.steps for cost in costs]
+        cheapest = min(steps)
+        tied = steps.count(cheapest) > 1
         moved = [
-            self._traffic(c.candidate)[0] if tied and cost == cheapest else 0
-            for cost, c in zip(costs, candidates, strict=True)
+            self.traffic(cost.candidate)[0] if tied and n == cheapest else 0
+            for n, cost in zip(steps, costs, strict=True)
         ]
-        divided = [not c.candidate.output.is_replicated for c in candidates]
-        order = sorted(range(len(candidates)), key=lambda i: (costs[i], moved[i], divided[i]))
-        return [(costs[i], candidates[i]) for i in order]
+        divided = [not cost.candidate.output.is_replicated for cost in costs]
+        order = sorted(range(len(costs)), key=lambda i: (steps[i], moved[i], divided[i]))
+        return [costs[i] for i in order]
 
     # bytes ------------------------------------------------------------------------------------
     #
     # Of a copy that all workers of a host share, the heap counts all bytes on every worker
-    # (`_heap_bytes`); a worker writes its part of it (`_worker_bytes`).
+    # (`_heap_bytes`); a worker writes its part of it (`worker_bytes`).
 
     def _max_bytes(self) -> int:
         """Return the bytes of all operands and of the result, which no candidate exceeds."""
@@ -240,11 +222,11 @@ class CandidateCosts:
         """Return the candidates, of an operation with a collective kernel, that need little memory.
 
         Compared with the candidate that needs the least memory, a worker may store at most the
-        additional bytes that the environment allows for the workspace of an operation (or for
-        LAPACK), and at most an eighth of its memory limit.
+        additional bytes that the environment allows for moved operands (or for LAPACK), and at most
+        an eighth of its memory limit.
         """
         needs = [self._heap_bytes(c.candidate) for c in candidates]
-        spare, limit = self.environment.workspace, self.environment.memory_limit
+        spare, limit = self.environment.max_moved_bytes, self.environment.memory_limit
         if self.node.operation.uses_lapack and self.environment.shares_memory:
             spare = max(spare, self.environment.lapack_memory)
         max_bytes = min(needs) + (spare if limit is None else min(spare, limit // 8))
@@ -277,7 +259,7 @@ class CandidateCosts:
             ]
         )
 
-    def _worker_bytes(self, candidate: LayoutCandidate) -> int:
+    def worker_bytes(self, candidate: LayoutCandidate) -> int:
         """Return the bytes of moved operands and of the result on the busiest worker."""
         result = candidate.output.max_local_size * self.node.dtype.itemsize
         return self._moved_worker_bytes(candidate) + result
@@ -292,7 +274,7 @@ class CandidateCosts:
                 total += nbytes // layout.mesh.size if shared else nbytes
         return total
 
-    def _traffic(self, candidate: LayoutCandidate) -> tuple[int, int]:
+    def traffic(self, candidate: LayoutCandidate) -> tuple[int, int]:
         """Return the bytes and messages between workers: of the operands, of a collective kernel,
         and of a reduction."""
         steps = [
@@ -303,7 +285,7 @@ class CandidateCosts:
         if candidate.output.is_partial and candidate.output != self.hint:
             summed = plan_redistribution(candidate.output, default_reduction(candidate.output))
             steps.append((summed, self.node.dtype.itemsize))
-        moved, messages = traffic(self.node, candidate.inputs, candidate.output)
+        moved, messages = kernel_traffic(self.node, candidate.inputs, candidate.output)
         return (
             moved + sum(step.total_bytes(itemsize) for step, itemsize in steps),
             messages + sum(step.messages for step, _ in steps),
@@ -311,15 +293,16 @@ class CandidateCosts:
 
     # seconds ----------------------------------------------------------------------------------
 
-    def _seconds(self, arithmetic: CandidateArithmetic) -> float:
+    def _cost(self, arithmetic: CandidateArithmetic) -> CandidateCost:
         candidate, moves = arithmetic.candidate, 0.0
         for operand, layout in zip(self.operands, candidate.inputs, strict=True):
             if not self._is_readable(operand, layout):
                 moves += self._operand_seconds(operand, layout)
-        after = arithmetic.result.get(self.hint)
+        after = arithmetic.after.get(self.hint)
         if after is None:
-            after = arithmetic.result[self.hint] = self._result_seconds(candidate)
-        return moves + arithmetic.seconds + after
+            after = arithmetic.after[self.hint] = self._result_seconds(candidate)
+        seconds = moves + arithmetic.seconds + after
+        return CandidateCost(candidate, seconds, arithmetic.seconds)
 
     def _is_readable(self, operand: OperandState, layout: Layout) -> bool:
         """Return True if an operand can be read in a layout without a move."""
@@ -358,7 +341,9 @@ class CandidateCosts:
             return cost + self.cache.move(output, self.hint, itemsize)
         if output.is_replicated or not all(x.is_replicated for x in candidate.inputs):
             return cost
-        if self.node.size * itemsize <= self.environment.workspace:  # its users may need all of it
+        if (
+            self.node.size * itemsize <= self.environment.max_moved_bytes
+        ):  # its users may need all of it
             whole = self.environment.replicated(self.node.shape)
             cost += 0.5 * self.cache.move(output, whole, itemsize)
         return cost

@@ -19,7 +19,7 @@ from typing import final
 from magmath.graph import Node
 from magmath.graph.collective_nodes import is_collective
 from magmath.graph.index_notation import LOGICAL_PARTS, IndexNotation
-from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
+from magmath.layout import CutPieces, Layout, Mesh, Split, even_cuts
 from magmath.passes.environment import Environment
 
 AxisSplit = tuple[str, Split] | None
@@ -52,7 +52,7 @@ def layout_candidates(
     examples = operands if hint is None else (*operands, hint)
     for mesh in _meshes(node, examples, environment):
         yield from _on_mesh(node, notation, examples, mesh, environment)
-    if node.operation.additive and _are_pending_sums(operands):
+    if node.operation.is_additive and _are_pending_sums(operands):
         yield LayoutCandidate(operands, operands[0])
     if is_contraction(notation) and not environment.deterministic:
         yield from _on_grids(node, notation, environment)
@@ -285,7 +285,7 @@ def logical_split(axis: int, extent: int, workers: int) -> Split:
     number of workers."""
     parts = even_cuts(extent, LOGICAL_PARTS)
     shares = even_cuts(LOGICAL_PARTS, workers)
-    return Split(axis, Blocks(tuple(parts[share] for share in shares), tuple(range(workers))))
+    return Split(axis, CutPieces(tuple(parts[share] for share in shares), tuple(range(workers))))
 
 
 def _candidate(

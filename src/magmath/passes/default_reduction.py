@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
+from magmath.layout import CutPieces, Layout, Mesh, Split, even_cuts
 
 
 @lru_cache(maxsize=4096)
@@ -30,7 +30,7 @@ def _scattered(layout: Layout, axis: int) -> Layout:
         if layout.splits[dim] is None and extent >= count:
             return layout.replace_split(dim, Split.even(axis, extent, count))
     for dim, split in enumerate(layout.splits):
-        if split is not None and isinstance(split.pieces, Blocks):
+        if split is not None and isinstance(split.pieces, CutPieces):
             lengths = [
                 b - a for a, b in zip(split.pieces.cuts, split.pieces.cuts[1:], strict=False)
             ]
@@ -44,7 +44,7 @@ def _split_further(layout: Layout, dim: int, axis: int) -> Layout:
     merged with the axis of the pieces."""
     split = layout.splits[dim]
     assert split is not None
-    assert isinstance(split.pieces, Blocks)
+    assert isinstance(split.pieces, CutPieces)
     mesh, count = layout.mesh, layout.mesh.shape[axis]
     cuts, owners = [0], list[int]()
     bounds = zip(split.pieces.cuts, split.pieces.cuts[1:], split.pieces.owners, strict=False)
@@ -52,7 +52,7 @@ def _split_further(layout: Layout, dim: int, axis: int) -> Layout:
         cuts += [start + cut for cut in even_cuts(stop - start, count)[1:]]
         owners += range(owner * count, (owner + 1) * count)
     remaining = [a for a in range(mesh.ndim) if a != axis]
-    merged = Split(split.mesh_axis, Blocks(tuple(cuts), tuple(owners)))
+    merged = Split(split.mesh_axis, CutPieces(tuple(cuts), tuple(owners)))
     splits = [merged if d == dim else s for d, s in enumerate(layout.splits)]
     return Layout(
         layout.shape,

@@ -21,13 +21,13 @@ class Environment:
     link           latency and bandwidth between workers
     deterministic  results must not depend on the number of workers
     memory_limit   memory limit of a worker in bytes, as the user has set it, or None
-    memory_bound   maximum bytes of a worker in any case, or None; plans that fit comfortably do not
-                   depend on it
+    memory_bound   bytes above which a worker refuses to allocate: the user's limit, otherwise its
+                   share of the memory, or None; plans that fit comfortably do not depend on it
     is_frugal      operations are computed by the candidates that need least memory, for programs
                    that exceed the memory limit otherwise
-    workspace      bytes of moved operands that an operation should need on a worker at a time, if
-                   it can be computed in parts; with messages, as much again may be in transfer for
-                   later operations
+    max_moved_bytes   bytes of moved operands that an operation should need on a worker at a time,
+                   if it can be computed in parts; with messages, as much again may be in transfer
+                   for later operations
     lapack_memory  additional bytes of a worker that computes a matrix by LAPACK for all workers of
                    its host, with their threads
     overlap_min_bytes  minimum bytes of a tile that the progress thread sends and receives, where
@@ -47,7 +47,7 @@ class Environment:
     memory_limit: int | None = None
     memory_bound: int | None = None
     is_frugal: bool = False
-    workspace: int = PANEL_BYTES + PANEL_BYTES // 8  # panels must save at least an eighth
+    max_moved_bytes: int = PANEL_BYTES + PANEL_BYTES // 8  # panels must save at least an eighth
     lapack_memory: int = 1 << 29
     overlap_min_bytes: int = 1 << 16
     machine: Machine = DEFAULT_MACHINE
@@ -63,12 +63,6 @@ class Environment:
     def _hash(self) -> int:
         """The hash of the fields, among which the machine has many rates."""
         return hash(tuple([getattr(self, field.name) for field in fields(self)]))
-
-    @property
-    def allocation_limit(self) -> int | None:
-        """The bytes above which a worker refuses to allocate: the user's limit, otherwise the
-        bound."""
-        return self.memory_bound if self.memory_limit is None else self.memory_limit
 
     @property
     def workers(self) -> int:

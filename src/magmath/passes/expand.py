@@ -15,7 +15,7 @@ from magmath.ops.while_loops import first_states
 def expand(graph: Graph, keeps: Callable[[Node], bool] | None = None) -> Graph:
     """Return an equal graph of operations that have kernels; nodes for which `keeps` is true stay
     as they are."""
-    if not any(node.operation.lower_to for node in graph.nodes):
+    if not any(node.operation.expansion for node in graph.nodes):
         return graph
     if any(node.operation is SCAN for node in graph.nodes):
         graph = _without_loops(graph, unrolled)
@@ -54,9 +54,9 @@ def _without_loops(graph: Graph, expressions: Callable[[Node], list[Node]]) -> G
 
 def _expanded(node: Node) -> Node | None:
     """Return the nodes that compute an operation; they all get the user's line of the operation."""
-    if node.operation.lower_to is None:
+    if node.operation.expansion is None:
         return None
-    result = node.operation.lower_to(node)
+    result = node.operation.expansion(node)
     new = {source: source for source in node.inputs}
     for inner in topological_until([result], node.inputs):
         if inner not in new:

@@ -35,7 +35,7 @@ def _candidate_groups(graph: Graph) -> list[list[Node]]:
     alone: list[list[Node]] = []
     for node in graph.nodes:
         group: list[Node] = []
-        if node.operation.elementwise:
+        if node.operation.is_elementwise:
             for source in dict.fromkeys(node.inputs):
                 if source in groups and source not in roots and len(users[source]) == 1:
                     group += groups.pop(source)

@@ -60,10 +60,10 @@ def _set_hints_of_terms(graph: Graph, hints: dict[Node, HintSource]) -> None:
     with a hint read."""
     users = users_of(graph.nodes)
     for node in reversed(graph.nodes):
-        if node not in hints or not node.operation.elementwise:
+        if node not in hints or not node.operation.is_elementwise:
             continue
         for x in node.inputs:
-            term = x.operation.elementwise or x.name == "reshape"
+            term = x.operation.is_elementwise or x.name == "reshape"
             if term and x.shape == node.shape and users[x] == [node]:
                 hints.setdefault(x, hints[node])
 
@@ -99,7 +99,7 @@ def _is_made(node: Node, created: set[Node]) -> bool:
     alone."""
     if node.name in creation.OPERATIONS:
         return True
-    return node.operation.elementwise and all(x in created or x.shape == () for x in node.inputs)
+    return node.operation.is_elementwise and all(x in created or x.shape == () for x in node.inputs)
 
 
 def _set_hints(

@@ -1,41 +1,17 @@
 """The pipeline of passes, from a user's graph to a planned one.
 
-The passes of `run`, in order; a rewrite maps a graph to a graph, an analysis describes a graph:
-
-simplify              rewrite   merges equal nodes and applies algebraic identities
-join_sums             rewrite   joins sums over the same elements
-share_margins         rewrite   makes rolls of one array views of one copy with margins
-place                 rewrite   chooses the layout of every node and inserts redistributions
-share_halos           rewrite   makes slices across workers' borders views of one copy with halos
-fold_epilogues        rewrite   folds element-wise nodes into the kernels that can apply them
-merge_equal           rewrite   merges equal nodes (of `simplify`) that the folding has made
-fold_bias             rewrite   computes a product and its bias from one matrix
-reduce_in_blocks      rewrite   computes large operands of reductions block by block
-schedule              analysis  the order in which every worker computes the nodes
-assign_buffers        analysis  the nodes that share the buffer of others
-assign_memory_orders  analysis  the order in which the dimensions of temporary arrays are stored
-
-If the planned program needs more memory than there is, `rematerialized` computes some of its values
-a second time (`rematerialize`), and repeats the last two analyses.
-
-A pass is a function in a module of its name; `simplify.py` has two. `core/optional_passes.py` names
-those that can be omitted.
+A rewrite maps a graph to a graph; an analysis describes a graph. `PASSES` lists both, in order. If
+the planned program needs more memory than there is, `reduce_memory` computes some of its values a
+second time, and repeats the analyses of memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import NamedTuple, final
 
-from magmath.core.optional_passes import (
-    FOLD_EPILOGUES,
-    JOIN_SUMS,
-    MERGE_EQUAL,
-    REDUCE_IN_BLOCKS,
-    SHARE_HALOS,
-    SHARE_MARGINS,
-)
+from magmath.core.optional_passes import OPTIONAL_PASSES
 from magmath.core.stage_times import stage
 from magmath.graph import Graph, Node
 from magmath.graph.operation import MemoryOrder
@@ -60,7 +36,7 @@ class PlannedGraph:
     """A planned graph: every node has a layout, a position in the schedule, buffers, and there a
     memory order (row-major if it is not in `orders`).
 
-    `originals` maps the second computation of a value to the first one (`rematerialized`).
+    `originals` maps the second computation of a value to the first one (`reduce_memory`).
     """
 
     graph: Graph
@@ -77,43 +53,81 @@ def _fold_epilogues(graph: Graph, environment: Environment) -> Graph:
     return fold_epilogues(graph, bias=environment.fold_bias != SEPARATE)
 
 
-REWRITES: Mapping[str, Sequence[tuple[str, Rewrite]]] = {
+@final
+class Pass(NamedTuple):
+    """The name of a pass, which is that of its function, and what it does."""
+
+    name: str
+    summary: str
+
+    @property
+    def switch(self) -> str:
+        """The name by which `MAGMATH_DEBUG=without=…` omits the pass, if it is optional."""
+        return self.name.replace("_", "-")
+
+    @property
+    def is_optional(self) -> bool:
+        """True if programs are right without the pass, and a switch omits it."""
+        return self.switch in OPTIONAL_PASSES
+
+
+REWRITES: Mapping[str, Sequence[tuple[Pass, Rewrite]]] = {
     "simplify": (
-        ("simplify", lambda graph, environment: simplify(graph, environment.without)),
-        (JOIN_SUMS, lambda graph, environment: join_sums(graph)),
-        (SHARE_MARGINS, share_margins),
+        (Pass("simplify", "merges equal nodes and applies algebraic identities"),
+         lambda graph, environment: simplify(graph, environment.without)),
+        (Pass("join_sums", "joins sums over the same elements, so that they are read once"),
+         lambda graph, environment: join_sums(graph)),
+        (Pass("share_margins", "makes rolls of one array views of one copy with margins"),
+         share_margins),
     ),
-    "place": (("place", place), (SHARE_HALOS, share_halos)),
+    "place": (
+        (Pass("place", "chooses the layout of every node and inserts redistributions"), place),
+        (Pass("share_halos", "makes slices across borders of workers views of a copy with halos"),
+         share_halos),
+    ),
     "fold": (
-        (FOLD_EPILOGUES, _fold_epilogues),
-        (MERGE_EQUAL, lambda graph, environment: merge_equal(graph)),
-        ("fold_bias", fold_bias),
-        (REDUCE_IN_BLOCKS, reduce_in_blocks),
+        (Pass("fold_epilogues", "folds bias, residual, activation and update into products"),
+         _fold_epilogues),
+        (Pass("merge_equal", "merges equal nodes that fold_epilogues has made"),
+         lambda graph, environment: merge_equal(graph)),
+        (Pass("fold_bias", "computes a product and its bias from one matrix, where that is faster"),
+         fold_bias),
+        (Pass("reduce_in_blocks", "computes operands that are too large to store block by block"),
+         reduce_in_blocks),
     ),
-}
-"""The rewrites by name, in the stages that `magmath bench plan` measures."""
+}  # fmt: skip
+"""The rewrites, in the stages that `magmath bench plan` measures."""
+
+ANALYSES = (
+    Pass("schedule", "orders the nodes"),
+    Pass("assign_buffers", "finds nodes that can share memory"),
+    Pass("assign_memory_orders", "chooses the order of dimensions in memory"),
+)
+
+PASSES = (*[row for rows in REWRITES.values() for row, _ in rows], *ANALYSES)
+"""All passes of `run`, in order."""
 
 
 def run(graph: Graph, environment: Environment, changing: Collection[Node] = ()) -> PlannedGraph:
-    """Return the planned graph, by the passes listed above; `rematerialized` may change it later.
+    """Return the planned graph, by the passes of `PASSES`; `reduce_memory` may change it later.
 
     `changing`: leaves that change between the steps of a run, in addition to the targets.
     """
     for name, rewrites in REWRITES.items():
         with stage(name):
-            for switch, rewrite in rewrites:
-                if switch not in environment.without:
+            for row, rewrite in rewrites:
+                if row.switch not in environment.without:
                     graph = rewrite(graph, environment)
     with stage("schedule"):
         several = environment.workers > 1 and not environment.shares_memory
-        order = schedule(graph, environment.workspace if several else 0, changing)
+        order = schedule(graph, environment.max_moved_bytes if several else 0, changing)
     with stage("memory"):
         buffers = assign_buffers(graph, order, environment.without)
         orders = assign_memory_orders(graph, order, buffers, environment)
         return PlannedGraph(graph, order, buffers, orders)
 
 
-def rematerialized(planned: PlannedGraph, environment: Environment, excess: int) -> PlannedGraph:
+def reduce_memory(planned: PlannedGraph, environment: Environment, excess: int) -> PlannedGraph:
     """Return the plan with second computations instead of stored values, so that its temporaries
     need at least `excess` bytes less, or as few as the pass can reach."""
     with stage("memory"):

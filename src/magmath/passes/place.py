@@ -21,8 +21,8 @@ from magmath.ops.product.panel_products import panels_of
 from magmath.ops.redistribute import redistribute
 from magmath.passes.aliasing import is_materialized
 from magmath.passes.candidate_cost import (
+    CandidateCost,
     CandidateCosts,
-    CandidateWithRedistributions,
     CostCache,
     OperandState,
     cost_cache_of,
@@ -36,15 +36,15 @@ from magmath.passes.layout_hints import layout_hints
 def place(graph: Graph, environment: Environment) -> Graph:
     """Return the graph with a layout on every node; outputs with targets end in their target's
     layout."""
-    return placed(graph, environment)[0]
+    return place_with_nodes(graph, environment)[0]
 
 
-def placed(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node, Node]]:
+def place_with_nodes(graph: Graph, environment: Environment) -> tuple[Graph, Mapping[Node, Node]]:
     """Return the placed graph, and for each node of the given graph its placed node."""
     hints = layout_hints(graph, environment.mesh)
     placing = _Placing(cost_cache_of(environment), hints, lines=_lines_of_users(graph))
     for node in graph.nodes:
-        placing.place(node)
+        placing.add(node)
     outputs = tuple(
         placing.delivered(placing.new[node], target.layout)
         if target is not None and target.layout is not None
@@ -74,12 +74,13 @@ def _lines_of_users(graph: Graph) -> dict[Node, Line]:
 class NodeCandidates:
     """The candidates of `place` at a contraction or a factorization, the chosen one first.
 
+    `costs` computes what else a candidate needs: transfers between workers, and memory.
     `panels` is the number of panels that are summed one after the other, if the whole would need
     too much memory at a time; 0 if other operations compute the node.
     """
 
-    node: Node
-    ranked: list[CandidateWithRedistributions]
+    costs: CandidateCosts
+    ranked: list[CandidateCost]
     panels: int
 
 
@@ -89,12 +90,12 @@ def node_candidates(graph: Graph, environment: Environment) -> list[NodeCandidat
     candidates = []
     for node in graph.nodes:
         shown = node.operation.uses_lapack or is_contraction(node.index_notation)
-        ranked = placing.candidates(node) if shown else None
-        placing.place(node)
-        if ranked is not None:
-            candidates.append(
-                NodeCandidates(node, ranked, panels_of(node, placing.decomposed.get(node, node)))
-            )
+        costs = placing.candidate_costs(node) if shown else None
+        ranked = [] if costs is None else costs.ranked()
+        placing.add(node)
+        if costs is not None:
+            panels = panels_of(node, placing.decomposed.get(node, node))
+            candidates.append(NodeCandidates(costs, ranked, panels))
     return candidates
 
 
@@ -115,16 +116,17 @@ class _Placing:
     decomposed: dict[Node, Node] = field(default_factory=dict)  # nodes → chosen decompositions
     lines: Mapping[Node, Line] = field(default_factory=dict)  # of nodes that have none
     line: Line = None  # user's line of the node being decomposed, for other nodes without one
-    workspace: int = 0  # maximum bytes that an operation needs for moved operands
+    moved_bytes: int = 0  # maximum bytes that an operation needs for moved operands
 
     @property
     def environment(self) -> Environment:
         """The environment of the costs."""
         return self.costs.environment
 
-    def place(self, node: Node) -> None:
+    def add(self, node: Node) -> None:
+        """Place a node whose inputs are placed."""
         if node.is_leaf:
-            self.new[node] = self._placed_leaf(node)
+            self.new[node] = self._leaf_with_layout(node)
         elif node.name == "redistribute":
             x = self.new[node.inputs[0]]
             self.new[node] = self.moved(x, layout_of(node), self._line_of(node))
@@ -133,16 +135,16 @@ class _Placing:
             x = self.resolved(x)
             self.new[node] = node.replace((x, *after), x.layout, self._line_of(node))
         else:
-            self._place_cheapest(node)
+            self._add_cheapest_form(node)
 
-    def _place_cheapest(self, node: Node) -> None:
+    def _add_cheapest_form(self, node: Node) -> None:
         """Place a node itself, or the cheapest of its decompositions."""
         layouts = [layout_of(self.new[source]) for source in node.inputs]
         decompositions = (
             [] if self.environment.deterministic else node.operation.decompositions(node, layouts)
         )
         if not decompositions:
-            self.new[node] = self._placed(node)
+            self.new[node] = self._in_cheapest_layouts(node)
             return
         trials = [(graph, self._trial(node, graph)) for graph in (node, *decompositions)]
         self.decomposed[node], best = min(
@@ -151,12 +153,12 @@ class _Placing:
         self.new.update(best.new.maps[0])
         self.copies.update(best.copies.maps[0])
         self.cost = best.cost
-        self.workspace = max(self.workspace, best.workspace)
+        self.moved_bytes = max(self.moved_bytes, best.moved_bytes)
 
     @property
     def excess(self) -> int:
-        """Bytes by which the workspace exceeds the limit of the environment."""
-        return max(0, self.workspace - self.environment.workspace)
+        """Bytes by which moved operands exceed those of the environment."""
+        return max(0, self.moved_bytes - self.environment.max_moved_bytes)
 
     def _trial(self, node: Node, decomposition: Node) -> _Placing:
         """Return the state after `node` has been placed as `decomposition`, or as itself."""
@@ -169,33 +171,31 @@ class _Placing:
             lines=self.lines, line=self._line_of(node),
         )  # fmt: skip
         if decomposition is node:
-            new[node] = trial._placed(node)
+            new[node] = trial._in_cheapest_layouts(node)
         else:
-            trial._place_all(decomposition)
+            trial._add_with_inputs(decomposition)
             new[node] = new[decomposition]
         return trial
 
     def _line_of(self, node: Node) -> Line:
         return self.lines.get(node, self.line) if node.line is None else node.line
 
-    def _place_all(self, node: Node) -> None:
+    def _add_with_inputs(self, node: Node) -> None:
         """Place a node after all nodes that it needs."""
         if node not in self.new:
             for source in node.inputs:
-                self._place_all(source)
-            self.place(node)
+                self._add_with_inputs(source)
+            self.add(node)
 
-    def _placed_leaf(self, node: Node) -> Node:
+    def _leaf_with_layout(self, node: Node) -> Node:
         if node.layout is not None:
             return node
         return node.replace((), self.environment.replicated(node.shape))
 
-    def candidates(self, node: Node) -> list[CandidateWithRedistributions]:
-        """Return the evaluated candidates of a node with placed operands, in the order of
-        preference."""
+    def candidate_costs(self, node: Node) -> CandidateCosts:
+        """Return the costs of the candidates of a node with placed operands."""
         operands = self._operands([self.new[source] for source in node.inputs])
-        costs = CandidateCosts(self.costs, node, operands, self.hints.get(node))
-        return costs.with_redistributions()
+        return CandidateCosts(self.costs, node, operands, self.hints.get(node))
 
     def _operands(self, nodes: Sequence[Node]) -> tuple[OperandState, ...]:
         """Return the states of placed nodes as operands."""
@@ -211,11 +211,12 @@ class _Placing:
             ]
         )
 
-    def _placed(self, node: Node) -> Node:
+    def _in_cheapest_layouts(self, node: Node) -> Node:
+        """Return a node with moved operands, in the layouts of its cheapest candidate."""
         operands = [self.new[source] for source in node.inputs]
-        best = self.costs.best(node, self._operands(operands), self.hints.get(node))
-        self.cost += best.cost
-        self.workspace = max(self.workspace, best.workspace)
+        best, nbytes = self.costs.best(node, self._operands(operands), self.hints.get(node))
+        self.cost += best.steps
+        self.moved_bytes = max(self.moved_bytes, nbytes)
         line = self._line_of(node)
         moved = tuple(
             [

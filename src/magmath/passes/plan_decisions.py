@@ -48,13 +48,13 @@ class ArrayState:
 class Decision:
     """The decision about a node with operands in certain states.
 
-    state      the state of the result
-    seconds    predicted seconds without those of copies
-    inputs     the layouts in which operands are read
-    stages     for each operand, the layouts of the copies that lead there; None if there are none
-    cost       the cost by which decompositions are compared, in units of `RESOLUTION`
-    workspace  the bytes by which decompositions are compared
-    parts      the decompositions
+    state        the state of the result
+    seconds      predicted seconds without those of copies
+    inputs       the layouts in which operands are read
+    stages       for each operand, the layouts of the copies that lead there; None if there are none
+    cost         the cost by which decompositions are compared, in units of `RESOLUTION`
+    moved_bytes  the bytes by which decompositions are compared
+    parts        the decompositions
     """
 
     state: ArrayState
@@ -62,7 +62,7 @@ class Decision:
     inputs: tuple[Layout, ...]
     stages: tuple[tuple[Layout, ...], ...] | None
     cost: int
-    workspace: int
+    moved_bytes: int
     parts: tuple[StepList, ...]
 
 
@@ -154,7 +154,7 @@ class Decisions:
     ) -> Decision:
         costs, environment = self.costs, self.environment
         layout = None if hint is None else hint.layout
-        best = costs.best(node, tuple([state.operand for state in operands]), layout)
+        best, nbytes = costs.best(node, tuple([state.operand for state in operands]), layout)
         stages = [
             costs.stages(state.layout, want)
             for state, want in zip(operands, best.candidate.inputs, strict=True)
@@ -170,11 +170,11 @@ class Decisions:
         computed = node.name != "constant"
         return Decision(
             self.state(output, node.dtype.itemsize, stored),
-            environment.machine.call_seconds + best.seconds if computed else 0.0,
+            environment.machine.call_seconds + best.arithmetic if computed else 0.0,
             inputs,
             tuple(stages) if any(stages) else None,
-            best.cost,
-            best.workspace,
+            best.steps,
+            nbytes,
             self._decompositions(node, [state.layout for state in operands], hint),
         )
 

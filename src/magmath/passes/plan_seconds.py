@@ -116,7 +116,7 @@ class _Plan:
 
     def __init__(self, decisions: Decisions) -> None:
         self._decisions = decisions
-        self.seconds, self._cost, self._workspace = 0.0, 0, 0
+        self.seconds, self._cost, self._moved_bytes = 0.0, 0, 0
         self._journal: list[_Change] = []  # since the plan began, to undo a trial
 
     def run(
@@ -155,8 +155,8 @@ class _Plan:
                     value = self._copy(value, layout)
         self.seconds += decision.seconds
         self._cost += decision.cost
-        if decision.workspace > self._workspace:
-            self._workspace = decision.workspace
+        if decision.moved_bytes > self._moved_bytes:
+            self._moved_bytes = decision.moved_bytes
         return _Value(decision.state)
 
     def _move(self, node: Node, inputs: Sequence[_Value]) -> _Value:
@@ -207,13 +207,13 @@ class _Plan:
         self, decision: Decision, inputs: list[_Value], hint: ArrayState | None
     ) -> _Value:
         """Return the value of a node, computed by itself or by the cheapest decomposition."""
-        before = self.seconds, self._cost, self._workspace, len(self._journal)
+        before = self.seconds, self._cost, self._moved_bytes, len(self._journal)
         costs = []
         for part in (None, *decision.parts):
             self._tried(part, decision, inputs, hint)
-            workspace = self._decisions.environment.workspace
-            costs.append((max(0, self._workspace - workspace), self._cost))
-            self.seconds, self._cost, self._workspace, length = before
+            limit = self._decisions.environment.max_moved_bytes
+            costs.append((max(0, self._moved_bytes - limit), self._cost))
+            self.seconds, self._cost, self._moved_bytes, length = before
             while len(self._journal) > length:
                 value, state, copies = self._journal.pop()
                 value.state, value.copies = state, copies

@@ -28,9 +28,9 @@ CREATED: Final = (FULL, IOTA, UNIFORM, NORMAL, BITS)
 
 def reduce_in_blocks(graph: Graph, environment: Environment) -> Graph:
     """Return the graph with reductions that compute operands which are too large to store."""
-    if environment.allocation_limit is None:
+    if environment.memory_bound is None:
         return graph
-    min_bytes = environment.allocation_limit // STORED_SHARE
+    min_bytes = environment.memory_bound // STORED_SHARE
     large = {node for node in graph.nodes if not node.is_leaf and local_bytes(node) > min_bytes}
     if not large:
         return graph
@@ -58,7 +58,7 @@ def _created(graph: Graph, environment: Environment) -> set[Node]:
     for node in graph.nodes:
         everywhere = layout_of(node).mesh.size == environment.workers
         is_created = (
-            node.operation in (*CREATED, BROADCAST, REDISTRIBUTE) or node.operation.elementwise
+            node.operation in (*CREATED, BROADCAST, REDISTRIBUTE) or node.operation.is_elementwise
         )
         simple = all(x in created or _is_replicated_element(x) for x in node.inputs)
         if everywhere and is_created and simple and not _is_replicated_element(node):
@@ -89,7 +89,7 @@ def _is_computable(node: Node, created: Collection[Node]) -> bool:
         return False
     if node in created:
         return True
-    pointwise = node.operation.elementwise or node.operation is BROADCAST
+    pointwise = node.operation.is_elementwise or node.operation is BROADCAST
     return pointwise and all(_have_same_split(x, node) for x in node.inputs)
 
 

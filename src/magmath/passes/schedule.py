@@ -44,12 +44,12 @@ class ExecutionOrder:
     invariant: frozenset[Node]
 
 
-def schedule(graph: Graph, workspace: int = 0, changing: Collection[Node] = ()) -> ExecutionOrder:
+def schedule(graph: Graph, early_bytes: int = 0, changing: Collection[Node] = ()) -> ExecutionOrder:
     """Return an order that respects data dependences, overwritten buffers and barriers.
 
-    `workspace`: bytes on a worker that may arrive before they are needed, if transfers are messages
-    and can overlap with other work. `changing`: leaves that change between the steps of a run, in
-    addition to the targets.
+    `early_bytes`: bytes on a worker that may arrive before they are needed, if transfers are
+    messages and can overlap with other work. `changing`: leaves that change between the steps of a
+    run, in addition to the targets.
     """
     depth = _depths(graph)
     nodes = topological(_final_roots(graph, depth), depth=depth)
@@ -65,13 +65,13 @@ def schedule(graph: Graph, workspace: int = 0, changing: Collection[Node] = ()) 
     copies = [x for x, target in graph.outputs_and_targets if target and _is_copy_to_all(x)]
     levels.update(dict.fromkeys(copies, last))
     levels.update(dict.fromkeys(invariant, -1))
-    first = set[Node]() if workspace else _first_of_level(nodes)
+    first = set[Node]() if early_bytes else _first_of_level(nodes)
     rank = {node: position[node] - 2 * len(nodes) * (node in first) for node in nodes}
     order = dependences.ordered(nodes, lambda node: (levels[node], rank[node]))
     if last and _has_larger_peak(order, nodes):
         order = dependences.ordered(nodes, lambda node: (min(levels[node], 0), position[node]))
-    if workspace:
-        order = _with_early_transfers(order, dependences, workspace, len(invariant))
+    if early_bytes:
+        order = _with_early_transfers(order, dependences, early_bytes, len(invariant))
     return ExecutionOrder(order, late, invariant)
 
 
@@ -272,9 +272,9 @@ def _sink_terms(nodes: Sequence[Node], dependences: _Dependences, levels: dict[N
     both, and the value is not stored."""
     for node in reversed(nodes):
         users = dependences.users[node]
-        if node.operation.elementwise and len(users) == 1:
+        if node.operation.is_elementwise and len(users) == 1:
             user = users[0]
-            if user.operation.elementwise and user.shape == node.shape:
+            if user.operation.is_elementwise and user.shape == node.shape:
                 levels[node] = levels[user]
 
 
@@ -295,10 +295,10 @@ def _is_cross_worker_move(node: Node) -> bool:
 
 
 def _with_early_transfers(
-    order: Sequence[Node], dependences: _Dependences, workspace: int, invariant: int
+    order: Sequence[Node], dependences: _Dependences, early_bytes: int, invariant: int
 ) -> list[Node]:
     """Return the order with transfers between workers as early as their operands exist, while at
-    most `workspace` bytes wait for their use.
+    most `early_bytes` bytes wait for their use.
 
     The first `invariant` nodes remain in front.
     """
@@ -317,7 +317,7 @@ def _with_early_transfers(
         first = max([0 if number < invariant else fixed, *needed])
         nbytes = local_bytes(node)
         begin = passed
-        while begin > first and arrived[begin - 1] + nbytes <= workspace:
+        while begin > first and arrived[begin - 1] + nbytes <= early_bytes:
             begin -= 1
             arrived[begin] += nbytes
         gap[node] = begin

@@ -68,7 +68,7 @@ def _computed_after_move(graph: Graph) -> dict[Node, Node]:
 def _is_little_moved(node: Node) -> bool:
     """Return True for a move in which workers receive few elements of others."""
     have, want = layout_of(node.inputs[0]), layout_of(node)
-    if not node.inputs[0].operation.elementwise or have.is_partial or want.shared:
+    if not node.inputs[0].operation.is_elementwise or have.is_partial or want.shared:
         return False
     if not (is_cross_worker(have, want) and want.mesh == have.mesh):
         return False
@@ -84,7 +84,7 @@ def _moved(
         return _moved(node.inputs[0], layout, users, depth)
     if node.operation is SLICE:
         return redistribute(node, layout)
-    if not node.operation.elementwise or len(users[node]) > 1 or not depth:
+    if not node.operation.is_elementwise or len(users[node]) > 1 or not depth:
         return None
     inputs: list[Node] = []
     for x in node.inputs:

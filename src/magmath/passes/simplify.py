@@ -61,7 +61,7 @@ def _apply_identities(graph: Graph) -> Graph:
 def _simpler(node: Node) -> Node | None:
     if node.name == "astype" and node.inputs[0].name in ("astype", "redistribute"):
         return _simpler_conversion(node)
-    if node.operation.elementwise:
+    if node.operation.is_elementwise:
         return _simpler_elementwise(node)
     if node.name == "contract":
         return _simpler_contraction(node)

@@ -64,4 +64,4 @@ def _can_join_loops(instruction: Instruction) -> bool:
     if not isinstance(instruction, Call):
         return False
     operation = OPERATIONS[instruction.operation]
-    return operation.elementwise or isinstance(operation.native, (IndexMap, PartUpdate))
+    return operation.is_elementwise or isinstance(operation.native, (IndexMap, PartUpdate))

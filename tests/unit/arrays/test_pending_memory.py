@@ -295,7 +295,7 @@ def test_a_reservation_over_the_limit_keeps_the_size() -> None:
     heap = Heap(PrivateSource(torch.device("cpu")), limit=1 << 20, chunk_bytes=1 << 16)
     temporaries = Temporaries(heap)
     temporaries.reserve(1 << 17)
-    with pytest.raises(mm.errors.MemoryLimitError, match="a workspace of programs"):
+    with pytest.raises(mm.errors.MemoryLimitError, match="the temporaries of programs"):
         temporaries.reserve(1 << 21)
     assert temporaries.block.nbytes == 1 << 17
     assert heap.in_use == 1 << 17

@@ -82,7 +82,7 @@ def test_rules_are_for_operations_that_there_are() -> None:
     drawn = {name for name in OPERATIONS if name.startswith("random_")}
     one_by_one = {"segment_counts", "true_positions", "shift_left", "shift_right"}
     one_by_one |= {"summands", "sum_parts", "sum_signs"}
-    elementwise = {name for name, operation in OPERATIONS.items() if operation.elementwise}
+    elementwise = {name for name, operation in OPERATIONS.items() if operation.is_elementwise}
     assert set(OPERATIONS) == {
         *RULES, *made_by_passes, *leaves, *drawn, *one_by_one, *elementwise
     }  # fmt: skip

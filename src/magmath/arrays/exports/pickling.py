@@ -21,7 +21,7 @@ from magmath.engine.remote_array import remote_array_of
 from magmath.errors import LayoutError
 from magmath.graph import Node
 from magmath.layout import Layout, Mesh, Rule
-from magmath.layout.split import Blocks, Cyclic
+from magmath.layout.split import CutPieces, Cyclic
 from magmath.memory.torch_dtypes import as_tensor, from_torch
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _rules(layout: Layout) -> Iterator[Rule]:
     for dim, split in enumerate(layout.splits):
         if split is not None and isinstance(split.pieces, Cyclic):
             yield Layout.cyclic(dim, split.pieces.block)
-        elif split is not None and isinstance(split.pieces, Blocks):
+        elif split is not None and isinstance(split.pieces, CutPieces):
             yield Layout.split(dim)
             yield Layout.split(dim, split.pieces.cuts)
     yield Layout.grid(layout.mesh.shape)

@@ -88,7 +88,7 @@ def as_ufunc(
 ) -> Callable[[Callable[..., Any]], Any]:
     """Return the decorator that attaches the methods to a function of one or two operands.
 
-    `is_associative` and `identity` are those of `graph.operation.Operation`.
+    `is_associative` and `identity` are those of `graph.public_function.PublicFunction`.
     """
     if operands == 1:
         return lambda function: attach_unary_methods(function.__name__, function)

@@ -285,11 +285,11 @@ class EagerComputation:
         assert signature is not None
         if operation is GRADIENT:
             value = operands.values[0].copy()
-        elif operation.lower_to is None or self._kernels.has_function(node):
+        elif operation.expansion is None or self._kernels.has_function(node):
             value = self._kernels.value_of(node, operands.values)
         else:
-            lowered = expand(Graph((node,))).outputs[0]
-            leaf = self._leaf_of_operand(lowered, attempt or _Attempt())
+            expanded = expand(Graph((node,))).outputs[0]
+            leaf = self._leaf_of_operand(expanded, attempt or _Attempt())
             if leaf is None:
                 return None
             value = leaf.value.host_array

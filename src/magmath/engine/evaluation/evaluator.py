@@ -200,12 +200,12 @@ class Evaluator:
         expression = self._expression_of(requested)
         outputs = expression.outputs
         order, expanded = expression.order, outputs
-        lowered = [x for x in order if x.operation.lower_to is not None and x.value is None]
-        if lowered and has_counted_loop(lowered):
+        composite = [x for x in order if x.operation.expansion is not None and x.value is None]
+        if composite and has_counted_loop(composite):
             return self._values_through_loops(expression, len(requested))
         lost: set[Node] = set()
         numbers = self._interpreter.numbers_of_operands(order, outputs)
-        if numbers is not None and lowered:
+        if numbers is not None and composite:
             simpler = expand(pending_graph(Graph(outputs)))
             order, expanded = simpler.nodes, simpler.outputs
             numbers = self._interpreter.numbers_of_operands(order, expanded)
@@ -218,7 +218,7 @@ class Evaluator:
             )
         else:
             targets: tuple[Node | None, ...] = ()
-            if not lowered and self._can_donate(order, outputs):
+            if not composite and self._can_donate(order, outputs):
                 outputs, targets = donate(order, outputs)
                 targets = with_former_values(order, outputs, targets, overwritten)
                 lost = readers_of_overwritten(order, targets)

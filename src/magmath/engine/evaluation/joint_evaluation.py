@@ -154,7 +154,7 @@ def _is_small_addition(node: Node, pending: set[Node]) -> bool:
     while stack:
         current = stack.pop()
         fill = NUMBERS.issuperset([x.operation for x in current.inputs])
-        if len(seen) > MAX_OPERATIONS or not (current.operation.elementwise or fill):
+        if len(seen) > MAX_OPERATIONS or not (current.operation.is_elementwise or fill):
             return False
         for source in current.inputs:
             if source in pending:

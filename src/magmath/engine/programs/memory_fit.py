@@ -52,7 +52,7 @@ def fit_memory(
     aim = int(room * (1 - RESERVED_SHARE))
     excess = attempts[0].nbytes - aim
     while excess > 0 and len(attempts) <= ROUNDS:
-        plan = pipeline.rematerialized(planned, environment, excess)
+        plan = pipeline.reduce_memory(planned, environment, excess)
         built = lower_plan(plan)
         seconds = sum([node_seconds(node, environment) for node in plan.originals])
         attempts.append(_SizedProgram(built, need_of(built).nbytes, seconds))

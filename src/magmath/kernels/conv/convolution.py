@@ -18,7 +18,7 @@ from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import BoundCall
 from magmath.kernels.conv.convolution_candidates import ROWS
 from magmath.kernels.conv.convolution_problem import ConvolutionProblem, key
-from magmath.kernels.dispatch.candidate import Candidate, matching
+from magmath.kernels.dispatch.candidate import KernelCandidate, matching
 from magmath.kernels.dispatch.online import OnlineCall, OnlineCandidate
 from magmath.kernels.dispatch.tuner import Tuner, no_wait, wait_for_device
 from magmath.kernels.epilogue import NO_EPILOGUE, blocks, finish
@@ -34,7 +34,7 @@ MIN_FLOPS = 1 << 20
 
 def candidates_for(
     problem: ConvolutionProblem, workspace_limit: int, *, winograd: bool = True
-) -> list[Candidate]:
+) -> list[KernelCandidate]:
     """Return the candidates that accept a problem, the default first, at least one.
 
     Candidates that need more than `workspace_limit` bytes are omitted; if all do, the default
@@ -52,7 +52,7 @@ def candidates_for(
 
 
 @cache
-def _offered(device: str, dtype: torch.dtype) -> tuple[Candidate, ...]:
+def _offered(device: str, dtype: torch.dtype) -> tuple[KernelCandidate, ...]:
     return matching(ROWS, device, dtype)
 
 
@@ -87,7 +87,7 @@ def bind_convolution(
 
 
 def _bound(
-    candidate: Candidate, problem: ConvolutionProblem, bind_product: Callable[..., BoundCall]
+    candidate: KernelCandidate, problem: ConvolutionProblem, bind_product: Callable[..., BoundCall]
 ) -> BoundCall:
     """Bind a candidate, with the epilogue after it if the candidate does not apply it itself."""
     epilogue, y, bias = problem.epilogue, problem.y, problem.epilogue.bias

@@ -29,20 +29,20 @@ from magmath.kernels.dispatch.candidate import (
     HALF,
     SINGLE,
     SINGLE_AND_DOUBLE,
-    Candidate,
+    KernelCandidate,
     Row,
     can_apply_all_epilogues,
 )
 
 
-def _winograd(method: winograd.Method) -> Candidate:
+def _winograd(method: winograd.Method) -> KernelCandidate:
     def is_ready() -> bool:
         missing = [name for name in method.algorithms if not is_compiled(name)]
         for name in missing:
             compile_in_background(winograd_loops.code, name)
         return not missing
 
-    return Candidate(
+    return KernelCandidate(
         method.name,
         partial(winograd.can_bind, method=method),
         lambda problem, bind_product: winograd.bind(problem, method),
@@ -51,39 +51,39 @@ def _winograd(method: winograd.Method) -> Candidate:
     )
 
 
-_TORCH = Candidate(
+_TORCH = KernelCandidate(
     "torch",
     torch_convolution.can_bind,
     torch_convolution.bind,
     can_apply_epilogue=can_apply_all_epilogues,
 )
-_DOT_PRODUCTS = Candidate(
+_DOT_PRODUCTS = KernelCandidate(
     "dot products",
     vector_correlation.can_bind,
     vector_correlation.bind,
     vector_correlation.workspace,
 )
-_WIDENED = Candidate(
+_WIDENED = KernelCandidate(
     "widened",
     torch_convolution.can_bind_widened,
     torch_convolution.bind_widened,
     torch_convolution.widened_workspace,
 )
-_CHANNELS_LAST = Candidate(
+_CHANNELS_LAST = KernelCandidate(
     "channels-last",
     torch_convolution.can_bind_channels_last,
     torch_convolution.bind_channels_last,
     torch_convolution.channels_last_workspace,
     can_apply_epilogue=can_apply_all_epilogues,
 )
-_PACKED = Candidate(
+_PACKED = KernelCandidate(
     "packed",
     packed_convolution.can_bind,
     packed_convolution.bind,
     packed_convolution.workspace,
     can_apply_epilogue=can_apply_all_epilogues,
 )
-_DIRECT = Candidate(
+_DIRECT = KernelCandidate(
     "direct",
     direct.can_bind,
     direct.bind,
@@ -91,11 +91,13 @@ _DIRECT = Candidate(
     direct.is_ready,
     direct.can_apply_epilogue,
 )
-_FOURIER = Candidate(
+_FOURIER = KernelCandidate(
     "fourier", fourier_convolution.can_bind, fourier_convolution.bind, fourier_convolution.workspace
 )
-_DEPTHWISE = Candidate("depthwise", depthwise.can_bind, depthwise.bind, is_ready=depthwise.is_ready)
-_PRODUCTS = Candidate("products", product_convolution.can_bind, product_convolution.bind)
+_DEPTHWISE = KernelCandidate(
+    "depthwise", depthwise.can_bind, depthwise.bind, is_ready=depthwise.is_ready
+)
+_PRODUCTS = KernelCandidate("products", product_convolution.can_bind, product_convolution.bind)
 
 ROWS: tuple[Row, ...] = (
     Row(_TORCH, ANYWHERE, FLOATING | COMPLEX),

@@ -52,7 +52,7 @@ def can_apply_no_epilogue(problem: object) -> bool:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class KernelCandidate:
     """One kernel for an operation; its functions receive a problem (for `gemm`, a product).
 
     `can_bind` checks shapes and strides, which the table does not contain. `bind` receives the
@@ -76,11 +76,11 @@ class Candidate:
 class Row:
     """A candidate, and the devices and operand types that it supports."""
 
-    candidate: Candidate
+    candidate: KernelCandidate
     devices: frozenset[str]
     dtypes: frozenset[torch.dtype]
 
 
-def matching(rows: Sequence[Row], device: str, dtype: torch.dtype) -> tuple[Candidate, ...]:
+def matching(rows: Sequence[Row], device: str, dtype: torch.dtype) -> tuple[KernelCandidate, ...]:
     """Return the candidates for a device type and an operand type, the default first."""
     return tuple([row.candidate for row in rows if device in row.devices and dtype in row.dtypes])

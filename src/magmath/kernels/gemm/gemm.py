@@ -14,7 +14,7 @@ import torch
 
 from magmath.core.call_sequence import sequence
 from magmath.core.type_aliases import BoundCall, Number
-from magmath.kernels.dispatch.candidate import Candidate
+from magmath.kernels.dispatch.candidate import KernelCandidate
 from magmath.kernels.dispatch.tuner import Tuner, tuner_for, wait_for_device, wake_thread_pool
 from magmath.kernels.gemm.gemm_candidates import candidates_for
 from magmath.kernels.gemm.gemm_problem import (
@@ -74,7 +74,7 @@ def _bind(product: GemmProblem, tuner: Tuner) -> BoundCall:
         operands = cache(partial(dummy_operands, product))
         wake = wake_thread_pool() if product.out.device.type == "cpu" else _nothing
 
-        def trial(candidate: Candidate) -> BoundCall:
+        def trial(candidate: KernelCandidate) -> BoundCall:
             return sequence(wake, candidate.bind(operands(), bind_product))
 
         wait = wait_for_device if product.out.is_cuda else None

@@ -26,7 +26,7 @@ from magmath.kernels.dispatch.candidate import (
     HALF,
     INTEGER,
     SINGLE_AND_DOUBLE,
-    Candidate,
+    KernelCandidate,
     Row,
     matching,
 )
@@ -40,7 +40,7 @@ _BLAS_MAX = 2**31 - 1
 """The largest 32-bit integer, which sizes and strides of BLAS must not exceed."""
 
 
-def candidates_for(product: GemmProblem, workspace_limit: int) -> list[Candidate]:
+def candidates_for(product: GemmProblem, workspace_limit: int) -> list[KernelCandidate]:
     """Return the candidates that accept a product, the default first, at least one.
 
     Candidates that need more than `workspace_limit` bytes are omitted; if all do, the default
@@ -53,7 +53,7 @@ def candidates_for(product: GemmProblem, workspace_limit: int) -> list[Candidate
 
 
 @cache
-def _offered(device: str, dtype: torch.dtype) -> tuple[Candidate, ...]:
+def _offered(device: str, dtype: torch.dtype) -> tuple[KernelCandidate, ...]:
     return matching(ROWS, device, dtype)
 
 
@@ -299,19 +299,19 @@ def _widened_workspace(product: GemmProblem) -> int:
     return 4 * (product.out.numel() + product.a.numel() + product.b.numel())
 
 
-_TORCH = Candidate("torch", _can_bind_torch, _bind_torch)
-_WIDENED = Candidate("widened", _can_bind_widened, _bind_widened, _widened_workspace)
-_LIMBS = Candidate("limbs", limb_gemm.can_bind, limb_gemm.bind, limb_gemm.workspace)
+_TORCH = KernelCandidate("torch", _can_bind_torch, _bind_torch)
+_WIDENED = KernelCandidate("widened", _can_bind_widened, _bind_widened, _widened_workspace)
+_LIMBS = KernelCandidate("limbs", limb_gemm.can_bind, limb_gemm.bind, limb_gemm.workspace)
 _NUMPY_TYPES = SINGLE_AND_DOUBLE | COMPLEX | INTEGER
 
 ROWS: tuple[Row, ...] = (
     Row(_TORCH, CPU, FLOATING | COMPLEX | INTEGER),
     Row(_TORCH, CUDA, FLOATING | COMPLEX),
-    Row(Candidate("fused", _can_bind_fused, _bind_fused), ANYWHERE, FLOATING),
-    Row(Candidate("numpy", _can_bind_numpy, _bind_numpy), CPU, _NUMPY_TYPES),
-    Row(Candidate("blas", _can_bind_blas, _bind_blas), CPU, SINGLE_AND_DOUBLE),
-    Row(Candidate("divided", _can_bind_divided, _bind_divided), CPU, SINGLE_AND_DOUBLE),
-    Row(Candidate("tiled", _can_bind_tiled, _bind_tiled), CPU, SINGLE_AND_DOUBLE),
+    Row(KernelCandidate("fused", _can_bind_fused, _bind_fused), ANYWHERE, FLOATING),
+    Row(KernelCandidate("numpy", _can_bind_numpy, _bind_numpy), CPU, _NUMPY_TYPES),
+    Row(KernelCandidate("blas", _can_bind_blas, _bind_blas), CPU, SINGLE_AND_DOUBLE),
+    Row(KernelCandidate("divided", _can_bind_divided, _bind_divided), CPU, SINGLE_AND_DOUBLE),
+    Row(KernelCandidate("tiled", _can_bind_tiled, _bind_tiled), CPU, SINGLE_AND_DOUBLE),
     Row(_WIDENED, ANYWHERE, HALF | BOOL),
     Row(_LIMBS, ANYWHERE, INTEGER),
 )

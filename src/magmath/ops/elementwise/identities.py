@@ -21,7 +21,7 @@ STOP_GRADIENT = Operation(  # a mark for autodiff; the simplify pass removes it
     reference=np.asarray,
     flops=flops_per_element(0),
     has_same_bits=is_always_exact,
-    elementwise=True,
+    is_elementwise=True,
 )
 
 ARGUMENT = Operation(  # x as a separate node: an argument of a differentiated function
@@ -34,5 +34,5 @@ ARGUMENT = Operation(  # x as a separate node: an argument of a differentiated f
     native="{0}",
     reference=np.asarray,
     flops=flops_per_element(0),
-    elementwise=True,
+    is_elementwise=True,
 )

@@ -14,6 +14,7 @@ import numpy as np
 from magmath.graph import Operation
 from magmath.graph.numpy_ufunc import NumpyUfunc
 from magmath.graph.operation import Kernel, Vjp
+from magmath.graph.public_function import PublicFunction
 from magmath.ops.elementwise.torch_gaps import (
     absolute_kernel,
     arithmetic_kernel,
@@ -63,6 +64,10 @@ def row(
     flops: float = 1.0,
     avx2: float = 0.0,
     avx512: float = 0.0,
+    summary: str = "",
+    of_bools: str = "",
+    is_associative: bool = False,
+    identity: complex | None = None,
     **fields: Any,
 ) -> Operation:
     """Return the record of an element-wise operation.
@@ -76,6 +81,8 @@ def row(
     flops          the cost of one element, in additions
     avx2, avx512   the time of torch's function by that of NumPy's on one thread with AVX2 or
                    AVX-512, for the type for which it is the least; 0 if it is less than 1.4
+    summary, of_bools, is_associative, identity
+                   fields of `PublicFunction`
     vjp, fields    fields of `Operation`
     """
     reference, ufunc = numpy or getattr(np, torch or name), None
@@ -93,9 +100,15 @@ def row(
         native=native,
         reference=reference,
         flops=flops_per_element(flops),
-        elementwise=True,
+        is_elementwise=True,
         numpy_ufunc=ufunc,
-        floats_only="floating" in domain,
+        public=PublicFunction(
+            summary=summary,
+            is_of_floats="floating" in domain,
+            of_bools=of_bools,
+            is_associative=is_associative,
+            identity=identity,
+        ),
         **fields,
     )
 

@@ -61,5 +61,5 @@ WHERE = Operation(
     numpy_function=lambda node: _numpy_where,
     flops=flops_per_element(1),
     has_same_bits=is_always_exact,
-    elementwise=True,
+    is_elementwise=True,
 )

@@ -236,7 +236,7 @@ UNARY = (
 
 BINARY = (
     row("add", "numeric", "({0} + {1})", binary_vjp(lambda g, x1, x2, y: (g, g)),
-        kernel=parts_kernel, additive=True, has_same_bits=is_always_exact, is_associative=True,
+        kernel=parts_kernel, is_additive=True, has_same_bits=is_always_exact, is_associative=True,
         identity=0, of_bools="logical_or",
         summary="x1 + x2; of truth values, whether one of them is true."),
     row("subtract", "numeric", "({0} - {1})", binary_vjp(lambda g, x1, x2, y: (g, -g)),
@@ -359,7 +359,7 @@ LOGICAL = (
 """Their public functions take numbers as truth values."""
 
 ROWS = (*PARTS, *UNARY, *BINARY, *LOGICAL)
-FLOATING = frozenset(record.name for record in ROWS if record.floats_only)
+FLOATING = frozenset(record.name for record in ROWS if record.public.is_of_floats)
 """Names of operations that take floating point numbers only."""
-OF_BOOLS = {record.name: record.of_bools for record in ROWS if record.of_bools}
+OF_BOOLS = {record.name: record.public.of_bools for record in ROWS if record.public.of_bools}
 """How truth values are computed by operations that do not take them."""

@@ -67,5 +67,5 @@ ASTYPE = Operation(
     numpy_function=_numpy_function,
     flops=flops_per_element(1),
     has_same_bits=_has_same_bits,
-    elementwise=True,
+    is_elementwise=True,
 )

@@ -188,7 +188,7 @@ TWIDDLE: Operation = Operation(
     native=None,
     reference=_reference,
     flops=flops_per_element(10),
-    in_place=True,
+    can_overwrite_operand=True,
 )
 
 

@@ -182,7 +182,7 @@ FFT: Operation = Operation(
     flops=_fft_flops,
     efficiency=_efficiency,
     decompositions=_c2c_decompositions,
-    in_place=True,
+    can_overwrite_operand=True,
 )
 
 

@@ -97,7 +97,7 @@ def _by_matrix(scalars: Node, a: Node) -> Node:
     return reshape(scalars, (*scalars.shape, 1, 1)) * transpose(inv(a))
 
 
-def _cofactors_expanded(node: Node) -> Node:
+def _cofactors_expansion(node: Node) -> Node:
     """Return det(A)·A⁻ᵀ, with zero pivots replaced by rounding errors.
 
     Both factors have the same pivots, so that a small one cancels. The cofactors are continuous:
@@ -139,7 +139,7 @@ COFACTORS = Operation(  # the derivatives of det(A) by the elements of A
     native=None,
     reference=_cofactors_reference,
     flops=no_flops,
-    lower_to=_cofactors_expanded,
+    expansion=_cofactors_expansion,
 )
 
 
@@ -176,7 +176,7 @@ def _products_without_two(s: Node) -> Node:
     return with_diagonal(products, broadcast_to(constant(0, dtype), (*s.shape[:-2], n)))
 
 
-def _cofactors_gradient_expanded(node: Node) -> Node:
+def _cofactors_gradient_expansion(node: Node) -> Node:
     """Return the derivatives of ⟨G, cofactors(A)⟩ by A from A = U·diag(s)·Vᴴ.
 
     With X = conj(U), Y = conj(Vᴴ), H = Xᵀ·G·Yᵀ and the products P of all singular values but two
@@ -228,7 +228,7 @@ COFACTORS_GRADIENT = Operation(  # the derivatives of ⟨G, cofactors(A)⟩ by t
     native=None,
     reference=_cofactors_gradient_reference,
     flops=no_flops,
-    lower_to=_cofactors_gradient_expanded,
+    expansion=_cofactors_gradient_expansion,
 )
 
 
@@ -253,7 +253,7 @@ DET = Operation(
     reference=np.linalg.det,
     numpy_function=_of_small,
     flops=no_flops,
-    lower_to=lambda node: _determinant(*_pivots(node.inputs[0])),
+    expansion=lambda node: _determinant(*_pivots(node.inputs[0])),
 )
 
 
@@ -262,7 +262,7 @@ def _slogdet_axes(node: Node) -> str:
     return f"{letters}..->{letters}."
 
 
-def _slogdet_expanded(node: Node) -> Node:
+def _slogdet_expansion(node: Node) -> Node:
     sign, pivots = _pivots(node.inputs[0])
     parts = _product(sign, call("sign", pivots)), astype(_log_size(pivots), node.dtype)
     return apply(CONCAT, *[reshape(x, (*x.shape, 1)) for x in parts], axis=node.ndim - 1)
@@ -300,7 +300,7 @@ SLOGDET = Operation(  # det(A) / |det(A)|, 0 for a singular matrix, and log |det
     reference=lambda a: np.stack(np.linalg.slogdet(a), -1),
     numpy_function=_of_small,
     flops=no_flops,
-    lower_to=_slogdet_expanded,
+    expansion=_slogdet_expansion,
 )
 
 OPERATIONS = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from magmath.core.block_cyclic import BlockCyclicRows, panel_rows
 from magmath.core.type_aliases import BoundCall
 from magmath.graph import CollectiveCall, Node, Shape
-from magmath.layout import Blocks, Cyclic, Layout, Mesh, Split
+from magmath.layout import CutPieces, Cyclic, Layout, Mesh, Split
 
 if TYPE_CHECKING:
     from magmath.comm import Communicator
@@ -33,7 +33,7 @@ def block_cyclic_layout(
         split = Split(0, Cyclic(extent, rows, mesh.size))
     else:
         cuts = (0, *[before + min(i + rows, extent) for i in range(0, extent, rows)])
-        split = Split(0, Blocks(cuts, tuple([i % mesh.size for i in range(len(cuts) - 1)])))
+        split = Split(0, CutPieces(cuts, tuple([i % mesh.size for i in range(len(cuts) - 1)])))
     return Layout.replicated_on(shape, mesh).replace_split(dim, split)
 
 

@@ -70,7 +70,7 @@ def _pinv_infer(a: Node, tolerance: Node) -> tuple[Shape, DType]:
     return (*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype
 
 
-def _pinv_expanded(node: Node) -> Node:
+def _pinv_expansion(node: Node) -> Node:
     u, inverse, vh = _decomposed(*node.inputs)
     return matmul(adjoint(vh) * inverse, adjoint(u))
 
@@ -101,7 +101,7 @@ PINV = Operation(
     native=None,
     reference=_pinv_reference,
     flops=no_flops,
-    lower_to=_pinv_expanded,
+    expansion=_pinv_expansion,
 )
 
 
@@ -125,7 +125,7 @@ def _lstsq_infer(a: Node, b: Node, tolerance: Node) -> tuple[Shape, DType]:
     return (*a.shape[:-2], a.shape[-1], b.shape[-1]), a.dtype
 
 
-def _lstsq_expanded(node: Node) -> Node:
+def _lstsq_expansion(node: Node) -> Node:
     a, b, tolerance = node.inputs
     u, inverse, vh = _decomposed(a, tolerance)
     return matmul(adjoint(vh), transpose(inverse) * matmul(adjoint(u), b))
@@ -161,7 +161,7 @@ LSTSQ = Operation(
     native=None,
     reference=_lstsq_reference,
     flops=no_flops,
-    lower_to=_lstsq_expanded,
+    expansion=_lstsq_expansion,
 )
 
 

@@ -27,7 +27,7 @@ from magmath.graph import (
     apply,
 )
 from magmath.graph.operation import Gradients
-from magmath.layout import Blocks, Layout, Mesh, Split, even_cuts
+from magmath.layout import CutPieces, Layout, Mesh, Split, even_cuts
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.elementwise import conj
 from magmath.ops.linalg.factorization_layouts import (
@@ -127,7 +127,7 @@ def _qr_layouts(node: Node, mesh: Mesh) -> NodeLayouts | None:
         operand, result = (block_cyclic_layout(x.shape, mesh, 1, rows=rows) for x in (a, node))
         return NodeLayouts((operand,), result)
     cuts = (*even_cuts(a.shape[0], mesh.size)[:-1], node.shape[0])
-    split = Split(0, Blocks(cuts, tuple(range(mesh.size))))
+    split = Split(0, CutPieces(cuts, tuple(range(mesh.size))))
     result = Layout.replicated_on(node.shape, mesh).replace_split(0, split)
     return NodeLayouts((Layout.even(a.shape, mesh, 0),), result)
 

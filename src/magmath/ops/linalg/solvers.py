@@ -86,7 +86,7 @@ SOLVE = Operation(
     reference=_solve_reference,
     flops=no_flops,
     numpy_function=_numpy_solve,
-    lower_to=lambda node: lu_solve(
+    expansion=lambda node: lu_solve(
         lu(node.inputs[0]), node.inputs[1], transpose=node.attributes["transpose"]
     ),
 )

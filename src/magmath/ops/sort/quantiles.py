@@ -73,7 +73,7 @@ def _neighbours(node: Node) -> tuple[int, int, float]:
     return attributes["below"], attributes["above"], attributes["weight"]
 
 
-def _lowered(node: Node) -> Node:
+def _expansion(node: Node) -> Node:
     (x,), (below, above, weight) = node.inputs, _neighbours(node)
     axis, last = x.ndim - 1, x.shape[-1] - 1
     positions = below, above, last
@@ -127,7 +127,7 @@ QUANTILE = Operation(
     reference=_reference,
     numpy_function=by_reference,
     flops=no_flops,
-    lower_to=_lowered,
+    expansion=_expansion,
 )
 
 OPERATIONS = {QUANTILE.name: QUANTILE}

@@ -186,7 +186,7 @@ class _Grouping:
 
     def _is_product(self, node: Node, sources: Sequence[Node]) -> bool:
         """Return True for a product of one activation and one parameter that sums over a letter."""
-        if node.operation.elementwise or len(node.inputs) != 2 or len(sources) != 1:
+        if node.operation.is_elementwise or len(node.inputs) != 2 or len(sources) != 1:
             return False
         notation = node.index_notation
         parameter_operand = node.inputs[1] if node.inputs[0] is sources[0] else node.inputs[0]
@@ -301,7 +301,7 @@ def _divisions(node: Node, sources: Sequence[Node], roles: Mapping[Node, Roles])
     present = {letter.lower() for letter in notation.output}
     summed = tuple(role for letter, role in by_letter.items() if letter not in present)
     lost = bool(excluded)
-    if not node.operation.elementwise:
+    if not node.operation.is_elementwise:
         result_roles = _with_outputs(node, notation.inputs, notation.output, result_roles, roles)
     return _Divisions(tuple(result_roles), summed, lost, frozenset(excluded))
 

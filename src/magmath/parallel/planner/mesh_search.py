@@ -31,7 +31,7 @@ HIDDEN: Final = (0.0, 0.5, 0.9)
 """Assumed shares of the gradient exchange that backward computation hides."""
 SIMULATED: Final = 4
 """Candidates of each share that are simulated."""
-STRATEGIES: Final = {"data": BATCH, "model": OUTPUT, "hybrid": "hybrid"}
+FIXED_STRATEGIES: Final = {"data": BATCH, "model": OUTPUT, "hybrid": "hybrid"}
 """Fixed strategies that every plan is compared with."""
 _ROUNDS: Final = 30
 """Bisections of the price of memory."""
@@ -214,7 +214,8 @@ def search_meshes(graph: LayerGraph, model: CostModel, workers: int, limit: floa
     """
     all_tables = [CostTables(graph, mesh, model) for mesh in meshes(workers)]
     fixed = {
-        name: uniform_candidate(all_tables[0], division) for name, division in STRATEGIES.items()
+        name: uniform_candidate(all_tables[0], division)
+        for name, division in FIXED_STRATEGIES.items()
     }
     chosen: dict[Hashable, MeshCandidate] = {
         (candidate.mesh, candidate.options): candidate

@@ -24,7 +24,7 @@ from magmath.parallel.planner.layer_options import (
     received_bytes,
 )
 from magmath.parallel.planner.mesh_search import (
-    STRATEGIES,
+    FIXED_STRATEGIES,
     MeshCandidate,
     SearchResult,
     SimulatedPlanStep,
@@ -294,12 +294,13 @@ def plan_graph(
     if strategy == "auto":
         limit = described.memory if memory is None else float(memory)
         return Plan(graph, described, search_meshes(graph, costs, workers, limit))
-    if strategy not in STRATEGIES:
+    if strategy not in FIXED_STRATEGIES:
         raise OptionError(
-            f"plan: strategy {strategy!r} is not known; there are auto, {', '.join(STRATEGIES)}"
+            f"plan: strategy {strategy!r} is not known; there are auto, "
+            f"{', '.join(FIXED_STRATEGIES)}"
         )
     tables = CostTables(graph, PlannerMesh((workers,)), costs)
-    fixed = uniform_candidate(tables, STRATEGIES[strategy])
+    fixed = uniform_candidate(tables, FIXED_STRATEGIES[strategy])
     _check_division(fixed, strategy)
     step = simulated_step(fixed)
     return Plan(graph, described, SearchResult(fixed, step, {strategy: step}, None, 1, 1))
@@ -315,7 +316,7 @@ def _check_division(candidate: MeshCandidate, strategy: str) -> None:
     ]
     if workers == 1 or not pairs or any(set(option) != {REPLICATED} for _, option in pairs):
         return
-    kinds = [(layer, uniform_division(layer, STRATEGIES[strategy])) for layer, _ in pairs]
+    kinds = [(layer, uniform_division(layer, FIXED_STRATEGIES[strategy])) for layer, _ in pairs]
     most = max(
         layer.extents.get(CHANNEL if division == OUTPUT else division, 0)
         for layer, division in kinds
