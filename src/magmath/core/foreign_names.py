@@ -98,6 +98,7 @@ MM_NAMES: Final[Mapping[str, str]] = {
     "tree_map": "a loop over the arrays; mm.grad takes lists and dictionaries",
     "checkpoint": "mm.remat(f)",
     "distributed": "mm.init(workers=n)",
+    "distributions": "mm.random, to draw numbers; a logarithm of a density is a formula of arrays",
     "utils": "mm.data.Loader for batches, mm.remat for checkpointing",
     "DataLoader": "mm.data.Loader",
     "custom_vjp": "mm.custom_gradient, for a function that returns its value and its pullback",
@@ -184,6 +185,7 @@ NN_NAMES: Final[Mapping[str, str]] = {
     "nll_loss": "mm.nn.cross_entropy(outputs, labels), without log_softmax before it",
     "TransformerDecoder": "a list of mm.nn.TransformerDecoderLayer, called one after the other",
     "TransformerEncoder": "a list of mm.nn.TransformerEncoderLayer, or mm.nn.Sequential of them",
+    "Transformer": "mm.nn.TransformerEncoderLayer and mm.nn.TransformerDecoderLayer",
     "EmbeddingBag": "mm.mean(mm.nn.Embedding(count, features)(x), axis=1)",
     "CosineSimilarity": "mm.vecdot(x, y) of vectors divided by their mm.linalg.vector_norm",
     "init": "mm.nn.initializers",
@@ -215,6 +217,7 @@ FUNCTIONAL_NAMES: Final[Mapping[str, str]] = {
     "logsigmoid": "mm.nn.functional.log_sigmoid(x)",
     "cosine_similarity": "mm.vecdot(x, y) of vectors divided by their mm.linalg.vector_norm",
     "normalize": "x / mm.linalg.vector_norm(x, axis=1, keepdims=True)",
+    "gumbel_softmax": "mm.softmax((x + mm.random.gumbel(size=x.shape)) / temperature, axis=-1)",
     "upsample": "mm.nn.functional.interpolate(x)",
     "ctc_loss": _CTC,
     "triplet_margin_loss": _TRIPLET,
@@ -240,6 +243,8 @@ OPTIM_NAMES: Final[Mapping[str, str]] = {
     "RAdam": "mm.optim.Adam(learning_rate), which is similar",
     "LBFGS": "scipy.optimize.minimize(f, x, jac=True), where f returns the numbers of "
     "mm.value_and_grad, or mm.optim.Adam(learning_rate)",
+    "swa_utils": "copy.deepcopy(module), and v.assign(decay * v + (1 - decay) * w) for each pair "
+    "of parameters after a step",
     "Adamax": "mm.optim.Adam(learning_rate), which is similar",
 }
 """Names that are missing in `mm.optim`."""
@@ -359,6 +364,8 @@ ARRAY_ATTRIBUTES: Final[Mapping[str, str]] = {
     "masked_fill": "mm.where(mask, value, x)",
     "gather": "mm.take_along_axis(x, indices, axis)",
     "index_select": "mm.take(x, indices, axis=axis)",
+    "scatter_": "mm.put_along_axis(x, indices, values, axis)",
+    "scatter_add_": "mm.add.at(x, i, values)",
     "topk": "mm.sort(x, descending=True)[..., :k]",
     "chunk": "mm.array_split(x, n)",
     "unbind": "mm.unstack(x)",

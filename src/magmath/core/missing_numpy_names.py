@@ -38,7 +38,10 @@ EXCLUDED = {
 """Public functions of NumPy without a counterpart."""
 
 EXCLUDED_OBJECTS = {
-    **dict.fromkeys(("nditer", "flatiter", "ndenumerate"), _PYTHON),
+    **dict.fromkeys(
+        ("nditer", "flatiter", "ndenumerate"),
+        "elements are not read one by one; read np.ndenumerate(x.numpy())",
+    ),
     **dict.fromkeys(("matrix",), _MATRIX),
     **dict.fromkeys(("datetime64", "timedelta64", "busdaycalendar"), _DATES),
     **dict.fromkeys(
