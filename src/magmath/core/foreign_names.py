@@ -243,8 +243,8 @@ OPTIM_NAMES: Final[Mapping[str, str]] = {
     "RAdam": "mm.optim.Adam(learning_rate), which is similar",
     "LBFGS": "scipy.optimize.minimize(f, x, jac=True), where f returns the numbers of "
     "mm.value_and_grad, or mm.optim.Adam(learning_rate)",
-    "swa_utils": "copy.deepcopy(module), and v.assign(decay * v + (1 - decay) * w) for each pair "
-    "of parameters after a step",
+    "swa_utils": "average = copy.deepcopy(module) and, after a step, v.assign(decay * v + "
+    "(1 - decay) * w) of each mm.nn.Parameter v of it, where w is that of the module",
     "Adamax": "mm.optim.Adam(learning_rate), which is similar",
 }
 """Names that are missing in `mm.optim`."""
