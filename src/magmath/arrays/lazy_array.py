@@ -75,7 +75,9 @@ class LazyArray(ArrayHandle):
     """Where the array's elements are among those that it shares with others; None if it shares
     none."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, is_attempted: bool = False) -> None:
+        """Refer to a node, which is computed at its line if it is small, unless that was attempted
+        before."""
         self.pending_update: UpdateRecord | None = None
         self.view_of = None
         try:
@@ -88,7 +90,7 @@ class LazyArray(ArrayHandle):
         if operation is leaves.INPUT:
             self._node, self._leaf = node, node
             return
-        self._refer_to(node, session.eager_leaf(node))
+        self._refer_to(node, None if is_attempted else session.eager_leaf(node))
         if node.reads_version:
             note_reader(self)
 

@@ -14,7 +14,7 @@ from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.eager.eager_computation import EagerComputation
 from magmath.engine.engine import Engine
-from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
+from magmath.engine.lifetimes.retained_expressions import RETAINED
 from magmath.engine.traces import tracing
 from magmath.errors import WorkerError, WorkerLost
 from magmath.graph import Node
@@ -287,7 +287,7 @@ def argument_leaf(node: Node) -> Node | None:
 def eager_indexing() -> EagerComputation | None:
     """Return the `EagerComputation` of the pool for indexing, which reads and writes parts of small
     arrays without expressions; None while a function is traced or differentiated."""
-    return None if is_keeping_expressions() else eager_computation()
+    return None if RETAINED.expressions is not None else eager_computation()
 
 
 def eager_computation() -> EagerComputation | None:
@@ -297,9 +297,7 @@ def eager_computation() -> EagerComputation | None:
     if engine is None or engine.pool.closed:
         return None
     eager = engine.eager_computation
-    if not eager.max_eager_bytes or tracing.current() is not None:
-        return None
-    return eager
+    return eager if eager.max_eager_bytes and tracing.TRACING.current is None else None
 
 
 def _pool_size() -> int:
