@@ -27,7 +27,6 @@ from magmath.core.shapes import size_of
 from magmath.engine import session
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.array_sizes import MAX_EAGER_BYTES
-from magmath.engine.lifetimes import pending_arrays
 from magmath.engine.lifetimes.loop_parts import MIN_DEPTH
 from magmath.engine.lifetimes.pending_readers import note_reader
 from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions, keep_expression
@@ -112,8 +111,9 @@ class LazyArray(ArrayHandle):
             return
         set_user_array(node, ref(self))
         self.thread = get_ident()
-        if pending_arrays.room < 0:
-            pending_arrays.limit_held_bytes(session.engine())
+        engine = session.current_engine
+        if engine is not None and engine.pending_memory.room < 0:
+            engine.pending_memory.limit_held_bytes()
         is_checked = depth > MAX_PENDING or (depth >= FIRST_CHECK and not depth & (depth - 1))
         if not is_checked and depth < MIN_DEPTH:
             return

@@ -41,12 +41,13 @@ class Engine:
 
     runs                  the runs of programs: started and waited for
     evaluator             the values of expressions and of variables
-    eager_computation          small arrays, computed at their line in this process
+    eager_computation     small arrays, computed at their line in this process
     eager_gradients       their gradients
     interpreter           small expressions, computed node by node by the worker in this process
     redistributed_copies  copies of arrays in other layouts
     redistribution_cache  the cache of these copies
     loops                 the programs of loops with a fixed number of steps
+    pending_memory        the memory that pending expressions hold
     stream_state          the state of the random numbers; `initial_stream_state` draws initial
                           values
     """
@@ -59,13 +60,13 @@ class Engine:
         self.stream_state = StreamState(pool.seed)
         self.initial_stream_state = StreamState(pool.seed, INITIAL_STREAMS)
         self.redistribution_cache = RedistributionCache(pool.workers, pool.memory_limit)
-        self.runs = runs = ProgramRuns(pool, self.redistribution_cache)
+        self.pending_memory = PendingMemory(self)
+        self.runs = runs = ProgramRuns(pool, self.redistribution_cache, self.pending_memory)
         self._programs = programs = ProgramTable(pool, environment, self.redistribution_cache)
         self.interpreter = Interpreter(runs, deterministic=environment.deterministic)
         self.redistributed_copies = RedistributedCopies(programs, runs, self.redistribution_cache)
         self.loops = LoopPrograms(self)
         self.loop_parts = LoopParts()
-        self.pending_memory = PendingMemory()
         self.evaluator = Evaluator(
             programs,
             runs,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
 from magmath.engine.array_sizes import MAX_EAGER_BYTES, MAX_REPLICATED_BYTES
-from magmath.engine.lifetimes.pending_arrays import note_bytes
 from magmath.engine.remote_array import RemoteArray, no_value_error, remote_array_of
 from magmath.graph import Node
 from magmath.ops.leaves import CONSTANT, SCALAR, VARIABLE
@@ -75,7 +74,7 @@ class Interpreter:
         """Return the data of requested nodes, given the numbers of their operands."""
         different = list(dict.fromkeys(requested))  # a mark and its value are the same node now
         outputs = self._pool.compute(order, different, numbers)
-        note_bytes(self.max_bytes * len(different))  # at most
+        self._runs.pending_memory.note_bytes(self.max_bytes * len(different))  # at most
         arrays = [
             RemoteArray(self._pool, number, node.shape, node.dtype, layout)
             for node, (number, layout) in zip(different, outputs, strict=True)
