@@ -122,6 +122,7 @@ def _pending() -> list[ArrayHandle]:
     """Return the pending arrays of this thread, the shallowest expressions first."""
     thread, array_class = get_ident(), ArrayHandle
     arrays = [x for x in gc.get_objects() if issubclass(type(x), array_class)]
+    # Arrays of other threads may have no attributes yet, and evaluated ones have no thread.
     pending = [x for x in arrays if getattr(x, "thread", None) == thread and not x.is_computed]
     return sorted(pending, key=lambda x: x.node.depth)
 
