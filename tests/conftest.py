@@ -107,8 +107,8 @@ def _no_closed_pool() -> Iterator[None]:
 
 
 def _forget_closed_pool() -> None:
-    if session._engine is not None and session._engine.pool.closed:
-        session._engine = None
+    if session.current_engine is not None and session.current_engine.pool.closed:
+        session.current_engine = None
 
 
 WITH_PROCESSES = ("mpi", "faults", "unit/test_docs.py", "unit/test_cli.py", "test_smoke.py")

@@ -84,7 +84,7 @@ def start(kind: str, workers: int) -> Pool:
 def debugged(switches: str, kind: str, workers: int = 1) -> Iterator[Pool]:
     """Make a new pool of a kind the current one, whose workers have these switches of
     MAGMATH_DEBUG, and the former one again."""
-    former = session._engine
+    former = session.current_engine
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(DEBUG.name, switches)
         pool = start(kind, workers)
@@ -92,7 +92,7 @@ def debugged(switches: str, kind: str, workers: int = 1) -> Iterator[Pool]:
             _adjust(session.set_current_pool(pool), kind)
             yield pool
         finally:
-            session._engine = former
+            session.current_engine = former
             pool.close()
 
 
@@ -114,14 +114,14 @@ def close_pools(*, all_tests: bool = True) -> None:
 @contextmanager
 def current(kind: str, workers: int = 1) -> Iterator[Pool]:
     """Make the pool of a kind the current one, with no programs known, and the former one again."""
-    former = session._engine
+    former = session.current_engine
     pool = engine_of(kind, workers).pool
     engine = session.set_current_pool(pool)
     _adjust(engine, kind)
     try:
         yield pool
     finally:
-        session._engine = former
+        session.current_engine = former
         if not pool.closed:
             engine.forget_programs()  # which the workers keep otherwise
 

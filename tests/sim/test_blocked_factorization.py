@@ -200,14 +200,14 @@ SLACK = 8 << 10  # for arrays of a few numbers
 @pytest.fixture(params=MEMORY, ids=[f"{kind}-{workers}" for kind, workers in MEMORY])
 def fresh(request: pytest.FixtureRequest) -> Iterator[Pool]:
     """A new pool, whose counters begin at zero."""
-    former = session._engine
+    former = session.current_engine
     pool = start(*request.param)
     session.set_current_pool(pool)
     _lean()
     try:
         yield pool
     finally:
-        session._engine = former
+        session.current_engine = former
         pool.close()
 
 
@@ -270,7 +270,7 @@ def test_one_worker_computes_for_all_in_additional_memory(name: str, n: int, alo
 def test_under_a_memory_limit_no_worker_gets_all_of_a_matrix() -> None:
     """4 MB hold the matrix of 1.8 MB in shares three times, but not two whole copies in
     addition."""
-    former = session._engine
+    former = session.current_engine
     pool = start_pool(PoolOptions(2, launcher="threads", device="cpu", memory_limit=4_000_000))
     session.set_current_pool(pool)
     try:
@@ -281,7 +281,7 @@ def test_under_a_memory_limit_no_worker_gets_all_of_a_matrix() -> None:
         known = np.asarray(low)
         check_zero(known @ known.T - x, bound(x), "cholesky")
     finally:
-        session._engine = former
+        session.current_engine = former
         pool.close()
 
 

@@ -228,14 +228,14 @@ SLACK = 16 << 10  # for arrays of a few numbers
 @pytest.fixture(params=MEMORY, ids=[f"{kind}-{workers}" for kind, workers in MEMORY])
 def fresh(request: pytest.FixtureRequest) -> Iterator[Pool]:
     """A new pool, whose counters begin at zero."""
-    former = session._engine
+    former = session.current_engine
     pool = start(*request.param)
     session.set_current_pool(pool)
     _lean()
     try:
         yield pool
     finally:
-        session._engine = former
+        session.current_engine = former
         pool.close()
 
 

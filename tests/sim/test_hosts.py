@@ -109,7 +109,7 @@ def test_gradients_pass_the_network_once_for_each_host() -> None:
             sent[kind] = between.bytes["between"]
         finally:
             pool.close()
-            session._engine = None
+            session.current_engine = None
     assert sent["two levels"] == 2 * 8 * count
     assert sent["flat"] == 3 * sent["two levels"]
 

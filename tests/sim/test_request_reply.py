@@ -197,7 +197,7 @@ def test_the_bytes_between_workers_are_those_of_the_plan(name: str) -> None:
     transport = ThreadTransport(4, WorkerOptions("cpu", 1), shares_memory=False)
     counting = [CountingCommunicator(c) for c in transport._communicators]
     transport._communicators[:] = counting
-    former = session._engine
+    former = session.current_engine
     session.set_current_pool(Pool(transport))
     try:
         y, _ = function(_values((N, 3)), _places(), _values((N, 3), 1))
@@ -213,7 +213,7 @@ def test_the_bytes_between_workers_are_those_of_the_plan(name: str) -> None:
         assert max(sent) == pytest.approx(sum(sent) / 4, rel=0.05)
     finally:
         session.engine().pool.close()
-        session._engine = former
+        session.current_engine = former
 
 
 def test_an_index_out_of_range_is_one_worker_s_failure(pool: Any) -> None:

@@ -741,7 +741,7 @@ def test_a_step_moves_the_bytes_that_were_planned(workers: int, strategy: str) -
         assert engine.pool is pool
     finally:
         pool.close()
-        session._engine = None
+        session.current_engine = None
 
 
 def test_model_parallel_moves_activations_and_data_parallel_gradients() -> None:
@@ -759,7 +759,7 @@ def test_model_parallel_moves_activations_and_data_parallel_gradients() -> None:
             moved[strategy] = int(np.diff(watcher.seen)[0]) / (300 // batch)
         finally:
             pool.close()
-            session._engine = None
+            session.current_engine = None
     parameters = 64 * width + width + width * 10 + 10
     # reduce-scatter and allgather of all parameters: n/2 elements from each worker in each
     assert moved["data"] <= 4 * 2 * parameters + 200
@@ -826,7 +826,7 @@ def test_team_agrees_with_replay_for_convolutions(monkeypatch: pytest.MonkeyPatc
             np.testing.assert_allclose(team[name], value, rtol=5e-3, atol=5e-4, err_msg=name)
     finally:
         pool.close()
-        session._engine = None
+        session.current_engine = None
 
 
 @pytest.mark.timeout(300)
@@ -870,7 +870,7 @@ def test_training_continues_after_a_team_has_failed(
         assert all(np.isfinite(v.numpy()).all() for v in net.state_dict().values())
     finally:
         pool.close()
-        session._engine = None
+        session.current_engine = None
 
 
 @pytest.mark.timeout(300)
@@ -906,7 +906,7 @@ def test_teams_share_memory_and_native_forms(monkeypatch: pytest.MonkeyPatch) ->
         assert used[-1] - used[0] < images.nbytes
     finally:
         pool.close()
-        session._engine = None
+        session.current_engine = None
 
 
 @pytest.mark.timeout(300)
@@ -924,4 +924,4 @@ def test_team_agrees_with_replay(monkeypatch: pytest.MonkeyPatch) -> None:
         assert set(selector.used) == {"team"}
     finally:
         pool.close()
-        session._engine = None
+        session.current_engine = None

@@ -42,7 +42,7 @@ def _step(name: str, batch: int) -> tuple[Any, Any, Any]:
 
 @pytest.mark.parametrize(("name", "batch"), [("lenet5", 96), ("resnet18", 12)])
 def test_the_planned_peak_is_what_the_worker_allocates(name: str, batch: int) -> None:
-    former, pool = session._engine, start("inline", 1)
+    former, pool = session.current_engine, start("inline", 1)
     session.set_current_pool(pool)
     try:
         step, x, y = _step(name, batch)
@@ -52,7 +52,7 @@ def test_the_planned_peak_is_what_the_worker_allocates(name: str, batch: int) ->
         for counters in pool.stats():
             assert counters["peak"] == pytest.approx(planned, rel=0.05), counters
     finally:
-        session._engine = former
+        session.current_engine = former
         pool.close()
 
 

@@ -26,6 +26,7 @@ ACTIONS = (
     "note",
     "permit",
     "poll",
+    "record",
     "release",
     "report",
     "return",

@@ -15,10 +15,9 @@ import numpy as np
 from magmath.arrays.exports import printing
 from magmath.arrays.exports.pickling import restored_leaf, values_of
 from magmath.arrays.indexing.indexing_cache import (
-    note_elements,
-    note_part,
+    record_elements,
     repeated_elements,
-    repeated_part,
+    selected_part,
     with_stored_positions,
 )
 from magmath.arrays.indexing.item_writes import written_item
@@ -32,9 +31,7 @@ from magmath.arrays.inputs.conversion import bind_layout, foreign_operand
 from magmath.arrays.inputs.number_list import LISTS
 from magmath.arrays.inputs.operands import (
     OPERANDS,
-    OPERATOR_FRAMES,
     binary_node,
-    combined,
     node_of_value,
     operator_node,
     promoted_nodes,
@@ -44,15 +41,12 @@ from magmath.arrays.inputs.operands import (
 )
 from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.number_protocols import NumberProtocols
-from magmath.arrays.protocols.dispatch_cache import (
-    dispatch_cached,
-    note_operator,
-    repeated_operator,
-)
+from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.protocols.interchange_protocols import InterchangeProtocols
 from magmath.arrays.protocols.methods import ArrayMethods
 from magmath.arrays.protocols.missing_attributes import missing_array_attribute
 from magmath.arrays.protocols.namespace import array_namespace
+from magmath.arrays.protocols.operator_calls import operator_result
 from magmath.arrays.protocols.operators import Operators
 from magmath.arrays.storage.element_storage import ViewStep
 from magmath.arrays.storage.update_errors import unread_write_error, update_error
@@ -96,10 +90,11 @@ Operand: TypeAlias = (
 )
 
 
+OPERATOR_FRAMES = 4
+"""Frames from `user_line` to the user's: `operator_result`, a method such as `Array._binary`, and
+the operator."""
 FUNCTION_FRAMES = 3
-"""Frames from `user_line` to the caller of `binary`."""
-REFLECTED_FRAMES = 3
-"""The same for `_reflected` and the operator."""
+"""The same to the caller of `binary`."""
 
 
 class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMethods["Array"]):
@@ -293,7 +288,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         if part is not None and part.is_view:
             link(self, selected, part)
         if part is None:
-            note_elements(self, key, selected)
+            record_elements(self, key, selected)
         return selected
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -348,43 +343,24 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         return unary(operation, self)
 
     def _binary(self, operation: str, other: Any) -> Array:
-        node: Any = repeated_operator(operation, self, other, OPERATOR_FRAMES)
-        if node is not None:
-            return Array(node)
-        node = operator_node(operation, self, other)
-        if not isinstance(node, Node):
-            return node  # type: ignore[no-any-return]
-        result = Array(node)
-        note_operator(operation, self, other, result._leaf)
-        return result
+        node = operator_result(operation, self, other, operator_node, OPERATOR_FRAMES)
+        return node if node is NotImplemented else Array(node, True)
 
     def _update(self, operation: str, other: Any) -> Array:
         has_no_name = self.view_of is not None and sys.getrefcount(self) <= TEMPORARY_UPDATE
         if has_no_name and calling_instruction(2) == BINARY:
             self.view_of = None  # the x[i] of x[i] += v, which Python writes into x itself
-        node: Any = repeated_operator(operation, self, other, OPERATOR_FRAMES)
-        if node is None:
-            node = operator_node(operation, self, other)
-            if not isinstance(node, Node):
-                return node  # type: ignore[no-any-return]
-            leaf = session.eager_leaf(node)
-            if leaf is not None:
-                note_operator(operation, self, other, leaf)
-                node = leaf
+        node = operator_result(operation, self, other, operator_node, OPERATOR_FRAMES)
+        if node is NotImplemented:
+            return node  # type: ignore[no-any-return]
         if not self._node.shape and self.view_of is None and not self.is_variable:
-            return Array(node)  # a number, which binds the name to another one
+            return Array(node, True)  # a number, which binds the name to another one
         return self.replace_value(self._in_own_type(node))
 
     def _reflected(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
             return foreign_operand(operation, other, has_refused=True)  # type: ignore[no-any-return]
-        leaf = repeated_operator(operation, other, self, OPERATOR_FRAMES)
-        if leaf is not None:
-            return Array(leaf)
-        inputs = promoted_nodes(operation, other, self)
-        result = Array(combined(operation, inputs, user_line(REFLECTED_FRAMES)))
-        note_operator(operation, other, self, result._leaf)
-        return result
+        return Array(operator_result(operation, other, self, binary_node, OPERATOR_FRAMES), True)
 
     def _in_own_type(self, node: Node) -> Node:
         """Return the new value of an update in place in the type of this array, if it is of the
@@ -425,12 +401,7 @@ def copy_of(array: Array, layout: Layout | None = None) -> Array:
 
 def rearranged(array: Array, step: ViewStep) -> Array:
     """Return the view of an array that a step selects."""
-    node = repeated_part(array, step)
-    if node is None:
-        node = step.read(array.node)
-        if note_part(array, step, node):
-            node = repeated_part(array, step) or node
-    view = Array(node)
+    view = Array(selected_part(array, step))
     if step.is_view:
         link(array, view, step)
     return view
@@ -456,12 +427,7 @@ def binary(operation: str, x: Any, y: Any) -> Array:
 
     One operand may be a number.
     """
-    leaf = repeated_operator(operation, x, y, FUNCTION_FRAMES)
-    if leaf is not None:
-        return Array(leaf)
-    result = Array(binary_node(operation, x, y, user_line()))
-    note_operator(operation, x, y, result._leaf)
-    return result
+    return Array(operator_result(operation, x, y, binary_node, FUNCTION_FRAMES), True)
 
 
 @dispatch_cached

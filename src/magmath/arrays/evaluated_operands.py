@@ -7,49 +7,63 @@ a limited number of bytes in total: beyond it, those that were evaluated first r
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import final
 from weakref import ref
 
-from magmath.engine.array_handle import ArrayHandle
 from magmath.graph import Node
 
 MAX_BYTES = 256 << 20
 """Bytes of all operands that are kept; between two searches as many more may be added."""
 MIN_SEARCHED = 4096
-"""Number of arrays above which those that do not exist any more are dropped."""
+"""Number of records above which those that do not exist any more are dropped."""
 
-_arrays: list[ref[ArrayHandle]] = []
-"""The arrays that keep operands, the oldest first."""
+
+@final
+class KeptOperands:
+    """What an evaluated array keeps alive, as long as it exists.
+
+    operands  the arrays from which it was computed, until the bound of all operands is exceeded
+    values    the values of variables among them, until the variables have others
+    """
+
+    __slots__ = ("__weakref__", "operands", "values")
+
+    def __init__(self, operands: Sequence[Node], values: Sequence[Node] = ()) -> None:
+        self.operands, self.values = operands, values
+        if operands:
+            _register(self)
+
+
+_kept: list[ref[KeptOperands]] = []
+"""The operands of all arrays, the oldest first."""
 _search_above = MIN_SEARCHED
 _bytes_since_search = 0
 """Bytes of the operands that were added since the last search."""
 
 
-def keep(array: ArrayHandle, operands: Sequence[Node]) -> None:
-    """Keep operands alive as long as an array exists and the bound of all operands allows it."""
+def _register(kept: KeptOperands) -> None:
+    """Add operands to the list of all; release the oldest ones if they exceed the bound."""
     global _bytes_since_search, _search_above
-    array._operands = operands
-    if not operands:
-        return
-    _arrays.append(ref(array))
-    _bytes_since_search += sum([x.nbytes for x in operands])
-    if _bytes_since_search > MAX_BYTES or len(_arrays) > _search_above:
+    _kept.append(ref(kept))
+    _bytes_since_search += sum([x.nbytes for x in kept.operands])
+    if _bytes_since_search > MAX_BYTES or len(_kept) > _search_above:
         _release_oldest()
         _bytes_since_search = 0
-        _search_above = max(MIN_SEARCHED, 2 * len(_arrays))
+        _search_above = max(MIN_SEARCHED, 2 * len(_kept))
 
 
 def _release_oldest() -> None:
     """Release the operands of the oldest arrays; several arrays may keep one operand."""
-    arrays = [array for reference in _arrays if (array := reference()) is not None]
+    existing = [kept for reference in _kept if (kept := reference()) is not None]
     retained: set[Node] = set()
-    nbytes, first = 0, len(arrays)
+    nbytes, first = 0, len(existing)
     while first:
-        new = set(arrays[first - 1]._operands) - retained
+        new = set(existing[first - 1].operands) - retained
         nbytes += sum([x.nbytes for x in new])
-        if nbytes > MAX_BYTES and first < len(arrays):  # the newest one is kept in any case
+        if nbytes > MAX_BYTES and first < len(existing):  # the newest one is kept in any case
             break
         retained |= new
         first -= 1
-    for array in arrays[:first]:
-        array._operands = ()
-    _arrays[:] = [ref(array) for array in arrays[first:]]
+    for kept in existing[:first]:
+        kept.operands = ()
+    _kept[:] = [ref(kept) for kept in existing[first:]]

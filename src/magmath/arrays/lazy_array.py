@@ -13,7 +13,7 @@ from weakref import ref
 
 import numpy as np
 
-from magmath.arrays.evaluated_operands import keep
+from magmath.arrays.evaluated_operands import KeptOperands
 from magmath.arrays.storage.element_storage import ArrayView
 from magmath.arrays.storage.failed_updates import (
     UpdateRecord,
@@ -27,7 +27,6 @@ from magmath.core.shapes import size_of
 from magmath.engine import session
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.array_sizes import MAX_BYTES_INLINE
-from magmath.engine.lifetimes import pending_arrays
 from magmath.engine.lifetimes.loop_parts import MIN_DEPTH
 from magmath.engine.lifetimes.pending_readers import note_reader
 from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions, keep_expression
@@ -65,19 +64,23 @@ MIN_HELD = 1 << 17
 class LazyArray(ArrayHandle):
     """A handle on a node and, once it is computed, on its value; the base class of `Array`."""
 
-    __slots__ = ("__weakref__", "_leaf", "_node", "_values", "pending_update", "view_of")
+    __slots__ = ("__weakref__", "_kept", "_leaf", "_node", "pending_update", "view_of")
     is_weak = False
     """True for a weakly typed number, which takes the element type of arrays."""
     is_variable = False
     """True for a variable, whose parts cannot be written through their own names."""
     _leaf: Node | None
+    _kept: KeptOperands | None
+    """What the array keeps alive after its evaluation."""
     view_of: ArrayView | None
     """Where the array's elements are among those that it shares with others; None if it shares
     none."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, is_attempted: bool = False) -> None:
+        """Refer to a node, which is computed at its line if it is small, unless that was attempted
+        before."""
         self.pending_update: UpdateRecord | None = None
-        self.view_of = None
+        self.view_of = self._kept = None
         try:
             operation = node.operation
         except AttributeError:
@@ -88,7 +91,7 @@ class LazyArray(ArrayHandle):
         if operation is leaves.INPUT:
             self._node, self._leaf = node, node
             return
-        self._refer_to(node, session.eager_leaf(node))
+        self._refer_to(node, None if is_attempted else session.eager_leaf(node))
         if node.reads_version:
             note_reader(self)
 
@@ -110,8 +113,9 @@ class LazyArray(ArrayHandle):
             return
         set_user_array(node, ref(self))
         self.thread = get_ident()
-        if pending_arrays.room < 0:
-            pending_arrays.limit_held_bytes(session.engine())
+        engine = session.current_engine
+        if engine is not None and engine.pending_memory.room < 0:
+            engine.pending_memory.limit_held_bytes()
         is_checked = depth > MAX_PENDING or (depth >= FIRST_CHECK and not depth & (depth - 1))
         if not is_checked and depth < MIN_DEPTH:
             return
@@ -289,12 +293,12 @@ class LazyArray(ArrayHandle):
         """
         if self._leaf is None:
             return self._node.reads_version and self._node.value is None
-        return bool(getattr(self, "_values", ()))
+        return self._kept is not None and bool(self._kept.values)
 
     def forget_values(self) -> None:
         """Release the values of variables that an evaluated expression has read."""
-        if self._leaf is not None:
-            self._values: Sequence[Node] = ()
+        if self._leaf is not None and self._kept is not None:
+            self._kept.values = ()
 
     def set_computed(self, leaf: Node) -> None:
         """Set `leaf` as this array's value and drop the expression."""
@@ -315,8 +319,7 @@ class LazyArray(ArrayHandle):
         `minimize`."""
         provenance = provenance_of(leaf)
         if provenance is not None:
-            operands, self._values = provenance.arrays()
-            keep(self, operands)
+            self._kept = KeptOperands(*provenance.arrays())
 
     def keep_leaves(self, nodes: Iterable[Node]) -> None:
         """Keep the arrays alive from which this evaluated array was computed, as far as these
@@ -326,8 +329,9 @@ class LazyArray(ArrayHandle):
         So a second gradient, after the first one has replaced a parameter, does not compute former
         parameters again from the steps before.
         """
-        if not hasattr(self, "_operands"):
-            keep(self, [x.leaf_or_self for x in topological(nodes, pending=True) if _is_array(x)])
+        if self._kept is None:
+            order = topological(nodes, pending=True)
+            self._kept = KeptOperands([x.leaf_or_self for x in order if _is_array(x)])
 
     def refer_to_updated(
         self, node: Node, *, write: ViewWrite | None = None, source: UpdateRecord | None = None

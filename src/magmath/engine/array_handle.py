@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from magmath.graph import Node, Shape
 
 
@@ -14,10 +12,8 @@ class ArrayHandle:
     not compute the array, since it may be updated meanwhile.
     """
 
-    __slots__ = ("_operands", "thread")
+    __slots__ = ("thread",)
     thread: int
-    _operands: Sequence[Node]
-    """The operands that an evaluated array keeps alive."""
 
     @property
     def node(self) -> Node:

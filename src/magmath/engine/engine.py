@@ -48,6 +48,7 @@ class Engine:
     redistributed_copies  copies of arrays in other layouts
     redistribution_cache  the cache of these copies
     loops                 the programs of loops with a fixed number of steps
+    pending_memory        the memory that pending expressions hold
     stream_state          the state of the random numbers; `initial_stream_state` draws initial
                           values
     """
@@ -60,13 +61,13 @@ class Engine:
         self.stream_state = StreamState(pool.seed)
         self.initial_stream_state = StreamState(pool.seed, INITIAL_STREAMS)
         self.redistribution_cache = RedistributionCache(pool.workers, pool.memory_limit)
-        self.runs = runs = ProgramRuns(pool, self.redistribution_cache)
+        self.pending_memory = PendingMemory(self)
+        self.runs = runs = ProgramRuns(pool, self.redistribution_cache, self.pending_memory)
         self._programs = programs = ProgramTable(pool, environment, self.redistribution_cache)
         self.interpreter = Interpreter(runs, deterministic=environment.deterministic)
         self.redistributed_copies = RedistributedCopies(programs, runs, self.redistribution_cache)
         self.loops = LoopPrograms(self)
         self.loop_parts = LoopParts()
-        self.pending_memory = PendingMemory()
         self.evaluator = Evaluator(
             programs,
             runs,

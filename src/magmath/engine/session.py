@@ -14,7 +14,7 @@ from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.eager.eager_computation import EagerComputation
 from magmath.engine.engine import Engine
-from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
+from magmath.engine.lifetimes.retained_expressions import RETAINED
 from magmath.engine.traces import tracing
 from magmath.errors import WorkerError, WorkerLost
 from magmath.graph import Node
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from magmath.runtime.pool_factory import PoolOptions
     from magmath.runtime.run_handle import RunHandle
 
-_engine: Engine | None = None
+current_engine: Engine | None = None
+"""The engine of the current pool; None before the first operation and after `shutdown`."""
 _options: PoolOptions | None = None
 """The options of the current pool."""
 _session: Session | None = None
@@ -57,7 +58,7 @@ class Session:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if _engine is not None and _engine.pool is self.pool:
+        if current_engine is not None and current_engine.pool is self.pool:
             _close(finish=error is None)
 
 
@@ -159,8 +160,8 @@ def restart() -> Pool:
     assert _options is not None
     first: Exception | None = None
     with _starting:
-        if _engine is not None:
-            _engine.pool.close()
+        if current_engine is not None:
+            current_engine.pool.close()
         for options in _smaller_pools(_options):
             try:
                 pool = start_pool(options)
@@ -193,10 +194,10 @@ def _smaller_pools(options: PoolOptions) -> Iterator[PoolOptions]:
 
 def set_current_pool(pool: Pool) -> Engine:
     """Make `pool` the current pool; return its engine."""
-    global _engine
-    _engine = Engine(pool)
-    _engine.profiler = _profiler
-    return _engine
+    global current_engine
+    current_engine = Engine(pool)
+    current_engine.profiler = _profiler
+    return current_engine
 
 
 @contextmanager
@@ -204,7 +205,7 @@ def profiling(profiler: Callable[[RunHandle], object]) -> Iterator[None]:
     """Measure runs in a `with` block and give them to a function, also those of pools that start in
     the block."""
     global _profiler
-    first, former = _engine, _profiler
+    first, former = current_engine, _profiler
     _profiler = profiler
     if first is not None:
         first.profiler = profiler
@@ -212,7 +213,7 @@ def profiling(profiler: Callable[[RunHandle], object]) -> Iterator[None]:
         yield
     finally:
         _profiler = former
-        for engine_of_block in (first, _engine):
+        for engine_of_block in (first, current_engine):
             if engine_of_block is not None:
                 engine_of_block.profiler = former
 
@@ -226,10 +227,10 @@ def shutdown() -> None:
 
 
 def _close(finish: bool) -> None:
-    global _engine
-    if _engine is None:
+    global current_engine
+    if current_engine is None:
         return
-    pool, _engine = _engine.pool, None
+    pool, current_engine = current_engine.pool, None
     try:
         if finish:
             pool.finish()
@@ -239,25 +240,25 @@ def _close(finish: bool) -> None:
 
 def engine() -> Engine:
     """Return the engine of the current pool; starts the in-process worker if no pool exists."""
-    if _engine is None:
+    if current_engine is None:
         with _starting:
-            if _engine is None:  # no other thread has started a pool
+            if current_engine is None:  # no other thread has started a pool
                 init()
-        assert _engine is not None
-    elif _engine.pool.closed:
-        raise WorkerLost(_engine.pool.end_reason)
-    return _engine
+        assert current_engine is not None
+    elif current_engine.pool.closed:
+        raise WorkerLost(current_engine.pool.end_reason)
+    return current_engine
 
 
 def has_open_pool() -> bool:
     """Return True if there is a current pool whose workers this process can reach."""
-    return _engine is not None and _engine.pool.end_reason is None
+    return current_engine is not None and current_engine.pool.end_reason is None
 
 
 def deferred_interrupts() -> AbstractContextManager[None]:
     """Defer Ctrl-C until the end of the context, for a write and what follows from it: see
     `Pool.defer_interrupts`. Without a pool, return a context that does nothing."""
-    engine = _engine
+    engine = current_engine
     if engine is None or engine.pool.closed:
         return nullcontext()
     return engine.pool.defer_interrupts()
@@ -265,20 +266,20 @@ def deferred_interrupts() -> AbstractContextManager[None]:
 
 def has_fallible_runs() -> bool:
     """Return True if a run of the current pool can fail for its data, or has failed."""
-    return _engine is not None and _engine.runs.has_fallible_runs
+    return current_engine is not None and current_engine.runs.has_fallible_runs
 
 
 def eager_leaf(node: Node) -> Node | None:
     """Return an input leaf with the value of a new node if it is small and computed at once;
     otherwise, and without a pool, None."""
-    engine = _engine
+    engine = current_engine
     return None if engine is None else engine.eager_computation.leaf_of_new_node(node)
 
 
 def argument_leaf(node: Node) -> Node | None:
     """Return an input leaf with the value of a new argument of a differentiated function, if it is
     small and no function is traced; otherwise None."""
-    engine = _engine
+    engine = current_engine
     if engine is None or tracing.current() is not None:
         return None
     return engine.eager_computation.argument_leaf(node)
@@ -287,23 +288,21 @@ def argument_leaf(node: Node) -> Node | None:
 def eager_indexing() -> EagerComputation | None:
     """Return the `EagerComputation` of the pool for indexing, which reads and writes parts of small
     arrays without expressions; None while a function is traced or differentiated."""
-    return None if is_keeping_expressions() else eager_computation()
+    return None if RETAINED.expressions is not None else eager_computation()
 
 
 def eager_computation() -> EagerComputation | None:
     """Return the `EagerComputation` of the pool, which computes small arrays at once; None while a
     function is traced."""
-    engine = _engine
+    engine = current_engine
     if engine is None or engine.pool.closed:
         return None
     eager = engine.eager_computation
-    if not eager.max_eager_bytes or tracing.current() is not None:
-        return None
-    return eager
+    return eager if eager.max_eager_bytes and tracing.TRACING.current is None else None
 
 
 def _pool_size() -> int:
-    return 0 if _engine is None else _engine.pool.workers
+    return 0 if current_engine is None else current_engine.pool.workers
 
 
 def pool() -> Pool:

@@ -15,7 +15,7 @@ import torch
 import magmath as mm
 from engines import current
 from magmath.arrays import lazy_array
-from magmath.engine.lifetimes import pending_arrays
+from magmath.engine.lifetimes import pending_memory
 from magmath.graph.provenance import recent_operands
 from magmath.memory import Heap, PrivateSource
 from magmath.memory.temporaries import Temporaries
@@ -44,8 +44,7 @@ def test_a_sum_that_no_step_reads_keeps_none_of_its_terms(kind: tuple[str, int])
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pending arrays are searched as soon as all arrays have 32 MB, and records keep 16 MB."""
-    for name in ("MIN_BYTES", "_bound", "room"):
-        monkeypatch.setattr(pending_arrays, name, 32 << 20)
+    monkeypatch.setattr(pending_memory, "MIN_BYTES", 32 << 20)
     monkeypatch.setattr(recent_operands, "MAX_BYTES", 16 << 20)
 
 
@@ -73,7 +72,7 @@ def test_rows_of_an_array_updated_in_place_keep_none_of_its_values(
             if t % reads == 0:
                 np.testing.assert_allclose(float(mm.sum(a[:10])), x[:10].sum(), rtol=1e-12)
             most = max(most, pool.array_bytes - before)
-        assert most <= 3 * pending_arrays.MIN_BYTES
+        assert most <= 3 * pending_memory.MIN_BYTES
         np.testing.assert_allclose(np.asarray(v), y, rtol=1e-12)
 
 
@@ -90,7 +89,7 @@ def test_a_list_of_norms_does_not_keep_the_arrays(kind: tuple[str, int], compile
             mm.evaluate(x)
             norms.append(mm.sum(x * x))
         gc.collect()
-        assert pool.array_bytes <= 3 * pending_arrays.MIN_BYTES
+        assert pool.array_bytes <= 3 * pending_memory.MIN_BYTES
         expected = [2.0**18 * 0.99 ** (2 * i + 2) for i in range(400)]
         np.testing.assert_allclose([float(x) for x in norms], expected, rtol=1e-3)
 
@@ -101,7 +100,7 @@ def test_uploads_count_too(kind: tuple[str, int]) -> None:
         held = []
         for i in range(100):
             held.append(mm.sum(mm.asarray(np.full(1 << 18, float(i)))))
-        assert pool.array_bytes <= 3 * pending_arrays.MIN_BYTES
+        assert pool.array_bytes <= 3 * pending_memory.MIN_BYTES
         assert [float(x) for x in held] == [i * 2.0**18 for i in range(100)]
 
 
@@ -114,7 +113,7 @@ def test_a_search_stores_no_intermediate_values() -> None:
             norms.append(mm.sum(mm.square(x) + x) * 2)
             del x
         gc.collect()
-        assert pool.array_bytes <= 3 * pending_arrays.MIN_BYTES
+        assert pool.array_bytes <= 3 * pending_memory.MIN_BYTES
         assert all(float(x) == 4.0 * 2**19 for x in norms)
 
 
@@ -236,8 +235,7 @@ def test_a_compiled_function_does_not_keep_the_arguments_of_its_last_call() -> N
 
 def test_a_search_leaves_arrays_of_other_threads_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """They may be updating them."""
-    for name in ("MIN_BYTES", "_bound", "room"):
-        monkeypatch.setattr(pending_arrays, name, 1000)
+    monkeypatch.setattr(pending_memory, "MIN_BYTES", 1000)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     wrong: list[float] = []

@@ -1,16 +1,16 @@
 """The dispatch cache of indexing: slices and elements of small arrays, and small parts of larger
 ones, which NumPy reads and writes in this process.
 
-What `x[1:]` and `x[1:] = v` do is noted by the index and the shapes and types of the arrays,
-which are the call key in `EagerComputation.calls`. Later lines with the same call key are
-one line of NumPy (`part_programs`), and share the recipe, by which gradients pass through them.
-Small slices, as `x[i : i + 3]`, have one call key for all first positions, which are
+What `x[1:]` and `x[1:] = v` do is recorded at the first line with their call key
+(`engine/eager/call_cache.py`): the index, and the shapes and types of the arrays. Later lines with
+this key are one line of NumPy (`part_programs`), and share the recipe, by which gradients pass
+through them. Small slices, as `x[i : i + 3]`, have one call key for all first positions, which are
 numbers of the call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from itertools import pairwise
 from math import prod
 from sys import maxsize
@@ -33,10 +33,12 @@ from magmath.arrays.lazy_array import LazyArray, small_local_array
 from magmath.arrays.number_leaves import number_leaf
 from magmath.arrays.storage.element_storage import ViewStep
 from magmath.core.dtypes import int64, uint64
+from magmath.core.type_aliases import Number
 from magmath.engine import session
 from magmath.engine.eager.eager_calls import CallProgram, EagerCall, recipe_of_call
 from magmath.engine.user_line import user_line
 from magmath.graph import Node, recipe_of_nodes, topological
+from magmath.graph.operation import Line
 from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeStep
 from magmath.ops.indexing.dynamic_slice import DYNAMIC_SLICE, DYNAMIC_UPDATE_SLICE
 from magmath.ops.masking import COMPRESS
@@ -51,37 +53,42 @@ PART_FRAMES = METHOD_FRAMES + 1
 # parts without arrays of positions ----------------------------------------------------------------
 
 
-def repeated_part(array: LazyArray, step: ViewStep) -> Node | None:
-    """Return a leaf with the elements that a step selects from a small stored array; None if they
-    are read by an operation."""
-    leaf = array._leaf if array._leaf is array._node else array.stored_leaf()
-    if leaf is None or (eager := session.eager_indexing()) is None:
+def selected_part(array: LazyArray, step: ViewStep) -> Node:
+    """Return the elements that a step selects: a leaf, if they are a small part of a stored array,
+    otherwise a pending node."""
+    source = array._leaf if array._leaf is array._node else array.stored_leaf()
+    if source is None or (eager := session.eager_indexing()) is None:
+        return step.read(array.node)
+    selection, starts = _selection_and_starts(step)
+    key, line = (selection, source.shape, source.dtype.name), user_line(PART_FRAMES)
+    part: Node | None = eager.calls.repeated(eager, key, (source,), line, starts)
+    if part is not None:
+        return part
+    node = step.read(array.node)
+    if eager.calls.is_new(key) and _is_small_part(eager, source, node):
+        eager.calls.record(key, _part_call(source, step, node, len(starts)))
+        part = eager.calls.repeated(eager, key, (source,), line, starts)
+    return part or node
+
+
+def _is_small_part(eager: EagerComputation, source: Node, part: Node) -> bool:
+    """Return True for a small part of an array that this process stores."""
+    is_small = part.nbytes <= eager.max_eager_bytes
+    return is_small and eager.stored_value(source, maxsize) is not None
+
+
+def _part_call(source: Node, step: ViewStep, part: Node, starts: int) -> EagerCall | None:
+    """Return the call that selects parts of arrays as a step does, with as many first positions as
+    its numbers, from the pending node of a part."""
+    known = _recipe_of_pending(part, (source,))
+    if known is None:
         return None
-    selection, starts = _selection_and_starts(step)
-    call = eager.calls.get((selection, leaf.shape, leaf.dtype.name))
-    return None if call is None else call.run(eager, (leaf,), user_line(PART_FRAMES), starts)
-
-
-def note_part(array: LazyArray, step: ViewStep, selected: Node) -> bool:
-    """Note how a step selects small parts of an array, for this one and the next ones, from the
-    pending node of a part; return True if it is repeated by `repeated_part`."""
-    source, eager = array.stored_leaf(), session.eager_indexing()
-    if source is None or eager is None or selected.nbytes > eager.max_eager_bytes:
-        return False
-    selection, starts = _selection_and_starts(step)
-    key = selection, source.shape, source.dtype.name
-    if key in eager.calls or eager.stored_value(source, maxsize) is None:
-        return False
-    known = _recipe_of_pending(selected, (source,))
-    recipe = None if known is None else known[0]
-    program: CallProgram = PartReadProgram(step)
-    if recipe is not None and starts:
-        assert isinstance(step, Part)
-        assert step.form is not None
-        recipe = with_starts(recipe, DYNAMIC_SLICE, 1, len(starts))
-        program = SliceReadProgram(step.form)
-    eager.note_call(key, None if recipe is None else EagerCall(program, recipe, selected, (0,)))
-    return recipe is not None
+    if not starts:
+        return EagerCall(PartReadProgram(step), known[0], part, (0,))
+    assert isinstance(step, Part)
+    assert step.form is not None
+    recipe = with_starts(known[0], DYNAMIC_SLICE, 1, starts)
+    return None if recipe is None else EagerCall(SliceReadProgram(step.form), recipe, part, (0,))
 
 
 def _recipe_of_pending(
@@ -104,15 +111,34 @@ def _selection_and_starts(step: Any) -> tuple[Hashable, tuple[int, ...]]:
     return step, ()
 
 
-def repeated_write(
-    array: LazyArray, key: Any, part: Part | None, value: Any, *, in_place: bool
-) -> Node | None:
-    """Return a leaf with the elements of a stored array, in which a number or a stored array of the
-    same type replaces those that an index selects; None if an operation writes them.
+def written_part(
+    array: LazyArray,
+    key: Any,
+    part: Part | None,
+    value: Any,
+    write: Callable[[], Node],
+    *,
+    in_place: bool,
+) -> Node:
+    """Return an array in which a value replaces the elements that an index selects: a leaf, if the
+    array is stored, and the value is a number or a stored array of its type; otherwise the pending
+    node that `write` returns.
 
     part      the part that the index selects; None if the index has arrays
     in_place  nothing else references the value of the array
     """
+    written = _repeated_write(array, key, part, value, in_place)
+    if written is None:
+        node = write()
+        if _record_write(array, key, part, value, node):
+            written = _repeated_write(array, key, part, value, in_place)
+    return written or node
+
+
+def _repeated_write(
+    array: LazyArray, key: Any, part: Part | None, value: Any, in_place: bool
+) -> Node | None:
+    """Return a leaf with the written array; None if an operation writes the elements."""
     leaf = array.stored_leaf()
     eager = session.eager_indexing()
     if leaf is None or eager is None:
@@ -120,25 +146,19 @@ def repeated_write(
     write = _write_of(eager, leaf, key, part, value)
     if write is None:
         return None
-    call = eager.calls.get(write.call_key)
-    if call is None:
-        return None
-    try:
-        line = user_line(METHOD_FRAMES)
-        numbers = (*write.numbers, *write.starts)
-        return written_leaf(eager, call, write.arguments, line, numbers, in_place)
-    except (IndexError, ValueError):  # the operation raises it at its own line
-        return None
+    numbers = (*write.numbers, *write.starts)
+    line = user_line(PART_FRAMES)
+    return written_leaf(eager, write.call_key, write.arguments, line, numbers, in_place)
 
 
-def note_write(array: LazyArray, key: Any, part: Part | None, value: Any, written: Node) -> bool:
-    """Note how elements of an array are replaced, for this write and the next ones, from the
-    pending node of the written array; return True if it is repeated by `repeated_write`."""
+def _record_write(array: LazyArray, key: Any, part: Part | None, value: Any, written: Node) -> bool:
+    """Record how elements of an array are replaced, from the pending node of the written array;
+    return True if the write can be repeated."""
     source, eager = array.stored_leaf(), session.eager_indexing()
     if source is None or eager is None or eager.stored_value(source, maxsize) is None:
         return False
     write = _write_of(eager, source, key, part, value)
-    if write is None or write.call_key in eager.calls:
+    if write is None or not eager.calls.is_new(write.call_key):
         return False
     call, arguments = None, write.arguments
     known = _recipe_of_pending(written, arguments)
@@ -146,7 +166,7 @@ def note_write(array: LazyArray, key: Any, part: Part | None, value: Any, writte
         recipe = _with_numbers(known[0], write)
         if recipe is not None:
             call = EagerCall(write.program(known[1]), recipe, written, known[1])
-    eager.note_call(write.call_key, call)
+    eager.calls.record(write.call_key, call)
     return call is not None
 
 
@@ -355,19 +375,14 @@ def repeated_elements(array: LazyArray, key: Any) -> Node | None:
     known = None if leaf is None else _array_index(eager, key)
     if leaf is None or known is None:
         return None
-    call_key = "read", leaf.shape, leaf.dtype.name, *known.call_key
-    line = user_line(METHOD_FRAMES)
-    try:
-        call = eager.calls.get(call_key)
-        if known.has_mask and call is not None:
-            call = _masked_call(eager, call, leaf, known.arrays[0])
-        return None if call is None else call.run(eager, (leaf, *known.arrays), line)
-    except IndexError:  # the operation raises it at its own line
-        return None
+    key_of_call = "read", leaf.shape, leaf.dtype.name, *known.call_key
+    arguments, line = (leaf, *known.arrays), user_line(METHOD_FRAMES)
+    elements: Node | None = eager.calls.repeated(eager, key_of_call, arguments, line)
+    return elements
 
 
-def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
-    """Note how elements of an array were selected, for the next ones."""
+def record_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
+    """Record how elements of an array were selected, for the next ones."""
     source, leaf, eager = array._leaf, selected._leaf, session.eager_indexing()
     if source is None or source is not array._node or leaf is None or eager is None:
         return
@@ -375,39 +390,58 @@ def note_elements(array: LazyArray, key: Any, selected: LazyArray) -> None:
     if known is None:
         return
     call_key = "read", source.shape, source.dtype.name, *known.call_key
-    if call_key in eager.calls:
+    if not eager.calls.is_new(call_key):
         return
     arguments = source, *known.arrays
     operations = recipe_of_call(leaf, arguments)
     if operations is None or operations[1] != [*range(len(arguments))]:
-        eager.note_call(call_key, None)
+        eager.calls.record(call_key, None)
         return
     recipe, used = operations
     if known.has_mask:
         step = recipe.steps[-1]
         assert isinstance(step, RecipeStep)
         is_alone = step.operation is COMPRESS and recipe.length == 1
-        eager.note_call(call_key, step if is_alone else None)
+        eager.calls.record(call_key, _MaskedRead(step) if is_alone else None)
     else:
         program = ArrayReadProgram(known.items, known.array_positions)
-        eager.note_call(call_key, EagerCall(program, recipe, leaf, used))
+        eager.calls.record(call_key, EagerCall(program, recipe, leaf, used))
 
 
-def _masked_call(
-    eager: EagerComputation, step: RecipeStep, leaf: Node, mask: Node
-) -> EagerCall | None:
-    """Return the call that reads the elements where a mask is true, whatever their number is; None
-    if they are too many for a result that is computed at its line."""
-    truths = small_local_array(mask)
-    if truths is None or mask.value.pool is not eager.pool:
-        return None
-    cuts, axis = step.attributes["cuts"], step.attributes["axis"]
-    counts = tuple([int(np.count_nonzero(truths[a:b])) for a, b in pairwise(cuts)])
-    shape = (*leaf.shape[:axis], sum(counts), *leaf.shape[axis + mask.ndim :])
-    if prod(shape) * leaf.dtype.itemsize > eager.max_eager_bytes:
-        return None
-    attributes = {"axis": axis, "cuts": cuts, "counts": counts}
-    read = RecipeStep(COMPRESS, attributes, shape, leaf.dtype, None, None, None, (0, 1))
-    items = [slice(None)] * axis + [None]
-    recipe = Recipe([None, None, read], (0, 1))
-    return EagerCall(ArrayReadProgram(items, (axis,)), recipe, read, (0, 1))
+@final
+class _MaskedRead:
+    """The call that reads the elements where a mask is true, whatever their number is; `step` read
+    those of another mask."""
+
+    __slots__ = ("_step",)
+    has_frequent_misses = False
+
+    def __init__(self, step: RecipeStep) -> None:
+        self._step = step
+
+    def run(
+        self,
+        eager: EagerComputation,
+        arguments: Sequence[Node],
+        line: Line,
+        numbers: Sequence[Number] = (),
+    ) -> Node | None:
+        """Return a leaf with the elements; None as `EagerCall.run`, and if they are too many for a
+        result that is computed at its line."""
+        call = self._call(eager, *arguments)
+        return None if call is None else call.run(eager, arguments, line)
+
+    def _call(self, eager: EagerComputation, leaf: Node, mask: Node) -> EagerCall | None:
+        truths = small_local_array(mask)
+        if truths is None or mask.value.pool is not eager.pool:
+            return None
+        cuts, axis = self._step.attributes["cuts"], self._step.attributes["axis"]
+        counts = tuple([int(np.count_nonzero(truths[a:b])) for a, b in pairwise(cuts)])
+        shape = (*leaf.shape[:axis], sum(counts), *leaf.shape[axis + mask.ndim :])
+        if prod(shape) * leaf.dtype.itemsize > eager.max_eager_bytes:
+            return None
+        attributes = {"axis": axis, "cuts": cuts, "counts": counts}
+        read = RecipeStep(COMPRESS, attributes, shape, leaf.dtype, None, None, None, (0, 1))
+        items = [slice(None)] * axis + [None]
+        recipe = Recipe([None, None, read], (0, 1))
+        return EagerCall(ArrayReadProgram(items, (axis,)), recipe, read, (0, 1))

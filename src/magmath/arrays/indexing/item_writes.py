@@ -1,17 +1,14 @@
 """Writes of items, `x[key] = v`: in the memory of the array, into a copy of it, or as an operation.
 
-The first write of a kind is an operation, from which the dispatch cache notes what to repeat.
+The first write of a kind is an operation, from which the dispatch cache records what to repeat.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from magmath.arrays.indexing.indexing_cache import (
-    note_write,
-    repeated_write,
-    with_stored_positions,
-)
+from magmath.arrays.indexing.indexing_cache import with_stored_positions, written_part
 from magmath.arrays.indexing.masked_elements import with_item
 from magmath.arrays.indexing.number_items import part_of
 from magmath.arrays.indexing.single_elements import write_element
@@ -21,6 +18,7 @@ from magmath.arrays.storage.element_storage import ViewStep
 from magmath.arrays.value_ownership import has_unshared_value
 from magmath.engine import session
 from magmath.graph import Node
+from magmath.ops.leaves import INPUT
 
 
 def written_item(array: LazyArray, key: Any, value: Any) -> Node:
@@ -31,13 +29,8 @@ def written_item(array: LazyArray, key: Any, value: Any) -> Node:
     if leaf is not None:
         return leaf
     key, part = part_of(array._node, with_stored_positions(array, key))
-    leaf = repeated_write(array, key, part, value, in_place=in_place)
-    if leaf is not None:
-        return leaf
-    node = with_item(array, key, value)
-    if note_write(array, key, part, value, node):
-        leaf = repeated_write(array, key, part, value, in_place=in_place)
-    return leaf or node
+    write = partial(with_item, array, key, value)
+    return written_part(array, key, part, value, write, in_place=in_place)
 
 
 def part_written(base: LazyArray, step: ViewStep, view: LazyArray) -> Node | None:
@@ -49,7 +42,7 @@ def part_written(base: LazyArray, step: ViewStep, view: LazyArray) -> Node | Non
     if view._node.nbytes > eager.max_eager_bytes:
         return None
     in_place = has_unshared_value(base)
-    leaf = repeated_write(base, step.key, step, view, in_place=in_place)
-    if leaf is None and note_write(base, step.key, step, view, step.write(base.node, view.node)):
-        leaf = repeated_write(base, step.key, step, view, in_place=in_place)
-    return leaf
+    node = written_part(
+        base, step.key, step, view, lambda: step.write(base.node, view.node), in_place=in_place
+    )
+    return node if node.operation is INPUT else None

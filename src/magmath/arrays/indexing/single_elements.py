@@ -1,13 +1,13 @@
 """Single elements of stored arrays, `x[i]` and `x[i, j] = v`: the shortest way to their calls.
 
 The dispatch cache has one call for all elements of arrays of a shape and a type, with the positions
-as its numbers (`arrays/indexing/indexing_cache.py`, which notes it). A loop over the elements of a
-table has a new index in each step, which this module reads without parsing it.
+as its numbers; `arrays/indexing/indexing_cache.py` records it. A loop over the elements of a table
+has a new index in each step, which this module reads without parsing it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from magmath.arrays.indexing.subscripts import ELEMENT
@@ -20,7 +20,6 @@ from magmath.graph import Node
 from magmath.graph.operation import Line
 
 if TYPE_CHECKING:
-    from magmath.engine.eager.eager_calls import EagerCall
     from magmath.engine.eager.eager_computation import EagerComputation
 
 MAX_COPIED: Final = 8 << 10
@@ -36,8 +35,9 @@ def read_element(array: LazyArray, key: Any) -> Node | None:
     if element is None:
         return None
     eager, leaf, position = element
-    call = eager.calls.get((ELEMENT, leaf.shape, leaf.dtype.name))
-    return None if call is None else call.run(eager, (leaf,), user_line(METHOD_FRAMES), position)
+    call_key, line = (ELEMENT, leaf.shape, leaf.dtype.name), user_line(METHOD_FRAMES)
+    found: Node | None = eager.calls.repeated(eager, call_key, (leaf,), line, position)
+    return found
 
 
 def write_element(array: LazyArray, key: Any, value: Any, *, in_place: bool) -> Node | None:
@@ -54,16 +54,14 @@ def write_element(array: LazyArray, key: Any, value: Any, *, in_place: bool) -> 
     if written is None:
         return None
     form, arrays, numbers = written
-    call = eager.calls.get(("write", leaf.shape, leaf.dtype.name, form, ELEMENT))
-    if call is None:
-        return None
-    line = user_line(METHOD_FRAMES)
-    return written_leaf(eager, call, (leaf, *arrays), line, (*numbers, *position), in_place)
+    call_key = "write", leaf.shape, leaf.dtype.name, form, ELEMENT
+    arguments, line = (leaf, *arrays), user_line(METHOD_FRAMES)
+    return written_leaf(eager, call_key, arguments, line, (*numbers, *position), in_place)
 
 
 def written_leaf(
     eager: EagerComputation,
-    call: EagerCall,
+    call_key: Hashable,
     arguments: Sequence[Node],
     line: Line,
     numbers: Sequence[Number],
@@ -74,8 +72,11 @@ def written_leaf(
     operation writes them."""
     nbytes = arguments[0].nbytes
     if in_place and nbytes > MAX_COPIED:
-        return call.write(eager, arguments, line, numbers)
-    return call.run(eager, arguments, line, numbers) if nbytes <= eager.max_eager_bytes else None
+        return eager.calls.written(eager, call_key, arguments, line, numbers)
+    if nbytes > eager.max_eager_bytes:
+        return None
+    written: Node | None = eager.calls.repeated(eager, call_key, arguments, line, numbers)
+    return written
 
 
 def _element(array: LazyArray, key: Any) -> tuple[EagerComputation, Node, tuple[int, ...]] | None:

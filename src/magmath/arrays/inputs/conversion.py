@@ -19,7 +19,6 @@ from magmath.core.dtypes import DType, bfloat16, convert_number, int64, uint64
 from magmath.core.promotion import default_complex_dtype, get_default_dtype
 from magmath.engine import session
 from magmath.engine.array_sizes import MAX_BYTES_WITH_WORKERS
-from magmath.engine.lifetimes.pending_arrays import note_bytes
 from magmath.engine.remote_array import RemoteArray
 from magmath.errors import DTypeError, LayoutError, ShapeError
 from magmath.graph import Node, Shape
@@ -57,7 +56,7 @@ def leaf_of_tensor(tensor: torch.Tensor, layout: LayoutLike = None) -> Node:
         if leaf is not None:
             return leaf
     data = RemoteArray(pool, pool.put(tensor, bound), shape, element, bound)
-    note_bytes(data.nbytes)
+    engine.pending_memory.note_bytes(data.nbytes)
     return input_leaf(shape, element, bound, data)
 
 

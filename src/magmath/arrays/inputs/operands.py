@@ -55,12 +55,11 @@ _COMPARES_ANY_OBJECT = ("equal", "not_equal")
 _POWERS: Mapping[float, str] = {2: "square", 0.5: "sqrt", -1: "reciprocal"}
 """The operations of powers by these numbers."""
 _EXPONENTS = frozenset({int, float, *FLOAT_SCALARS})
-OPERATOR_FRAMES = 4
-"""Frames from `user_line` to the user's: `operator_node`, `Array._binary` or `_update`, and the
-operator."""
 
 
-def operator_node(operation: str, x: LazyArray, other: Any) -> Node | NotImplementedType:
+def operator_node(
+    operation: str, x: LazyArray, other: Any, line: Line
+) -> Node | NotImplementedType:
     """Return the node of an operator on an array and an operand on its right; NotImplemented for
     objects that are no operands.
 
@@ -71,7 +70,6 @@ def operator_node(operation: str, x: LazyArray, other: Any) -> Node | NotImpleme
         if operation in _COMPARES_ANY_OBJECT and (other is None or isinstance(other, (str, bytes))):
             return full(x.shape, leaves.constant(operation == "not_equal", bool_))
         return foreign_operand(operation, other)  # type: ignore[no-any-return]
-    line = user_line(OPERATOR_FRAMES)
     if operation == "power" and type(other) is int and other == 2:  # also of integers
         return unary_node("square", x._node, line)
     return binary_node(operation, x, other, line)

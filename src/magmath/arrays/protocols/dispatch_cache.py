@@ -2,47 +2,40 @@
 
 `mm.mean(x, axis=0)` does the same operations for all arrays of a shape and a type. So the call key
 of a call consists of the function, the shapes and types of the arrays, which of them are the same,
-and the other arguments. A decorated function remembers its operations for the keys of its last
-calls (`engine/eager/eager_calls.py`), and repeats them without running its own lines. It runs as
-usual if an argument is pending, large, or of another kind, and if it depends on values of its
-arguments in another way than through operations.
+and the other arguments. The second call with a key is recorded (`engine/eager/call_cache.py`), and
+later ones are repeated without running the lines of the function. It runs as usual if an argument
+is pending, large, or of another kind, and if it depends on values of its arguments in another way
+than through operations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from inspect import signature
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from magmath.arrays.inputs.operands import FLOAT_SCALARS
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.number_leaves import number_leaf
 from magmath.arrays.protocols.namespace import array_namespace
 from magmath.core.call_effects import CALL_EFFECTS
-from magmath.core.dtypes import DType, bool_
+from magmath.core.dtypes import DType
 from magmath.core.promotion import DEFAULT
 from magmath.engine import session
-from magmath.engine.eager.created_numbers import CreationCall, creation_call_of
-from magmath.engine.eager.eager_calls import EagerCall, JointCall, call_of, joint_call_of
+from magmath.engine.eager.created_numbers import creation_call_of
+from magmath.engine.eager.eager_calls import call_of, joint_call_of
 from magmath.engine.user_line import user_line
 from magmath.graph import Node
 
 if TYPE_CHECKING:
+    from magmath.engine.eager.call_cache import RecordedCall
     from magmath.engine.eager.eager_computation import EagerComputation
 
 F = TypeVar("F", bound=Callable[..., Any])
-_NEW, _SEEN = object(), object()
-"""In place of a recorded call: its key is new; it was made once. None: it is not repeated."""
 _EXACT = frozenset((bool, int, str, type, type(None), DType))
 """Classes of arguments, other than floats, that stand for themselves in a key."""
-_REAL = frozenset((float, int))
-"""Classes of numbers that operators take as operands."""
-
-
-# functions ----------------------------------------------------------------------------------------
 
 
 def dispatch_cached(function: F) -> F:
@@ -56,65 +49,52 @@ def dispatch_cached(function: F) -> F:
         eager = session.eager_computation()
         if eager is None:
             return function(*args, **options)
-        parts: list[Hashable] = [function, DEFAULT.floating.name]
+        values = (*args, *options.values()) if options else args
+        parts: list[Hashable] = [function, DEFAULT.floating.name, *options]
         leaves: list[Node] = []
-        for x in args:
-            if isinstance(x, LazyArray) and x._leaf is x._node and not x.is_variable:
+        for x in values:  # the usual arguments without a call
+            kind: Any = type(x)
+            if kind in _EXACT:
+                parts += kind, x
+            elif isinstance(x, LazyArray) and x._leaf is x._node and not x.is_variable:
                 leaf = x._node
                 leaves.append(leaf)
                 parts += leaf.shape, leaf.dtype.name
             elif not _add(x, parts, leaves):
-                if _compute_numbers(eager, (*args, *options.values())):
-                    return dispatch(*args, **options)
-                return function(*args, **options)
-        for name, x in options.items():
-            parts.append(name)
-            if not _add(x, parts, leaves):
-                if _compute_numbers(eager, (*args, *options.values())):
+                if _compute_numbers(eager, values):
                     return dispatch(*args, **options)
                 return function(*args, **options)
         if len(leaves) > 1:  # f(x, x) and f(x, y) are different calls
             parts += map(leaves.index, leaves)
         key = tuple(parts)
-        call = eager.calls.get(key, _NEW)
-        if type(call) is EagerCall:
-            try:
-                repeated = call.run(eager, leaves, user_line(2))
-            except Exception:  # the function raises it at its own line
-                repeated = None
-            return function(*args, **options) if repeated is None else _array_class()(repeated)
-        if type(call) is JointCall and not (call.reads_numbers and CALL_EFFECTS.reads is not None):
-            results = _repeated(eager, key, call, leaves)
-            return function(*args, **options) if results is None else results
-        if type(call) is CreationCall:
-            return _array_class()(call.node(eager, user_line(2)))
-        if call is not _SEEN:
-            if call is _NEW:
-                eager.note_call(key, _SEEN)
-            return function(*args, **options)
-        return _called_and_noted(eager, key, function, args, options, leaves)
+        result = eager.calls.repeated(eager, key, leaves, user_line(2))
+        if result is not None:
+            return _array_class()(result) if type(result) is Node else result
+        if eager.calls.is_seen_again(key):
+            call = partial(function, *args, **options)
+            return _called_and_recorded(eager, key, call, values, leaves)
+        return function(*args, **options)
 
     del dispatch.__wrapped__
     dispatch.__signature__ = signature(function)  # type: ignore[attr-defined]
     return dispatch  # type: ignore[return-value]
 
 
-def _called_and_noted(
+def _called_and_recorded(
     eager: EagerComputation,
     key: Hashable,
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    options: Mapping[str, Any],
+    function: Callable[[], Any],
+    arguments: Sequence[Any],
     leaves: Sequence[Node],
 ) -> Any:
-    """Return the result of a call, and note how to repeat it; that it is not repeated, if it has
-    effects other than recorded reads of numbers, or changes its arguments."""
+    """Return the result of a call, and record how to repeat it; exclude it, if it has effects other
+    than recorded reads of numbers, or changes its arguments."""
     with _recorded_reads() as reads:
         effects = CALL_EFFECTS.count
-        result = _computed(eager, function(*args, **options), leaves)
+        result = _computed(eager, function(), leaves)
         is_pure = CALL_EFFECTS.count - effects == len(reads)
-    is_pure = is_pure and _are_unchanged(args, options, leaves)
-    eager.note_call(key, _repeatable(eager, result, leaves, reads) if is_pure else None)
+    is_pure = is_pure and _are_unchanged(arguments, leaves)
+    eager.calls.record(key, _repeatable(eager, result, leaves, reads) if is_pure else None)
     return result
 
 
@@ -141,7 +121,7 @@ def _add(x: Any, parts: list[Hashable], leaves: list[Node]) -> bool:
         leaves.append(leaf)
         parts += leaf.shape, leaf.dtype.name
     elif kind is float:
-        parts += kind, _part_of_key(x)
+        parts += kind, part_of_key(x)
         return bool(x == x)  # nan differs from itself
     elif kind is tuple or kind is list:
         parts += kind, len(x)
@@ -161,11 +141,11 @@ def _compute_numbers(eager: EagerComputation, arguments: Sequence[Any]) -> bool:
     return any(number_leaf(eager, x) is not None for x in pending)
 
 
-def _are_unchanged(args: Sequence[Any], options: Mapping[str, Any], leaves: Sequence[Node]) -> bool:
+def _are_unchanged(arguments: Sequence[Any], leaves: Sequence[Node]) -> bool:
     """Return True if the arrays among the arguments still have these leaves: a call may update
     them, as with `out=`."""
     present: list[Node] = []
-    for x in (*args, *options.values()):
+    for x in arguments:
         _add(x, [], present)
     return len(present) == len(leaves) and all(map(is_, present, leaves))
 
@@ -188,27 +168,12 @@ def _recorded_reads() -> Iterator[list[tuple[Any, Any]]]:
             outer += reads
 
 
-def _repeated(
-    eager: EagerComputation, key: Hashable, call: JointCall, leaves: Sequence[Node]
-) -> Any | None:
-    """Return the result of a call for these leaves; None if the function must be called."""
-    try:
-        results = call.run(eager, leaves, user_line(3))
-    except Exception:  # the function raises it at its own line
-        return None
-    if results is None:
-        if call.has_frequent_misses:
-            eager.note_call(key, None)
-        return None
-    return call.assembled([*map(_array_class(), results)])
-
-
 def _repeatable(
     eager: EagerComputation,
     result: Any,
     leaves: Sequence[Node],
     reads: Sequence[tuple[Node, Any]],
-) -> EagerCall | JointCall | CreationCall | None:
+) -> RecordedCall | None:
     """Return the call that has computed a result, if it can be repeated: not if the result is a
     view of another array."""
     if isinstance(result, LazyArray):
@@ -225,7 +190,7 @@ def _repeatable(
     is_tuple = isinstance(result, tuple) or type(result) is list
     if not leaves or not is_tuple or not all(map(_is_repeatable, result)):
         return None
-    assembled = getattr(type(result), "_make", type(result))
+    assembled = partial(_assembled, getattr(type(result), "_make", type(result)))
     return joint_call_of(eager, [x._leaf for x in result], leaves, reads, assembled)
 
 
@@ -242,108 +207,15 @@ def _is_updatable_0d(result: LazyArray) -> bool:
     return not result.shape and result.view_of is not None
 
 
-def _only(results: list[Any]) -> Any:
-    return results[0]
+def _only(leaves: Sequence[Node]) -> Node:
+    return leaves[0]
 
 
-# operators ----------------------------------------------------------------------------------------
-
-_KeyedOperands = tuple[tuple[Any, ...], tuple[Node, ...], tuple[Any, ...]]
-"""The key of an operation, the leaves of its different arrays, and its numbers. No class, since
-each operator makes one."""
+def _assembled(collection: Callable[[list[Any]], Any], leaves: Sequence[Node]) -> Any:
+    """Return a tuple or a list of arrays, given its class or named constructor."""
+    return collection([*map(_array_class(), leaves)])
 
 
-def repeated_operator(operation: str, x: Any, y: Any, frames: int) -> Node | None:
-    """Return a leaf with the result of an element-wise operation on stored arrays, or on one and a
-    number; None if it runs as usual. `frames` are those up to the user's line.
-    """
-    eager = session.eager_computation()
-    if eager is None or (keyed := _keyed_operands(eager, operation, x, y)) is None:
-        return None
-    key, leaves, numbers = keyed
-    call = eager.calls.get(key)
-    if call is None:
-        return None
-    try:
-        leaf: Node | None = call.run(eager, leaves, user_line(frames), numbers)
-    except Exception:  # the operation raises it at its own line
-        return None
-    return leaf
-
-
-def _part_of_key(number: Any) -> Hashable:
+def part_of_key(number: Any) -> Hashable:
     """Return a key that is equal for the same number only, although 0.0 equals -0.0."""
     return number or str(number)
-
-
-def note_operator(operation: str, x: Any, y: Any, leaf: Node | None) -> None:
-    """Note how a leaf was computed, for the next operation of the same key."""
-    eager = session.eager_computation()
-    if leaf is None or eager is None or (keyed := _keyed_operands(eager, operation, x, y)) is None:
-        return
-    key, leaves, numbers = keyed
-    if key not in eager.calls:
-        call = call_of(eager, leaf, leaves, len(numbers))
-        if call is not None:
-            eager.note_call(key, call)
-
-
-def _keyed_operands(
-    eager: EagerComputation, operation: str, x: Any, y: Any
-) -> _KeyedOperands | None:
-    """Return the key and the operands of an operation on two stored arrays, or on one and a number;
-    otherwise None."""
-    first, second = type(x), type(y)
-    key: tuple[Any, ...]
-    leaves: tuple[Node, ...]
-    a: Node | None
-    b: Node | None
-    numbers: tuple[Any, ...]
-    if second in _REAL:
-        if not isinstance(x, LazyArray):
-            return None
-        a = x._node
-        if a is not x._leaf and (a := x.stored_leaf()) is None:
-            return None
-        key = operation, DEFAULT.floating.name, a.shape, a.dtype.name, second
-        leaves, numbers = (a,), (y,)
-    elif first in _REAL:
-        if not isinstance(y, LazyArray):
-            return None
-        b = y._node
-        if b is not y._leaf and (b := y.stored_leaf()) is None:
-            return None
-        key = operation, DEFAULT.floating.name, first, b.shape, b.dtype.name
-        leaves, numbers = (b,), (x,)
-    elif second is first and isinstance(x, LazyArray):
-        a, b = x._node, y._node
-        if a is not x._leaf or b is not y._leaf:
-            a, b = x.stored_leaf(), y.stored_leaf()
-            if a is None and b is not None:
-                a = number_leaf(eager, x)
-            elif b is None and a is not None:
-                b = number_leaf(eager, y)
-            if a is None or b is None:
-                return None
-        is_same = a is b
-        key = (
-            operation,
-            DEFAULT.floating.name,
-            a.shape,
-            a.dtype.name,
-            b.shape,
-            b.dtype.name,
-            is_same,
-        )
-        leaves, numbers = ((a,) if is_same else (a, b)), ()
-    elif isinstance(x, LazyArray) and FLOAT_SCALARS.get(second) is x._node.dtype:
-        return _keyed_operands(eager, operation, x, float(y))
-    elif isinstance(y, LazyArray) and FLOAT_SCALARS.get(first) is y._node.dtype:
-        return _keyed_operands(eager, operation, float(x), y)
-    else:
-        return None
-    if operation == "power":  # which is another operation for some numbers
-        if leaves[0].dtype is bool_:  # the operator's squares are int8, the function's int64
-            return None
-        key, numbers = (*key, *map(_part_of_key, numbers)), ()
-    return key, leaves, numbers

@@ -80,7 +80,7 @@ class Variable(Array):
         self.number = 0
         """Version number of the current value."""
         self.pending_update = None
-        self.view_of = None
+        self.view_of = self._kept = None
         self.set_value(data)
 
     @property

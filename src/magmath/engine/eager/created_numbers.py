@@ -7,10 +7,12 @@ inputs, and the value of such a node is a copy of the one that was computed befo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
+from magmath.core.type_aliases import Number
 from magmath.graph import Graph, Node
 from magmath.graph.operation import Line, make_node
 
@@ -27,12 +29,19 @@ class CreationCall:
     """A call of numbers alone, which has returned a pending node of this value."""
 
     __slots__ = ("_node", "_value")
+    has_frequent_misses = False
 
     def __init__(self, node: Node, value: np.ndarray[Any, Any]) -> None:
         self._node, self._value = node, value
 
-    def node(self, eager: EagerComputation, line: Line) -> Node:
-        """Return another node with the same value."""
+    def run(
+        self,
+        eager: EagerComputation,
+        arguments: Sequence[Node],
+        line: Line,
+        numbers: Sequence[Number] = (),
+    ) -> Node:
+        """Return another pending node with the same value; there are no arguments."""
         node = self._node
         eager.note_numbers(node, self._value)
         return make_node(

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast, final
 import numpy as np
 from msgspec.structs import replace
 
+from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.type_aliases import Number
-from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions, keep_expression
+from magmath.engine.lifetimes.retained_expressions import RETAINED
 from magmath.engine.remote_array import OVERWRITTEN, RemoteArray
 from magmath.graph import Graph, Node, Provenance, provenance_of
 from magmath.graph.operation import Line
@@ -80,6 +81,7 @@ class EagerCall:
     """
 
     __slots__ = ("_dtype", "_own", "_program", "_recipe", "_shape", "_used")
+    has_frequent_misses = False
 
     def __init__(
         self,
@@ -153,11 +155,12 @@ class JointCall:
     program      computes these from the operands
     results      the leaves of the results that it had
     numbers      the numbers that it has read
-    assembled    what it returns, from the arrays of its results
+    assembled    what it returns, from the leaves of its results
     """
 
-    __slots__ = ("_misses", "_numbers", "_outputs", "_own", "_program", "_recipe", "_used",
-                 "assembled")  # fmt: skip
+    __slots__ = (
+        "_assembled", "_misses", "_numbers", "_outputs", "_own", "_program", "_recipe", "_used"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -165,10 +168,10 @@ class JointCall:
         program: CallProgram,
         results: Sequence[Node],
         numbers: Sequence[bool | int],
-        assembled: Callable[[list[Any]], Any],
+        assembled: Callable[[list[Node]], Any],
     ) -> None:
         self._recipe, self._used, self._own = operations.recipe, operations.used, operations.own
-        self._program, self._numbers, self.assembled = program, [*numbers], assembled
+        self._program, self._numbers, self._assembled = program, [*numbers], assembled
         self._outputs = [
             (leaf.shape, leaf.dtype, output)
             for leaf, output in zip(results, operations.outputs, strict=False)
@@ -176,23 +179,24 @@ class JointCall:
         self._misses = 0
 
     @property
-    def reads_numbers(self) -> bool:
-        """True if the call can be repeated only where the numbers that it reads are the same."""
-        return bool(self._numbers)
-
-    @property
     def has_frequent_misses(self) -> bool:
         """True if the numbers were others more often than the same."""
         return self._misses > MAX_MISSES
 
     def run(
-        self, eager: EagerComputation, arguments: Sequence[Node], line: Line
-    ) -> list[Node] | None:
-        """Return leaves with the results for these leaves; None if the values of the leaves are not
-        stored here, or the numbers that the call reads are others.
+        self,
+        eager: EagerComputation,
+        arguments: Sequence[Node],
+        line: Line,
+        numbers: Sequence[Number] = (),
+    ) -> Any | None:
+        """Return what the call returns for these leaves; None if the values of the leaves are not
+        stored here, the numbers that the call reads are others, or these reads are recorded.
 
         Raises what a kernel raises.
         """
+        if self._numbers and CALL_EFFECTS.reads is not None:
+            return None
         read = _read(eager, arguments, self._own, self._used)
         if read is None:
             return None
@@ -204,12 +208,13 @@ class JointCall:
             return None
         self._misses -= self._misses > 0
         record = Provenance.of(self._recipe, outputs[0][2], operands, line)
-        return [
+        leaves = [
             eager.stored_leaf(
                 shape, dtype, value, record if i == 0 else record.of_output(output, line)
             )
             for i, ((shape, dtype, output), value) in enumerate(zip(outputs, computed))  # noqa: B905
         ]
+        return self._assembled(leaves)
 
 
 def _read(
@@ -243,9 +248,8 @@ def _read(
             operands.append(KeptOperand(empty, 0))
         else:
             operands.append(operand_of_array(leaf))
-    if is_keeping_expressions():
-        for i in used:
-            keep_expression(arguments[i])
+    if RETAINED.expressions is not None:
+        RETAINED.expressions += [arguments[i] for i in used]
     return values, tuple(operands)
 
 
@@ -276,7 +280,7 @@ def joint_call_of(
     results: Sequence[Node],
     arguments: Sequence[Node],
     reads: Sequence[tuple[Node, Any]],
-    assembled: Callable[[list[Any]], Any],
+    assembled: Callable[[list[Node]], Any],
 ) -> JointCall | None:
     """Return the call that has computed several leaves from these leaves, with the numbers that it
     has read of other ones; None as `call_of`, and if the numbers are no integers, which seldom are

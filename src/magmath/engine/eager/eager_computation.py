@@ -23,6 +23,7 @@ import numpy as np
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import DTYPES, DType, bfloat16
+from magmath.engine.eager.call_cache import CallCache
 from magmath.engine.eager.read_operands import ReadOperands, recipe_of_operation
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.traces import tracing
@@ -67,7 +68,6 @@ largest intermediate value of a function that is composed of several operations,
 MAX_READ_BY_VECTOR = 64 << 20
 """The same for a product with a vector, which takes as long as to read the matrix."""
 _MAX_LAYOUTS = 4096
-_MAX_CALLS = 8192
 _MAX_CREATED = 1024
 _CREATIONS = frozenset({FULL, IOTA})
 """Operations on numbers alone."""
@@ -116,11 +116,7 @@ class EagerComputation:
         self._argument_recipes: dict[Signature, Recipe] = {}
         self._created: dict[Hashable, np.ndarray[Any, Any]] = {}
         """The values of nodes of numbers alone, by their signatures and inputs."""
-        self.calls: dict[Hashable, Any] = {}
-        """The dispatch cache: by call keys, the call that repeats them (an `EagerCall`, a
-        `JointCall` or a `CreationCall`); None for calls that are not repeated, and what
-        `arrays/protocols/dispatch_cache.py` and `arrays/indexing/indexing_cache.py` note of others.
-        A key has what is the same for all calls that apply the same operations."""
+        self.calls = CallCache()
 
     @cached_property
     def _kernels(self) -> EagerKernels:
@@ -134,10 +130,6 @@ class EagerComputation:
         from magmath.executor.prepared_kernels import number_array
 
         return number_array
-
-    def note_call(self, key: Hashable, call: object) -> None:
-        """Store what is known of calls with a key."""
-        store_bounded(self.calls, key, call, _MAX_CALLS)
 
     def note_numbers(self, node: Node, value: np.ndarray[Any, Any]) -> None:
         """Store the value of nodes of numbers alone, with the signature and the inputs of this

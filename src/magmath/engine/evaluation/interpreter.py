@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, final
 
-from magmath.engine.lifetimes.pending_arrays import note_bytes
 from magmath.engine.remote_array import RemoteArray, no_value_error, remote_array_of
 from magmath.graph import Node
 from magmath.ops.leaves import CONSTANT, SCALAR, VARIABLE
@@ -74,7 +73,7 @@ class Interpreter:
         """Return the data of requested nodes, given the numbers of their operands."""
         different = list(dict.fromkeys(requested))  # a mark and its value are the same node now
         outputs = self._pool.compute(order, different, numbers)
-        note_bytes(self.max_bytes * len(different))  # at most
+        self._runs.pending_memory.note_bytes(self.max_bytes * len(different))  # at most
         arrays = [
             RemoteArray(self._pool, number, node.shape, node.dtype, layout)
             for node, (number, layout) in zip(different, outputs, strict=True)

@@ -16,33 +16,34 @@ from magmath.graph import Node
 
 
 @final
-class _State(local):
+class _Retained(local):
     """The expressions that a thread keeps; None outside of the blocks."""
 
     expressions: list[Node] | None = None
 
 
-_state = _State()
+RETAINED = _Retained()
+"""The state of the present thread, for the functions below and for what runs at each operation."""
 
 
 @contextmanager
 def keeping_expressions() -> Iterator[list[Node]]:
     """Keep the expressions of arrays that this block evaluates until the outermost block ends, and
     as long as the list that it returns exists."""
-    outer = _state.expressions
-    expressions = _state.expressions = [] if outer is None else outer
+    outer = RETAINED.expressions
+    expressions = RETAINED.expressions = [] if outer is None else outer
     try:
         yield expressions
     finally:
-        _state.expressions = outer
+        RETAINED.expressions = outer
 
 
 def keep_expression(node: Node) -> None:
     """Keep an evaluated node and its operands, if a `keeping_expressions` block is active."""
-    if _state.expressions is not None:
-        _state.expressions.append(node)
+    if RETAINED.expressions is not None:
+        RETAINED.expressions.append(node)
 
 
 def is_keeping_expressions() -> bool:
     """Return True within a `keeping_expressions` block."""
-    return _state.expressions is not None
+    return RETAINED.expressions is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, final
 
-from magmath.engine.lifetimes.pending_arrays import note_bytes
+from magmath.engine.lifetimes.pending_memory import PendingMemory
 from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
 from magmath.engine.programs.abandoned_run import AbandonedRun
 from magmath.engine.programs.program_build import CompiledProgram
@@ -26,11 +26,15 @@ if TYPE_CHECKING:
 class ProgramRuns:
     """The runs on one pool.
 
-    profiler  receives each run after its end; None: no run is measured
+    profiler        receives each run after its end; None: no run is measured
+    pending_memory  is told the bytes of new arrays
     """
 
-    def __init__(self, pool: Pool, redistribution_cache: RedistributionCache) -> None:
+    def __init__(
+        self, pool: Pool, redistribution_cache: RedistributionCache, pending_memory: PendingMemory
+    ) -> None:
         self.pool = pool
+        self.pending_memory = pending_memory
         self.profiler: Callable[[RunHandle], object] | None = None
         self._redistribution_cache = redistribution_cache
         self._last: RunHandle | None = None
@@ -89,7 +93,7 @@ class ProgramRuns:
         outputs = []
         for number, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
             outputs.append(RemoteArray(self.pool, number, shape, dtype, layout, run))
-        note_bytes(compiled.result_bytes)
+        self.pending_memory.note_bytes(compiled.result_bytes)
         if run.can_be_abandoned and self.pool.memory_limit is None:
             run.recovery = AbandonedRun(compiled, tuple(operands), tuple(numbers), outputs)
         if self.pool.interrupts.count:

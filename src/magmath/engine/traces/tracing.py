@@ -261,19 +261,20 @@ TracedType = TypeVar("TracedType", bound="Trace | Scope")
 
 
 @final
-class _State(local):
+class _Tracing(local):
     """The trace of a thread, and the occasion of the call: others may compute meanwhile."""
 
     current: Trace | Scope | None = None
     occasion: str | None = None
 
 
-_state = _State()
+TRACING = _Tracing()
+"""The state of the present thread, for `current` and for what runs at each operation."""
 
 
 def current() -> Trace | Scope | None:
     """Return the current trace or the innermost scope in it; None outside of traces."""
-    return _state.current
+    return TRACING.current
 
 
 @contextmanager
@@ -282,37 +283,37 @@ def tracing(trace: TracedType) -> Iterator[TracedType]:
 
     If the function raises an error, the arrays that it has updated have their former values again.
     """
-    outer, _state.current = _state.current, trace
+    outer, TRACING.current = TRACING.current, trace
     try:
         yield trace
     except BaseException:
         trace.undo_updates()
         raise
     finally:
-        _state.current = outer
+        TRACING.current = outer
 
 
 @contextmanager
 def suspended() -> Iterator[None]:
     """Leave the current trace within this block, so that arrays are computed."""
-    outer, _state.current = _state.current, None
+    outer, TRACING.current = TRACING.current, None
     try:
         yield
     finally:
-        _state.current = outer
+        TRACING.current = outer
 
 
 @contextmanager
 def calling(occasion: str) -> Iterator[None]:
     """Name within this block the occasion on which magmath calls a function of the user, such as
     "fit compiles the loss 'f'", for errors: the user has compiled nothing."""
-    outer, _state.occasion = _state.occasion, occasion
+    outer, TRACING.occasion = TRACING.occasion, occasion
     try:
         yield
     finally:
-        _state.occasion = outer
+        TRACING.occasion = outer
 
 
 def occasion() -> str | None:
     """Return the occasion of the innermost block of `calling`; None outside of them."""
-    return _state.occasion
+    return TRACING.occasion
