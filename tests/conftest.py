@@ -29,7 +29,7 @@ from magmath.kernels.linalg import lapack_candidates
 settings.register_profile(
     "magmath",
     deadline=None,
-    max_examples=50,
+    max_examples=25,
     database=DirectoryBasedExampleDatabase(".hypothesis/examples"),
 )
 settings.load_profile("magmath")

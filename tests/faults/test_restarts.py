@@ -60,6 +60,13 @@ def _start() -> None:
     mm.init(2, device="cpu", threads=1, deterministic=True)
 
 
+def _undisturbed(folder: Path, strategy: Any) -> tuple[Any, Any]:
+    """Return the history and the weights of a training by threads, which compute the same bits."""
+    mm.init(2, device="cpu", launcher="threads", threads=1, deterministic=True)
+    history, weights, _ = _trained(folder, strategy)
+    return history, weights
+
+
 def _trained(folder: Path, strategy: Any, *kills: int, restarts: int = 0) -> tuple[Any, Any, int]:
     """Return the history and the weights of a training, and how many epochs a callback counted."""
     trainer = mm.train.Trainer(
@@ -88,36 +95,37 @@ def _trained(folder: Path, strategy: Any, *kills: int, restarts: int = 0) -> tup
 
 
 @pytest.mark.parametrize(
-    "strategy",
+    ("strategy", "kills"),
     [
-        lambda: "data",
-        lambda: WeightAveraging(replicas=4, every=3),
-        lambda: DataParallel(messages="1-bit"),
+        (lambda: "data", (0, 2)),
+        (lambda: WeightAveraging(replicas=4, every=3), (2,)),
+        (lambda: DataParallel(messages="1-bit"), (1,)),
     ],
     ids=["data", "weight averaging", "one bit"],
 )
 def test_weights_are_those_of_an_undisturbed_run(
-    strategy: Callable[[], Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    strategy: Callable[[], Any],
+    kills: tuple[int, ...],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """For losses before the first checkpoint and later, and for everything that is restored."""
-    _start()
-    history, weights, _ = _trained(tmp_path / "whole", strategy())
+    history, weights = _undisturbed(tmp_path / "whole", strategy())
     _start()
     with caplog.at_level(logging.WARNING):
-        again, found, count = _trained(tmp_path / "part", strategy(), 0, 2, restarts=2)
+        again, found, count = _trained(tmp_path / "part", strategy(), *kills, restarts=len(kills))
     assert again.loss == history.loss
     assert count == 4
     for name, value in weights.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
-    assert caplog.text.count("was lost: Killed") == 2
+    assert caplog.text.count("was lost: Killed") == len(kills)
     assert "training continues from the checkpoint with 2 workers" in caplog.text
 
 
 def test_fewer_workers_go_on_if_the_same_do_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _start()
-    history, weights, _ = _trained(tmp_path / "whole", "data")
+    history, weights = _undisturbed(tmp_path / "whole", "data")
     _start()
 
     def started(options: PoolOptions) -> Any:

@@ -127,6 +127,9 @@ def test_eigenvectors_are_those_of_the_matrix(pool: Any, data: st.DataObject) ->
     check_eig(x, placed(x, pool, data))
 
 
+@pytest.mark.parametrize(
+    "pool", [("inline", 1), ("shared", 3), ("messages", 2)], ids=lambda pool: pool[0], indirect=True
+)
 @pytest.mark.parametrize("dtype", TYPES)
 def test_large_matrices_go_to_lapack_by_pointer(pool: Any, dtype: str) -> None:
     for shape in ((130, 130), (150, 110), (110, 150)):

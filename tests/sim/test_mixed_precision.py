@@ -411,23 +411,25 @@ def test_converted_modules_infer_and_train(half: str, kind: str, workers: int) -
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "epochs", "least", "margin"),
+    ("name", "settings", "data", "epochs", "least", "margin"),
     [
-        ("mlp", "digits", 8, 0.93, 0.01),
-        ("lenet5", "mnist-5k", 2, 0.9, 0.02),
-        ("resnet20", "digits", 2, 0.9, 0.03),
+        ("mlp", {}, "digits", 5, 0.93, 0.01),
+        ("lenet5", {}, "mnist-5k", 1, 0.9, 0.02),
+        ("resnet20", {"width": 8}, "digits", 2, 0.9, 0.03),
     ],
 )
-def test_trained_accuracy(name: str, data: str, epochs: int, least: float, margin: float) -> None:
+def test_trained_accuracy(
+    name: str, settings: dict[str, Any], data: str, epochs: int, least: float, margin: float
+) -> None:
     images = mm.data.load(data)
     normalized = mm.data.normalize(*mm.data.pixel_statistics(images.train_images))
     train, test = (normalized(x, DRAW) for x in (images.train_images, images.test_images))
     found = {}
     with current("inline"):
         for precision in ("float32", *MIXED):
-            module = mm.nn.zoo.NETWORKS[name].for_images(*train.shape[1:3], classes=10)
+            module = mm.nn.zoo.NETWORKS[name](classes=10, **settings)
             trainer = Trainer(module, optimizer=mm.optim.Adam(1e-3), precision=precision, seed=0)
-            trainer.fit(train, images.train_labels, batch_size=64, epochs=epochs)
+            trainer.fit(train, images.train_labels, batch_size=32, epochs=epochs)
             found[precision] = trainer.evaluate(test, images.test_labels)["accuracy"]
         for half in ("bfloat16", "float16"):  # the last network, and inference in half
             trainer = Trainer(module.astype(half))

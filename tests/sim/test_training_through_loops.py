@@ -25,7 +25,7 @@ from magmath.parallel import (
 )
 from magmath.transform import traced_loop
 
-SAMPLES, LENGTH, WIDTH = 12, 5, 3
+SAMPLES, LENGTH, WIDTH = 12, 3, 3
 DRAW = np.random.default_rng(3)
 X = DRAW.normal(size=(SAMPLES, LENGTH, WIDTH))
 Y = DRAW.integers(0, 2, SAMPLES)

@@ -130,15 +130,16 @@ def run(loop: Loop, way: str, heads: str = HEADS) -> None:
         getattr(loop, way)()
 
 
-@pytest.mark.parametrize("name", PAIRS)
+WAYS = ("update", "compiled", "minimize", "evaluated", "accumulated", "returned")
+
+
 @pytest.mark.parametrize(
-    ("way", "kind", "workers"),
+    ("name", "way", "kind", "workers"),
     [
-        *[(way, *pool) for way in ("update", "compiled", "minimize") for pool in POOLS[:2]],
-        ("evaluated", "inline", 1), ("accumulated", "inline", 1), ("evaluated", "shared", 2),
-        ("returned", "inline", 1), ("returned", "shared", 2),
+        *[(name, way, *POOLS[0]) for name in PAIRS for way in WAYS],
+        *[(name, way, *POOLS[1]) for name in ("momentum", "adam") for way in WAYS],
     ],
-)  # fmt: skip
+)
 def test_unused_parameters_are_skipped(name: str, way: str, kind: str, workers: int) -> None:
     make, rule = PAIRS[name]
     with current(kind, workers):

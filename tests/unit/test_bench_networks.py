@@ -77,11 +77,17 @@ CASES = [
 AMPLIFIED = {("mobilenet_v2", "float32"): 1e-2, ("mobilenet_v2", "mixed-bfloat16"): 0.06}
 
 
-@pytest.mark.parametrize(("network", "size"), [("resnet18", 16), ("mobilenet_v2", 64)])
+# Batch and size by network and purpose; maps of training have at least 2×2 pixels.
+IMAGES = {
+    ("resnet18", "train"): (8, 9), ("resnet18", "infer"): (2, 9),
+    ("mobilenet_v2", "train"): (8, 48), ("mobilenet_v2", "infer"): (2, 33),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("network", ["resnet18", "mobilenet_v2"])
 @pytest.mark.parametrize(("purpose", "precision", "limit"), CASES)
 def test_torch_computes_the_same_network(
     network: str,
-    size: int,
     purpose: str,
     precision: str,
     limit: float,
@@ -90,8 +96,9 @@ def test_torch_computes_the_same_network(
 ) -> None:
     monkeypatch.setattr(own, "WARM_UP_SECONDS", 1e-3)
     monkeypatch.setattr(own, "use_workers", lambda *_: None)
+    batch, size = IMAGES[network, purpose]
     case = {
-        "network": network, "batch": 8, "size": size, "epochs": 1, "workers": 0,
+        "network": network, "batch": batch, "size": size, "epochs": 1, "workers": 0,
         "purpose": purpose, "precision": precision,
     }  # fmt: skip
     contestant = own.compiled()
@@ -99,7 +106,8 @@ def test_torch_computes_the_same_network(
     mine = contestant.finish()["loss"]
     if purpose == "train":
         limit = AMPLIFIED.get((network, precision), limit)
-    for last in (False, True):
+    # PyTorch competes in both memory orders, except in float16, where one is seven times as slow.
+    for last in (True,) if precision in ("mixed-float16", "float16") else (False, True):
         twin = torch_network(NetworkProblem.of(case), last)
         twin.train(1)
         assert mine == pytest.approx(twin.loss(), rel=limit)
@@ -174,11 +182,13 @@ def test_problem_is_the_same_for_everyone() -> None:
     np.testing.assert_array_equal(problem.data()[0], problem.data()[0])
 
 
-@pytest.mark.parametrize("network", ["alexnet_cifar", "resnet18"])
-def test_strategies_train_the_same_network(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("network", "size"), [("alexnet_cifar", 32), ("resnet18", 9)])
+def test_strategies_train_the_same_network(
+    network: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(own, "WARM_UP_SECONDS", 1e-3)
     monkeypatch.setattr(own, "use_workers", lambda *_: None)
-    case = {"network": network, "batch": 4, "size": 32, "epochs": 1, "workers": 2}
+    case = {"network": network, "batch": 8, "size": size, "epochs": 1, "workers": 2}
     losses = []
     for kind, workers, strategy in (
         ("inline", 1, "auto"),

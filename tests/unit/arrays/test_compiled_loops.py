@@ -70,7 +70,7 @@ def test_random_functions_with_loops(kind: str, workers: int, seed: int) -> None
         by_argument = mm.compile(lambda x, w: f(mm, x, w))
         by_variable = mm.compile(lambda x: f(mm, x, weight))
         batch = mm.compile(mm.vmap(lambda x: f(mm, x, weight)))
-        for x, value in zip(xs, values, strict=True):
+        for x, value in zip(xs[:2], values[:2], strict=True):  # a trace, and a run of its programs
             a, b = mm.asarray(x), mm.asarray(w)
             close(by_argument(a, b), value)
             close(by_variable(a), value)

@@ -14,7 +14,7 @@ import magmath as mm
 from magmath.ops import counted_loops
 from magmath.transform import traced_loop
 
-STEPS, WIDTH = 7, 3
+STEPS, WIDTH = 4, 3
 
 
 @contextmanager
@@ -102,7 +102,9 @@ def values_of(loss: Loss, reverse: bool, compiled: bool) -> list[np.ndarray[Any,
         return [value, count, *gradients, *mm.grad(penalty, [w, xs, h])]
 
     function = mm.compile(first) if compiled else first
-    return [x.numpy() for x in function(*arguments("float64"))]
+    results = function(*arguments("float64"))
+    mm.evaluate(*results)  # as one program
+    return [x.numpy() for x in results]
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])

@@ -15,7 +15,7 @@ from magmath import nn
 from magmath.errors import ShapeError
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 4), ("processes", 2)]
-STEPS = 20
+STEPS = 8
 DRAW = np.random.default_rng(4)
 X = DRAW.normal(size=(24, 6))
 LABELS = DRAW.integers(0, 5, 24)

@@ -12,12 +12,14 @@ from magmath.executor import isolated_run
 from magmath.executor.call_times import CallTime
 from magmath.executor.isolated_run import isolated_times
 from magmath.layout import Layout, Mesh
+from magmath.ops import counted_loops
 from magmath.parallel.simulator import Host, SimulatedTask, simulate
 from magmath.parallel.simulator.events import COMMUNICATE, COMPUTE
 from magmath.parallel.simulator.program_step import simulate_program
 from magmath.parallel.simulator.program_tasks import WorkerNetwork, program_tasks
 from magmath.passes.environment import Environment
 from magmath.program.instructions import Barrier, Call, Program, Redistribute, Slot
+from magmath.transform import traced_loop
 
 SHARED = WorkerNetwork(True, 0.25, 100.0, (Level("host", 0, 100.0, 0.5),))
 MESSAGES = WorkerNetwork(False, 0.0, 100.0, (Level("host", 0, 100.0, 0.5),))
@@ -265,6 +267,8 @@ def test_steps_with_long_loops_are_simulated_and_explained(
     """Before the first run as one program, later as the programs that run, whose counters of steps
     stay within the loop while they are timed."""
     monkeypatch.setattr(isolated_run, "COMPILE_SECONDS", 0.5)
+    monkeypatch.setattr(counted_loops, "MAX_UNROLLED", -1)
+    monkeypatch.setattr(traced_loop, "MIN_STEPS", 1)
     options = {"launcher": "threads"} if workers else {}
     with mm.init(workers=workers, **options):
         net = mm.nn.NeuralNetwork(
@@ -272,7 +276,7 @@ def test_steps_with_long_loops_are_simulated_and_explained(
             loss="cross_entropy",
             optimizer="momentum",
         )
-        images, labels = np.ones((32, 150, 4), "float32"), np.zeros(32, int)
+        images, labels = np.ones((32, 12, 4), "float32"), np.zeros(32, int)
         net.fit(images, labels, batch_size=8, epochs=epochs)
         assert net.trainer.simulate().seconds > 0
         assert "float32" in str(net.trainer.explain())

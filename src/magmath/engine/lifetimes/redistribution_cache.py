@@ -8,6 +8,7 @@ is released with its array, or in least-recently-used order when the copies exce
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, final
 from weakref import ref
 
@@ -78,17 +79,21 @@ def _needed_copies(graph: Graph, environment: Environment) -> Iterator[NeededCop
 class RedistributionCache:
     """The cached copies on one pool.
 
-    budget   maximum bytes of all copies on a worker
+    workers  the number of workers, which share the memory of the host where there is no limit
     limit    maximum bytes of all arrays on a worker, or None. When arrays and copies in total
              exceed half of it, the copies are released and no new ones are cached.
     """
 
     def __init__(self, workers: int, limit: int | None) -> None:
-        self.budget = int((limit or memory_share(workers)) * MAX_SHARE)
-        self.limit = limit
+        self._workers, self.limit = workers, limit
         self._recent: RecentlyUsed[tuple[ref[RemoteArray], Layout], int] = RecentlyUsed()
         """The bytes of copies, by the arrays and the layouts of their copies. An array is not known
         by its number, which changes if an abandoned run is repeated."""
+
+    @cached_property
+    def budget(self) -> int:
+        """The maximum bytes of all copies on a worker."""
+        return int((self.limit or memory_share(self._workers)) * MAX_SHARE)
 
     def find(self, data: RemoteArray, layout: Layout) -> RemoteArray | None:
         """Return the copy of an array in a layout, or None."""

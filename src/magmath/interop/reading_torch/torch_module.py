@@ -17,7 +17,11 @@ import magmath as mm
 from magmath.errors import OptionError, UnsupportedError
 from magmath.interop.named_parts import NamedParts, add_variables
 from magmath.interop.reading_torch.average_moments import average_moments_of_tensors
-from magmath.interop.reading_torch.torch_program import TorchProgram, silent
+from magmath.interop.reading_torch.torch_program import (
+    TorchProgram,
+    in_known_operators,
+    silent,
+)
 from magmath.nn import Buffer, Parameter
 
 
@@ -119,7 +123,7 @@ def _exported(
         except Exception as error:
             errors.append(error)
         else:
-            return TorchProgram(exported)
+            return TorchProgram(in_known_operators(exported))
     mode = "training" if training else "evaluation"
     reason = str(errors[-1]).strip().split("\n")[0]
     raise UnsupportedError(

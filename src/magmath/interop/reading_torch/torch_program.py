@@ -28,22 +28,12 @@ NodeValues = dict[torch.fx.Node, Any]
 
 @final
 class TorchProgram:
-    """The operators of a module in one mode."""
+    """The operators of a module in one mode.
+
+    exported   of operators in `OPERATORS` only, as `in_known_operators` returns it
+    """
 
     def __init__(self, exported: ExportedProgram) -> None:
-        exported = exported.run_decompositions({})
-        missing = _missing_operators(exported, OPERATORS)
-        if missing:  # other operators may express them
-            table = torch.export.default_decompositions()
-            decompositions = {target: table[target] for target in missing if target in table}
-            exported = exported.run_decompositions(decompositions) if decompositions else exported
-            missing = _missing_operators(exported, OPERATORS)
-        if missing:
-            names = ", ".join(sorted({str(target) for target in missing}))
-            raise UnsupportedError(
-                f"from_torch: the module calls operators that magmath does not have: {names}; "
-                f"write the part that calls them with mm.nn, and convert the others"
-            )
         self._exported = exported
         self._inputs = exported.graph_signature.input_specs
         self._outputs = exported.graph_signature.output_specs
@@ -117,6 +107,27 @@ class TorchProgram:
             return _checked(next(arguments), node.meta["val"])
         name = str(spec.target)
         return variables[name] if name in variables else self._constants[name]
+
+
+def in_known_operators(exported: ExportedProgram) -> ExportedProgram:
+    """Return the same program in operators of `OPERATORS`.
+
+    Raises UnsupportedError if there is none.
+    """
+    exported = exported.run_decompositions({})
+    missing = _missing_operators(exported, OPERATORS)
+    if missing:  # other operators may express them
+        table = torch.export.default_decompositions()
+        decompositions = {target: table[target] for target in missing if target in table}
+        exported = exported.run_decompositions(decompositions) if decompositions else exported
+        missing = _missing_operators(exported, OPERATORS)
+    if missing:
+        names = ", ".join(sorted({str(target) for target in missing}))
+        raise UnsupportedError(
+            f"from_torch: the module calls operators that magmath does not have: {names}; "
+            f"write the part that calls them with mm.nn, and convert the others"
+        )
+    return exported
 
 
 def _loaded(data: bytes) -> TorchProgram:
