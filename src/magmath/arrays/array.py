@@ -65,6 +65,7 @@ from magmath.arrays.views import (
     link,
     prepare_shared_write,
 )
+from magmath.core import expression_lock
 from magmath.core.calling_instruction import BINARY, ITEM_WRITES, calling_instruction
 from magmath.core.dtypes import DType, as_dtype, is_same_kind, real_dtype
 from magmath.core.promotion import floating_dtype
@@ -301,22 +302,23 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
             raise unread_write_error()
         if value_has_no_name:
             value.view_of = None  # not read after the write
-        if self._leaf is None and is_small_write_into_new(self, key):
-            self.evaluated()
-        operand = small_operand(self, value)
-        if operand is not None:
-            value, value_has_no_name = Array(operand), True
-        if self.view_of is None:
-            self.replace_value(written_item(self, key, value))
-        else:
-            with session.deferred_interrupts():  # all arrays with these elements change, or none
+        with expression_lock.lock:  # writes of several threads follow one another
+            if self._leaf is None and is_small_write_into_new(self, key):
+                self.evaluated()
+            operand = small_operand(self, value)
+            if operand is not None:
+                value, value_has_no_name = Array(operand), True
+            if self.view_of is None:
                 self.replace_value(written_item(self, key, value))
-        if self._leaf is not None:
-            return
-        if session.engine().evaluator.should_evaluate_now(
-            [self.node, *([value.node] if value_has_no_name else [])]
-        ):
-            self._evaluate_write()
+            else:
+                with session.deferred_interrupts():  # all arrays with these elements, or none
+                    self.replace_value(written_item(self, key, value))
+            if self._leaf is not None:
+                return
+            if session.engine().evaluator.should_evaluate_now(
+                [self.node, *([value.node] if value_has_no_name else [])]
+            ):
+                self._evaluate_write()
 
     def __pos__(self) -> Array:
         require_kind("positive", "numeric", self.dtype)
@@ -376,16 +378,24 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         if node.shape != old.shape or node.dtype is not old.dtype:
             raise update_error(old, node)
         del old  # an evaluation counts references
-        share = None if self.view_of is None else prepare_shared_write(self)
-        if share is None:
+        if self.view_of is None:
             self.refer_to_updated(node)
         else:
-            with session.engine().pool.defer_interrupts():  # all of the arrays change, or none
-                self.refer_to_updated(node)
-                share()
+            with expression_lock.lock:
+                self._refer_with_views(node)
         if self._leaf is None and tracing.current() is None:
             session.engine().evaluator.note_update(self, node)
         return self
+
+    def _refer_with_views(self, node: Node) -> None:
+        """Refer to another value, and update the arrays that share elements."""
+        share = prepare_shared_write(self)
+        if share is None:
+            self.refer_to_updated(node)
+            return
+        with session.engine().pool.defer_interrupts():  # all of the arrays change, or none
+            self.refer_to_updated(node)
+            share()
 
 
 # building expressions ---------------------------------------------------------------------------

@@ -1,7 +1,9 @@
-"""The lock of expressions: one thread at a time computes or differentiates them.
+"""The lock of expressions: one thread at a time computes, differentiates or updates them.
 
-Both follow the inputs of nodes, and an evaluation changes the values of nodes and puts leaves in
-place of inputs. Other threads wait meanwhile; programs of one pool run one after the other anyway.
+All of these follow the inputs of nodes. An evaluation changes the values of nodes and puts leaves
+in place of inputs; an update in place reads the value of an array and then gives it another one, so
+that two threads that write different elements would lose one of the writes. Other threads wait
+meanwhile; programs of one pool run one after the other anyway.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
-_lock = RLock()
+lock = RLock()
+"""Read as an attribute of this module, `expression_lock.lock`: a forked process has another one."""
 
 
 def exclusive(function: Callable[P, Result]) -> Callable[P, Result]:
@@ -24,7 +27,7 @@ def exclusive(function: Callable[P, Result]) -> Callable[P, Result]:
 
     @wraps(function)
     def locked(*args: P.args, **kwargs: P.kwargs) -> Result:
-        with _lock:
+        with lock:
             return function(*args, **kwargs)
 
     return locked
@@ -32,8 +35,8 @@ def exclusive(function: Callable[P, Result]) -> Callable[P, Result]:
 
 def _renew() -> None:
     """Replace the lock in a process that `os.fork` has created, which has one thread."""
-    global _lock
-    _lock = RLock()
+    global lock
+    lock = RLock()
 
 
 os.register_at_fork(after_in_child=_renew)
