@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import magmath as mm
+from engines import current
 from magmath import runtime
 from magmath.graph import Node, operation, recording_nodes
 from magmath.ops.elementwise.node_functions import negative
@@ -107,3 +108,56 @@ def test_each_thread_records_the_nodes_that_it_makes(steps: list[tuple[int, str]
             threads[number].submit(take, number, "end").result()
         threads[number].shutdown()
     assert operation._new_node is Node, "without a block, no node is kept"
+
+
+def _by_items(x: mm.Array, row: int, step: int) -> None:
+    x[row] = step
+
+
+def _by_sums(x: mm.Array, row: int, step: int) -> None:
+    x[row] += 1.0
+
+
+def _by_columns(x: mm.Array, row: int, step: int) -> None:
+    x[row, 1::2] = step
+    x[row, ::2] += 1.0
+
+
+def _at_positions(x: mm.Array, row: int, step: int) -> None:
+    mm.add.at(x, [row, row], 0.5)
+
+
+def _by_views(x: mm.Array, row: int, step: int) -> None:
+    x[row][...] = step
+
+
+def _by_output(x: mm.Array, row: int, step: int) -> None:
+    mm.add(x[row], 1.0, out=x[row])
+
+
+@pytest.mark.parametrize(
+    "write", [_by_items, _by_sums, _by_columns, _at_positions, _by_views, _by_output]
+)
+@pytest.mark.parametrize("columns", [10, 3000, 40_000])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("eager", 2)])
+def test_threads_write_their_rows(
+    kind: str, workers: int, columns: int, write: Callable[[mm.Array, int, int], None]
+) -> None:
+    """No write is lost."""
+    steps, rows, switch_interval = 6, 3, sys.getswitchinterval()
+    with current(kind, workers):
+        sys.setswitchinterval(1e-5)
+        try:
+            for _ in range(3):
+                x = mm.zeros((rows, columns))
+
+                def fill(row: int, x: mm.Array = x) -> None:
+                    for step in range(1, steps + 1):
+                        write(x, row, step)
+
+                with ThreadPoolExecutor(rows) as pool:
+                    for done in [pool.submit(fill, row) for row in range(rows)]:
+                        done.result()
+                assert np.array_equal(x.numpy(), np.full((rows, columns), float(steps)))
+        finally:
+            sys.setswitchinterval(switch_interval)

@@ -21,6 +21,7 @@ from magmath.arrays.protocols.namespace import array_namespace
 from magmath.arrays.ufuncs.output import target
 from magmath.arrays.ufuncs.ufunc_segments import Combine, combined_segments
 from magmath.core.dtypes import bool_
+from magmath.core.expression_lock import exclusive
 from magmath.core.shapes import broadcast
 from magmath.engine.user_line import user_line
 from magmath.graph import Node
@@ -34,6 +35,7 @@ _NO_POSITIONS = np.empty(0, np.int64)
 SCATTERED = ("add", "subtract", "maximum", "minimum")
 
 
+@exclusive
 def update_at(
     name: str, function: Callable[..., Any], x: Array, indices: Any, *values: Any,
     combine: Combine | None = None,
