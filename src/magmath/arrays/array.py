@@ -300,9 +300,9 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         if has_no_name and (self.view_of is None or len(self.view_of.storage.arrays()) == 1):
             check_writable(self)
             raise unread_write_error()
-        if value_has_no_name:
-            value.view_of = None  # not read after the write
         with expression_lock.lock:  # writes of several threads follow one another
+            if value_has_no_name:
+                value.view_of = None  # not read after the write
             if self._leaf is None and is_small_write_into_new(self, key):
                 self.evaluated()
             operand = small_operand(self, value)
@@ -351,7 +351,8 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
     def _update(self, operation: str, other: Any) -> Array:
         has_no_name = self.view_of is not None and sys.getrefcount(self) <= TEMPORARY_UPDATE
         if has_no_name and calling_instruction(2) == BINARY:
-            self.view_of = None  # the x[i] of x[i] += v, which Python writes into x itself
+            with expression_lock.lock:  # not while another thread updates it with its base
+                self.view_of = None  # the x[i] of x[i] += v, which Python writes into x itself
         node = operator_result(operation, self, other, operator_node, OPERATOR_FRAMES)
         if node is NotImplemented:
             return node  # type: ignore[no-any-return]

@@ -27,6 +27,7 @@ from magmath.arrays.storage.element_storage import (
     written,
 )
 from magmath.arrays.storage.failed_updates import Rewrite, ViewWrite, view_record
+from magmath.core import expression_lock
 from magmath.errors import ReadOnlyError
 from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
@@ -193,13 +194,14 @@ def as_memory(array: AnyArray) -> AnyArray:
 
 def link(base: LazyArray, view: LazyArray, step: ViewStep) -> None:
     """Record that `view` is derived from `base` by a step; a number shares nothing."""
-    view_of_base = base.view_of
-    if view_of_base is None and not base.shape and not base.is_variable:
+    if base.view_of is None and not base.shape and not base.is_variable:
         return
-    if view_of_base is None:
-        ElementStorage(base).add(view, (step,))
-    else:
-        view_of_base.storage.add(view, (*view_of_base.path, step))
+    with expression_lock.lock:  # one storage, whichever threads link views
+        view_of_base = base.view_of
+        if view_of_base is None:
+            ElementStorage(base).add(view, (step,))
+        else:
+            view_of_base.storage.add(view, (*view_of_base.path, step))
     if base.pending_update is not None and not view.is_computed:
         view.pending_update = view_record(base, (step,))
 
