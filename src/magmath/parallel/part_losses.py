@@ -36,9 +36,9 @@ def part_loss(loss: Array, part: Sequence[Array], samples: int, fixed: Iterable[
         dividend, divisor = node.inputs
         read = _read(divisor, batch)
         is_weight = not read.isdisjoint(batch) and read.isdisjoint(fixed)
-        if is_weight and _adds_samples(dividend, own_samples):
+        if is_weight and _is_sum_of_samples(dividend, own_samples):
             return PartLoss(Array(dividend) / samples, Array(divisor) / samples)
-    if _adds_samples(node, own_samples) and not _has_sums(node, own_samples, batch):
+    if _is_sum_of_samples(node, own_samples) and not _has_sums(node, own_samples, batch):
         return PartLoss(loss)
     return PartLoss(loss * (own_samples / samples))
 
@@ -54,7 +54,7 @@ def _read(node: Node, ends: Collection[Node]) -> set[Node]:
     return read
 
 
-def _adds_samples(node: Node, samples: int) -> bool:
+def _is_sum_of_samples(node: Node, samples: int) -> bool:
     """Return True for a sum over the first axis of an array with this length."""
     if node.name != "sum" or 0 not in node.attributes["axis"]:
         return False
@@ -63,4 +63,4 @@ def _adds_samples(node: Node, samples: int) -> bool:
 
 def _has_sums(node: Node, samples: int, batch: Collection[Node]) -> bool:
     """Return True if the summands depend on sums over samples, such as means of columns."""
-    return any(_adds_samples(x, samples) for x in _read(node.inputs[0], batch))
+    return any(_is_sum_of_samples(x, samples) for x in _read(node.inputs[0], batch))
