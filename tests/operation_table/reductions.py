@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from magmath.core.dtypes import uint8
 from magmath.ops import scans
 from operation_table.draws import ANY, BOOL, NUMERIC, REAL, Case, Draw, Draws, Row, Shape
 
@@ -64,14 +65,21 @@ def _segment_elements(draws: Draws) -> Case:
 
 def _segment_totals(draws: Draws) -> Case:
     shape, attributes = _segments(draws)
-    name = draws.draw(st.sampled_from(["sum", "prod"]))
+    name = draws.draw(st.sampled_from(_names(draws)))
     return Case((draws.numbers(shape, "count"),), {**attributes, "name": name})
+
+
+def _names(draws: Draws) -> list[str]:
+    """The names of the scans that take the drawn type by segments."""
+    is_ordered = draws.dtype.kind in ("int", "float") or draws.dtype is uint8
+    return ["sum", "prod", *(["max", "min"] if is_ordered else [])]
 
 
 def _segment_scan(draws: Draws) -> Case:
     (x,), attributes = (case := _segment_totals(draws)).operands, case.attributes
     axis, count = attributes["axis"], len(attributes["cuts"]) - 1
-    wide = replace(draws, dtype=scans.long_sum_dtype(draws.dtype))
+    is_extremum = attributes["name"] in ("max", "min")
+    wide = draws if is_extremum else replace(draws, dtype=scans.long_sum_dtype(draws.dtype))
     totals = wide.numbers((*x.shape[:axis], count, *x.shape[axis + 1 :]), "count")
     return Case((x, totals), attributes)
 
@@ -91,4 +99,6 @@ ROWS: dict[str, Row] = {
     "segment_scan": Row(_segment_scan, NUMERIC),
     "cumulative_sum": Row(_running("count"), NUMERIC, (0,)),
     "cumulative_prod": Row(_running("factor"), NUMERIC, (0,)),
+    "cumulative_max": Row(_running("any"), (*BOOL, *REAL), (0,)),
+    "cumulative_min": Row(_running("any"), (*BOOL, *REAL), (0,)),
 }

@@ -1,4 +1,4 @@
-"""Cumulative sums and products along an axis.
+"""Cumulative sums, products and extrema along an axis.
 
 If the axis is split, each worker computes the totals of its segments, all workers receive the
 totals, which are few numbers, and each worker starts the scan of a segment with the total of the
@@ -23,6 +23,9 @@ from magmath.core.dtypes import (
     float16,
     float32,
     float64,
+    uint16,
+    uint32,
+    uint64,
 )
 from magmath.core.shapes import size_of, with_extent
 from magmath.core.type_aliases import BoundCall
@@ -30,6 +33,7 @@ from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Kernel, Vjp
 from magmath.layout import Layout, Split
+from magmath.ops import elementwise as e
 from magmath.ops.axis_segments import (
     Cuts,
     axes_of_segments,
@@ -39,8 +43,11 @@ from magmath.ops.axis_segments import (
     split_between_segments,
     split_of_segments,
 )
+from magmath.ops.creation import iota
 from magmath.ops.index_letters import LETTERS, one_axis_whole, with_changed_letter
+from magmath.ops.indexing.along_axis import SCATTER_ALONG
 from magmath.ops.kernel_binding import add, as_signed, by_reference, is_numpy_only, reference_call
+from magmath.ops.leaves import constant
 from magmath.ops.product_gradients import gradient_of_running_product
 from magmath.ops.shared_fields import no_gradient
 from magmath.ops.slicing import reversed_along
@@ -54,19 +61,71 @@ BLOCK_BYTES = 1 << 18  # part of a segment per step, so that the sums are still 
 
 @final
 class Scan(NamedTuple):
-    """The functions of a scan: torch's name of it, the sum or product of two tensors, and NumPy's
-    functions."""
+    """The functions of a scan.
+
+    torch_name     torch's name of the scan
+    total_name     torch's name of the reduction
+    combine_name   torch's name of the function of two operands
+    numpy          NumPy's scan
+    numpy_combine  NumPy's function of two operands
+    """
 
     torch_name: str
-    combine: Callable[..., torch.Tensor]
+    total_name: str
+    combine_name: str
     numpy: Callable[..., Any]
-    numpy_combine: Callable[..., Any]
+    numpy_combine: np.ufunc
+
+    @property
+    def is_extremum(self) -> bool:
+        """True for maxima and minima, which have the type of their operand."""
+        return self.numpy_combine in (np.maximum, np.minimum)
+
+    def run(self, x: torch.Tensor, axis: int, out: torch.Tensor) -> None:
+        """Write the scan of x."""
+        import torch
+
+        function = getattr(torch, self.torch_name)
+        if self.is_extremum:
+            out.copy_(function(x, axis).values)
+        else:
+            function(x, axis, dtype=out.dtype, out=out)
+
+    def total(self, x: torch.Tensor, axis: int, out: torch.Tensor) -> torch.Tensor:
+        """Return the total of a block along an axis, for a sum in `out`."""
+        function = getattr(x, self.total_name)
+        if self.is_extremum:
+            return function(axis, keepdim=True)  # type: ignore[no-any-return]
+        return function(axis, keepdim=True, dtype=_block_type(x, out))  # type: ignore[no-any-return]
+
+    def combine(
+        self, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Return the combination of two tensors."""
+        import torch
+
+        if self.numpy_combine is np.add:
+            return add(x, y, out=out)
+        return getattr(torch, self.combine_name)(x, y, out=out)  # type: ignore[no-any-return]
+
+    def identity(self, dtype: torch.dtype) -> Any:
+        """Return the number that changes nothing."""
+        if not self.is_extremum:
+            return int(self.numpy_combine is np.multiply)
+        is_maximum = self.numpy_combine is np.maximum
+        if dtype.is_floating_point:
+            return -np.inf if is_maximum else np.inf
+        return _integer_limits(dtype)[0 if is_maximum else 1]
 
 
-def _multiply(x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+def _integer_limits(dtype: torch.dtype) -> tuple[int, int]:
+    """Return the least and the largest number of a type of integers or truth values."""
     import torch
 
-    return torch.mul(x, y, out=out)
+    if dtype is torch.bool:
+        return 0, 1
+    limits = torch.iinfo(dtype)
+    return limits.min, limits.max
 
 
 def _in_float32(scan: Callable[..., Any]) -> Callable[..., Any]:
@@ -80,14 +139,24 @@ def _in_float32(scan: Callable[..., Any]) -> Callable[..., Any]:
 
 
 SCANS = {
-    "sum": Scan("cumsum", add, _in_float32(np.cumsum), np.add),
-    "prod": Scan("cumprod", _multiply, _in_float32(np.cumprod), np.multiply),
+    "sum": Scan("cumsum", "sum", "add", _in_float32(np.cumsum), np.add),
+    "prod": Scan("cumprod", "prod", "mul", _in_float32(np.cumprod), np.multiply),
+    "max": Scan("cummax", "amax", "maximum", np.maximum.accumulate, np.maximum),
+    "min": Scan("cummin", "amin", "minimum", np.minimum.accumulate, np.minimum),
 }
 
 
-def _cumulative_infer(x: Node, *, axis: int) -> tuple[Shape, DType]:
-    require_kind("cumulative_sum/cumulative_prod", "numeric", x.dtype)
-    return x.shape, accumulator_dtype(x.dtype)
+def _result_dtype(name: str, dtype: DType) -> DType:
+    """Return the type of a scan. Raises DTypeError for types that it does not take."""
+    if SCANS[name].is_extremum:
+        require_kind(f"cumulative_{name}", "ordered", dtype)
+        return dtype
+    require_kind("cumulative_sum/cumulative_prod", "numeric", dtype)
+    return accumulator_dtype(dtype)
+
+
+def _cumulative_infer(name: str, x: Node, *, axis: int) -> tuple[Shape, DType]:
+    return x.shape, _result_dtype(name, x.dtype)
 
 
 def _cumulative_kernel(name: str) -> Kernel:
@@ -99,7 +168,10 @@ def _cumulative_kernel(name: str) -> Kernel:
         (x,), out, axis = call.inputs, call.out, call.attributes["axis"]
         if is_numpy_only(x, out):
             return reference_call(call, scan.numpy)
-        return partial(getattr(torch, scan.torch_name), x, axis, dtype=out.dtype, out=out)
+        if scan.is_extremum and not x.is_cuda and x.dtype is not torch.bfloat16:
+            # torch computes the positions too, which takes several times as long.
+            return partial(scan.numpy, x.numpy(), axis, None, out.numpy())
+        return partial(scan.run, x, axis, out)
 
     return bind
 
@@ -108,7 +180,7 @@ def _cumulative_decompositions(name: str, node: Node, layouts: Sequence[Layout])
     """Return the scan by segments, whose totals are computed first, if the axis is split."""
     (x,), axis = node.inputs, node.attributes["axis"]
     cuts = cuts_along(layouts[0], axis)
-    if cuts is None:
+    if cuts is None or (SCANS[name].is_extremum and x.dtype in _UNORDERED):
         return ()
     totals = apply(SEGMENT_TOTALS, x, axis=axis, cuts=cuts, name=name)
     return (apply(SEGMENT_SCAN, x, totals, axis=axis, cuts=cuts, name=name),)
@@ -129,10 +201,19 @@ def _cumulative_prod_vjp(node: Node, g: Node) -> Gradients:
     return (gradient_of_running_product(x, g, node.attributes["axis"]),)
 
 
+def _cumulative_extremum_vjp(node: Node, g: Node) -> Gradients:
+    """Add the cotangents of equal results to that of the last of equal elements, as PyTorch."""
+    (x,), axis = node.inputs, node.attributes["axis"]
+    number = iota(x.shape, axis)
+    reached = e.where(e.call("equal", x, node), number, constant(0, number.dtype))
+    last = apply(CUMULATIVE_MAX, reached, axis=axis)
+    return (apply(SCATTER_ALONG, g, last, axis=axis, extent=x.shape[axis]),)
+
+
 def _cumulative(name: str, vjp: Vjp) -> Operation:
     return Operation(
         name=f"cumulative_{name}",
-        infer=_cumulative_infer,
+        infer=partial(_cumulative_infer, name),
         axes=one_axis_whole,
         reduction=None,
         vjp=vjp,
@@ -147,10 +228,14 @@ def _cumulative(name: str, vjp: Vjp) -> Operation:
 
 CUMULATIVE_SUM = _cumulative("sum", _cumulative_sum_vjp)
 CUMULATIVE_PROD = _cumulative("prod", _cumulative_prod_vjp)
+CUMULATIVE_MAX = _cumulative("max", _cumulative_extremum_vjp)
+CUMULATIVE_MIN = _cumulative("min", _cumulative_extremum_vjp)
 
 
 # by segments --------------------------------------------------------------------------------------
 
+_UNORDERED = (uint16, uint32, uint64)
+"""Types that kernels of segments compute as signed ones, which have another order."""
 _WIDE = dict.fromkeys((float16, bfloat16, float32), float64) | {complex64: complex128}
 
 
@@ -160,26 +245,26 @@ def long_sum_dtype(dtype: DType) -> DType:
 
 
 def _totals_infer(x: Node, *, axis: int, cuts: Cuts, name: str) -> tuple[Shape, DType]:
-    require_kind("segment_totals", "numeric", x.dtype)
-    return with_extent(x.shape, axis, len(cuts) - 1), long_sum_dtype(x.dtype)
+    dtype = _result_dtype(name, x.dtype)
+    wide = dtype if SCANS[name].is_extremum else long_sum_dtype(x.dtype)
+    return with_extent(x.shape, axis, len(cuts) - 1), wide
 
 
 def _totals_kernel(call: KernelCall) -> BoundCall:
     (x,), out = call.inputs, as_signed(call.out)
     axis, cuts, name = (call.attributes[key] for key in ("axis", "cuts", "name"))
-    combine = SCANS[name].combine
+    scan = SCANS[name]
     parts = [
         (out.narrow(axis, local_number(call.tile[axis], number), 1), segment)
         for number, _, segment in segment_views(x, call.tiles[0][axis], axis, cuts)
     ]
 
     def run() -> None:
-        out.fill_(int(name == "prod"))
+        out.fill_(scan.identity(out.dtype))
         for target, segment in parts:
             for rows, start, count in _blocks(segment, axis):
                 block = _summable(segment[rows].narrow(axis, start, count), out)
-                total = getattr(block, name)(axis, keepdim=True, dtype=_block_type(block, out))
-                combine(target[rows], total, out=target[rows])
+                scan.combine(target[rows], scan.total(block, axis, out), out=target[rows])
 
     return run
 
@@ -219,7 +304,7 @@ def _summable(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
 
 
 def _totals_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
-    function = np.sum if name == "sum" else np.prod
+    function = SCANS[name].numpy_combine.reduce
     segments = [x.take(range(a, b), axis) for a, b in pairwise(cuts)]
     return np.stack([function(segment, axis) for segment in segments], axis)
 
@@ -244,7 +329,7 @@ def _scan_infer(x: Node, totals: Node, *, axis: int, cuts: Cuts, name: str) -> t
         raise DTypeError(
             f"segment_scan: needs totals {needed}, was given {totals.shape} {totals.dtype}"
         )
-    return x.shape, accumulator_dtype(x.dtype)
+    return x.shape, _result_dtype(name, x.dtype)
 
 
 def _scan_axes(node: Node) -> str:
@@ -267,14 +352,16 @@ def _scan_kernel(call: KernelCall) -> BoundCall:
     totals = as_signed(totals)
     sources = segment_views(x, call.tiles[0][axis], axis, cuts)
     targets = segment_views(out, call.tile[axis], axis, cuts)
-    scan_totals = getattr(torch, SCANS[name].torch_name)
+    scan = SCANS[name]
 
     def run() -> None:
-        before = torch.roll(scan_totals(totals, axis), 1, axis)
-        before.select(axis, 0).fill_(int(name == "prod"))
+        totals_before = torch.empty_like(totals)
+        scan.run(totals, axis, totals_before)
+        before = torch.roll(totals_before, 1, axis)
+        before.select(axis, 0).fill_(scan.identity(before.dtype))
         for source, target in zip(sources, targets, strict=True):
             start = before.narrow(axis, source.number, 1)
-            _scan(source.tensor, target.tensor, start, axis, SCANS[name])
+            _scan(source.tensor, target.tensor, start, axis, scan)
 
     return run
 
@@ -284,17 +371,14 @@ def _scan(x: torch.Tensor, out: torch.Tensor, before: torch.Tensor, axis: int, s
 
     The carry from block to block keeps the wider type of `before`.
     """
-    import torch
-
-    run, combine = getattr(torch, scan.torch_name), scan.combine
     carry = before
     for rows, start, count in _blocks(x, axis):
         if start == 0:
             carry = before[rows]
         target = out[rows].narrow(axis, start, count)
-        run(_summable(x[rows].narrow(axis, start, count), out), axis, dtype=out.dtype, out=target)
-        following = combine(carry, target.narrow(axis, count - 1, 1))
-        combine(target, carry.to(out.dtype), out=target)
+        scan.run(_summable(x[rows].narrow(axis, start, count), out), axis, target)
+        following = scan.combine(carry, target.narrow(axis, count - 1, 1))
+        scan.combine(target, carry.to(out.dtype), out=target)
         carry = following
 
 
@@ -325,5 +409,8 @@ SEGMENT_SCAN = Operation(  # scans of segments that start with the total of the 
 
 OPERATIONS = {
     record.name: record
-    for record in (CUMULATIVE_SUM, CUMULATIVE_PROD, SEGMENT_TOTALS, SEGMENT_SCAN)
+    for record in (
+        *(CUMULATIVE_SUM, CUMULATIVE_PROD, CUMULATIVE_MAX, CUMULATIVE_MIN),
+        *(SEGMENT_TOTALS, SEGMENT_SCAN),
+    )
 }

@@ -45,6 +45,14 @@ def _has_kept_array(change: _Change, names: ObservedNames, used: Collection[Node
     return is_state or (is_plain_array(before) and before.node in used)
 
 
+def _is_default(change: _Change, names: ObservedNames) -> bool:
+    """Return True for a number or text that reading has made, as `defaultdict` and `setdefault` do:
+    further calls read it."""
+    is_new = change.before is MISSING and isinstance(change.after, COMPARED)
+    is_named = change.entries.order is not None or not change.entries.is_whole  # not in a list
+    return is_new and is_named and not change.is_in(names.rebound)
+
+
 def _is_counter(change: _Change, names: ObservedNames) -> bool:
     """Return True for a number or text that is read for more than its own update."""
     is_plain = isinstance(change.after, COMPARED) and isinstance(change.before, COMPARED)
@@ -97,7 +105,7 @@ class PythonEffects:
         names.modules.clear()  # the names would keep them alive
         changed: dict[int, set[Hashable]] = {}
         for x in changes:
-            if x.before is not MISSING or not isinstance(x.after, COMPARED):
+            if not _is_default(x, names):
                 changed.setdefault(x.entries.owner, set()).add(x.key)
         names.drop(changed)
         trace.note_observed_state(names)

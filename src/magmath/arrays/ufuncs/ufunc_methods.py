@@ -32,7 +32,7 @@ from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
 from magmath.ops.reductions import reduce as reduced
 from magmath.ops.reductions import reduction_of
-from magmath.ops.scans import CUMULATIVE_PROD, CUMULATIVE_SUM
+from magmath.ops.scans import CUMULATIVE_MAX, CUMULATIVE_MIN, CUMULATIVE_PROD, CUMULATIVE_SUM
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to
 
@@ -44,7 +44,12 @@ REDUCTIONS = {
     "logical_and": "all",
     "logical_or": "any",
 }
-SCANS = {"add": CUMULATIVE_SUM, "multiply": CUMULATIVE_PROD}
+SCANS = {
+    "add": CUMULATIVE_SUM,
+    "multiply": CUMULATIVE_PROD,
+    "maximum": CUMULATIVE_MAX,
+    "minimum": CUMULATIVE_MIN,
+}
 
 
 class UnaryFunction(Protocol):
@@ -199,7 +204,7 @@ class _UfuncMethods:
             return node if node.dtype is bool_ else e.call("not_equal", node, zero)
         if dtype is not None:
             node = e.astype(node, as_dtype(dtype))
-        elif name in SCANS:
+        elif name in ("add", "multiply"):
             node = e.astype(node, accumulator_dtype(node.dtype))
         if name in e.FLOATING:
             return e.astype(node, floating_dtype(node.dtype))
@@ -212,8 +217,7 @@ class _UfuncMethods:
         """Return the combined elements along axes."""
         name = self._name
         axes = normalize_axes(name, axis, x.ndim)
-        is_extremum_of_complex = x.dtype.kind == "complex" and name in ("maximum", "minimum")
-        if name in REDUCTIONS and not is_extremum_of_complex:
+        if name in REDUCTIONS and not self._is_complex_extremum(x):
             return Array(reduced(reduction_of(REDUCTIONS[name], x.dtype), x, axes, keepdims))
         if not self._is_associative:
             axes = self._one_axis(axis, x)
@@ -225,6 +229,9 @@ class _UfuncMethods:
                 x = self._combine(self._identity_node("reduce", x), x)  # |x| for gcd and hypot
             x = self._halved(x, d) if self._is_associative else self._stepwise(x, d)[-1]
         return Array(reshape(x, shape))
+
+    def _is_complex_extremum(self, x: Node) -> bool:
+        return x.dtype.kind == "complex" and self._name in ("maximum", "minimum")
 
     def require_elements(self, x: Node, axis: Axis) -> None:
         """Raise ShapeError if a result would be that of no elements: without an initial value."""
@@ -316,7 +323,7 @@ class _UfuncMethods:
         """Return the combined elements up to each one along an axis."""
         name = self._name
         d = normalize_axis(name, axis, x.ndim)
-        if name in SCANS:
+        if name in SCANS and not self._is_complex_extremum(x):
             return Array(apply(SCANS[name], x, axis=d, line=user_line()))
         if not self._is_associative:
             if x.shape[d] < 2:
