@@ -12,11 +12,11 @@ import pytest
 
 import magmath as mm
 from engines import NOTHING_IS_SMALL, current
-from magmath.arrays.lazy_array import INTERPRETED_PENDING, MAX_PENDING
 from magmath.engine import session
 from magmath.engine.array_sizes import MAX_BYTES_INLINE
 from magmath.engine.eager.eager_computation import MAX_READ
 from magmath.engine.engine import Engine
+from magmath.engine.lifetimes.expression_bounds import INTERPRETED_PENDING, MAX_PENDING
 from magmath.errors import MagmathError, MemoryLimitError
 from magmath.graph import Provenance
 from magmath.graph.provenance import provenance, record_chains, repeated_calls

@@ -27,21 +27,22 @@ from magmath.core.shapes import size_of
 from magmath.engine import session
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.array_sizes import MAX_BYTES_INLINE
+from magmath.engine.lifetimes.expression_bounds import FIRST_CHECK, Keep, early_evaluation
 from magmath.engine.lifetimes.loop_parts import MIN_DEPTH
 from magmath.engine.lifetimes.pending_readers import note_reader
-from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions, keep_expression
+from magmath.engine.lifetimes.retained_expressions import keep_expression
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_evaluation, note_update
 from magmath.errors import ShapeError
 from magmath.graph import (
     Node,
+    Provenance,
     Shape,
     provenance_of,
     set_user_array,
     set_value,
     topological,
-    update_depth,
 )
 from magmath.graph.provenance.record_chains import nodes_before
 from magmath.layout import Layout
@@ -49,16 +50,6 @@ from magmath.ops import leaves
 
 if TYPE_CHECKING:
     import torch
-
-MAX_PENDING = 1000
-"""Maximum depth of a pending expression, in operations."""
-INTERPRETED_PENDING = 128
-"""The same for small arrays, which the interpreter computes: more nodes leave the processor's
-cache."""
-FIRST_CHECK = 4
-"""Depth from which a pending expression may hold more memory than its value."""
-MIN_HELD = 1 << 17
-"""Minimum number of elements of the value for this check."""
 
 
 class LazyArray(ArrayHandle):
@@ -98,9 +89,7 @@ class LazyArray(ArrayHandle):
     def _refer_to(self, node: Node, leaf: Node | None) -> None:
         """Refer to a node, and to the leaf with its value if it was computed at once.
 
-        A long pending expression is computed, that of a loop in parts
-        (`engine/lifetimes/loop_parts.py`). So is one that references much more memory than its
-        value needs, which is checked at depths that are powers of two.
+        A pending expression that is too long, or holds too much memory, is computed.
         """
         self._node = node
         depth = node.depth
@@ -116,54 +105,21 @@ class LazyArray(ArrayHandle):
         engine = session.current_engine
         if engine is not None and engine.pending_memory.room < 0:
             engine.pending_memory.limit_held_bytes()
-        is_checked = depth > MAX_PENDING or (depth >= FIRST_CHECK and not depth & (depth - 1))
-        if not is_checked and depth < MIN_DEPTH:
-            return
-        if tracing.current() is not None:  # nothing is computed, however long the function is
-            return
-        if depth > MAX_PENDING:
-            update_depth(node)
-            depth = node.depth
-        is_long = depth > MAX_PENDING or (is_checked and self._should_evaluate_early(depth))
-        if is_long:
-            self._evaluate_early()
-        elif depth >= MIN_DEPTH and not is_keeping_expressions():
-            self._divide_loop()
+        if depth >= MIN_DEPTH or (depth >= FIRST_CHECK and not depth & (depth - 1)):
+            self._bound_expression()
 
-    def _divide_loop(self) -> None:
-        """Compute the expression if it is one part of those of a loop. What it holds alone and
-        could not be computed again stays alive, as if it were pending."""
-        unrecoverable = session.engine().loop_parts.ends_at(self._node)
-        if unrecoverable is None:
-            return
-        provenance = provenance_of(self.evaluated())
-        if provenance is not None and unrecoverable:
-            provenance.keep(unrecoverable)
+    def _bound_expression(self) -> None:
+        """Compute a pending expression that is longer than `expression_bounds` permits."""
+        keep = early_evaluation(session.engine(), self._node)
+        if keep is not None:
+            self._evaluate_early(keep)
 
-    def _should_evaluate_early(self, depth: int) -> bool:
-        """Return True if the pending expression references much more memory than its value needs,
-        or is interpreted, for which longer expressions have no advantage.
-
-        So `x += a * p` in a loop that computes another p in each step does not keep every p.
-        """
-        node = self._node
-        if node.reads_version:
-            return False
-        if node.size < MIN_HELD:
-            if depth < INTERPRETED_PENDING:
-                return False
-            interprets = session.engine().interpreter.can_compute
-            return all(map(interprets, topological((node,), pending=True)))
-        return session.engine().pending_memory.has_excess(node)
-
-    def _evaluate_early(self) -> None:
-        """Compute the value of a long pending expression. This bounds the memory of a loop that
-        reads no values. The operands stay alive if they are small, so that gradients pass through
-        the value as if it were pending.
-        """
-        provenance = provenance_of(self.evaluated())
-        if provenance is not None:
-            provenance.keep_arrays()
+    def _evaluate_early(self, keep: Keep) -> None:
+        """Compute a pending expression before its value is needed. Its record keeps operands, so
+        that gradients pass through the value as if it were pending."""
+        record = provenance_of(self.evaluated())
+        if record is not None:
+            keep(record)
 
     @property
     def node(self) -> Node:
@@ -356,7 +312,7 @@ class LazyArray(ArrayHandle):
         self._refer_to(node, leaf)
         update = self.pending_update
         if trace is None and leaf is None and update is not None and update.is_long:
-            self._evaluate_early()
+            self._evaluate_early(Provenance.keep_arrays)
 
     def replace_node(self, node: Node) -> None:
         """Refer to another node with the same value, or with that before a failed update."""

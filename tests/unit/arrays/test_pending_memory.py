@@ -14,8 +14,7 @@ import torch
 
 import magmath as mm
 from engines import current
-from magmath.arrays import lazy_array
-from magmath.engine.lifetimes import pending_memory
+from magmath.engine.lifetimes import expression_bounds, pending_memory
 from magmath.graph.provenance import recent_operands
 from magmath.memory import Heap, PrivateSource
 from magmath.memory.temporaries import Temporaries
@@ -324,9 +323,9 @@ def test_long_functions_are_traced_without_walks_along_all_operations(
 
     def grown(x: mm.Array) -> mm.Array:
         with monkeypatch.context() as patch:
-            patch.setattr(lazy_array, "topological", walk)
-            patch.setattr(lazy_array, "update_depth", walk)
-            for _ in range(2 * lazy_array.MAX_PENDING):
+            patch.setattr(expression_bounds, "topological", walk)
+            patch.setattr(expression_bounds, "update_depth", walk)
+            for _ in range(2 * expression_bounds.MAX_PENDING):
                 x = x * 0.999
                 x += 1e-3
         return x
@@ -335,6 +334,6 @@ def test_long_functions_are_traced_without_walks_along_all_operations(
     with current("planned", 1):
         found = mm.compile(grown)(mm.asarray(values)).numpy()
     known = values
-    for _ in range(2 * lazy_array.MAX_PENDING):
+    for _ in range(2 * expression_bounds.MAX_PENDING):
         known = known * 0.999 + 1e-3
     np.testing.assert_allclose(found, known, rtol=1e-9)
