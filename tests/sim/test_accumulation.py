@@ -98,13 +98,19 @@ CLASS_WEIGHTS = np.array([1, 2, 0.5, 3, 0.1], np.float32)
 LOSSES: dict[str, Any] = {
     "ignored": lambda o, y: nn.cross_entropy(o, y, ignore_index=-1),
     "classes": lambda o, y: nn.cross_entropy(o, mm.maximum(y, 0), weight=CLASS_WEIGHTS),
-    "sum": lambda o, y: nn.cross_entropy(o, mm.maximum(y, 0), reduction="sum"),
-    "undivided sum": lambda o, y: mm.sum(_of_scores(o, y) * 0.01),
     "masked": lambda o, y: mm.sum((y >= 0)[:, None] * _of_scores(o, y)) / mm.sum(1.0 * (y >= 0)),
+    "truth values": lambda o, y: mm.sum((y >= 0)[:, None] * _of_scores(o, y)) / mm.sum(y >= 0),
+    "at least one": lambda o, y: (
+        mm.sum((y >= 0)[:, None] * _of_scores(o, y)) / mm.maximum(mm.sum(1.0 * (y >= 0)), 1.0)
+    ),
+    "sequences": lambda o, y: nn.cross_entropy(
+        mm.repeat(o, 3, axis=0), mm.repeat(y, 3), ignore_index=-1
+    ),
+    "transposed": lambda o, y: mm.sum(mm.mean(_of_scores(o, y).T, axis=1)),
     "columns": lambda o, y: mm.sum(mm.mean(_of_scores(o, y), axis=0)),
     "mean": lambda o, y: mm.mean(_of_scores(o, y)),
 }
-"""Losses that are means, weighted means and sums over the samples."""
+"""Losses that are means and weighted means over the samples."""
 
 
 @pytest.mark.parametrize("name", LOSSES)

@@ -556,36 +556,6 @@ def test_variables_whose_counts_differ_keep_them() -> None:
         assert (int(counts["v.count"]), int(counts["w.count"])) == (7, 4)
 
 
-@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("eager", 2)])
-def test_states_are_rolled_back_without_another_trace(kind: str, workers: int) -> None:
-    """As in a line search: the step of a compiled function is taken, undone and taken again."""
-    traces = []
-    with current(kind, workers):
-        v, w, adam = mm.variable("v", [1.0, 2.0]), mm.variable("w", [3.0]), Adam(0.1)
-
-        @mm.compile
-        def step(x: mm.Array) -> None:
-            traces.append(1)
-            adam.update({v: x * v, w: x[:1] * w})
-
-        kept: list[Any] = []
-        for i in range(6):
-            former = adam.state_dict() if i else {}, v.numpy(), w.numpy()
-            for again in range(2 if i else 1):
-                if again:
-                    adam.load_state_dict(former[0])
-                    v.assign(former[1])
-                    w.assign(former[2])
-                step(mm.asarray([0.5, 1.0 + i]))
-                kept.append([v.tolist(), w.tolist(), adam.steps])
-            assert i == 0 or kept[-1] == kept[-2]
-        other = {**adam.state_dict(), "w.count": 9}  # v and w had one count, now two
-        adam.load_state_dict(other)
-        step(mm.asarray([0.5, 1.0]))
-        assert [int(adam.state_dict()[f"{name}.count"]) for name in "vw"] == [7, 10]
-    assert len(traces) == 2
-
-
 def test_states_that_do_not_fit() -> None:
     with current("inline"):
         v = mm.variable("v", [1.0, 2.0])

@@ -161,3 +161,30 @@ def test_threads_write_their_rows(
                 assert np.array_equal(x.numpy(), np.full((rows, columns), float(steps)))
         finally:
             sys.setswitchinterval(switch_interval)
+
+
+@pytest.mark.parametrize("columns", [10, 3000, 40_000])
+def test_a_view_has_what_other_threads_write(columns: int) -> None:
+    """It is made while they do."""
+    switch_interval = sys.getswitchinterval()
+    with current("inline"):
+        sys.setswitchinterval(1e-5)
+        try:
+            for _ in range(5):
+                x, views = mm.zeros((3, columns)), []
+
+                def write(x: mm.Array = x) -> None:
+                    for step in range(20):
+                        x[1] = float(step + 1)
+
+                def look(x: mm.Array = x, views: list[mm.Array] = views) -> None:
+                    views += [x[1] for _ in range(20)]
+
+                threads = [threading.Thread(target=target) for target in (write, look)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                assert all((view.numpy() == 20.0).all() for view in views)
+        finally:
+            sys.setswitchinterval(switch_interval)

@@ -279,7 +279,8 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         if leaf is not None:
             return Array(leaf)
         try:
-            node, part = getitem(self.node, key)
+            source = self.node
+            node, part = getitem(source, key)
         except UnknownCount:
             masked: Any = masked_elements(self, key)
             if masked is None:
@@ -287,7 +288,10 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
             return masked  # type: ignore[no-any-return]
         selected = Array(node)
         if part is not None and part.is_view:
-            link(self, selected, part)
+            with expression_lock.lock:
+                if self._node is not source:  # another thread has written the array
+                    selected = Array(part.read(self.node))
+                link(self, selected, part)
         if part is None:
             record_elements(self, key, selected)
         return selected
@@ -381,7 +385,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         del old  # an evaluation counts references
         if self.view_of is None:
             self.refer_to_updated(node)
-        else:
+        if self.view_of is not None:  # also if another thread has linked a view meanwhile
             with expression_lock.lock:
                 self._refer_with_views(node)
         if self._leaf is None and tracing.current() is None:
@@ -412,8 +416,10 @@ def copy_of(array: Array, layout: Layout | None = None) -> Array:
 
 def rearranged(array: Array, step: ViewStep) -> Array:
     """Return the view of an array that a step selects."""
-    view = Array(selected_part(array, step))
-    if step.is_view:
+    if not step.is_view:
+        return Array(selected_part(array, step))
+    with expression_lock.lock:  # no thread writes the array before the view is linked
+        view = Array(selected_part(array, step))
         link(array, view, step)
     return view
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 from weakref import WeakMethod, ref
 
-import numpy as np
-
 from magmath.api.creation import asarray, variable, zeros
 from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import DType, compute_dtype, int64
@@ -135,7 +133,14 @@ class States:
         The result includes loaded states that were not used yet.
         """
         state = dict(self._loaded)
-        return state | {key: v.snapshot() for key, v in self._present_states().items()}
+        labels = self._labels()
+        for identity, entry in self._states.items():
+            label = labels.get(identity)
+            if label is not None:
+                state |= {f"{label}.{name}": v.snapshot() for name, v in entry.states.items()}
+                if entry.count is not None:
+                    state[f"{label}.count"] = entry.count.snapshot()
+        return state
 
     def _labels(self, new: Sequence[Variable] = ()) -> dict[int, str]:
         """Return the name of each variable that has states or is new, by its identity, with a
@@ -155,29 +160,12 @@ class States:
         return labels
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned: into the present states if these are the same ones,
-        otherwise into new ones; programs that use the former states are then rebuilt."""
-        self._loaded = {}
-        present = self._present_states()
-        if present.keys() == state.keys() and _has_one_value_each(present, state):
-            for key, v in present.items():
-                v.assign(asarray(state[key], dtype=v.dtype))
-            return
-        for v in present.values():
-            note_update(v.leaf)
+        """Load what `state_dict` returned; programs that use the former states are rebuilt."""
+        for entry in self._states.values():
+            for v in (*entry.states.values(), *([entry.count] if entry.count else [])):
+                note_update(v.leaf)
         self._states.clear()
         self._loaded = dict(state)
-
-    def _present_states(self) -> dict[str, Variable]:
-        """Return the states and step counts by the names that they have in `state_dict`."""
-        self._forget_collected()
-        present: dict[str, Variable] = {}
-        for identity, label in self._labels().items():
-            entry = self._states[identity]
-            present |= {f"{label}.{name}": v for name, v in entry.states.items()}
-            if entry.count is not None:
-                present[f"{label}.count"] = entry.count
-        return present
 
     def _find(self, v: Variable) -> VariableStates | None:
         entry = self._states.get(id(v))
@@ -258,18 +246,6 @@ class States:
                 if count is not None:
                     note_update(count.leaf)  # compiled functions use the new one
                 entry.count = apart[key]
-
-
-def _has_one_value_each(present: Mapping[str, Variable], state: Mapping[str, Any]) -> bool:
-    """Return True if loaded values have the shapes of the states with their names, and those of
-    states that variables share are equal."""
-    counts: dict[int, int] = {}
-    for key, v in present.items():
-        if np.shape(state[key]) != v.shape:
-            return False
-        if v.dtype is int64 and counts.setdefault(id(v), int(state[key])) != int(state[key]):
-            return False
-    return True
 
 
 def _is_on_its_pool(entry: VariableStates, v: Variable) -> bool:

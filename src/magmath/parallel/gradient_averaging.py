@@ -29,7 +29,7 @@ from magmath.ops.recomputation import recompute
 from magmath.ops.redistribute import redistribute
 from magmath.ops.slicing import slice_along
 from magmath.parallel.layer_layouts import WHOLE, parameter_layout, state_layout
-from magmath.parallel.part_losses import part_loss
+from magmath.parallel.part_losses import part_loss, total_divisor
 from magmath.parallel.strategy import ChosenLayouts, Forward, Strategy, Training, exchanged
 from magmath.parallel.unit_axes import DIVIDING_OPTIONS, LayerAxes
 from magmath.passes.environment import Environment
@@ -191,10 +191,10 @@ class GradientAveraging(Strategy):
             gradients = [a + b for a, b in pairs] or part_gradients
             results.append(flatten(outputs))
         loss = reduce(add, [x.summand for x in losses])
-        weights = [x.weight for x in losses if x.weight is not None]
-        if weights:
-            total = reduce(add, weights)
-            loss, gradients = loss / total, [x / astype(total, x.dtype) for x in gradients]
+        divisor = total_divisor(losses, samples)
+        if divisor is not None:
+            loss = loss / divisor
+            gradients = [x / astype(divisor, x.dtype) for x in gradients]
         joined = [_joined(parts) for parts in zip(*[leaves for leaves, _ in results], strict=True)]
         return loss, unflatten(results[0][1], joined), training.unscaled(gradients)
 

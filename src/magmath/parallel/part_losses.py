@@ -1,26 +1,33 @@
-"""Losses of the parts of a batch, so that their sum is the loss of the batch.
+"""Losses of the parts of a batch, whose combination is the loss of the batch.
 
-A loss is the mean over the samples, their sum, or a weighted mean, such as that over the labels
-that are not ignored. Weighted means have a divisor that depends on the batch: the dividends of the
-parts are added, and their divisors. The form is read from the expression of the loss.
+A loss is usually the mean over the samples. A weighted mean, such as that over the labels that are
+not ignored, is a quotient whose divisor depends on sums over the samples: the dividends of the
+parts are added, and the sums in their divisors. The form is read from the expression of the loss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import reduce
+from operator import add
 from typing import NamedTuple, final
 
 from magmath.arrays.array import Array
 from magmath.graph import Node
+from magmath.graph.graph import substituted
 
 
 @final
 class PartLoss(NamedTuple):
-    """The summand of a part of a batch, and its weight if the sum of all summands is to be divided
-    by that of their weights."""
+    """The summand of a part of a batch.
+
+    divisor  what the sum of all summands is to be divided by; None for a mean over the samples
+    sums     the sums over the samples of the part in the divisor
+    """
 
     summand: Array
-    weight: Array | None = None
+    divisor: Node | None = None
+    sums: Sequence[Node] = ()
 
 
 def part_loss(loss: Array, part: Sequence[Array], samples: int, fixed: Iterable[Node]) -> PartLoss:
@@ -31,21 +38,46 @@ def part_loss(loss: Array, part: Sequence[Array], samples: int, fixed: Iterable[
     samples  the number of samples of the batch
     fixed    the parameters, on which the divisor of a weighted mean does not depend
     """
-    node, own_samples, batch = loss.node, part[0].shape[0], {x.node for x in part}
+    node, count, batch = loss.node, part[0].shape[0], {x.node for x in part}
     if node.name == "divide":
         dividend, divisor = node.inputs
-        read = _read(divisor, batch)
-        is_weight = not read.isdisjoint(batch) and read.isdisjoint(fixed)
-        if is_weight and _is_sum_of_samples(dividend, own_samples):
-            return PartLoss(Array(dividend) / samples, Array(divisor) / samples)
-    if _is_sum_of_samples(node, own_samples) and not _has_sums(node, own_samples, batch):
-        return PartLoss(loss)
-    return PartLoss(loss * (own_samples / samples))
+        sums, others = _sums_of_samples(divisor, count)
+        constant = {*fixed, *batch}.isdisjoint(others)
+        is_weighted = sums and constant and _ancestors(sums, batch).isdisjoint(fixed)
+        if is_weighted and _is_sum_of_samples(_without_casts(dividend), count):
+            return PartLoss(Array(dividend) / samples, divisor, sums)
+    return PartLoss(loss * (count / samples))
 
 
-def _read(node: Node, ends: Collection[Node]) -> set[Node]:
-    """Return the nodes on which a node depends, without those on which only `ends` depend."""
-    read, waiting = set[Node](), [node]
+def total_divisor(losses: Sequence[PartLoss], samples: int) -> Array | None:
+    """Return what the sum of the summands is to be divided by; None if it is the loss of the
+    batch."""
+    first = losses[0]
+    if first.divisor is None:
+        return None
+    of_parts = zip(*[x.sums for x in losses], strict=True)
+    totals = [reduce(add, map(Array, sums)).node for sums in of_parts]
+    (divisor,) = substituted([first.divisor], dict(zip(first.sums, totals, strict=True)))
+    return Array(divisor) / samples
+
+
+def _sums_of_samples(node: Node, count: int) -> tuple[list[Node], set[Node]]:
+    """Return the sums over the samples on which a node depends, and the nodes that combine them."""
+    sums: list[Node] = []
+    others, waiting = set[Node](), [node]
+    while waiting:
+        node = waiting.pop()
+        if _is_sum_of_samples(node, count):
+            sums += [node] if node not in sums else []
+        elif node not in others:
+            others.add(node)
+            waiting += node.inputs
+    return sums, others
+
+
+def _ancestors(nodes: Iterable[Node], ends: Collection[Node]) -> set[Node]:
+    """Return the nodes on which nodes depend, without those on which only `ends` depend."""
+    read, waiting = set[Node](), [*nodes]
     while waiting:
         node = waiting.pop()
         if node not in read:
@@ -54,13 +86,15 @@ def _read(node: Node, ends: Collection[Node]) -> set[Node]:
     return read
 
 
-def _is_sum_of_samples(node: Node, samples: int) -> bool:
-    """Return True for a sum over the first axis of an array with this length."""
+def _is_sum_of_samples(node: Node, count: int) -> bool:
+    """Return True for a sum over the first axis of an array that has this many samples, or as many
+    for each element of a sequence."""
     if node.name != "sum" or 0 not in node.attributes["axis"]:
         return False
-    return node.inputs[0].shape[0] == samples
+    return node.inputs[0].shape[0] % count == 0
 
 
-def _has_sums(node: Node, samples: int, batch: Collection[Node]) -> bool:
-    """Return True if the summands depend on sums over samples, such as means of columns."""
-    return any(_is_sum_of_samples(x, samples) for x in _read(node.inputs[0], batch))
+def _without_casts(node: Node) -> Node:
+    while node.name == "astype":
+        (node,) = node.inputs
+    return node

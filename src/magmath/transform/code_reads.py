@@ -31,8 +31,6 @@ _READ_ALL = {
     "__slots__", "__annotations__", "__dataclass_fields__",
 }  # fmt: skip
 """Names by which code reads all attributes of an object, or their names."""
-_ABSENCE = {"AttributeError", "Exception", "BaseException", "suppress"}
-"""Names in code that goes on if an attribute does not exist."""
 
 
 @final
@@ -125,7 +123,7 @@ class _Scan:
                     self.reads_all |= bool(following[0].arg)  # attributes that the class names
             if x.argval in _BY_TEXT and not _has_text(instructions[i + 1 :]):
                 self.reads_all = True
-        if not _ABSENCE.isdisjoint(code.co_names):
+        if code.co_exceptiontable:  # it may go on if an attribute does not exist
             self.tentative |= {x.argval for x in instructions if x.opname in _ATTRIBUTES}
         self.rebound |= order.rebound
         self.initialized |= order.initialized

@@ -31,7 +31,11 @@ from magmath.transform.call_arguments import (
 from magmath.transform.divided_specialization import DividedSpecialization
 from magmath.transform.function_argument import require_function
 from magmath.transform.python_effects import uncompared_warning
-from magmath.transform.rebound_items import ReboundItems
+from magmath.transform.rebound_items import (
+    ReboundItems,
+    has_repeated_containers,
+    write_items,
+)
 from magmath.transform.specialization import Specialization
 from magmath.transform.subgraph_programs import RepeatedProgram
 from magmath.transform.traced_call import TracedCall, result_array
@@ -164,18 +168,18 @@ class _CompiledFunction:
         same = first_occurrences(leaves)
         specialization, values = self._specialization_for(engine, tree, same, values)
         self._last_used, self._fast_path = specialization, specialization.fast_path
-        if specialization.updated and is_update_shared(
-            specialization.updated, leaves, originals, specialization.captured
-        ):
+        if (
+            specialization.updated
+            and is_update_shared(specialization.updated, leaves, originals, specialization.captured)
+        ) or (specialization.rebound and has_repeated_containers((args, kwargs))):
             return self._uncompiled(args, kwargs)
         result = specialization.run([*map(number_of_run, values)], leaves)
         for i in specialization.updated:
             write_back(leaves[i], originals[i])
         if specialization.rebound:
             result, new_items = result
-            remaining = iter(new_items)
-            for items in specialization.rebound:
-                items.write((args, kwargs), remaining)
+            with engine.pool.defer_interrupts():  # all of them change, or none
+                write_items(specialization.rebound, (args, kwargs), originals, new_items)
         return result
 
     def _uncompiled(self, args: Any, kwargs: Any) -> Any:

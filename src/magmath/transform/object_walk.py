@@ -313,7 +313,10 @@ class ObjectWalk:
         if ("class", id(kind)) in self._seen or not classes:
             return
         self._seen.add(("class", id(kind)))
-        for name in self._reads.attributes_among({name for one in classes for name in vars(one)}):
+        present = {name for one in classes for name in vars(one)}
+        for name in self._reads.tentative - present:
+            self._note(vars(kind), name, f"{label}.{name}", owner=kind)
+        for name in self._reads.attributes_among(present):
             for one in classes:
                 value = vars(one).get(name, MISSING)
                 if not isinstance(value, MemberDescriptorType | GetSetDescriptorType):
@@ -328,8 +331,8 @@ class ObjectWalk:
             self._visit_generator(np.random, label)
         self._visit_generator(module, label)
         if not is_library(module.__name__):
-            for name in self._reads.attributes_among(space):
-                is_compared = not isinstance(space[name], ModuleType)
+            for name in {*self._reads.attributes_among(space), *self._reads.tentative}:
+                is_compared = not isinstance(space.get(name), ModuleType)
                 self._note(space, name, f"{label}.{name}", is_compared=is_compared)
 
     def _visit_generator(self, value: Any, label: str) -> None:

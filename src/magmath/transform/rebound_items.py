@@ -10,14 +10,27 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, NamedTuple, final
 
+import numpy as np
+
 from magmath.arrays.array import Array
+from magmath.arrays.indexing.masked_elements import MaskedElements
 from magmath.arrays.traced_scalar import TracedScalar, TypedScalar
 from magmath.arrays.tree import Tree, flatten, unflatten
+from magmath.arrays.variables.variable import Variable
 
 Path = tuple[Any, ...]
 """The keys and positions that lead from the arguments to a container."""
 NEW: Any = object()
-"""Stands for an item that was in none of the container's places, or for a result of a program."""
+"""Stands for an item that was in none of the container's places."""
+COMPUTED: Any = object()
+"""Stands for a leaf that is a result of the program."""
+
+
+@final
+class Given(NamedTuple):
+    """A leaf that is an argument, by its position among the leaves of the arguments."""
+
+    position: int
 
 
 @final
@@ -25,9 +38,9 @@ class ReboundItems(NamedTuple):
     """The changes of one list or dictionary.
 
     path    where it is among the arguments
-    places  its keys or positions, each with the place that its item had before; NEW for a new item
+    places  its keys or positions, each with the place that its item had before, or NEW
     tree    the nesting of the new items
-    leaves  their leaves: NEW for results of the program, other objects are the same in each call
+    leaves  their leaves: COMPUTED, `Given`, or an object that is the same in each call
     """
 
     path: Path
@@ -35,13 +48,19 @@ class ReboundItems(NamedTuple):
     tree: Tree
     leaves: Sequence[Any]
 
-    def write(self, arguments: Any, results: Iterator[Any]) -> None:
-        """Change the container among these arguments; `results` are those of the program that
-        remain, of which it takes its own."""
+    def write(self, arguments: Any, given: Sequence[Any], results: Iterator[Any]) -> None:
+        """Change the container among these arguments.
+
+        given    the leaves of the arguments
+        results  those of the program that remain, of which it takes its own
+        """
         container = arguments
         for step in self.path:
             container = container[step]
-        leaves = [next(results) if leaf is NEW else leaf for leaf in self.leaves]
+        leaves = [
+            next(results) if x is COMPUTED else given[x.position] if type(x) is Given else x
+            for x in self.leaves
+        ]
         new, former = iter(unflatten(self.tree, leaves)), container.copy()
         items = {key: next(new) if old is NEW else former[old] for key, old in self.places}
         if isinstance(container, dict):
@@ -51,27 +70,58 @@ class ReboundItems(NamedTuple):
             container[:] = items.values()
 
 
+def write_items(
+    rebound: Sequence[ReboundItems], arguments: Any, given: Sequence[Any], results: Sequence[Any]
+) -> None:
+    """Change the containers among these arguments; see `ReboundItems.write`."""
+    remaining = iter(results)
+    for items in rebound:
+        items.write(arguments, given, remaining)
+
+
+def has_repeated_containers(arguments: Any) -> bool:
+    """Return True if a list or dictionary occurs twice among the arguments, whose copies in a trace
+    would be two."""
+    identities = [id(one) for _, one in _containers(arguments, ())]
+    return len(set(identities)) < len(identities)
+
+
 @final
 class ArgumentContainers:
     """The lists and dictionaries among the arguments of a trace, with their present items."""
 
     def __init__(self, arguments: Any) -> None:
-        self._found = [(path, one, one.copy()) for path, one in _containers(arguments, ())]
+        self._former = [(path, one, one.copy()) for path, one in _containers(arguments, ())]
+        leaves, _ = flatten(arguments)
+        self._positions = {id(x): i for i, x in enumerate(leaves) if isinstance(x, Array)}
+        self._leaves = leaves  # so that no identity is used again
 
     def rebound(self) -> tuple[list[ReboundItems], list[Any]]:
-        """Return the changes since, and the arrays and traced numbers among the new items."""
+        """Return the changes since, and the leaves of new items that the program computes."""
         changes, results = [], list[Any]()
-        for path, container, former in self._found:
+        for path, container, former in self._former:
             if _identities(container) == _identities(former):
                 continue
             now, before = _places(container), _places(former)
             origins = {id(item): key for key, item in before.items()}
             places = [(key, origins.get(id(item), NEW)) for key, item in now.items()]
             leaves, tree = flatten([now[key] for key, origin in places if origin is NEW])
-            constants = [*map(_constant, leaves)]
-            changes.append(ReboundItems(path, places, tree, constants))
-            results += [leaf for leaf, x in zip(leaves, constants, strict=True) if x is NEW]
+            described = [*map(self._description, leaves)]
+            changes.append(ReboundItems(path, places, tree, described))
+            results += [leaf for leaf, x in zip(leaves, described, strict=True) if x is COMPUTED]
         return changes, results
+
+    def _description(self, leaf: Any) -> Any:
+        """Return `Given` for an argument, COMPUTED for another array or traced number, variables
+        and other objects unchanged."""
+        position = self._positions.get(id(leaf))
+        if position is not None:
+            return Given(position)
+        is_computed = isinstance(leaf, _COMPUTED_TYPES) and not isinstance(leaf, Variable)
+        return COMPUTED if is_computed else leaf
+
+
+_COMPUTED_TYPES = (Array, TracedScalar, TypedScalar, MaskedElements, np.ndarray, np.generic)
 
 
 def _containers(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
@@ -94,8 +144,3 @@ def _identities(container: Any) -> list[int]:
     keys = container if isinstance(container, dict) else ()
     items = container.values() if isinstance(container, dict) else container
     return [*map(id, keys), *map(id, items)]
-
-
-def _constant(leaf: Any) -> Any:
-    """Return NEW for an array or a traced number, other objects unchanged."""
-    return NEW if isinstance(leaf, Array | TracedScalar | TypedScalar) else leaf

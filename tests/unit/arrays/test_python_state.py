@@ -229,11 +229,22 @@ def _attempt(owner: Any) -> Any:
         return 1.0
 
 
+def _attempt_of_any_error(owner: Any) -> Any:
+    try:
+        return owner.z
+    except:  # noqa: E722
+        return 1.0
+
+
 def _attempt_of_global(_: Any) -> Any:
     try:
         return later_global  # type: ignore[name-defined]
     except NameError:
         return 1.0
+
+
+def _set_later(owner: Any, value: Any) -> None:
+    owner.later = value
 
 
 def _set_global(_: Any, value: Any) -> None:
@@ -244,6 +255,18 @@ ABSENCES: dict[str, Place] = {
     "hasattr": (types.SimpleNamespace, lambda o: o.z if hasattr(o, "z") else 1.0, _set),
     "default": (types.SimpleNamespace, lambda o: getattr(o, "z", 1.0), _set),
     "attempt": (types.SimpleNamespace, _attempt, _set),
+    "any error": (types.SimpleNamespace, _attempt_of_any_error, _set),
+    "class": (lambda: new_class(1.0), lambda c: getattr(c, "later", 1.0), _set_later),
+    "class of an object": (
+        lambda: new_class(1.0)(),
+        lambda o: getattr(o, "later", 1.0),
+        lambda o, value: _set_later(type(o), value),
+    ),
+    "Python module": (
+        lambda: new_python_module(1.0),
+        lambda m: getattr(m, "later", 1.0),
+        _set_later,
+    ),
     "slots": (lambda: Slotted.__new__(Slotted), lambda o: getattr(o, "z", 1.0), _set),
     "get": (dict, lambda d: d.get("z", 1.0), _at("z")[1]),
     "in": (dict, lambda d: d["z"] if "z" in d else 1.0, _at("z")[1]),  # noqa: SIM401

@@ -150,3 +150,55 @@ def test_gradients_flow_through_bound_items() -> None:
     outside: dict[str, Any] = {"h": mm.ones(3)}
     total = compiled(outside, x) + compiled(outside, x)
     assert mm.grad(total, x).tolist() == wanted.tolist()
+
+
+def test_arguments_and_variables_keep_their_identities() -> None:
+    variable, x, values = mm.variable("v", [1.0, 2.0]), mm.ones(2), np.ones(2)
+
+    @mm.compile
+    def step(state: Any, x: Any, values: Any) -> None:
+        state |= {"x": x, "nested": [x, x * 2], "values": values, "variable": variable}
+
+    for _ in range(2):
+        state: dict[str, Any] = {}
+        step(state, x, values)
+        assert state["x"] is state["nested"][0] is x
+        assert state["values"] is values
+        assert state["variable"] is variable
+        assert state["nested"][1].tolist() == [2.0, 2.0]
+
+
+def test_new_arrays_of_numpy_belong_to_the_caller() -> None:
+    @mm.compile
+    def step(state: Any) -> None:
+        state["h"] = np.zeros(2)
+
+    first: dict[str, Any] = {}
+    step(first)
+    first["h"] += 1
+    second: dict[str, Any] = {}
+    step(second)
+    assert second["h"].tolist() == [0.0, 0.0]
+
+
+def test_masked_elements_are_refused() -> None:
+    def step(state: Any, x: Any) -> None:
+        state["h"] = x[x > 0]
+
+    with pytest.raises(mm.errors.MagmathError):
+        mm.compile(step)({}, mm.ones(3))
+
+
+def test_a_container_that_is_given_twice() -> None:
+    """The function runs as Python then."""
+
+    def step(first: Any, second: Any, x: Any) -> Any:
+        first["h"] = x
+        second["g"] = second["h"] + 1
+        return second["g"]
+
+    cache: dict[str, Any] = {"h": mm.zeros(2)}
+    compiled = mm.compile(step)
+    assert compiled(cache, {"h": mm.zeros(2)}, mm.ones(2)).tolist() == [1.0, 1.0]
+    assert compiled(cache, cache, mm.full(2, 3.0)).tolist() == [4.0, 4.0]
+    assert _values(cache) == _values({"h": mm.full(2, 3.0), "g": mm.full(2, 4.0)})

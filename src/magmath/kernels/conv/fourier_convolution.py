@@ -40,6 +40,8 @@ MAX_OPERATIONS: Final = 0.4
 PART_BYTES: Final = 32 << 20
 """The memory for the images of one part of the batch, at least one image."""
 KEPT_MATRICES: Final = 64
+MAX_KEPT_BYTES: Final = 32 << 20
+"""Bytes of the spectra of frozen filters; more are computed in each call."""
 
 ERROR_BOUND: Final = {torch.float32: 2e-5, torch.float64: 4e-14}
 """The maximum error of an element relative to the root mean square of the result, for normally
@@ -294,7 +296,8 @@ class _Plan:
         """Return a call that computes the result."""
         if self.direction == "filter":
             return self._add_filters
-        if self.version is None:
+        is_large = self.filter_numbers * self.x.itemsize > MAX_KEPT_BYTES
+        if self.version is None or is_large:
             return self._correlate_with_new_filters
         return partial(self._correlate_with_frozen_filters, frozen_filters(self.w, self._form))
 
