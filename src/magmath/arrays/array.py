@@ -95,7 +95,7 @@ OPERATOR_FRAMES = 4
 """Frames from `user_line` to the user's: `operator_result`, a method such as `Array._binary`, and
 the operator."""
 FUNCTION_FRAMES = 3
-"""The same to the caller of `binary`."""
+"""Frames from `user_line` to the caller of `binary`."""
 
 
 class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMethods["Array"]):

@@ -147,7 +147,7 @@ class CallList:
         """Make all calls; call it in `without_fp_warnings`. An error of a call carries the user's
         line.
 
-        It is `_make` without contexts, which would take as long as a short call.
+        A copy of `_make` without contexts, since entering one takes as long as a short call.
         """
         for i, call in enumerate(self._bound):
             try:

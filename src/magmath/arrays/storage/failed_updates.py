@@ -97,13 +97,13 @@ def update_record(
     held_nodes = 0 if before is None else before.held
     if old in new.inputs:
         return UpdateRecord(ref(old), before, held_nodes, write)
-    fallible = session.has_fallible_runs()
-    if new.operation is INPUT and not fallible:
+    can_fail = session.has_fallible_runs()
+    if new.operation is INPUT and not can_fail:
         return None
     depends, fails = _search(new, old)
     if depends:
         return UpdateRecord(ref(old), before, held_nodes, write)
-    return UpdateRecord(lambda: old, before, held_nodes + 1, write) if fails or fallible else None
+    return UpdateRecord(lambda: old, before, held_nodes + 1, write) if fails or can_fail else None
 
 
 def view_record(base: RecordedArray, path: Path) -> UpdateRecord:
