@@ -239,8 +239,8 @@ def require_workers(rule: object, workers: Sequence[int], mesh: Mesh) -> None:
     unknown = [worker for worker in workers if mesh.position(worker) is None]
     if unknown:
         raise LayoutError(
-            f"{rule} needs workers {unknown}, which are not among the workers {mesh.workers}; start "
-            "more with mm.init(workers=…) or name others"
+            f"{rule} needs workers {unknown}, which are not among the workers {mesh.workers}; "
+            "start more with mm.init(workers=…) or name others"
         )
 
 
