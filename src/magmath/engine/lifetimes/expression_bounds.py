@@ -32,7 +32,7 @@ Keep = Callable[[Provenance], object]
 pending."""
 
 
-class Interpreter(Protocol):
+class NodeInterpreter(Protocol):
     """What computes small arrays operation by operation."""
 
     def can_compute(self, node: Node) -> bool:
@@ -43,7 +43,7 @@ class BoundingEngine(Protocol):
     """The parts of an engine on which the bounds depend."""
 
     @property
-    def interpreter(self) -> Interpreter:
+    def interpreter(self) -> NodeInterpreter:
         """The interpreter of small arrays."""
 
     @property
