@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -55,18 +56,23 @@ def transformed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Makes Fourier transforms the choice for all problems that they can compute; returns the
     passes that they compute."""
     made: list[str] = []
-    run = fourier_convolution._Plan.run
+    call = fourier_convolution._Plan.call
 
     def choice(tuner: Tuner, key: str, names: tuple[str, ...]) -> str:
         return "fourier" if "fourier" in names else names[0]
 
-    def noted(plan: fourier_convolution._Plan) -> None:
-        made.append(plan.direction)
-        run(plan)
+    def noted(plan: fourier_convolution._Plan) -> Callable[[], None]:
+        run = call(plan)
+
+        def noted_run() -> None:
+            made.append(plan.direction)
+            run()
+
+        return noted_run
 
     monkeypatch.setattr(fourier_convolution, "MAX_OPERATIONS", 9.0)  # tiles of few channels too
     monkeypatch.setattr(Tuner, "known_choice", choice)
-    monkeypatch.setattr(fourier_convolution._Plan, "run", noted)
+    monkeypatch.setattr(fourier_convolution._Plan, "call", noted)
     return made
 
 

@@ -136,11 +136,11 @@ def _containers(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
 
 def _places(container: Any) -> dict[Hashable, Any]:
     """Return the items by their keys or positions."""
-    return dict(container if isinstance(container, dict) else enumerate(container))
+    return dict(container.items() if isinstance(container, dict) else enumerate(container))
 
 
 def _identities(container: Any) -> list[int]:
     """Return the identities of the items, and of the keys of a dictionary."""
-    keys = container if isinstance(container, dict) else ()
+    keys = container.keys() if isinstance(container, dict) else ()
     items = container.values() if isinstance(container, dict) else container
     return [*map(id, keys), *map(id, items)]
