@@ -45,7 +45,7 @@ class OperandState(NamedTuple):
 @dataclass(frozen=True, eq=False, slots=True)
 class CandidateArithmetic:
     """A candidate with the costs that no operand changes: the predicted seconds of its local
-    arithmetic, and those that its result takes after it, by the layout hint."""
+    arithmetic, and of the moves of its result that the layout hint expects."""
 
     candidate: LayoutCandidate
     seconds: float
@@ -55,7 +55,7 @@ class CandidateArithmetic:
 @final
 class CandidateCost(NamedTuple):
     """A candidate with its predicted seconds: of the moves of its operands, of its local arithmetic
-    (`arithmetic`), and of what its result takes after it."""
+    (`arithmetic`), and of the moves of its result that the layout hint expects."""
 
     candidate: LayoutCandidate
     seconds: float
