@@ -9,12 +9,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from magmath.codegen import object_cache
 from magmath.codegen.aot_cache import AotModule
 from magmath.codegen.memory_copy import COPY_IR_MODULE, COPY_SOURCE
 from magmath.comm import barrier
+from magmath.executor import native_build
 from magmath.executor.native_build import NativeBuild
 from magmath.kernels.conv import winograd_forms, winograd_transforms
 from magmath.kernels.gemm import microkernel, packed_gemm
@@ -105,6 +107,37 @@ def test_one_process_compiles_what_all_want(tmp_path: Path) -> None:
     ]
     said = sorted(process.communicate()[0].strip() for process in started)
     assert said == ["False", "False", "False", "True"]
+
+
+def test_few_programs_are_compiled_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
+    sources = [f"def run(steps: int64) -> int64:\n    return steps + {i}\n" for i in range(5)]
+    builds = [NativeBuild(source) for source in sources]
+    functions = [build.function() for build in builds]
+    while not all(functions):
+        running = [one for one in native_build._helpers if one.poll() is None]
+        assert len(running) <= native_build.MAX_HELPERS
+        functions = [build.function() for build in builds]
+    arguments = np.array([3])
+    results = [function(arguments.ctypes.data) for function in functions if function is not None]
+    assert results == [3, 4, 5, 6, 7]
+    for build in builds:
+        build.close()
+
+
+def test_a_program_that_waits_for_a_compiler_may_be_closed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MAGMATH_CACHE", str(tmp_path))
+    monkeypatch.setattr(native_build, "MAX_HELPERS", 0)
+    build = NativeBuild("def run(steps: int64) -> int64:\n    return steps\n")
+    assert build.function() is None
+    build.close()
+    monkeypatch.setattr(native_build, "MAX_HELPERS", 1)
+    assert build.function() is None
+    assert build._compiler is None
 
 
 def test_a_program_that_cannot_be_compiled_is_told_of(

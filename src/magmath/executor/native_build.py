@@ -4,15 +4,19 @@ While a program is replayed, a helper process (`executor/native_compiler.py`) co
 low priority; afterwards this process loads the object code in milliseconds. Source, code and
 messages are passed in anonymous files in memory. With the first program on a machine, the helper
 also compiles the functions of `kernels/runtime_library.py` that the program calls.
+
+A process has few helpers at a time. A program that finds none free asks for one again whenever it
+is asked for its function, so of many programs those that still run are compiled.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import subprocess
 from collections.abc import Callable
 from threading import current_thread
-from typing import final
+from typing import Final, final
 
 from magmath.codegen.compiler import imported_names
 from magmath.codegen.compiler_process import start_compiler
@@ -28,6 +32,9 @@ logger = logging.getLogger(__name__)
 Function = Callable[[int], int]
 """A native program; its argument is the address of the program's arguments, as
 `codegen/compiler.py` describes."""
+MAX_HELPERS: Final = 2
+"""Helper processes of this process at a time. One compiles at a time on a machine, while the next
+one loads the compiler."""
 
 
 @final
@@ -38,24 +45,23 @@ class NativeBuild:
     """
 
     def __init__(self, source: str, arithmetic: str = "fast") -> None:
-        self._source = source
+        self._source, self._arithmetic = source, arithmetic
         self._loaded: LoadedObject | None = None
         self._compiler: _Compiler | None = None
         self._error = ""
         # Workers are threads of different names, or processes of different ranks.
         self._delays = Delays("build", current_thread().name, os.environ.get("PMI_RANK"))
         name = cache_key(source, arithmetic, runtime_library.signatures(imported_names(source)))
+        self._name = name
         self._code = OBJECTS.read(name)
-        if self._code is None:
-            try:
-                self._compiler = _Compiler(source, name, arithmetic)
-            except OSError as error:
-                self._fail(f"it could not be started: {error}")
+        self._waits = self._code is None  # for a helper
+        self._start_if_one_is_free()
 
     def function(self) -> Function | None:
         """Return the compiled program, or None before its code exists."""
         if self._loaded is None and self._delays.should_defer():
             return None
+        self._start_if_one_is_free()
         if self._compiler is not None and self._compiler.has_ended():
             self._code, error = self._compiler.result()
             self.close()
@@ -74,13 +80,36 @@ class NativeBuild:
 
     def close(self) -> None:
         """Stop the compilation."""
+        self._waits = False
         if self._compiler is not None:
             self._compiler.close()
             self._compiler = None
 
+    def _start_if_one_is_free(self) -> None:
+        if not self._waits or not _has_free_helper():
+            return
+        self._waits = False
+        try:
+            self._compiler = _Compiler(self._source, self._name, self._arithmetic)
+        except OSError as error:
+            self._fail(f"it could not be started: {error}")
+        else:
+            _helpers.append(self._compiler.process)
+
     def _fail(self, error: str) -> None:
         self._error = error
         logger.warning("a program is replayed, for its compiler failed: %s", error)
+
+
+_helpers: list[subprocess.Popen[bytes]] = []
+"""Those that run, and ended ones. Workers that are threads start theirs without a lock, so for a
+moment there may be one more."""
+
+
+def _has_free_helper() -> bool:
+    """Return True if fewer helpers than MAX_HELPERS run."""
+    _helpers[:] = [process for process in _helpers if process.poll() is None]
+    return len(_helpers) < MAX_HELPERS
 
 
 @final
@@ -94,7 +123,7 @@ class _Compiler:
         try:
             text, self._code, self._messages = (self._new_file() for _ in range(3))
             os.write(text, source.encode())
-            self._process = start_compiler(
+            self.process = start_compiler(
                 native_compiler, name, str(text), str(self._code), arithmetic, *missing,
                 messages=self._messages, files=(text, self._code),
             )  # fmt: skip
@@ -104,14 +133,14 @@ class _Compiler:
 
     def has_ended(self) -> bool:
         """Return True if the process has ended."""
-        return self._process.poll() is not None
+        return self.process.poll() is not None
 
     def result(self) -> tuple[bytes | None, str]:
         """Return the object code of a process that has ended, or None and the error message.
 
         A fork of this process cannot wait for the helper, and gets neither.
         """
-        if not self._process.returncode:
+        if not self.process.returncode:
             return content(self._code) or None, ""
         messages = content(self._messages).decode(errors="replace")
         return None, messages or "the compiler was stopped"
@@ -119,11 +148,11 @@ class _Compiler:
     def close(self) -> None:
         """End the process."""
         if not self.has_ended():
-            self._process.kill()
-            self._process.wait()
+            self.process.kill()
+            self.process.wait()
             OBJECTS.remove_drafts()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        assert self.process.stdin is not None
+        self.process.stdin.close()
         self._close_files()
 
     def _new_file(self) -> int:
