@@ -17,7 +17,7 @@ import magmath as mm
 from engines import current
 from magmath import nn
 from magmath.comm import update_clock
-from magmath.comm.update_rules import Denied, UpdateRules
+from magmath.core.update_rules import Denied, UpdateRules
 from magmath.errors import MagmathError, MemoryLimitError, NonFiniteLoss
 from magmath.executor.context import Context
 from magmath.executor.executable import Executable
@@ -553,3 +553,32 @@ def test_delays_of_a_module_are_not_those_of_another() -> None:
         steps[0](x, y)
         expected = w - RATE * gradient(w, 0, 10)
         np.testing.assert_allclose(modules[0].weight.numpy(), expected, rtol=1e-12)
+
+
+# the simulator ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_steps_are_simulated(kind: str, workers: int) -> None:
+    with current(kind, workers):
+        net = network("adam")
+        net.fit(X, Y, batch_size=16, epochs=1, strategy=Asynchronous(4, servers=3))
+        step = net.simulate(times="predicted")
+        assert step.form == "predicted"
+        assert {w for task in step.timeline.tasks for w in task.workers} == set(range(workers))
+        has_messages = any("(message)" in task.name for task in step.timeline.tasks)
+        assert has_messages == (kind in ("messages", "hosts"))
+        slow = net.simulate(times="predicted", slowdown=dict.fromkeys(range(workers), 4.0))
+        assert slow.seconds > step.seconds
+        if workers > 1:  # one worker after the other
+            alone = net.simulate(strategy=Asynchronous(0, servers=3), times="predicted")
+            assert alone.seconds > step.seconds
+
+
+def test_calls_of_a_step_are_measured_for_the_simulator() -> None:
+    with current("shared", 2):
+        net = network()
+        net.fit(X, Y, batch_size=16, epochs=0, strategy="asynchronous")
+        step = net.simulate()
+        assert step.seconds > 0
+        assert "replay" in step.form or "segments" in step.form

@@ -1,6 +1,6 @@
 """The clock of asynchronous updates of workers that share memory.
 
-The state of the rules (`comm/update_rules.py`) is in memory that all workers share, with a lock.
+The state of the rules (`core/update_rules.py`) is in memory that all workers share, with a lock.
 Each server applies updates in the order of their numbers, and has a lock too.
 """
 
@@ -17,7 +17,7 @@ from magmath.codegen.aot_cache import AotModule
 from magmath.comm.barrier_memory import LINE
 from magmath.comm.communicator import Communicator
 from magmath.comm.shared_counters import set_counter, wait_for_counter
-from magmath.comm.update_rules import COUNTERS, Denied, UpdateRules
+from magmath.core.update_rules import COUNTERS, Denied, UpdateRules
 
 _CODE = AotModule(
     """

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from magmath.comm.communicator import Communicator
-from magmath.comm.update_rules import COUNTERS, Denied, UpdateRules
+from magmath.core.update_rules import COUNTERS, Denied, UpdateRules
 from magmath.errors import DeviceError, WorkerLost
 from magmath.executor.context import Context
 from magmath.executor.servers import Bind, ServerRun, Servers, ServerStep, allocate_slots

@@ -373,16 +373,13 @@ class Trainer(metaclass=KeywordHints):
                    a time; "predicted": by the cost model, without any measurement
         slowdown   worker → factor by which its computations take longer
 
-        Raises StateError before the first `fit`, of which `epochs=0` is enough, OptionError for
-        asynchronous strategies without a schedule, and for measured times of workers on GPUs.
+        Where each worker takes steps on its own, the seconds are those between two updates.
+
+        Raises StateError before the first `fit`, of which `epochs=0` is enough, and OptionError for
+        measured times of workers on GPUs.
         """
         last = self._last_step("simulate")
         step = last if strategy is None else self._step_under(strategy, last)
-        if step.strategy.is_asynchronous:
-            raise OptionError(
-                f"simulate: the simulator has no model of workers that take steps on their own, as "
-                f"{step.strategy.label} requires; give the strategy a schedule"
-            )
         engine = session.engine()
         if times == "measured" and engine.pool.topology.device != "cpu":
             raise OptionError(

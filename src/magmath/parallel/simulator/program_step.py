@@ -13,6 +13,8 @@ from magmath.diagnostics.explain import explain_program
 from magmath.diagnostics.explanation import duration
 from magmath.errors import OptionError
 from magmath.executor.call_times import CallTime, CallTimes
+from magmath.parallel.simulator.asynchronous_parts import step_parts
+from magmath.parallel.simulator.asynchronous_tasks import asynchronous_tasks
 from magmath.parallel.simulator.events import (
     COMMUNICATE,
     COMPUTE,
@@ -40,7 +42,8 @@ Times = Literal["measured", "predicted"]
 class SimulatedStep:
     """A simulated training step.
 
-    seconds   of a step in the steady state
+    seconds   of a step in the steady state; between two updates, if each worker takes steps on its
+              own
     timeline  of some steps of all workers; of a step of several programs, of some runs of each
     form      the form of the program that is the fastest: "replay", "segments" (with compiled
               functions), or "predicted"; "threads, replay" … if the threads of the only worker
@@ -112,6 +115,8 @@ def simulate_program(
         raise OptionError(f"simulate: times must be 'measured' or 'predicted', was given {times!r}")
     count = processor_count() if processors is None else processors
     slower = checked_slowdown(slowdown, program.workers)
+    if program.asynchronous is not None:
+        return _asynchronous(program, environment, times, slower, count)
     candidates = _forms(program, environment, times, slower, count)
     if program.team is not None:
         # If the compiler takes too long for the program, so it does for its threads.
@@ -149,17 +154,8 @@ def _forms(
 ) -> list[SimulatedStep]:
     """Return the simulated steps of each form of a program; of that with compiled functions only if
     `compiled`."""
-    machine = environment.machine
     estimates = [step.seconds for step in explain_program(program, environment).instructions]
-    network = WorkerNetwork.of(
-        machine,
-        program.workers,
-        count,
-        environment.link if environment.shares_memory else machine.messages,
-        shares_memory=environment.shares_memory,
-    )
-    free = max(1, count // environment.threads)
-    host = Host(free, machine.host_bandwidth, machine.crowding)
+    network, host = _shared_resources(program, environment, count)
     forms = (
         _measured(program, environment, compiled)
         if times == "measured"
@@ -172,6 +168,55 @@ def _forms(
         last, former = (_end(timeline, end) for end in (ends[-1], ends[-2]))
         steps.append(SimulatedStep(last - former, timeline, form))
     return steps
+
+
+def _shared_resources(
+    program: Program, environment: Environment, processors: int
+) -> tuple[WorkerNetwork, Host]:
+    """Return the connection of the workers of a program, and what they share on a host."""
+    machine = environment.machine
+    network = WorkerNetwork.of(
+        machine,
+        program.workers,
+        processors,
+        environment.link if environment.shares_memory else machine.messages,
+        shares_memory=environment.shares_memory,
+    )
+    free = max(1, processors // environment.threads)
+    return network, Host(free, machine.host_bandwidth, machine.crowding)
+
+
+def _asynchronous(
+    program: Program,
+    environment: Environment,
+    times: Times,
+    slowdown: Mapping[int, float],
+    processors: int,
+) -> SimulatedStep:
+    """Return a simulated step of workers that each take steps on their own: its seconds are those
+    between two updates."""
+    step, forms = program.asynchronous, dict[str, None]()
+    assert step is not None
+
+    def times_of(part: Program, alone: Environment) -> CallTimes:
+        if times == "predicted":
+            estimates = [x.seconds for x in explain_program(part, alone).instructions]
+            forms["predicted"] = None
+            return _predicted(part, estimates, alone)
+        measured = {form: calls for form, (calls,) in _measured(part, alone, True).items()}
+        fastest = min(measured, key=lambda form: sum(x.seconds for x in measured[form]))
+        forms[fastest] = None
+        return measured[fastest]
+
+    network, host = _shared_resources(program, environment, processors)
+    parts = step_parts(program, environment, network, times_of)
+    first, count = program.workers, 3 * STEPS * program.workers
+    tasks, updates = asynchronous_tasks(parts, step.staleness, count, network.levels, slowdown)
+    timeline = simulate(tasks, network.levels, slowdown, host)
+    # At the end, workers without a next step leave the processors to the others.
+    ends = sorted(timeline.spans[number].end for number in updates)[: count - first]
+    seconds = (ends[-1] - ends[first]) / (len(ends) - 1 - first)
+    return SimulatedStep(seconds, timeline, " and ".join(forms))
 
 
 def _end(timeline: Timeline, tasks: int) -> float:
