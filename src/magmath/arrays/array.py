@@ -115,7 +115,10 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
 
         def __getattr__(self, name: str) -> Any:
             """Raise AttributeError, whose message says what to write instead."""
-            raise missing_array_attribute(name)
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                raise missing_array_attribute(name) from None
 
     # elements -------------------------------------------------------------------------------
 
@@ -301,12 +304,14 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         value_has_no_name = isinstance(value, Array) and sys.getrefcount(value) <= TEMPORARY
         if (has_no_name or value_has_no_name) and calling_instruction(1) not in ITEM_WRITES:
             has_no_name = value_has_no_name = False
-        if has_no_name and (self.view_of is None or len(self.view_of.storage.arrays()) == 1):
+        if has_no_name and (
+            self.view_of is None or not self.view_of.storage.has_other_arrays(self)
+        ):
             check_writable(self)
             raise unread_write_error()
         with expression_lock.lock:  # writes of several threads follow one another
             if value_has_no_name:
-                value.view_of = None  # not read after the write
+                value.detach()  # not read after the write
             if self._leaf is None and is_small_write_into_new(self, key):
                 self.evaluated()
             operand = small_operand(self, value)
@@ -356,7 +361,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         has_no_name = self.view_of is not None and sys.getrefcount(self) <= TEMPORARY_UPDATE
         if has_no_name and calling_instruction(2) == BINARY:
             with expression_lock.lock:  # not while another thread updates it with its base
-                self.view_of = None  # the x[i] of x[i] += v, which Python writes into x itself
+                self.detach()  # the x[i] of x[i] += v, which Python writes into x itself
         node = operator_result(operation, self, other, operator_node, OPERATOR_FRAMES)
         if node is NotImplemented:
             return node  # type: ignore[no-any-return]

@@ -14,13 +14,15 @@ from weakref import ref
 import numpy as np
 
 from magmath.arrays.evaluated_operands import KeptOperands
-from magmath.arrays.storage.element_storage import ArrayView
+from magmath.arrays.storage.element_storage import ArrayView, read
 from magmath.arrays.storage.failed_updates import (
     UpdateRecord,
     ViewWrite,
     undo_failed_updates,
     update_record,
+    view_record,
 )
+from magmath.core import expression_lock
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
@@ -314,12 +316,58 @@ class LazyArray(ArrayHandle):
         if trace is None and leaf is None and update is not None and update.is_long:
             self._evaluate_early(Provenance.keep_arrays)
 
+    def set_stale(self, base: LazyArray) -> None:
+        """Forget the node, after a write into an array that shares elements.
+
+        When this array is used next, it is read from the base again, which it keeps alive until
+        then.
+        """
+        assert self.view_of is not None
+        if self.view_of.stale_base is None:
+            note_update(self._node)
+            self.view_of.stale_base = base
+            self.view_of.storage.set_stale(self)
+            del self._node, self._leaf, self.pending_update
+            self._kept = None
+
+    def detach(self) -> None:
+        """Share the elements with no other array from now on."""
+        _ = self._node  # of a stale array, read while it knows its base
+        self.view_of = None
+
+    if not TYPE_CHECKING:  # which knows the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            """Return an attribute that `set_stale` has deleted, after the array is read again."""
+            if name not in _OF_CURRENT_ARRAYS:
+                raise AttributeError(name)
+            self._read_again()
+            return getattr(self, name)
+
+    def _read_again(self) -> None:
+        with expression_lock.lock:
+            view = self.view_of
+            assert view is not None
+            base = view.stale_base
+            if base is None:  # another thread has read it
+                return
+            path = view.path_from(base)
+            node = read(base.node, path)
+            leaf = None if node.operation is leaves.INPUT else session.eager_leaf(node)
+            view.stale_base = None
+            view.storage.set_current(self)
+            self.pending_update = None if leaf is not None else view_record(base, path)
+            self._refer_to(node, leaf)
+
     def replace_node(self, node: Node) -> None:
         """Refer to another node with the same value, or with that before a failed update."""
         note_update(self._node)
         self._node, self.pending_update = node, None
         set_user_array(node, ref(self))
         self._leaf = node if node.operation is leaves.INPUT else None
+
+
+_OF_CURRENT_ARRAYS = ("_node", "_leaf", "pending_update")
 
 
 def note_value_read(node: Node) -> None:

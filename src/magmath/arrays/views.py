@@ -2,8 +2,9 @@
 
 `x[1:]`, `x.T` and `x.reshape(…)` are views of `x`. No reference sees a value change, so a view has
 no memory in common with `x`: a storage records which arrays share elements, and how each is derived
-from the first one. A write into one of them gives the others new expressions, which are computed
-when they are read. An unreferenced array is not updated, so views of temporary values cost nothing.
+from the first one. After a write into one of them the others are stale: each is derived from
+the base again when it is used next. An unreferenced array is not updated, so views of temporary
+values cost nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from magmath.arrays.indexing.item_writes import part_written
 from magmath.arrays.indexing.subscripts import getitem, setitem
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.storage.element_storage import (
+    MAX_COMPARED,
     ArrayView,
     ElementStorage,
     Path,
@@ -28,6 +30,7 @@ from magmath.arrays.storage.element_storage import (
 )
 from magmath.arrays.storage.failed_updates import Rewrite, ViewWrite, view_record
 from magmath.core import expression_lock
+from magmath.engine.traces import tracing
 from magmath.errors import ReadOnlyError
 from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
@@ -209,7 +212,7 @@ def link(base: LazyArray, view: LazyArray, step: ViewStep) -> None:
 def base_of(view: LazyArray) -> LazyArray | None:
     """Return the array from which a view is derived, None if it is gone or the array is no view."""
     view_of = view.view_of
-    base = None if view_of is None else view_of.storage.base_of(view_of.storage.arrays())
+    base = None if view_of is None else view_of.storage.base()
     return None if base is view else base
 
 
@@ -228,25 +231,31 @@ def prepare_shared_write(array: LazyArray) -> Callable[[], None] | None:
     """
     check_writable(array)
     view = _view_of(array)
-    arrays = view.storage.arrays()
-    if len(arrays) == 1:
+    storage = view.storage
+    if not storage.has_other_arrays(array):
         if view.is_contiguous and array.shape:  # `reshape` must know that NumPy would copy
             array.view_of = None
         return None
-    base = view.storage.base_of(arrays)
-    overlapping = [x for x in arrays if x is not array and view.overlaps(_view_of(x))]
+    base = storage.base()
+    others = [x for x in storage.current_arrays() if x is not array and x is not base]
+    if array is not base and (base is None or len(others) <= MAX_COMPARED):
+        others = [x for x in others if view.overlaps(_view_of(x))]
     if base is None:
-        return (lambda: _share_without_base(array, overlapping)) if overlapping else None
+        return (lambda: _share_without_base(array, others)) if others else None
     if base.is_variable:
         raise ReadOnlyError(
             f"update in place: the array of shape {array.shape} is a part of a variable; write "
             f"v[i] = … for the variable v, or copy the part first: x = v[i].copy()"
         )
-    return lambda: _share(array, base, overlapping)
+    if tracing.current() is not None:  # which restores them, so it must know their nodes
+        others = [x for x in storage.arrays() if x is not array and x is not base]
+        former_nodes = [x.node for x in others]
+        assert len(former_nodes) == len(others)
+    return lambda: _share(array, base, others)
 
 
-def _share(array: LazyArray, base: LazyArray, overlapping: Sequence[LazyArray]) -> None:
-    """Update the arrays that share elements with a written one."""
+def _share(array: LazyArray, base: LazyArray, others: Sequence[LazyArray]) -> None:
+    """Update the base of a written array, and the others that share elements with it."""
     if array is not base:
         path_from_base = _view_of(array).path_from(base)
         leaf = part_written(base, path_from_base[0], array) if len(path_from_base) == 1 else None
@@ -254,10 +263,13 @@ def _share(array: LazyArray, base: LazyArray, overlapping: Sequence[LazyArray]) 
             _rewrite(base, array, lambda x, values: written(x, path_from_base, values))
         else:
             base.refer_to_updated(leaf)
-    for sharing in overlapping:
-        if sharing is not base:
-            path = _view_of(sharing).path_from(base)
-            sharing.refer_to_updated(read(base.node, path), source=view_record(base, path))
+    is_traced = tracing.current() is not None
+    for other in others:
+        if is_traced:
+            path = _view_of(other).path_from(base)
+            other.refer_to_updated(read(base.node, path), source=view_record(base, path))
+        else:
+            other.set_stale(base)
 
 
 def _share_without_base(array: LazyArray, overlapping: Sequence[LazyArray]) -> None:

@@ -198,7 +198,7 @@ def _is_repeatable(result: Any) -> bool:
     """Return True for a computed array that is no view of another one."""
     if not isinstance(result, LazyArray) or result._leaf is None or _is_updatable_0d(result):
         return False
-    return result.view_of is None or len(result.view_of.storage.arrays()) <= 1
+    return result.view_of is None or not result.view_of.storage.has_other_arrays(result)
 
 
 def _is_updatable_0d(result: LazyArray) -> bool:

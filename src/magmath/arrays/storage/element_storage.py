@@ -1,9 +1,13 @@
 """Element storage: a storage lists the arrays that share elements, each with the steps that derive
-it from the first one."""
+it from the first one.
+
+A stale array, of which a write has changed elements, is read from its base again when it is used.
+Writes visit the current arrays only, so of many views each is visited once between two uses.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 from itertools import accumulate, takewhile
 from operator import mul
 from typing import Any, Protocol, final
@@ -16,6 +20,9 @@ from magmath.graph import Node, Shape
 
 MIN_KEPT_REFERENCES = 8
 """Number of references of a storage above which those to arrays that are gone are dropped."""
+MAX_COMPARED = 64
+"""Number of current arrays up to which a write through a view looks for those that share its
+elements; of more, all are read again."""
 MAX_WORK: Any = 1000  # NumPy's annotation names two of the values only
 """Steps of the search for an element that two views have in common."""
 
@@ -82,13 +89,18 @@ class SharingArray(Protocol):
 
 @final
 class ArrayView:
-    """The place of an array in a storage: how it is derived from the first array."""
+    """The place of an array in a storage: how it is derived from the first array.
 
-    __slots__ = ("_elements", "_is_contiguous", "path", "storage")
+    stale_base   of a stale array, the base from which it is read again; otherwise None
+    """
+
+    __slots__ = ("_bounds", "_elements", "_is_contiguous", "path", "stale_base", "storage")
 
     def __init__(self, storage: ElementStorage, path: Path) -> None:
         self.storage, self.path = storage, path
+        self.stale_base: Any = None
         self._elements: np.ndarray[Any, Any] | None = None
+        self._bounds: tuple[int, int] | None = None
         self._is_contiguous: bool | None = None
 
     @property
@@ -131,7 +143,16 @@ class ArrayView:
 
     def overlaps(self, other: ArrayView) -> bool:
         """Return True if another array of the same storage may have elements of this one."""
-        return can_overlap(self.elements, other.elements)
+        (start, end), (other_start, other_end) = self.bounds, other.bounds
+        is_apart = end <= other_start or other_end <= start
+        return not is_apart and can_overlap(self.elements, other.elements)
+
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The addresses of the first byte of `elements`, and of the byte after the last one."""
+        if self._bounds is None:
+            self._bounds = np.lib.array_utils.byte_bounds(self.elements)
+        return self._bounds
 
 
 def can_overlap(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> bool:
@@ -146,6 +167,10 @@ _ADDRESS = np.empty(1, np.complex64)  # numbers that have parts
 _BYTES = _ADDRESS.itemsize
 
 
+References = dict[int, ref[SharingArray]]
+"""References to arrays by their identity, in the order in which they were added."""
+
+
 @final
 class ElementStorage:
     """Arrays that share elements.
@@ -154,30 +179,74 @@ class ElementStorage:
     begins all the others takes its place.
     """
 
-    __slots__ = ("_max_references", "_references", "dtype", "shape")
+    __slots__ = ("_base", "_current", "_max_references", "_stale", "dtype", "shape")
 
     def __init__(self, first: SharingArray) -> None:
         self.shape, self.dtype = first.shape, first.dtype
-        self._references: list[ref[SharingArray]] = [ref(first)]
+        self._current: References = {}
+        self._stale: References = {}
         self._max_references = MIN_KEPT_REFERENCES
-        first.view_of = ArrayView(self, ())
+        self._base: Callable[[], Any] = ref(first)
+        self.add(first, ())
 
     def add(self, array: SharingArray, path: Path) -> None:
         """Record an array that is derived from the first one."""
-        if len(self._references) >= self._max_references:
-            self._references = [ref(x) for x in self.arrays()]
-            self._max_references = max(MIN_KEPT_REFERENCES, 2 * len(self._references))
-        self._references.append(ref(array))
+        if len(self._current) + len(self._stale) >= self._max_references:
+            self._current, self._stale = map(self._of_existing, (self._current, self._stale))
+            kept = len(self._current) + len(self._stale)
+            self._max_references = max(MIN_KEPT_REFERENCES, 2 * kept)
         array.view_of = ArrayView(self, path)
+        self.set_current(array)
+
+    def set_current(self, array: SharingArray) -> None:
+        """Record that an array has its current elements."""
+        self._stale.pop(id(array), None)
+        self._current[id(array)] = ref(array)
+
+    def set_stale(self, array: SharingArray) -> None:
+        """Record that an array is stale."""
+        self._current.pop(id(array), None)
+        self._stale[id(array)] = ref(array)
 
     def arrays(self) -> list[Any]:
         """Return the arrays that still exist."""
-        existing = [x for reference in self._references if (x := reference()) is not None]
-        return [x for x in existing if x.view_of is not None and x.view_of.storage is self]
+        return [*self.current_arrays(), *self._existing(self._stale)]
 
-    def base_of(self, arrays: Sequence[Any]) -> Any | None:
+    def current_arrays(self) -> list[Any]:
+        """Return the arrays that still exist and are not stale."""
+        return list(self._existing(self._current))
+
+    def has_other_arrays(self, array: SharingArray) -> bool:
+        """Return True if arrays other than this one still exist."""
+        references = self._current, self._stale
+        return any(x is not array for one in references for x in self._existing(one))
+
+    def base(self) -> Any | None:
         """Return the array from which all others are derived, None if it is gone."""
+        base = self._base()
+        if base is None or base.view_of is None or base.view_of.storage is not self:
+            base = self._find_base()
+            self._base = _no_base if base is None else ref(base)
+        return base
+
+    def _find_base(self) -> Any | None:
+        arrays = self.arrays()
+        if not arrays:
+            return None
         shortest = min(arrays, key=lambda x: len(x.view_of.path))
         path = shortest.view_of.path
         is_base = all(x.view_of.path[: len(path)] == path for x in arrays)
         return shortest if is_base else None
+
+    def _existing(self, references: References) -> Iterator[Any]:
+        for reference in list(references.values()):
+            array: Any = reference()
+            if array is not None and array.view_of is not None and array.view_of.storage is self:
+                yield array
+
+    def _of_existing(self, references: References) -> References:
+        return {id(array): ref(array) for array in self._existing(references)}
+
+
+def _no_base() -> None:
+    return None

@@ -176,7 +176,7 @@ def _restore(array: RecordedArray, check: _Check) -> None:
         return
     view = array.view_of
     if view is not None and view.path:
-        base = view.storage.base_of(view.storage.arrays())
+        base = view.storage.base()
         if base is not None and base is not array:
             read_again = read(base.node, view.path_from(base))
             if check.can_be_computed(read_again):
