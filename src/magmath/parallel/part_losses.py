@@ -23,7 +23,7 @@ from magmath.parallel.linear_losses import TracedLoss, loss_terms
 class PartLoss(NamedTuple):
     """The summand of a part of a batch.
 
-    divisor  what the sum of all summands is to be divided by; None for a mean over the samples
+    divisor  what the sum of all summands is to be divided by; None if it is not to be divided
     sums     the sums over the samples of the part in the divisor
     fixed    what is to be added once to the loss of the batch: terms that do not depend on samples
     """
