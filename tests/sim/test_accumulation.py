@@ -109,13 +109,27 @@ LOSSES: dict[str, Any] = {
     "transposed": lambda o, y: mm.sum(mm.mean(_of_scores(o, y).T, axis=1)),
     "columns": lambda o, y: mm.sum(mm.mean(_of_scores(o, y), axis=0)),
     "mean": lambda o, y: mm.mean(_of_scores(o, y)),
+    "sum": lambda o, y: nn.cross_entropy(o, mm.maximum(y, 0), reduction="sum") / 9,
+    "plain sum": lambda o, y: 0.1 * mm.sum(_of_scores(o, y)),
+    "method": lambda o, y: (_of_scores(o, y) * 0.1).sum(),
+    "two sums": lambda o, y: 0.1 * mm.sum(mm.sum(_of_scores(o, y), axis=1)),
+    "twice a mean": lambda o, y: 2 * mm.mean(_of_scores(o, y)) / 3,
+    "sum by number": lambda o, y: mm.sum(_of_scores(o, y)) / (2 * len(o)),
+    "mean and sum": lambda o, y: mm.mean(_of_scores(o, y)) - 0.01 * mm.sum(o**2),
+    "squares of sums": lambda o, y: mm.sum(mm.sum(o, axis=1) ** 2 * 0.1) + mm.mean(o),
 }
-"""Losses that are means and weighted means over the samples."""
+"""Losses that are means, weighted means and sums over the samples."""
+PENALIZED = ["ignored", "at least one", "mean", "plain sum", "twice a mean", "mean and sum"]
+"""Losses to which a penalty is added."""
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize(
+    ("name", "penalty"), [*[(x, 0.0) for x in LOSSES], *[(x, 0.1) for x in PENALIZED]]
+)
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
-def test_losses_of_other_weights_than_samples(kind: str, workers: int, name: str) -> None:
+def test_losses_of_other_weights_than_samples(
+    kind: str, workers: int, name: str, penalty: float
+) -> None:
     """Of the first batch, a part has only labels that are ignored; one part has 5 samples, as many
     as there are columns."""
     y = np.where(DRAW.random(40) < 0.4, -1, Y[:40])
@@ -124,8 +138,16 @@ def test_losses_of_other_weights_than_samples(kind: str, workers: int, name: str
     with current(kind, workers):
         for strategy in ("data", DataParallel(accumulate=4), Auto(accumulate=3)):
             net = nn.Sequential(nn.Dense(16, activation="tanh"), nn.Dense(5))
+
+            def loss(o: mm.Array, y: mm.Array) -> mm.Array:
+                value = LOSSES[name](o, y)
+                if not penalty:
+                    return value
+                squares = mm.sum(net.layers[0].weight ** 2)  # noqa: B023
+                return 0.5 * (value + penalty * squares + squares / (9 * len(o)))
+
             trainer = mm.train.Trainer(
-                net, LOSSES[name], mm.optim.Momentum(0.01), seed=1, strategy=strategy
+                net, loss, mm.optim.Momentum(0.01), seed=1, strategy=strategy
             )
             history = trainer.fit(X[:40], y, batch_size=20, epochs=2, shuffle=False)
             found.append([*history.step_losses, *net.layers[0].weight.numpy().ravel()])

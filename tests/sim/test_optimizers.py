@@ -563,7 +563,9 @@ def test_states_that_do_not_fit() -> None:
         with pytest.raises(MagmathError, match="load_state_dict: needs the result of state_dict"):
             momentum.load_state_dict({"v.velocity": np.zeros(2)})
         momentum.load_state_dict({"v.velocity": np.zeros(3), "steps": 1})
-        with pytest.raises(ShapeError, match=r"v.velocity has shape \(3,\), variable v has \(2,\)"):
+        with pytest.raises(
+            ShapeError, match=r"v.velocity has shape \(3,\), variable v needs \(2,\)"
+        ):
             momentum.update({v: mm.asarray([1.0, 1.0])})
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
+from magmath.arrays.indexing.part_programs import SliceWriteProgram
 from magmath.engine import session
 from magmath.runtime import Pool
 
@@ -115,3 +116,25 @@ def test_few_small_writes_are_computed_together() -> None:
         for q in range(5):
             sums[q] = mm.sum(mm.ones(100_000, dtype=mm.float64) * q)
             assert sums.is_computed
+
+
+@pytest.mark.parametrize("error", [IndexError, KeyError])
+def test_writes_into_memory_hide_errors_of_numpy_alone(
+    error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of NumPy are raised again by an operation, at its line."""
+
+    def write(*_: Any) -> None:
+        raise error("of a test")
+
+    with current("inline"):
+        x = mm.zeros(100_000)
+        for i in range(3):  # the second write of a kind is recorded
+            x[i] = 1.0
+        monkeypatch.setattr(SliceWriteProgram, "write", write)
+        if error is IndexError:
+            x[5] = 1.0
+            assert float(x[5]) == 1.0
+        else:
+            with pytest.raises(KeyError, match="of a test"):
+                x[5] = 1.0

@@ -106,6 +106,11 @@ def test_cyclic_pieces_are_dealt_in_turn() -> None:
     assert Cyclic(10**15, 1, 3).indices_at(1).size == 333333333333333
 
 
+def test_a_rule_needs_a_mesh() -> None:
+    with pytest.raises(LayoutError, match=r"split\(0\).over needs a mesh, was given \[1, 2\]"):
+        Layout.split(0).over([1, 2])  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -304,6 +309,8 @@ def test_an_unnamed_axis_divides_over_all_workers() -> None:
         (Layout.on(4), r"workers \[4\].*\(0, 1, 2, 3\).*mm.init"),
         (Layout.on(3).over(Mesh.line(2)), r"workers \[3\]"),
         (Layout.split(0).over(Mesh.line(6)), r"workers \[4, 5\]"),
+        (Layout.split(2).over(Mesh.line(2)), r"^Layout.split\(2\).over\(Mesh\(2\)\) needs"),
+        (Layout.on(3).over(Mesh.line(2)), r"^Layout.on\(3\).over\(Mesh\(2\)\) needs workers"),
         (Layout.split(0, (0, 5)), "the first 0, the last 10"),
         (Layout.split(0, (2, 10)), "the first 0, the last 10"),
         (Layout.split(0, ()), "the first 0, the last 10"),

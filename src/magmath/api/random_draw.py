@@ -26,6 +26,8 @@ from magmath.ops.sums import broadcast_to
 
 Size = int | tuple[int, ...] | None
 """A shape by NumPy's name."""
+WITH_SHAPE = ("normal", "uniform", "integers")
+"""Functions that name it `shape`, and take NumPy's name too."""
 DistributionParameter = Any
 """A number, or an array of one number for each element, which broadcasts to the result."""
 
@@ -70,9 +72,11 @@ class Draw:
         if isinstance(value, numbers.Real | np.number):
             return float(value)
         if isinstance(value, (tuple, str)) or value is None:
+            argument = "shape" if self.name in WITH_SHAPE else "size"
             raise ShapeError(
                 f"random.{self.name}: {parameter} must be a number or an array, was given "
-                f"{value!r}; a shape is the argument size=…, as in random.{self.name}(size=(2, 3))"
+                f"{value!r}; a shape is the argument {argument}, as in random.{self.name}(…, "
+                f"{argument}=(2, 3))"
             )
         array = value if isinstance(value, Array) else as_array(f"random.{self.name}", value)
         if isinstance(array, TracedScalar):

@@ -149,7 +149,7 @@ def _bound(value: Any) -> int | Array:
             return array
     raise ShapeError(
         f"random.integers: bounds are integers, was given {value!r}; a shape is the third "
-        f"argument, or random.integers(n, size=…)"
+        f"argument, or random.integers(n, shape=…)"
     )
 
 

@@ -53,6 +53,11 @@ def linspace(
     own type. Integers are rounded down.
     """
     require_known("linspace", "start + (stop - start) * mm.linspace(0, 1, n)", start, stop, num)
+    if not hasattr(num, "__index__"):
+        raise TypeError(
+            f"linspace: num, the number of values, is an integer, was given {num!r}; "
+            f"mm.arange(start, stop, step) takes the distance of values"
+        )
     (count,) = normal_shape("linspace", num)
     first, last, natural = _ends("linspace", start, stop)
     parts = count - 1 if endpoint else count

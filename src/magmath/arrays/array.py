@@ -39,7 +39,7 @@ from magmath.arrays.inputs.operands import (
     unpromoted_nodes,
     written_operand,
 )
-from magmath.arrays.lazy_array import LazyArray, evaluate
+from magmath.arrays.lazy_array import WAS_ATTEMPTED, LazyArray, evaluate
 from magmath.arrays.number_protocols import NumberProtocols
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.protocols.interchange_protocols import InterchangeProtocols
@@ -355,7 +355,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
 
     def _binary(self, operation: str, other: Any) -> Array:
         node = operator_result(operation, self, other, operator_node, OPERATOR_FRAMES)
-        return node if node is NotImplemented else Array(node, True)
+        return node if node is NotImplemented else Array(node, WAS_ATTEMPTED)
 
     def _update(self, operation: str, other: Any) -> Array:
         has_no_name = self.view_of is not None and sys.getrefcount(self) <= TEMPORARY_UPDATE
@@ -366,13 +366,14 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         if node is NotImplemented:
             return node  # type: ignore[no-any-return]
         if not self._node.shape and self.view_of is None and not self.is_variable:
-            return Array(node, True)  # a number, which binds the name to another one
+            return Array(node, WAS_ATTEMPTED)  # a number, which binds the name to another one
         return self.replace_value(self._in_own_type(node))
 
     def _reflected(self, operation: str, other: Any) -> Array:
         if not isinstance(other, OPERANDS):
             return foreign_operand(operation, other, has_refused=True)  # type: ignore[no-any-return]
-        return Array(operator_result(operation, other, self, binary_node, OPERATOR_FRAMES), True)
+        node = operator_result(operation, other, self, binary_node, OPERATOR_FRAMES)
+        return Array(node, WAS_ATTEMPTED)
 
     def _in_own_type(self, node: Node) -> Node:
         """Return the new value of an update in place in the type of this array, if it is of the
@@ -449,7 +450,7 @@ def binary(operation: str, x: Any, y: Any) -> Array:
 
     One operand may be a number.
     """
-    return Array(operator_result(operation, x, y, binary_node, FUNCTION_FRAMES), True)
+    return Array(operator_result(operation, x, y, binary_node, FUNCTION_FRAMES), WAS_ATTEMPTED)
 
 
 @dispatch_cached

@@ -54,6 +54,11 @@ if TYPE_CHECKING:
     import torch
 
 
+WAS_ATTEMPTED = True
+"""As the second argument of `Array`: its computation at its line was attempted. A keyword would
+double the time of the call."""
+
+
 class LazyArray(ArrayHandle):
     """A handle on a node and, once it is computed, on its value; the base class of `Array`."""
 

@@ -10,6 +10,12 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final
 
+STRIDED: Final = (
+    "mm.lib.stride_tricks.sliding_window_view(x, window), a slice or a reshape; an array that is "
+    "distributed over workers has no strides in memory"
+)
+"""In place of `as_strided`."""
+
 MM_NAMES: Final[Mapping[str, str]] = {
     # creation
     "tensor": "mm.asarray(values)",
@@ -19,14 +25,14 @@ MM_NAMES: Final[Mapping[str, str]] = {
     "FloatTensor": "mm.asarray(values, dtype=mm.float32)",
     "LongTensor": "mm.asarray(values, dtype=mm.int64)",
     "is_tensor": "isinstance(x, mm.Array)",
-    "rand": "mm.random.uniform(size=shape)",
-    "randn": "mm.random.normal(size=shape)",
-    "randint": "mm.random.integers(low, high, size=shape)",
+    "rand": "mm.random.uniform(shape=shape)",
+    "randn": "mm.random.normal(shape=shape)",
+    "randint": "mm.random.integers(low, high, shape=shape)",
     "randperm": "mm.random.permutation(n)",
-    "rand_like": "mm.random.uniform(size=x.shape)",
-    "randn_like": "mm.random.normal(size=x.shape)",
-    "normal": "mm.random.normal(mean, std, size=shape)",
-    "bernoulli": "mm.random.uniform(size=p.shape) < p, or mm.random.binomial(1, p)",
+    "rand_like": "mm.random.uniform(shape=x.shape)",
+    "randn_like": "mm.random.normal(shape=x.shape)",
+    "normal": "mm.random.normal(mean, std, shape=shape)",
+    "bernoulli": "mm.random.uniform(shape=p.shape) < p, or mm.random.binomial(1, p)",
     "multinomial": "mm.random.choice(n, size, p=p)",
     "poisson": "mm.random.poisson(lam)",
     "manual_seed": "mm.random.seed(value), or mm.init(seed=value)",
@@ -40,6 +46,7 @@ MM_NAMES: Final[Mapping[str, str]] = {
     "chunk": "mm.array_split(x, n)",
     "flatten": "mm.ravel(x), or mm.reshape(x, (n, -1))",
     "narrow": "x[start : start + length]",
+    "as_strided": STRIDED,
     "numel": "x.size",
     "clone": "mm.copy(x)",
     "repeat_interleave": "mm.repeat(x, n)",
@@ -298,7 +305,7 @@ RANDOM_NAMES: Final[Mapping[str, str]] = {
     "tomaxint": "mm.random.integers(0, 2**63 - 1)",
     "categorical": "mm.random.choice(n, size, p=p), or for scores "
     "mm.argmax(scores + mm.random.gumbel(size=scores.shape), axis=-1)",
-    "bernoulli": "mm.random.uniform(size=p.shape) < p, or mm.random.binomial(1, p)",
+    "bernoulli": "mm.random.uniform(shape=p.shape) < p, or mm.random.binomial(1, p)",
     "manual_seed": "mm.random.seed(value)",
     "PRNGKey": "mm.random.Generator(seed)",
     "key": "mm.random.Generator(seed)",
@@ -340,6 +347,7 @@ ARRAY_ATTRIBUTES: Final[Mapping[str, str]] = {
     "expand_as": "mm.broadcast_to(x, y.shape)",
     "contiguous": "x; there is no order in memory to change",
     "clone": "x.copy()",
+    "as_strided": STRIDED,
     "numel": "x.size",
     "nelement": "x.size",
     "dim": "x.ndim",

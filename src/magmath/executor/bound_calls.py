@@ -30,10 +30,10 @@ from magmath.program.instructions import Barrier, Call, Instruction, Program, Re
 def synchronization(program: Program, context: Context) -> BoundCall:
     """Return the call before and after a run: it synchronizes workers that read one another's
     memory."""
-    return context.comm.barrier if program.reads_peers else _do_nothing
+    return context.comm.barrier if program.reads_peers else _skip_barrier
 
 
-def _do_nothing() -> None: ...
+def _skip_barrier() -> None: ...
 
 
 def overlapped_move(instruction: Instruction, tensors: Tensors) -> AsyncMove | None:

@@ -30,7 +30,7 @@ class ConcurrentRun:
             progress_thread=no_progress_thread,
             temporaries=None,
         )
-        self._bindings = Bindings(program, context, _do_nothing)
+        self._bindings = Bindings(program, context, _ignore_dropped)
         self._synchronize = synchronization(program, context)
         self._progress_thread = progress_thread
 
@@ -51,4 +51,4 @@ class ConcurrentRun:
         self._bindings.close()
 
 
-def _do_nothing(blocks: ArrayBlocks) -> None: ...
+def _ignore_dropped(blocks: ArrayBlocks) -> None: ...

@@ -423,6 +423,11 @@ class Rule:
 
     def over(self, mesh: Mesh) -> Rule:
         """Return this rule on the workers of `mesh` instead of the whole pool."""
+        if not isinstance(mesh, Mesh):
+            raise LayoutError(
+                f"{self}.over needs a mesh, was given {mesh!r}; write mm.Mesh(2), or "
+                f"mm.Mesh(2, workers=[1, 3]) for certain workers"
+            )
         return replace(self, mesh=mesh)
 
     def bind(self, shape: Sequence[int], mesh: Mesh) -> Layout:
@@ -432,15 +437,24 @@ class Rule:
         the shape or the workers.
         """
         extents = tuple([index(extent) for extent in shape])
-        if self.mesh is not None:
-            require_workers(self, self.mesh.workers, mesh)
-        own = self.kind.mesh_of(mesh if self.mesh is None else self.mesh)
-        return Layout(extents, own, self.kind.splits(extents, own), boxes=self.kind.boxes(extents))
+        if self.mesh is None:
+            return _bound(self.kind, extents, mesh)
+        require_workers(self, self.mesh.workers, mesh)
+        try:
+            return _bound(self.kind, extents, self.mesh)
+        except LayoutError as error:  # the kind does not know the mesh
+            raise LayoutError(str(error).replace(str(self.kind), str(self))) from None
 
     def __str__(self) -> str:
         return str(self.kind) + ("" if self.mesh is None else f".over({self.mesh})")
 
     __repr__ = __str__
+
+
+def _bound(kind: RuleKind, shape: tuple[int, ...], mesh: Mesh) -> Layout:
+    """Return the layout of an array of `shape` over workers of `mesh`."""
+    own = kind.mesh_of(mesh)
+    return Layout(shape, own, kind.splits(shape, own), boxes=kind.boxes(shape))
 
 
 MAX_INTERNED = 16_384

@@ -456,14 +456,17 @@ class Optimizer(metaclass=KeywordHints):
     def load_state_dict(self, state: Any) -> None:
         """Load states that `state_dict` returned; the values may be arrays of any library.
 
-        The state of a variable is used when the optimizer next updates a variable of that name,
-        which raises ShapeError if the shapes differ; of several variables with one name, in the
-        order of their first updates. Variables without a loaded state start from zero states.
+        Variables that the optimizer has updated get their values now, and compiled steps stay
+        valid. The state of another variable is used when the optimizer first updates a variable of
+        that name; of several variables with one name, in the order of their first updates.
+        Variables without a loaded state start from zero states. Raises OptionError for the states
+        of another optimizer and for incomplete ones, ShapeError for those of a variable of another
+        shape, and then changes nothing; the update does for a variable that is updated later.
         """
         values, schedules, steps = decoded_state(state)
+        self.variable_states.load_state_dict(values)
         self.restore_steps(steps)
         load_schedule_states(self.learning_rates, schedules)
-        self.variable_states.load_state_dict(values)
 
 
 def _check_expression(expression: Any) -> None:

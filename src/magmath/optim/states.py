@@ -1,18 +1,24 @@
 """The states that an optimizer stores for variables: running means, a step count, a master copy.
 
-A state belongs to the optimizer and the variable, and exists as long as both do.
+A state belongs to the optimizer and the variable, and exists as long as both do. Loaded values are
+assigned to the states that exist, so compiled steps remain valid, and are kept for the variables
+that the optimizer has not updated yet. A compiled step keeps its variables alive, also those of a
+network that was made again since. So a loaded state belongs to whichever variable of its name is
+updated first, and an existing one that was not used since gives it up.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
 from weakref import WeakMethod, ref
 
+import numpy as np
+
 from magmath.api.creation import asarray, variable, zeros
-from magmath.arrays.variables.variable import Variable
+from magmath.arrays.variables.variable import Variable, assign
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.engine import session
 from magmath.engine.traces import tracing
@@ -68,6 +74,8 @@ class VariableStates:
     counted: int = 0
     """The number of steps so far, if there is no `count` yet."""
     count: Variable | None = field(default=None)
+    loaded_number: int | None = field(default=None)
+    """The version number of the first state when values were loaded into it."""
 
     def nodes(self, read: Callable[[Variable], Node]) -> ParameterNodes:
         """Return the variable and its states as the nodes that `read` returns."""
@@ -89,9 +97,22 @@ class VariableStates:
         owner = self.variable()
         assert owner is not None
         yield owner
-        yield from self.states.values()
-        if self.count is not None:
-            yield self.count
+        yield from self.by_name("").values()
+
+    def by_name(self, prefix: str) -> dict[str, Variable]:
+        """Return the states and the step count by their names after a prefix, in order."""
+        states = {prefix + name: state for name, state in self.states.items()}
+        return states if self.count is None else {**states, f"{prefix}count": self.count}
+
+    def note_loaded(self) -> None:
+        """Note that values were loaded into the states."""
+        self.loaded_number = next((v.number for v in self.by_name("").values()), None)
+
+    @property
+    def is_unused_since_load(self) -> bool:
+        """True if values were loaded into the states, and no step was taken since."""
+        numbers = (v.number for v in self.by_name("").values())
+        return self.loaded_number is not None and self.loaded_number == next(numbers)
 
 
 @final
@@ -114,9 +135,12 @@ class States:
             new = [v for v in variables if self._find(v) is None]
             if new:
                 self._forget_collected()
+                self._unload({v.name for v in new})
                 labels = self._labels(new)
+                for v in new:
+                    self._keep_converted(v, labels[id(v)])
+                    _check_loaded(self._loaded, labels[id(v)], v, self._required(v))
             for v in new:
-                self._keep_converted(v, labels[id(v)])
                 self._states[id(v)] = self._first(v, labels[id(v)])
             entries = [self._states[id(v)] for v in variables]
             self._share_counts([entry for entry in entries if entry.required.has_step_count])
@@ -133,14 +157,13 @@ class States:
         The result includes loaded states that were not used yet.
         """
         state = dict(self._loaded)
-        labels = self._labels()
-        for identity, entry in self._states.items():
-            label = labels.get(identity)
-            if label is not None:
-                state |= {f"{label}.{name}": v.snapshot() for name, v in entry.states.items()}
-                if entry.count is not None:
-                    state[f"{label}.count"] = entry.count.snapshot()
+        for entry, label in self._labelled():
+            state |= {name: v.snapshot() for name, v in entry.by_name(f"{label}.").items()}
         return state
+
+    def _labelled(self) -> list[tuple[VariableStates, str]]:
+        """Return the states of variables that exist, with the labels of the variables."""
+        return [(self._states[identity], label) for identity, label in self._labels().items()]
 
     def _labels(self, new: Sequence[Variable] = ()) -> dict[int, str]:
         """Return the name of each variable that has states or is new, by its identity, with a
@@ -160,12 +183,46 @@ class States:
         return labels
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned; programs that use the former states are rebuilt."""
-        for entry in self._states.values():
-            for v in (*entry.states.values(), *([entry.count] if entry.count else [])):
-                note_update(v.leaf)
-        self._states.clear()
-        self._loaded = dict(state)
+        """Load what `state_dict` returned.
+
+        Assigns the values of the variables that have states. The states of variables that have no
+        values, or shared a step count and do not any more, are removed, and programs that use them
+        are rebuilt. Raises OptionError or ShapeError, and changes nothing, for values that do not
+        fit.
+        """
+        entries, loaded = self._labelled(), dict(state)
+        for entry, label in entries:
+            _check_loaded(loaded, label, entry.variable(), entry.required)
+        values: dict[int, tuple[Variable, Any]] = {}
+        kept: set[VariableStates] = set()
+        for entry, label in entries:
+            states = entry.by_name(f"{label}.")
+            if states.keys() <= loaded.keys() and _is_count_shared(entry, label, loaded, values):
+                values |= {id(v): (v, loaded.pop(name)) for name, v in states.items()}
+                kept.add(entry)
+        with tracing.suspended():
+            assign([(v, asarray(value, dtype=v.dtype).node) for v, value in values.values()])
+        for identity, entry in list(self._states.items()):
+            if entry in kept:
+                entry.note_loaded()
+            else:
+                self._remove(identity)
+        self._loaded = loaded
+
+    def _unload(self, names: Collection[str]) -> None:
+        """Return to the loaded values those of states, of variables of these names, that were not
+        used since they were loaded: the variables may belong to a network that was made again."""
+        for entry, label in self._labelled():
+            v = entry.variable()
+            if v is not None and v.name in names and entry.is_unused_since_load:
+                states = entry.by_name(f"{label}.")
+                self._loaded |= {name: state.snapshot() for name, state in states.items()}
+                self._remove(id(v))
+
+    def _remove(self, identity: int) -> None:
+        """Remove the states of a variable; programs that use them are rebuilt."""
+        for v in self._states.pop(identity).by_name("").values():
+            note_update(v.leaf)
 
     def _find(self, v: Variable) -> VariableStates | None:
         entry = self._states.get(id(v))
@@ -192,29 +249,19 @@ class States:
         for identity in [i for i, entry in self._states.items() if entry.variable() is None]:
             del self._states[identity]
 
-    def _first(self, v: Variable, label: str) -> VariableStates:
-        """Return loaded or zero states for a variable, in its layout and in float32 at least."""
+    def _required(self, v: Variable) -> RequiredStates:
         required_states_of = self._required_states_of()
         assert required_states_of is not None, "the optimizer owns its states"
-        required, dtype = required_states_of(v), compute_dtype(v.dtype)
-        names = (*required.names, MASTER) if dtype is not v.dtype else required.names
-        self._check_loaded(v, label, required.names)
+        return required_states_of(v)
+
+    def _first(self, v: Variable, label: str) -> VariableStates:
+        """Return loaded or zero states for a variable, in its layout and in float32 at least."""
+        required = self._required(v)
+        has_master = compute_dtype(v.dtype) is not v.dtype
+        names = (*required.names, MASTER) if has_master else required.names
         states = {name: self._first_value(v, f"{label}.{name}") for name in names}
         steps = int(self._loaded.pop(f"{label}.count", 0))
         return VariableStates(ref(v), states, required, v.dtype, steps)
-
-    def _check_loaded(self, v: Variable, label: str, names: Sequence[str]) -> None:
-        """Raise OptionError if the loaded states of a variable are those of another optimizer."""
-        prefix = f"{label}."
-        loaded = [key.removeprefix(prefix) for key in self._loaded if key.startswith(prefix)]
-        known = {*names, MASTER, "count"}
-        unknown = [name for name in loaded if "." not in name and name not in known]
-        if unknown:
-            raise OptionError(
-                f"load_state_dict: the states of variable {v.name} are {', '.join(unknown)}, this "
-                f"optimizer needs {', '.join(names) or 'none'}; load them into an optimizer of the "
-                f"same class and settings"
-            )
 
     def _first_value(self, v: Variable, key: str) -> Variable:
         """Return a state with its loaded value, or zeros, like the variable in shape and layout."""
@@ -222,13 +269,7 @@ class States:
         loaded = self._loaded.pop(key, None)
         if loaded is None:
             return variable(key, zeros(v.shape, dtype=dtype, layout=v.layout), layout=v.layout)
-        value = asarray(loaded)
-        if value.shape != v.shape:
-            raise ShapeError(
-                f"load_state_dict: {key} has shape {value.shape}, variable {v.name} has {v.shape}; "
-                f"load the state of an optimizer of the same variables"
-            )
-        return variable(key, value, dtype=dtype, layout=v.layout)
+        return variable(key, asarray(loaded), dtype=dtype, layout=v.layout)
 
     def _share_counts(self, updated: Sequence[VariableStates]) -> None:
         """Give one count to variables that have been updated in the same steps so far."""
@@ -246,6 +287,53 @@ class States:
                 if count is not None:
                     note_update(count.leaf)  # compiled functions use the new one
                 entry.count = apart[key]
+
+
+def _check_loaded(
+    loaded: Mapping[str, Any], label: str, v: Variable | None, required: RequiredStates
+) -> None:
+    """Raise OptionError or ShapeError if values are loaded for a variable, and are not those that
+    it needs: they belong to another optimizer, or to a variable of another shape."""
+    assert v is not None
+    counted = ("count",) if required.has_step_count else ()
+    prefix, needed = f"{label}.", (*required.names, *counted)
+    names = [key.removeprefix(prefix) for key in loaded if key.startswith(prefix)]
+    names = [name for name in names if "." not in name]
+    unknown = [name for name in names if name not in {*needed, MASTER, "count"}]
+    missing = [name for name in needed if name not in names]
+    if unknown:
+        raise OptionError(
+            f"load_state_dict: the states of variable {v.name} are {', '.join(unknown)}, this "
+            f"optimizer needs {', '.join(required.names) or 'none'}; load them into an optimizer "
+            f"of the same class and settings"
+        )
+    if names and missing:
+        raise OptionError(
+            f"load_state_dict: the states of variable {v.name} lack {prefix}{missing[0]}; load "
+            f"all that state_dict returned"
+        )
+    for name in names:
+        shape = np.shape(loaded[prefix + name])
+        needed_shape = () if name == "count" else v.shape
+        if shape != needed_shape:
+            raise ShapeError(
+                f"load_state_dict: {prefix}{name} has shape {shape}, variable {v.name} needs "
+                f"{needed_shape}; load the state of an optimizer of the same variables, or load "
+                f"that of a network of other sizes into another optimizer"
+            )
+
+
+def _is_count_shared(
+    entry: VariableStates,
+    label: str,
+    loaded: Mapping[str, Any],
+    values: Mapping[int, tuple[Variable, Any]],
+) -> bool:
+    """Return True unless the loaded step count of a variable differs from that, among `values`, of
+    variables with which it has shared the count."""
+    if entry.count is None or id(entry.count) not in values:
+        return True
+    return int(values[id(entry.count)][1]) == int(loaded[f"{label}.count"])
 
 
 def _is_on_its_pool(entry: VariableStates, v: Variable) -> bool:

@@ -17,11 +17,13 @@ from magmath.api.elementwise import add
 from magmath.api.manipulation import concat, stack
 from magmath.api.statistics import mean
 from magmath.arrays.array import Array
-from magmath.arrays.tree import flatten, tuple_tree, unflatten
+from magmath.arrays.tree import Tree, flatten, tuple_tree, unflatten
 from magmath.arrays.variables.variable import Variable
 from magmath.autodiff import is_independent
 from magmath.core.integers import require_integer
 from magmath.engine import session
+from magmath.engine.traces import tracing
+from magmath.engine.traces.tracing import Trace
 from magmath.errors import ShapeError
 from magmath.graph import Graph, Node, apply_to
 from magmath.layout import Layout, even_cuts
@@ -29,6 +31,7 @@ from magmath.ops.recomputation import recompute
 from magmath.ops.redistribute import redistribute
 from magmath.ops.slicing import slice_along
 from magmath.parallel.layer_layouts import WHOLE, parameter_layout, state_layout
+from magmath.parallel.linear_losses import TracedLoss
 from magmath.parallel.part_losses import part_loss, total_divisor
 from magmath.parallel.strategy import ChosenLayouts, Forward, Strategy, Training, exchanged
 from magmath.parallel.unit_axes import DIVIDING_OPTIONS, LayerAxes
@@ -181,11 +184,13 @@ class GradientAveraging(Strategy):
             return loss, outputs, training.unscaled(gradients)
         losses, results, gradients = [], [], list[Array]()
         parameters = [v.node for v in training.parameters]
+        whole = cache(partial(_traced_loss, forward, leaves, tree))
         for start, stop in pairwise(cuts):
             part = [self.share(_rows(x, start, stop)) for x in leaves]
             part = [_after(x, gradients) for x in part]
             loss, outputs = forward(unflatten(tree, part))
-            losses.append(part_loss(loss, part, samples, parameters))
+            traced = TracedLoss(loss.node, _nodes(part), _nodes(flatten(outputs)[0]))
+            losses.append(part_loss(traced, samples, parameters, whole))
             part_gradients = self._summands(training, losses[-1].summand)
             pairs = zip(gradients, part_gradients, strict=True) if gradients else ()
             gradients = [a + b for a, b in pairs] or part_gradients
@@ -195,6 +200,11 @@ class GradientAveraging(Strategy):
         if divisor is not None:
             loss = loss / divisor
             gradients = [x / astype(divisor, x.dtype) for x in gradients]
+        fixed = losses[0].fixed
+        if fixed is not None:
+            loss = loss + fixed
+            fixed_gradients = self._summands(training, fixed)
+            gradients = [a + b for a, b in zip(gradients, fixed_gradients, strict=True)]
         joined = [_joined(parts) for parts in zip(*[leaves for leaves, _ in results], strict=True)]
         return loss, unflatten(results[0][1], joined), training.unscaled(gradients)
 
@@ -215,6 +225,17 @@ class GradientAveraging(Strategy):
 
     def accept(self, training: Training) -> None:
         pass
+
+
+def _traced_loss(forward: Forward, leaves: Sequence[Array], tree: Tree) -> TracedLoss:
+    """Return the loss of a batch, which is not computed: the effects of its trace are dropped."""
+    with tracing.tracing(Trace(can_loop=True)):
+        loss, outputs = forward(unflatten(tree, leaves))
+    return TracedLoss(loss.node, _nodes(leaves), _nodes(flatten(outputs)[0]))
+
+
+def _nodes(arrays: Sequence[Array]) -> list[Node]:
+    return [x.node for x in arrays]
 
 
 def whole_copies(training: Training) -> dict[Node, Node]:

@@ -2,12 +2,13 @@
 
 A loss is usually the mean over the samples. A weighted mean, such as that over the labels that are
 not ignored, is a quotient whose divisor depends on sums over the samples: the dividends of the
-parts are added, and the sums in their divisors. The form is read from the expression of the loss.
+parts are added, and the sums in their divisors. Other losses may be linear functions of such means
+and of sums (`linear_losses`). The form is read from the expression of the loss.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import reduce
 from operator import add
 from typing import NamedTuple, final
@@ -15,38 +16,66 @@ from typing import NamedTuple, final
 from magmath.arrays.array import Array
 from magmath.graph import Node
 from magmath.graph.graph import substituted
+from magmath.parallel.linear_losses import TracedLoss, loss_terms
 
 
 @final
 class PartLoss(NamedTuple):
     """The summand of a part of a batch.
 
-    divisor  what the sum of all summands is to be divided by; None for a mean over the samples
+    divisor  what the sum of all summands is to be divided by; None if it is not to be divided
     sums     the sums over the samples of the part in the divisor
+    fixed    what is to be added once to the loss of the batch: terms that do not depend on samples
     """
 
     summand: Array
     divisor: Node | None = None
     sums: Sequence[Node] = ()
+    fixed: Array | None = None
 
 
-def part_loss(loss: Array, part: Sequence[Array], samples: int, fixed: Iterable[Node]) -> PartLoss:
+def part_loss(
+    part: TracedLoss,
+    samples: int,
+    parameters: Collection[Node],
+    whole: Callable[[], TracedLoss],
+) -> PartLoss:
     """Return the summand of a part.
 
-    loss     the loss of the part alone
-    part     the arrays of its samples
-    samples  the number of samples of the batch
-    fixed    the parameters, on which the divisor of a weighted mean does not depend
+    part        the loss of the part alone
+    samples     the number of samples of the batch
+    parameters  on which the divisor of a weighted mean does not depend
+    whole       returns the loss of the batch, which is asked for unless the loss is a weighted mean
     """
-    node, count, batch = loss.node, part[0].shape[0], {x.node for x in part}
-    if node.name == "divide":
-        dividend, divisor = node.inputs
-        sums, others = _sums_of_samples(divisor, count)
-        constant = {*fixed, *batch}.isdisjoint(others)
-        is_weighted = sums and constant and _ancestors(sums, batch).isdisjoint(fixed)
-        if is_weighted and _is_sum_of_samples(_without_casts(dividend), count):
-            return PartLoss(Array(dividend) / samples, divisor, sums)
-    return PartLoss(loss * (count / samples))
+    weighted = _weighted_mean(part.loss, part, samples, parameters)
+    if weighted is not None:
+        return weighted
+    share, terms = part.samples / samples, loss_terms(part, whole())
+    if terms is None or terms.varying is None:
+        return PartLoss(Array(part.loss) * share)
+    fixed = None if terms.fixed is None else Array(terms.fixed)
+    if terms.quotient is None:
+        return PartLoss(Array(terms.varying), fixed=fixed)
+    weighted = _weighted_mean(terms.quotient, part, samples, parameters)
+    if weighted is None:
+        return PartLoss(Array(part.loss) * share)
+    (summand,) = substituted([terms.varying], {terms.quotient: weighted.summand.node})
+    return weighted._replace(summand=Array(summand), fixed=fixed)
+
+
+def _weighted_mean(
+    node: Node, part: TracedLoss, samples: int, parameters: Collection[Node]
+) -> PartLoss | None:
+    """Return the summand of a quotient of sums over the samples; None for another expression."""
+    if node.name != "divide":
+        return None
+    (dividend, divisor), batch = node.inputs, set(part.batch)
+    sums, others = _sums_of_samples(divisor, part.samples)
+    is_constant = batch.union(parameters).isdisjoint(others)
+    is_weighted = sums and is_constant and _ancestors(sums, batch).isdisjoint(parameters)
+    if not (is_weighted and _is_sum_of_samples(_without_casts(dividend), part.samples)):
+        return None
+    return PartLoss(Array(dividend) / samples, divisor, sums)
 
 
 def total_divisor(losses: Sequence[PartLoss], samples: int) -> Array | None:

@@ -93,7 +93,7 @@ class StepSequence(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class _TracedStep:
+class _TracedTrainingStep:
     """The trace and graph of a step, and what is needed to compile it."""
 
     placeholders: list[Node]
@@ -142,7 +142,7 @@ class TrainingStep:
         self.is_between_epochs = True
         """False during an epoch, and after one that was interrupted or has failed."""
         self.strategy = settings.strategy
-        self._traced_steps: dict[tuple[int, bool], _TracedStep] = {}
+        self._traced_steps: dict[tuple[int, bool], _TracedTrainingStep] = {}
         self._place_variables()
         self._trace_steps()
         self._updated = self._updated_variables()
@@ -196,7 +196,7 @@ class TrainingStep:
         if self.strategy.is_asynchronous:
             self._share_assigned()
 
-    def _compiled(self, traced: _TracedStep) -> StepPrograms:
+    def _compiled(self, traced: _TracedTrainingStep) -> StepPrograms:
         """Return the program of a traced step, or the programs of one that contains loops."""
         if contains_loop(traced.graph.roots):
             return DividedStep(traced.trace, traced.graph)
@@ -210,7 +210,7 @@ class TrainingStep:
         )
         return SingleProgram(traced.trace, graph, compiled, traced.variables)
 
-    def _traced_step(self, batch: int, exchanges: bool) -> _TracedStep:
+    def _traced_step(self, batch: int, exchanges: bool) -> _TracedTrainingStep:
         """Return the program of a step with `batch` samples; traces it if there is none."""
         key = batch, exchanges
         if key not in self._traced_steps:
@@ -219,7 +219,7 @@ class TrainingStep:
 
     @paused_gc()
     @stage("trace")
-    def _trace(self, batch: int, exchanges: bool) -> _TracedStep:
+    def _trace(self, batch: int, exchanges: bool) -> _TracedTrainingStep:
         """Return the graph of a step with a batch of `batch` samples."""
         placeholders = self._feed.placeholders(batch)
         counter = self._counter.leaf
@@ -238,7 +238,7 @@ class TrainingStep:
         if label is not None and not self._traced_steps:
             warn_user(uncompared_warning("fit: the loss or the module", label))
         division = self.strategy.asynchronous_division(self.training, self._counter)
-        return _TracedStep(placeholders, trace, graph, division)
+        return _TracedTrainingStep(placeholders, trace, graph, division)
 
     def _emitted(self, placeholders: list[Node], batch: int, exchanges: bool) -> tuple[Node, ...]:
         """Trace a step; return the nodes of the loss and the metrics."""

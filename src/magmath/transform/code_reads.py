@@ -26,8 +26,10 @@ _ITEM_CHANGES = ("STORE_SUBSCR", "DELETE_SUBSCR")
 _UPDATES = ("+=", "-=", "*=", "/=", "//=", "%=", "**=")
 _BY_TEXT = {"getattr", "hasattr", "attrgetter"}
 """Functions that read attributes whose names are texts in the code."""
+_NAMESPACES = {"vars", "__dict__"}
+"""Dictionaries of attributes, whose keys are such texts too."""
 _READ_ALL = {
-    "vars", "__dict__", "asdict", "astuple", "fields", "getmembers", "__getattribute__",
+    *_NAMESPACES, "asdict", "astuple", "fields", "getmembers", "__getattribute__",
     "__slots__", "__annotations__", "__dataclass_fields__",
 }  # fmt: skip
 """Names by which code reads all attributes of an object, or their names."""
@@ -48,6 +50,7 @@ class CodeReads:
     initialized  those that it binds before it reads them
     used         those that it reads for more than a count (`self.n += 1`)
     reads_all    True if it reads attributes whose names are not in the code
+    catches      True if it may go on after an error in a function that it calls
     """
 
     names: frozenset[str]
@@ -60,6 +63,7 @@ class CodeReads:
     initialized: frozenset[Hashable]
     used: frozenset[Hashable]
     reads_all: bool
+    catches: bool
 
 
 @lru_cache(maxsize=4096)
@@ -69,7 +73,9 @@ def reads_of(code: CodeType) -> CodeReads:
     for one in _codes(code):
         scan.visit(one)
         texts.update(_texts(one.co_consts))
-    if not _BY_TEXT.isdisjoint(scan.names | scan.attributes):
+    if scan.catches:
+        scan.tentative |= scan.attributes  # also those of the functions in it
+    if not (_BY_TEXT | _NAMESPACES).isdisjoint(scan.names | scan.attributes):
         scan.tentative |= {text for text in texts if text.isidentifier()}
         _merge_keys(scan.keys, dict.fromkeys(texts, ANY_KEY))
     return CodeReads(
@@ -83,6 +89,7 @@ def reads_of(code: CodeType) -> CodeReads:
         initialized=frozenset(scan.initialized),
         used=frozenset(scan.used),
         reads_all=scan.reads_all or not _READ_ALL.isdisjoint(scan.names | scan.attributes),
+        catches=scan.catches or "suppress" in scan.names | scan.attributes,
     )
 
 
@@ -96,7 +103,7 @@ class _Scan:
         self.keys: dict[str, ReadKeys] = {}
         self.rebound, self.initialized = set[Hashable](), set[Hashable]()
         self.used = set[Hashable]()
-        self.reads_all = False
+        self.reads_all = self.catches = False
 
     def visit(self, code: CodeType) -> None:
         """Add the names in the instructions of one function."""
@@ -121,6 +128,8 @@ class _Scan:
                 if following[0].opname == "MATCH_CLASS":
                     self.tentative.update(x.argval)
                     self.reads_all |= bool(following[0].arg)  # attributes that the class names
+            if x.opname == "PUSH_EXC_INFO":  # of a handler, or of the end of a `with`
+                self.catches |= following[0].opname != "WITH_EXCEPT_START"
             if x.argval in _BY_TEXT and not _has_text(instructions[i + 1 :]):
                 self.reads_all = True
         if code.co_exceptiontable:  # it may go on if an attribute does not exist
@@ -159,13 +168,20 @@ class MergedReads:
         self.rebound, self.initialized = set[Hashable](), set[Hashable]()
         self.used = set[Hashable]()
         self.keys: dict[str, ReadKeys] = {}
+        self.guarded = set[str]()
+        """Names of functions whose errors a function that calls them may catch."""
         self.reads_all = False
 
     def __eq__(self, other: object) -> bool:
         return vars(self) == vars(other)
 
-    def add(self, reads: CodeReads) -> None:
-        """Add what one function reads."""
+    def add(self, reads: CodeReads, *, is_guarded: bool) -> None:
+        """Add what one function reads; `is_guarded` is True if a caller may catch its errors, such
+        as that of an attribute that it does not find."""
+        if is_guarded:
+            self.tentative |= reads.attributes
+        if is_guarded or reads.catches:
+            self.guarded |= reads.keys.keys()
         self.attributes |= reads.attributes
         self.tentative |= reads.tentative
         self.stored |= reads.stored

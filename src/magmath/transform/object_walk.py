@@ -43,6 +43,7 @@ from magmath.transform.observed_entries import (
     cells_of,
     is_buffer,
     items_of,
+    referent_of,
     slots_of,
 )
 from magmath.transform.python_objects import (
@@ -148,6 +149,7 @@ class ObjectWalk:
             (viewed,) = gc.get_referents(value)
             self._reach(viewed, label)
         elif isinstance(value, ref):
+            self._compare(referent_of(value, label))
             self._reach(value(), label)
         else:
             if isinstance(value, CONTAINERS):
@@ -173,7 +175,7 @@ class ObjectWalk:
         if is_foreign:
             return
         reads = reads_of(function.__code__)
-        self.found_reads.add(reads)
+        self.found_reads.add(reads, is_guarded=function.__name__ in self._reads.guarded)
         if cells:
             self._compare(cells_of(cells, function, str))
         space = function.__globals__
@@ -248,7 +250,7 @@ class ObjectWalk:
         names = set(self._reads.attributes_among(attributes.keys() | inherited))
         if has_attributes:
             names |= self._reads.tentative
-        if any(one.__module__ == "collections" for one in type(value).__mro__):
+        if any(one.__module__ in ("collections", "weakref") for one in type(value).__mro__):
             names |= attributes.keys()  # which the methods of UserDict and others read
         for name in sorted(names):
             self._note(attributes, name, f"{label}.{name}")

@@ -224,6 +224,11 @@ def items_of(container: Any, label: Label) -> ObservedEntries:
     return ObservedEntries(container, read, range(len(container)), label, write, is_whole=True)
 
 
+def referent_of(reference: ref[Any], label: str) -> ObservedEntries:
+    """Return the object that a weak reference refers to, None after its death."""
+    return ObservedEntries(reference, lambda: (reference(),), ("()",), lambda _: label)
+
+
 CONTAINERS: tuple[Any, ...] = (dict, list, tuple, deque, set, frozenset)
 """Types whose items are compared."""
 

@@ -121,7 +121,7 @@ class ArgumentContainers:
         return COMPUTED if is_computed else leaf
 
 
-_COMPUTED_TYPES = (Array, TracedScalar, TypedScalar, MaskedElements, np.ndarray, np.generic)
+_COMPUTED_TYPES = (Array, TracedScalar, TypedScalar, MaskedElements, np.ndarray)
 
 
 def _containers(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:

@@ -60,7 +60,7 @@ def run_loop(
     the public name of the loop, for errors.
     """
     inputs = [x.node for x in (*states, *rows)]  # as expressions, for gradients
-    step = _TracedStep(name, step_function, states, rows)
+    step = _TracedLoopStep(name, step_function, states, rows)
     results = step.results(inputs, steps, reverse=reverse)
     if results is not None and is_keeping_expressions():
         loop = results[0].inputs[0]  # one program computes it with its gradient
@@ -92,7 +92,7 @@ def _recorded(results: Sequence[Node]) -> list[Node]:
 
 
 @final
-class _TracedStep:
+class _TracedLoopStep:
     """The step of a loop, as expressions of placeholders."""
 
     def __init__(
@@ -147,7 +147,7 @@ class _LoopOutsideGraph:
 
     def __init__(
         self,
-        step: _TracedStep,
+        step: _TracedLoopStep,
         initial: Sequence[Node],
         rows: Sequence[Array],
         steps: int,

@@ -135,7 +135,7 @@ def test_what_no_function_takes_is_refused_in_its_name(name: str, wrong: object)
         (lambda x: mm.ones((2, "a")), TypeError, r"ones: a shape is .*such as \(2, 3\), .*'a'"),
         (lambda x: mm.empty(-1), ShapeError, r"empty: extents must be at least 0, was given \(-1,\); write"),
         (lambda x: mm.eye(-1), ShapeError, r"eye: extents must be at least 0, was given \(-1, -1\); write"),
-        (lambda x: mm.linspace(0, 1, "a"), TypeError, "linspace: a shape is .*'a'"),
+        (lambda x: mm.linspace(0, 1, "a"), TypeError, "linspace: num, the number .*'a'"),
         (lambda x: mm.random.normal(shape=-2), ShapeError, "random.normal: extents must be"),
         (lambda x: mm.squeeze(x, 0), ShapeError, r"squeeze: axes \(0,\) of shape \(4, 3\) are not all"),
         (lambda x: mm.broadcast_to(x, (4, 4)), ShapeError, r"broadcast_to: .*\(4, 3\).*\(4, 4\)"),
@@ -304,9 +304,24 @@ def test_a_shape_in_the_place_of_a_number_is_told() -> None:
         ShapeError, match=r"normal: mean must be a number or an array, was given \(20, 10\)"
     ):
         mm.random.normal((20, 10))
-    with pytest.raises(ShapeError, match=r"uniform: high must be a number or .*size=…"):
+    with pytest.raises(ShapeError, match=r"uniform: high must be a number or .*shape=\(2, 3\)"):
         mm.random.uniform(0, (3,))
+    with pytest.raises(ShapeError, match=r"gamma: shape must be .*gamma\(…, size=\(2, 3\)\)"):
+        mm.random.gamma((3,))
     assert mm.random.uniform(np.float32(1), 2, (3,)).shape == (3,)
+
+
+def test_functions_of_pytorch_and_numpy_that_arrays_do_not_have() -> None:
+    x = mm.arange(4.0)
+    with pytest.raises(TypeError, match=r"pow: takes no modulus; write x\*\*y % z"):
+        pow(x, 2, 3)
+    with pytest.raises(TypeError, match="power: out, the argument after the operands, must be"):
+        mm.pow(x, 2, 3)
+    with pytest.raises(TypeError, match="linspace: num, the number of values, .* given 2.5; mm.ar"):
+        mm.linspace(0, 1, 2.5)
+    for owner in (mm, mm.lib.stride_tricks, x):
+        with pytest.raises(AttributeError, match="write mm.lib.stride_tricks.sliding_window_view"):
+            owner.as_strided(x, (2, 2), (1, 1))
 
 
 def test_an_array_that_is_held_stays_where_nodes_share_their_operands() -> None:

@@ -3,6 +3,7 @@ at each call, and what it changes while it is traced is refused or warned of."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import itertools
@@ -236,6 +237,37 @@ def _attempt_of_any_error(owner: Any) -> Any:
         return 1.0
 
 
+def _z_of(owner: Any) -> Any:
+    return owner.z
+
+
+def _z_of_z_of(owner: Any) -> Any:
+    return _z_of(owner)
+
+
+def _attempt_in_caller(owner: Any) -> Any:
+    try:
+        return _z_of_z_of(owner)
+    except AttributeError:
+        return 1.0
+
+
+def _attempt_of_inner_function(owner: Any) -> Any:
+    def inner() -> Any:
+        return owner.z
+
+    try:
+        return inner()
+    except AttributeError:
+        return 1.0
+
+
+def _suppressed(owner: Any) -> Any:
+    with contextlib.suppress(AttributeError):
+        return _z_of(owner)
+    return 1.0
+
+
 def _attempt_of_global(_: Any) -> Any:
     try:
         return later_global  # type: ignore[name-defined]
@@ -256,6 +288,15 @@ ABSENCES: dict[str, Place] = {
     "default": (types.SimpleNamespace, lambda o: getattr(o, "z", 1.0), _set),
     "attempt": (types.SimpleNamespace, _attempt, _set),
     "any error": (types.SimpleNamespace, _attempt_of_any_error, _set),
+    "attempt in the caller": (types.SimpleNamespace, _attempt_in_caller, _set),
+    "attempt of an inner function": (types.SimpleNamespace, _attempt_of_inner_function, _set),
+    "suppressed": (types.SimpleNamespace, _suppressed, _set),
+    "dictionary of attributes": (
+        types.SimpleNamespace,
+        lambda o: o.__dict__.get("z", 1.0),
+        _set,
+    ),
+    "vars": (types.SimpleNamespace, lambda o: vars(o).get("z", 1.0), _set),
     "class": (lambda: new_class(1.0), lambda c: getattr(c, "later", 1.0), _set_later),
     "class of an object": (
         lambda: new_class(1.0)(),
@@ -286,6 +327,24 @@ def test_values_that_are_absent_at_first(name: str) -> None:
     for z in (2.0, 3.0):
         change(owner, z)
         assert f(mm.ones(2)).tolist() == [z] * 2
+
+
+@pytest.mark.parametrize("way", ["reference", "dictionary"])
+def test_objects_of_weak_references_that_die(way: str) -> None:
+    owner = new_class(2.0)()
+    reference, weak = weakref.ref(owner), weakref.WeakValueDictionary(o=owner)
+    if way == "reference":
+        f = mm.compile(lambda x: x * (1.0 if reference() is None else reference().z))
+    else:
+        f = mm.compile(lambda x: x * (weak["o"].z if "o" in weak else 1.0))
+    for _ in range(2):
+        assert f(mm.ones(2)).tolist() == [2.0] * 2
+    owner.z = 3.0
+    assert f(mm.ones(2)).tolist() == [3.0] * 2
+    del owner
+    gc.collect()
+    for _ in range(2):
+        assert f(mm.ones(2)).tolist() == [1.0] * 2
 
 
 def test_the_order_of_an_ordered_dictionary() -> None:

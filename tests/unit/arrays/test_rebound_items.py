@@ -97,6 +97,16 @@ def test_containers_of_the_caller_change(function: Callable[..., Any]) -> None:
             assert _values(found) == _values(wanted)
 
 
+def test_numbers_that_are_the_same_in_each_call_remain_numbers() -> None:
+    def numbers(state: Any, x: Any) -> Any:
+        state["python"], state["numpy"] = 7, np.float32(3)
+        return x
+
+    state: dict[str, Any] = {}
+    mm.compile(numbers)(state, mm.ones(3))
+    assert [type(x) for x in state.values()] == [int, np.float32]
+
+
 def test_unchanged_items_are_the_same_objects() -> None:
     state = _state()
     first, inner = state["a"][0], state["inner"]

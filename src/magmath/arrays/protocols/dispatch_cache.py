@@ -173,7 +173,7 @@ def _repeatable(
     result: Any,
     leaves: Sequence[Node],
     reads: Sequence[tuple[Node, Any]],
-) -> RecordedCall | None:
+) -> RecordedCall[EagerComputation] | None:
     """Return the call that has computed a result, if it can be repeated: not if the result is a
     view of another array."""
     if isinstance(result, LazyArray):

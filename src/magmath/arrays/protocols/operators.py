@@ -93,13 +93,15 @@ class Operators(Generic[Result]):
     def __rdivmod__(self, other: Any) -> tuple[Result, Result]:
         return other // self, other % self
 
-    def __pow__(self, other: Any) -> Result:
+    def __pow__(self, other: Any, modulus: Any = None) -> Result:
+        if modulus is not None:
+            raise TypeError("pow: takes no modulus; write x**y % z, whose powers may overflow")
         return self._binary("power", other)
 
     def __rpow__(self, other: Any) -> Result:
         return self._reflected("power", other)
 
-    def __ipow__(self, other: Any) -> Result:
+    def __ipow__(self, other: Any) -> Result:  # type: ignore[misc]
         return self._update("power", other)
 
     def __matmul__(self, other: Any) -> Result:

@@ -42,8 +42,8 @@ def stored(operation: str, result: Array, out: Any = None) -> Array:
         return result
     if not isinstance(out, Array):
         raise TypeError(
-            f"{operation}: out must be a magmath array, was given {type(out).__name__}; leave it "
-            f"out, or make one with mm.empty(shape)"
+            f"{operation}: out, the argument after the operands, must be a magmath array, was "
+            f"given {type(out).__name__}; leave it out, or make one with mm.empty(shape)"
         )
     if out.shape != result.shape:
         raise ShapeError(

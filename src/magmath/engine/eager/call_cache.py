@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from enum import Enum
-from typing import Any, Protocol, TypeAlias, cast, final
+from typing import Any, Generic, Protocol, TypeVar, cast, final
 
 from magmath.core.bounded_memo import store_bounded
 from magmath.core.type_aliases import Number
@@ -21,12 +21,15 @@ from magmath.graph import Node
 from magmath.graph.operation import Line
 
 MAX_KEYS = 8192
+WRITE_ERRORS = (ArithmeticError, IndexError, ValueError, Warning)
+"""What NumPy raises when it replaces elements: a number or an index is out of range, or the user
+has made warnings of conversions errors."""
 
-Eager: TypeAlias = Any
-"""An `EagerComputation`, whose module imports this one."""
+Eager = TypeVar("Eager", contravariant=True)
+"""`EagerComputation`, whose module imports this one."""
 
 
-class RecordedCall(Protocol):
+class RecordedCall(Protocol[Eager]):
     """A call that can be repeated."""
 
     @property
@@ -46,11 +49,16 @@ class RecordedCall(Protocol):
         raises."""
 
 
-class RecordedWrite(RecordedCall, Protocol):
+class RecordedWrite(RecordedCall[Eager], Protocol[Eager]):
     """A call that replaces elements of its first argument."""
 
     def write(
-        self, eager: Eager, arguments: Sequence[Node], line: Line, numbers: Sequence[Number], /
+        self,
+        eager: Eager,
+        arguments: Sequence[Node],
+        line: Line,
+        numbers: Sequence[Number],
+        /,
     ) -> Node | None:
         """Return the result, as `run`, in the memory of the first argument, which the caller
         drops."""
@@ -63,13 +71,13 @@ class _Unrecorded(Enum):
 
 
 @final
-class CallCache:
+class CallCache(Generic[Eager]):
     """The states of call keys; those that it does not have are new."""
 
     __slots__ = ("_states",)
 
     def __init__(self) -> None:
-        self._states: dict[Hashable, RecordedCall | _Unrecorded] = {}
+        self._states: dict[Hashable, RecordedCall[Eager] | _Unrecorded] = {}
 
     def repeated(
         self,
@@ -100,13 +108,16 @@ class CallCache:
         line: Line,
         numbers: Sequence[Number],
     ) -> Node | None:
-        """Return the result of `RecordedWrite.write`; None as `repeated`."""
+        """Return the result of `RecordedWrite.write`; None as `repeated`.
+
+        Errors other than those of NumPy pass: elements may have been replaced.
+        """
         call = self._states.get(key)
         if call is None or type(call) is _Unrecorded:
             return None
         try:
-            return cast("RecordedWrite", call).write(eager, arguments, line, numbers)
-        except Exception:
+            return cast("RecordedWrite[Eager]", call).write(eager, arguments, line, numbers)
+        except WRITE_ERRORS:
             return None
 
     def is_new(self, key: Hashable) -> bool:
@@ -120,7 +131,7 @@ class CallCache:
             store_bounded(self._states, key, _Unrecorded.SEEN, MAX_KEYS)
         return state is _Unrecorded.SEEN
 
-    def record(self, key: Hashable, call: RecordedCall | None) -> None:
+    def record(self, key: Hashable, call: RecordedCall[Eager] | None) -> None:
         """Repeat later calls with a key by this call; None excludes them."""
         store_bounded(self._states, key, call or _Unrecorded.EXCLUDED, MAX_KEYS)
 

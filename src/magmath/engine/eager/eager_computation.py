@@ -116,7 +116,7 @@ class EagerComputation:
         self._argument_recipes: dict[Signature, Recipe] = {}
         self._created: dict[Hashable, np.ndarray[Any, Any]] = {}
         """The values of nodes of numbers alone, by their signatures and inputs."""
-        self.calls = CallCache()
+        self.calls: CallCache[EagerComputation] = CallCache()
 
     @cached_property
     def _kernels(self) -> EagerKernels:
