@@ -159,6 +159,14 @@ def _searchsorted(draws: Draws) -> Case:
     return Case((ordered, draws.numbers(draws.shape())), {"side": side})
 
 
+def _interp(draws: Draws) -> Case:
+    count = draws.draw(st.integers(1, 4))
+    drawn = draws.numbers((count,))
+    points = torch.sort(drawn)[0] if drawn.dtype == torch.float64 else drawn
+    at, outside = draws.numbers(draws.shape()), [draws.numbers(()) for _ in range(2)]
+    return Case((at, points, draws.numbers((count,)), *outside), {})
+
+
 ROWS: dict[str, Row] = {
     "take": Row(_take, ANY, (0,)),
     "scatter_add": Row(_scatter_add, NUMERIC, (0,)),
@@ -172,6 +180,7 @@ ROWS: dict[str, Row] = {
     "unpack_bits": Row(_packed, ("uint8",)),
     "order_statistics": Row(_order_statistics, (*BOOL, *REAL), (0,)),
     "quantile": Row(_quantile, (*BOOL, *REAL), (0,)),
+    "interp": Row(_interp, ("float64",), (0, 1, 2, 3, 4)),
     "searchsorted": Row(_searchsorted, (*BOOL, *REAL)),
     "put": Row(_put, ANY, (0, 1)),
     "take_along": Row(_take_along, ANY, (0,)),
