@@ -208,7 +208,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
         return convolve(astype(x, int64), astype(y, int64), mode) != 0
     if x.size < y.size:  # zeros surround the longer vector, apart from its infinities
         x, y = y, x
-    return _part(_whole(x, y), x.size, y.size, mode, "convolve")
+    return _convolved("convolve", x, y, mode)
 
 
 @dispatch_cached
@@ -218,10 +218,17 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     if x.dtype is bool_ and y.dtype is bool_:
         return correlate(astype(x, int64), astype(y, int64), mode) != 0
     if x.size >= y.size:
-        return _part(_whole(x, flip(conj(y))), x.size, y.size, mode, "correlate")
+        return _convolved("correlate", x, flip(conj(y)), mode)
     # zeros surround the longer vector, apart from its infinities
     turned = flip(_whole(flip(conj(y)), x))
     return flip(_part(turned, y.size, x.size, mode, "correlate"))
+
+
+def _convolved(name: str, x: Array, y: Array, mode: str) -> Array:
+    """Return the part of the convolution of a vector and a shorter one that a mode selects."""
+    if mode == "valid":  # there all of the products exist
+        return convolved(x, y, mode, method="direct")
+    return _part(_whole(x, y), x.size, y.size, mode, name)
 
 
 def _whole(x: Array, y: Array) -> Array:

@@ -17,7 +17,7 @@ from magmath.graph import Node, apply_to
 from magmath.ops import OPERATIONS, segment_reductions
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
-from magmath.ops.elementwise import add, call, multiply, where
+from magmath.ops.elementwise import add, astype, call, multiply, where
 from magmath.ops.index_letters import LETTERS
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
@@ -276,6 +276,14 @@ def _searched(node: Node, operands: BatchOperands) -> Node:
     return one_by_one(node, operands) if x.varies else _apply(node, [x.node, values.node])
 
 
+def _counted(node: Node, operands: BatchOperands) -> Node:
+    (x,) = operands
+    extent = node.attributes["extent"]
+    row = multiply(_number(x.size, x.ndim), constant(extent, int64))
+    counts = _apply(node, [add(astype(x.node, int64), row)], extent=x.size * extent)
+    return reshape(counts, (x.size, extent))
+
+
 def _interpolated(node: Node, operands: BatchOperands) -> Node:
     _, *others = operands
     if any(x.varies for x in others):
@@ -395,6 +403,7 @@ RULES: dict[str, BatchingRule] = {
     "expand": _masked,
     "searchsorted": _searched,
     **dict.fromkeys(segment_reductions.OPERATIONS, _reduced_segments),
+    "bin_counts": _counted,
     "interp": _interpolated,
     "solve": _solved,
     "solve_triangular": _solved,

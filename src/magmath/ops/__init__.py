@@ -6,6 +6,7 @@ The table `OPERATIONS` contains all records by name.
 from magmath.graph import Operation
 from magmath.ops import (
     argreduce,
+    bin_counts,
     bits,
     block_reduction,
     concatenation,
@@ -58,6 +59,7 @@ OPERATIONS: dict[str, Operation] = {
     **scans.OPERATIONS,
     **segment_reductions.OPERATIONS,
     **interpolation.OPERATIONS,
+    **bin_counts.OPERATIONS,
     **manipulation.OPERATIONS,
     **concatenation.OPERATIONS,
     **contraction.OPERATIONS,
