@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 
 from magmath.memory.torch_dtypes import to_torch
-from operation_table.draws import ANY, BOOL, NUMERIC, REAL, Case, Draws, Row, Shape
+from operation_table.draws import ANY, BOOL, INTEGERS, NUMERIC, REAL, Case, Draws, Row, Shape
 
 INDEX_TYPES = (
     torch.int8, torch.int16, torch.int32, torch.int64,
@@ -159,6 +159,19 @@ def _searchsorted(draws: Draws) -> Case:
     return Case((ordered, draws.numbers(draws.shape())), {"side": side})
 
 
+def _bin_counts(draws: Draws) -> Case:
+    values = np.asarray(draws.random.integers(0, 5, draws.shape()))
+    return Case((torch.from_numpy(values).to(to_torch(draws.dtype)),), {"extent": 5})
+
+
+def _interp(draws: Draws) -> Case:
+    count = draws.draw(st.integers(1, 4))
+    drawn = draws.numbers((count,))
+    points = torch.sort(drawn)[0] if drawn.dtype == torch.float64 else drawn
+    at, outside = draws.numbers(draws.shape()), [draws.numbers(()) for _ in range(2)]
+    return Case((at, points, draws.numbers((count,)), *outside), {})
+
+
 ROWS: dict[str, Row] = {
     "take": Row(_take, ANY, (0,)),
     "scatter_add": Row(_scatter_add, NUMERIC, (0,)),
@@ -172,6 +185,8 @@ ROWS: dict[str, Row] = {
     "unpack_bits": Row(_packed, ("uint8",)),
     "order_statistics": Row(_order_statistics, (*BOOL, *REAL), (0,)),
     "quantile": Row(_quantile, (*BOOL, *REAL), (0,)),
+    "bin_counts": Row(_bin_counts, INTEGERS),
+    "interp": Row(_interp, ("float64",), (0, 1, 2, 3, 4)),
     "searchsorted": Row(_searchsorted, (*BOOL, *REAL)),
     "put": Row(_put, ANY, (0, 1)),
     "take_along": Row(_take_along, ANY, (0,)),

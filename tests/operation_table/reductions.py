@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from magmath.core.dtypes import uint8
 from magmath.ops import scans
-from operation_table.draws import ANY, BOOL, NUMERIC, REAL, Case, Draw, Draws, Row, Shape
+from operation_table.draws import ANY, BOOL, COMPLEX, NUMERIC, REAL, Case, Draw, Draws, Row, Shape
 
 
 def _reduction(domain: str, *, empty: bool = True, extents: tuple[int, int] = (0, 6)) -> Draw:
@@ -36,6 +36,16 @@ def _running(domain: str) -> Draw:
         shape = draws.shape(1)
         axis = draws.draw(st.integers(0, len(shape) - 1))
         return Case((draws.numbers(shape, domain),), {"axis": axis})
+
+    return draw
+
+
+def _begun_segments(domain: str) -> Draw:
+    def draw(draws: Draws) -> Case:
+        shape = draws.shape(1, extents=(1, 6))
+        axis = draws.draw(st.integers(0, len(shape) - 1))
+        starts = draws.draw(st.sets(st.integers(0, shape[axis] - 1), min_size=1))
+        return Case((draws.numbers(shape, domain), torch.tensor(sorted(starts))), {"axis": axis})
 
     return draw
 
@@ -84,6 +94,9 @@ def _segment_scan(draws: Draws) -> Case:
     return Case((x, totals), attributes)
 
 
+_FULL_REAL = tuple(name for name in REAL if name not in ("float16", "bfloat16"))
+_FULL = (*_FULL_REAL, *COMPLEX)
+
 ROWS: dict[str, Row] = {
     "sum": Row(_reduction("count"), ANY, (0,)),
     "prod": Row(_reduction("factor", extents=(0, 3)), NUMERIC, (0,)),
@@ -99,6 +112,9 @@ ROWS: dict[str, Row] = {
     "segment_scan": Row(_segment_scan, NUMERIC),
     "cumulative_sum": Row(_running("count"), NUMERIC, (0,)),
     "cumulative_prod": Row(_running("factor"), NUMERIC, (0,)),
+    **dict.fromkeys(["segment_sum", "segment_prod"], Row(_begun_segments("count"), _FULL, (0,))),
+    **dict.fromkeys(["segment_max", "segment_min"], Row(_begun_segments("any"), _FULL_REAL, (0,))),
+    **dict.fromkeys(["segment_any", "segment_all"], Row(_begun_segments("any"), BOOL)),
     "cumulative_max": Row(_running("any"), (*BOOL, *REAL), (0,)),
     "cumulative_min": Row(_running("any"), (*BOOL, *REAL), (0,)),
 }

@@ -10,11 +10,11 @@ import numpy as np
 from magmath.api.creation import asarray
 from magmath.api.cumulative import diff
 from magmath.api.data_types import astype
-from magmath.api.elementwise import conj, divide, imag, isnan, real, remainder
+from magmath.api.elementwise import conj, divide, imag, real, remainder
 from magmath.api.indexing import take
 from magmath.api.manipulation import concat, flip, ravel, reshape
 from magmath.api.reductions import sum
-from magmath.api.searching import searchsorted, where
+from magmath.api.searching import where
 from magmath.api.signal import convolve as convolved
 from magmath.api.sorting import argsort
 from magmath.arrays.array import Array, as_arrays, floating
@@ -23,8 +23,11 @@ from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import bool_, float64, int64
 from magmath.core.integers import is_integer
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis
+from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
+from magmath.graph import apply
 from magmath.ops import elementwise as e
+from magmath.ops.interpolation import INTERPOLATION
 
 END_TERMS = 64
 """Longest vector whose convolution is summed at the ends without zeros, in memory for the square of
@@ -179,35 +182,15 @@ def interp(
         values[i] if end is None else as_arrays("interp", at, end)[1]
         for i, end in ((0, left), (-1, right))
     ]
-    if values.dtype.kind == "complex":  # an infinite part leaves the other one as it is
-        parts = [_interpolated(at, points, part(values), *map(part, ends)) for part in (real, imag)]
-        result = Array(e.call("complex", *[part.node for part in parts]))
-    else:
-        result = _interpolated(at, points, values, *ends)
-    return where(at != at, at, result)
+    if values.dtype.kind != "complex":
+        return _interpolated(at, points, values, *ends)
+    # an infinite part leaves the other one as it is
+    parts = [_interpolated(at, points, part(values), *map(part, ends)) for part in (real, imag)]
+    return where(at != at, at, Array(e.call("complex", *[part.node for part in parts])))
 
 
-def _interpolated(at: Array, points: Array, values: Array, left: Array, right: Array) -> Array:
-    n = points.size
-    if n == 1:
-        inside = values[0] + 0.0 * at
-    else:
-        below = searchsorted(points, at, "right") - 1
-        below = where(below < 0, 0, where(below > n - 2, n - 2, below))
-        x0, x1 = take(points, below, 0), take(points, below + 1, 0)
-        y0, y1 = take(values, below, 0), take(values, below + 1, 0)
-        inside = where(at == x0, y0, where(at == x1, y1, _between(at, x0, x1, y0, y1)))
-    return where(at < points[0], left, where(at > points[-1], right, inside))
-
-
-def _between(at: Array, x0: Array, x1: Array, y0: Array, y1: Array) -> Array:
-    """Return the values on lines; where infinities make one nan, that from the other end, or the
-    value of both ends."""
-    slope = (y1 - y0) / (x1 - x0)
-    from_right = y1 + slope * (at - x1)
-    from_right = where(isnan(from_right) & (y0 == y1), y0, from_right)
-    from_left = y0 + slope * (at - x0)
-    return where(isnan(from_left), from_right, from_left)
+def _interpolated(*operands: Array) -> Array:
+    return Array(apply(INTERPOLATION, *[x.node for x in operands], line=user_line()))
 
 
 @dispatch_cached
@@ -225,7 +208,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Array:
         return convolve(astype(x, int64), astype(y, int64), mode) != 0
     if x.size < y.size:  # zeros surround the longer vector, apart from its infinities
         x, y = y, x
-    return _part(_whole(x, y), x.size, y.size, mode, "convolve")
+    return _convolved("convolve", x, y, mode)
 
 
 @dispatch_cached
@@ -235,10 +218,17 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Array:
     if x.dtype is bool_ and y.dtype is bool_:
         return correlate(astype(x, int64), astype(y, int64), mode) != 0
     if x.size >= y.size:
-        return _part(_whole(x, flip(conj(y))), x.size, y.size, mode, "correlate")
+        return _convolved("correlate", x, flip(conj(y)), mode)
     # zeros surround the longer vector, apart from its infinities
     turned = flip(_whole(flip(conj(y)), x))
     return flip(_part(turned, y.size, x.size, mode, "correlate"))
+
+
+def _convolved(name: str, x: Array, y: Array, mode: str) -> Array:
+    """Return the part of the convolution of a vector and a shorter one that a mode selects."""
+    if mode == "valid":  # there all of the products exist
+        return convolved(x, y, mode, method="direct")
+    return _part(_whole(x, y), x.size, y.size, mode, name)
 
 
 def _whole(x: Array, y: Array) -> Array:

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 
-from magmath.api.creation import arange, asarray, ones, zeros
+from magmath.api.creation import arange, asarray, zeros
 from magmath.api.cumulative import diff
 from magmath.api.data_types import astype, result_type
 from magmath.api.elementwise import clip, isfinite
@@ -29,6 +29,7 @@ from magmath.core.integers import is_integer, require_integer
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, OptionError, RangeError, ShapeError, TracingError
 from magmath.graph import apply
+from magmath.ops.bin_counts import BIN_COUNTS
 from magmath.ops.indexing.gather_scatter import SCATTER_ADD
 
 
@@ -50,7 +51,7 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
     if x.size:
         length = _bin_count(positions, length)
     if weights is None:
-        return _counts(positions, ones(x.shape, dtype=int64), length)
+        return _counts(positions, None, length)
     weights = as_array("bincount", weights)
     if weights.dtype.kind == "complex":
         raise DTypeError(
@@ -86,10 +87,12 @@ def _bin_count(positions: Array, least: int) -> int:
     return int(high) + 1 if bool(high >= least) else least
 
 
-def _counts(positions: Array, weights: Array, length: int) -> Array:
-    """Return sums of the weights at each position from 0 to `length`."""
+def _counts(positions: Array, weights: Array | None, length: int) -> Array:
+    """Return the count, or the sum of the weights, of each position from 0 to `length`."""
     if not positions.size:
-        return zeros((length,), dtype=weights.dtype)
+        return zeros((length,), dtype=int64 if weights is None else weights.dtype)
+    if weights is None:
+        return Array(apply(BIN_COUNTS, positions.node, extent=length, line=user_line()))
     added = apply(
         SCATTER_ADD,
         weights.node,
@@ -284,7 +287,6 @@ def _binned(columns: Sequence[Array], bins: Sequence[_Bins], weights: Array | No
         inside = here & inside
         number = number * extent + _bins_of(x, here, one)
     size = math.prod(shape)
-    weights = ones(columns[0].shape, dtype=int64) if weights is None else weights
     flat = _counts(where(inside, number, size), weights, size + 1)[:size]
     return reshape(flat, shape)
 

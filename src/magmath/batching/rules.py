@@ -14,10 +14,10 @@ from magmath.batching.operand import BatchingRule, BatchOperand, BatchOperands
 from magmath.core.dtypes import int64
 from magmath.core.shapes import broadcast
 from magmath.graph import Node, apply_to
-from magmath.ops import OPERATIONS
+from magmath.ops import OPERATIONS, segment_reductions
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full, iota
-from magmath.ops.elementwise import add, call, multiply, where
+from magmath.ops.elementwise import add, astype, call, multiply, where
 from magmath.ops.index_letters import LETTERS
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
@@ -264,9 +264,31 @@ def _masked(node: Node, operands: BatchOperands) -> Node:
     return _apply(node, [x.node, mask.node], axis=node.attributes["axis"] + 1)
 
 
+def _reduced_segments(node: Node, operands: BatchOperands) -> Node:
+    x, starts = operands
+    if starts.varies:
+        return one_by_one(node, operands)
+    return _apply(node, [x.node, starts.node], axis=node.attributes["axis"] + 1)
+
+
 def _searched(node: Node, operands: BatchOperands) -> Node:
     x, values = operands
     return one_by_one(node, operands) if x.varies else _apply(node, [x.node, values.node])
+
+
+def _counted(node: Node, operands: BatchOperands) -> Node:
+    (x,) = operands
+    extent = node.attributes["extent"]
+    row = multiply(_number(x.size, x.ndim), constant(extent, int64))
+    counts = _apply(node, [add(astype(x.node, int64), row)], extent=x.size * extent)
+    return reshape(counts, (x.size, extent))
+
+
+def _interpolated(node: Node, operands: BatchOperands) -> Node:
+    _, *others = operands
+    if any(x.varies for x in others):
+        return one_by_one(node, operands)
+    return _apply(node, [x.node for x in operands])
 
 
 # matrices -----------------------------------------------------------------------------------------
@@ -380,6 +402,9 @@ RULES: dict[str, BatchingRule] = {
     "compress": _masked,
     "expand": _masked,
     "searchsorted": _searched,
+    **dict.fromkeys(segment_reductions.OPERATIONS, _reduced_segments),
+    "bin_counts": _counted,
+    "interp": _interpolated,
     "solve": _solved,
     "solve_triangular": _solved,
     "lu_solve": _solved,

@@ -6,6 +6,7 @@ The table `OPERATIONS` contains all records by name.
 from magmath.graph import Operation
 from magmath.ops import (
     argreduce,
+    bin_counts,
     bits,
     block_reduction,
     concatenation,
@@ -13,6 +14,7 @@ from magmath.ops import (
     custom_gradients,
     elementwise,
     gradient_results,
+    interpolation,
     joint_sums,
     leaves,
     manipulation,
@@ -25,6 +27,7 @@ from magmath.ops import (
     reductions,
     samplers,
     scans,
+    segment_reductions,
     slicing,
     summands,
 )
@@ -54,6 +57,9 @@ OPERATIONS: dict[str, Operation] = {
     **argreduce.OPERATIONS,
     **bits.OPERATIONS,
     **scans.OPERATIONS,
+    **segment_reductions.OPERATIONS,
+    **interpolation.OPERATIONS,
+    **bin_counts.OPERATIONS,
     **manipulation.OPERATIONS,
     **concatenation.OPERATIONS,
     **contraction.OPERATIONS,

@@ -14,6 +14,7 @@ from magmath.core.shapes import with_extent
 from magmath.graph import Node, apply
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.creation import full
+from magmath.ops.elementwise import call, where
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.slicing import slice_along
@@ -66,6 +67,30 @@ def gradient_of_running_product(x: Node, g: Node, axis: int) -> Node:
         step //= 2
         g = g * _moved(level, axis, step, 1) + _moved(g * level, axis, -step, 0)
     return g
+
+
+def products_of_others_in_segments(x: Node, before: Node, behind: Node, axis: int) -> Node:
+    """Return, for each element, the product of the other elements of its segment of the axis.
+
+    `before` and `behind` are the numbers of these elements on both sides, which broadcast to x. The
+    distance of the multiplied elements doubles in each of log₂ n steps.
+    """
+    sides = []
+    for number, direction in ((before, 1), (behind, -1)):
+        has_others = call("less", constant(0, number.dtype), number)
+        others = where(has_others, _moved(x, axis, direction, 1), _one(x))
+        step = 1
+        while step < x.shape[axis]:
+            further = _moved(others, axis, direction * step, 1)
+            is_within = call("less_equal", constant(step, number.dtype), number)
+            others = others * where(is_within, further, _one(x))
+            step *= 2
+        sides.append(others)
+    return sides[0] * sides[1]
+
+
+def _one(x: Node) -> Node:
+    return constant(1, x.dtype)
 
 
 def _moved(x: Node, axis: int, by: int, value: int) -> Node:

@@ -109,7 +109,7 @@ def _kernel(name: str, torch_name: str, reference: Callable[..., Any]) -> Kernel
     return bind
 
 
-_UFUNCS = {
+UFUNCS = {
     "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,
     "any": np.logical_or, "all": np.logical_and,
 }  # fmt: skip
@@ -124,7 +124,7 @@ def _numpy_function(name: str, node: Node) -> Callable[..., object] | None:
         return None
     if naive and prod([x.shape[d] for d in axis]) > MAX_NAIVE:
         return None
-    reduce: Any = _UFUNCS[name].reduce
+    reduce: Any = UFUNCS[name].reduce
     axes = axis[0] if len(axis) == 1 else axis
     return lambda x, out: reduce(x, axes, None, out, keepdims)
 

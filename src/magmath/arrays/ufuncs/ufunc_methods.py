@@ -33,6 +33,7 @@ from magmath.ops.manipulation import reshape
 from magmath.ops.reductions import reduce as reduced
 from magmath.ops.reductions import reduction_of
 from magmath.ops.scans import CUMULATIVE_MAX, CUMULATIVE_MIN, CUMULATIVE_PROD, CUMULATIVE_SUM
+from magmath.ops.segment_reductions import reduced_segments
 from magmath.ops.slicing import slice_along
 from magmath.ops.sums import broadcast_to
 
@@ -354,5 +355,9 @@ class _UfuncMethods:
                 f"{name}.reduceat: an index is out of range for the extent {extent} of axis {d}; "
                 f"indices are from 0 to {extent - 1}"
             )
+        positions = leaf_of_values(starts, int64)
+        if name in REDUCTIONS and not self._is_complex_extremum(x) and (np.diff(starts) > 0).all():
+            reduction = reduction_of(REDUCTIONS[name], x.dtype)
+            return Array(reduced_segments(reduction, x, positions, d))
         segments = combined_segments if self._is_associative else stepwise_segments
-        return Array(segments(self._combine, x, leaf_of_values(starts, int64), d))
+        return Array(segments(self._combine, x, positions, d))

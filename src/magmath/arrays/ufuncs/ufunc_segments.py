@@ -1,5 +1,6 @@
 """`reduceat` of NumPy's universal functions: a function combines the elements of each segment of an
-axis.
+axis. Sums, products and extrema of segments that ascend are reductions of their own
+(`ops/segment_reductions.py`).
 
 An associative function combines sliding windows of 1, 2, 4, … elements, log₂ n times, and each
 segment is put together from the windows of the bits of its length, so that segments may overlap.
