@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 
@@ -62,6 +63,10 @@ class NumberProtocols(LazyArray):
         """Return the value of a 0-d array as a number that is rounded as `round` does."""
         rounded: int | float = round(self._scalar("item"), digits)
         return rounded
+
+    def __trunc__(self) -> int:
+        truncated: int = math.trunc(self._scalar("item"))
+        return truncated
 
     def __complex__(self) -> complex:
         references = sys.getrefcount(self)

@@ -3,6 +3,7 @@ views are changed under all names. Programs give NumPy's results."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -153,3 +154,9 @@ def test_writes_change_numbers_under_all_names() -> None:
     mm.add(s, 1, out=s)
     s[()] += 1
     assert (float(s), float(other)) == (7, 7)
+
+
+def test_numbers_and_bytes_as_python_asks_for_them() -> None:
+    x = mm.asarray([[-1.75, 2.5], [3.0, 4.0]])
+    assert [math.trunc(x[0, 0]), math.floor(x[0, 0]), math.ceil(x[0, 0])] == [-1, -2, -1]
+    assert x.tobytes("F") == x.T.tobytes() == x.numpy().tobytes("F")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
+from weakref import ref
 
 import numpy
 import pytest
@@ -557,3 +560,125 @@ def test_flat_of_a_view_that_is_not_contiguous_is_written(cut: Any) -> None:
         x.flat[0] = -1.0
     numpy.testing.assert_array_equal(arrays[1].numpy(), arrays[0])
     numpy.testing.assert_array_equal(cut(arrays[1]).numpy(), cut(arrays[0]))
+
+
+# views that are read again ----------------------------------------------------------------------
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 99)), max_size=12), st.integers(0, 11))
+def test_writes_with_many_views(steps: list[tuple[int, int]], deletion: int) -> None:
+    """More than are compared in each write; the array itself loses its name on the way."""
+    found, expected = [
+        {"base": xp.reshape(xp.arange(200.0), (100, 2)) * 1} for xp in (mm, numpy)
+    ]  # fmt: skip
+    for x in (found, expected):
+        x |= {"rows": [x["base"][i] for i in range(100)], "columns": x["base"].T}
+    for number, (kind, i) in enumerate(steps):
+        for x in (found, expected):
+            if number == deletion:
+                x.pop("base")
+            match kind:
+                case 0 if "base" in x:
+                    x["base"][i] = 3.0
+                case 1:
+                    x["rows"][i] += 1
+                case 2:
+                    x["columns"][0, i:] *= 2
+                case 3:
+                    x["rows"][i][1] = x["rows"][99 - i][0]
+                case _:
+                    x[f"sum {number}"] = x["rows"][i].sum() + x["columns"][1].sum()
+    for name in found:
+        for a, b in (
+            zip(found[name], expected[name], strict=True)
+            if name == "rows"
+            else [(found[name], expected[name])]
+        ):
+            numpy.testing.assert_array_equal(numpy.asarray(a), b, err_msg=name)
+
+
+def test_a_write_does_not_visit_views_that_nothing_has_read() -> None:
+    def calls_of_a_write(views: int) -> int:
+        base = mm.zeros((300, 2))
+        rows = [base[i] for i in range(views)]
+        for _ in range(3):
+            base[5] = 1.0
+        count = 0
+
+        def profile(frame: Any, event: str, argument: Any) -> None:
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(profile)
+        try:
+            base[5] = 2.0
+        finally:
+            sys.setprofile(None)
+        assert float(rows[5][0]) == 2.0
+        return count
+
+    few, many = calls_of_a_write(10), calls_of_a_write(300)
+    assert many <= few + 20
+
+
+def test_a_view_keeps_its_base_alive_until_it_is_read_again() -> None:
+    base = mm.zeros((4, 2))
+    view, weak = base[1], ref(base)
+    base += 1
+    del base
+    gc.collect()
+    assert weak() is not None
+    assert view.tolist() == [1.0, 1.0]
+    gc.collect()
+    assert weak() is None
+    view += 1
+    assert view.tolist() == [2.0, 2.0]
+
+
+def test_a_compiled_function_reads_and_writes_arrays_whose_views_are_to_be_read_again() -> None:
+    base = mm.zeros((4, 2))
+    rows = list(base)
+    other = base[2:]
+    base += 1
+
+    @mm.compile
+    def total(x: Any) -> Any:
+        return (other * x).sum()
+
+    assert float(total(mm.ones(2))) == 4.0
+    base += 1
+    assert float(total(mm.ones(2))) == 8.0
+
+    @mm.compile
+    def write(x: Any) -> Any:
+        x[1] += 5
+        return x.sum()
+
+    assert float(write(base)) == 26.0
+    assert rows[1].tolist() == [7.0, 7.0]
+    assert rows[0].tolist() == [2.0, 2.0]
+
+    @mm.compile
+    def write_outside(x: Any) -> Any:
+        base[0] = x
+        return x
+
+    base += 1
+    with pytest.raises(MagmathError):
+        write_outside(mm.ones(2))
+    assert [row.tolist() for row in rows] == base.tolist() == [[3, 3], [8, 8], [3, 3], [3, 3]]
+
+
+def test_gradients_of_views_that_are_read_again() -> None:
+    weights = mm.asarray([1.0, 2.0, 3.0])
+
+    def loss(x: Any) -> Any:
+        parts = mm.zeros((3, 3)) * 1
+        rows = list(parts)
+        parts[0] = x
+        parts[1] = x * rows[0]
+        return (rows[1] * weights).sum() + rows[0][2]
+
+    gradient = mm.grad(loss)(mm.asarray([1.0, 2.0, 3.0]))
+    assert gradient.tolist() == [2.0, 8.0, 19.0]

@@ -4,7 +4,7 @@ NumPy, DLPack, devices, and copies of the values in this process."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -76,9 +76,9 @@ class InterchangeProtocols(LazyArray):
     def __dlpack_device__(self) -> tuple[int, int]:
         return CPU
 
-    def tobytes(self) -> bytes:
-        """Return the values as bytes, in C order."""
-        return self.numpy().tobytes()
+    def tobytes(self, order: Literal["C", "F", "A", "K"] = "C") -> bytes:
+        """Return the values as bytes, by rows ("C") or by columns ("F")."""
+        return self.numpy().tobytes(order)
 
     def tofile(self, fid: Any, sep: str = "", format: str = "%s") -> None:
         """Write the values, fetched to this process, as bytes or text to a file, as NumPy does."""
