@@ -13,7 +13,7 @@ from weakref import ref
 
 import numpy as np
 
-from magmath.arrays.evaluated_operands import KeptOperands
+from magmath.arrays.saved_operands import SavedOperands
 from magmath.arrays.storage.element_storage import ArrayView
 from magmath.arrays.storage.failed_updates import (
     UpdateRecord,
@@ -28,9 +28,9 @@ from magmath.engine import session
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.array_sizes import MAX_BYTES_INLINE
 from magmath.engine.lifetimes.expression_bounds import FIRST_CHECK, Keep, early_evaluation
+from magmath.engine.lifetimes.kept_expressions import keep_expression
 from magmath.engine.lifetimes.loop_parts import MIN_DEPTH
 from magmath.engine.lifetimes.pending_readers import note_reader
-from magmath.engine.lifetimes.retained_expressions import keep_expression
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_evaluation, note_update
@@ -61,7 +61,7 @@ class LazyArray(ArrayHandle):
     is_variable = False
     """True for a variable, whose parts cannot be written through their own names."""
     _leaf: Node | None
-    _kept: KeptOperands | None
+    _kept: SavedOperands | None
     """What the array keeps alive after its evaluation."""
     view_of: ArrayView | None
     """Where the array's elements are among those that it shares with others; None if it shares
@@ -275,7 +275,7 @@ class LazyArray(ArrayHandle):
         `minimize`."""
         provenance = provenance_of(leaf)
         if provenance is not None:
-            self._kept = KeptOperands(*provenance.arrays())
+            self._kept = SavedOperands(*provenance.arrays())
 
     def keep_leaves(self, nodes: Iterable[Node]) -> None:
         """Keep the arrays alive from which this evaluated array was computed, as far as these
@@ -287,7 +287,7 @@ class LazyArray(ArrayHandle):
         """
         if self._kept is None:
             order = topological(nodes, pending=True)
-            self._kept = KeptOperands([x.leaf_or_self for x in order if _is_array(x)])
+            self._kept = SavedOperands([x.leaf_or_self for x in order if _is_array(x)])
 
     def refer_to_updated(
         self, node: Node, *, write: ViewWrite | None = None, source: UpdateRecord | None = None

@@ -29,7 +29,7 @@ from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints, keyword_hints
 from magmath.core.real_numbers import require_number
 from magmath.engine import session
-from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
+from magmath.engine.lifetimes.kept_expressions import is_keeping_expressions
 from magmath.engine.traces import tracing
 from magmath.engine.user_line import warn_user
 from magmath.errors import DTypeError, OptionError, ShapeError, StateError, TracingError

@@ -28,8 +28,8 @@ from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.run_numbers import rollback_on_failure
 from magmath.errors import GradientError, NonFiniteLoss
-from magmath.graph import Graph, Node, Provenance, RecordedOperand, set_provenance, set_value
-from magmath.graph.provenance.recorded_operands import VersionOperand
+from magmath.graph import Graph, Node, OperandReference, Provenance, set_provenance, set_value
+from magmath.graph.provenance.operand_references import VersionReference
 from magmath.ops.leaves import input_leaf, scalar
 from magmath.optim.function_of_variables import FunctionOfVariables
 from magmath.optim.states import ParameterNodes, States, VariableStates
@@ -214,8 +214,8 @@ class _Released:
         expression.replace_node(number if again is None else again)
 
 
-def _of_present_values(read: RecordedOperand) -> Node | None:
-    if isinstance(read, VersionOperand):
+def _of_present_values(read: OperandReference) -> Node | None:
+    if isinstance(read, VersionReference):
         variable = read.variable.value()
         return None if variable is None else variable.node
     return read.find()

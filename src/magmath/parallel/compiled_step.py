@@ -11,7 +11,7 @@ from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.core.identity import are_identical
 from magmath.diagnostics.explain import explain
 from magmath.engine import session
-from magmath.engine.lifetimes.retained_expressions import keeping_expressions
+from magmath.engine.lifetimes.kept_expressions import keeping_expressions
 from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import note_update
 from magmath.engine.traces.tracing import Trace

@@ -24,7 +24,7 @@ from magmath.core.identity import are_identical
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.engine import session
-from magmath.engine.lifetimes.retained_expressions import keeping_expressions
+from magmath.engine.lifetimes.kept_expressions import keeping_expressions
 from magmath.engine.programs.program_modes import RESTORED_TRAINING
 from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.traces import tracing

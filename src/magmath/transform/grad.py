@@ -19,7 +19,7 @@ from magmath.arrays.variables.variable_list import is_module, remedy_for
 from magmath.autodiff import gradients
 from magmath.core.integers import is_integer
 from magmath.engine import session
-from magmath.engine.lifetimes.retained_expressions import (
+from magmath.engine.lifetimes.kept_expressions import (
     is_keeping_expressions,
     keeping_expressions,
 )

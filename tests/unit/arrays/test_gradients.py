@@ -18,7 +18,7 @@ from magmath.errors import (
     MagmathError,
     ShapeError,
 )
-from magmath.graph.provenance import recent_operands
+from magmath.graph.provenance import recent_array_cache
 from magmath.runtime import Pool
 
 
@@ -175,7 +175,7 @@ def test_gradients_after_a_look_at_a_loss_whose_batch_has_no_other_reference(
 def test_a_gradient_that_needs_an_array_that_does_not_exist_is_an_error(
     every_pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent_operands, "MAX_BYTES", 0)
+    monkeypatch.setattr(recent_array_cache, "MAX_BYTES", 0)
     x = mm.asarray(np.array([1.0, 2.0]))
     factor = mm.asarray(np.ones((50_000, 2)))
     z = mm.sum(x * factor)
@@ -190,8 +190,8 @@ def test_a_list_of_losses_keeps_a_limited_number_of_batches(
     every_pool: Pool, monkeypatch: pytest.MonkeyPatch, compiled: bool
 ) -> None:
     nbytes = 40 * 1000 * 8
-    monkeypatch.setattr(recent_operands, "MAX_BYTES", 8 * nbytes)
-    monkeypatch.setattr(recent_operands, "MAX_OLDER_BYTES", 5 * nbytes)
+    monkeypatch.setattr(recent_array_cache, "MAX_BYTES", 8 * nbytes)
+    monkeypatch.setattr(recent_array_cache, "MAX_OLDER_BYTES", 5 * nbytes)
     w = mm.ones(40, dtype="float64")
 
     def mean_square(x: Any) -> Any:

@@ -40,8 +40,8 @@ from magmath.engine.lifetimes.donation import (
     with_former_values,
 )
 from magmath.engine.lifetimes.intermediate_cache import IntermediateCache
+from magmath.engine.lifetimes.kept_expressions import is_keeping_expressions
 from magmath.engine.lifetimes.live_references import is_unobservable, live_intermediates
-from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
 from magmath.engine.programs.expression_program import ExpressionProgram
 from magmath.engine.programs.pending_graph import pending_graph
 from magmath.engine.programs.program_runs import ProgramRuns

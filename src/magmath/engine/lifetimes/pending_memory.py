@@ -32,8 +32,8 @@ from weakref import ref
 
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.fallible_operations import is_fallible
+from magmath.engine.lifetimes.kept_expressions import is_keeping_expressions
 from magmath.engine.lifetimes.live_references import held_alone
-from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
 from magmath.engine.remote_array import remote_array_of
 from magmath.engine.traces import tracing
 from magmath.errors import MemoryLimitError
