@@ -30,10 +30,10 @@ from magmath.engine.array_sizes import MAX_BYTES_INLINE
 from magmath.engine.lifetimes.expression_bounds import FIRST_CHECK, Keep, early_evaluation
 from magmath.engine.lifetimes.kept_expressions import keep_expression
 from magmath.engine.lifetimes.loop_parts import MIN_DEPTH
-from magmath.engine.lifetimes.pending_readers import note_reader
+from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces import tracing
-from magmath.engine.traces.captured_arrays import note_evaluation, note_update
+from magmath.engine.traces.captured_arrays import add_leaf_to_captures, invalidate_captures
 from magmath.errors import ShapeError
 from magmath.graph import (
     Node,
@@ -84,7 +84,7 @@ class LazyArray(ArrayHandle):
             return
         self._refer_to(node, None if is_attempted else session.eager_leaf(node))
         if node.reads_version:
-            note_reader(self)
+            register_reader(self)
 
     def _refer_to(self, node: Node, leaf: Node | None) -> None:
         """Refer to a node, and to the leaf with its value if it was computed at once.
@@ -178,7 +178,7 @@ class LazyArray(ArrayHandle):
         if self._leaf is not node:  # they are identical once the value is computed
             evaluate(self)
         if tracing.current() is not None:
-            note_value_read(node)
+            depend_on_value(node)
         assert self._leaf is not None
         return self._leaf
 
@@ -267,7 +267,7 @@ class LazyArray(ArrayHandle):
         keep_expression(node)
         if not node.is_leaf:
             set_value(node, leaf)  # for pending expressions that read this node
-        note_evaluation(node, leaf)
+        add_leaf_to_captures(node, leaf)
         self._node = leaf
 
     def keep_operands(self, leaf: Node) -> None:
@@ -303,9 +303,9 @@ class LazyArray(ArrayHandle):
         old = self._node
         trace = tracing.current()
         if trace is not None:
-            trace.note_update(self, old)
+            trace.add_update(self, old)
         else:
-            note_update(old)
+            invalidate_captures(old)
         if leaf is None:
             self.pending_update = source or update_record(old, node, self.pending_update, write)
         del old  # an evaluation counts references
@@ -316,13 +316,13 @@ class LazyArray(ArrayHandle):
 
     def replace_node(self, node: Node) -> None:
         """Refer to another node with the same value, or with that before a failed update."""
-        note_update(self._node)
+        invalidate_captures(self._node)
         self._node, self.pending_update = node, None
         set_user_array(node, ref(self))
         self._leaf = node if node.operation is leaves.INPUT else None
 
 
-def note_value_read(node: Node) -> None:
+def depend_on_value(node: Node) -> None:
     """Record that the function that is being traced depends on the value of a node, which its
     program does not read: a number in a shape or in an `if`, a mask whose elements are counted.
 
@@ -334,9 +334,9 @@ def note_value_read(node: Node) -> None:
         is_leaf = x.operation is leaves.INPUT and not isinstance(x.value, Node)
         provenance = provenance_of(x) if is_leaf else None
         for source in (x, *(() if provenance is None else nodes_before(provenance))):
-            trace.note_state(source)
+            trace.depend_on_state(source)
             if isinstance(source.value, Node):
-                trace.note_state(source.value)
+                trace.depend_on_state(source.value)
 
 
 def _is_array(node: Node) -> bool:

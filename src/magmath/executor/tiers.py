@@ -140,7 +140,7 @@ class Tiers:
     def _note(self, binding: Binding) -> None:
         """Select the tier of the next runs by the seconds of the last ones."""
         self._binding = binding
-        self._choice.note(self._seconds, self._runs)
+        self._choice.add_measurement(self._seconds, self._runs)
         self._binding = None
         self._uses_segments = self._choice.current is self._segments
         self._seconds, self._runs = 0.0, 0

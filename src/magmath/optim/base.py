@@ -370,7 +370,7 @@ class Optimizer(metaclass=KeywordHints):
             return
         trace = tracing.current()
         if trace is not None:
-            trace.note_gradients()
+            trace.mark_training()
         entries = self.variable_states.of([v for v, _ in used])
         gradients = [gradient for _, gradient in used]
         owners = [v for entry in entries for v in entry.variables()]

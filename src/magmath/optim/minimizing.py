@@ -314,12 +314,12 @@ class _Program:
             ]
             parameters = [operands[leaves[i]] for i in compiled.scalars]
             started = self.engine.runs.start(
-                compiled, inputs, parameters, steps=steps, progress=note
+                compiled, inputs, parameters, steps=steps, progress=keep_first
             )
             self._steps += steps
             return started
 
-        def note(completed_steps: int, values: list[float]) -> None:
+        def keep_first(completed_steps: int, values: list[float]) -> None:
             first.extend(values[: 1 - len(first)])
 
         _, run = overwrite(self.targets, start, is_fallible=compiled.is_fallible)
@@ -328,7 +328,7 @@ class _Program:
         except KeyboardInterrupt:
             self._steps -= steps - run.steps
             raise
-        note(steps, values)
+        keep_first(steps, values)
         return values
 
 

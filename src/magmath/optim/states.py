@@ -16,7 +16,7 @@ from magmath.arrays.variables.variable import Variable
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.engine import session
 from magmath.engine.traces import tracing
-from magmath.engine.traces.captured_arrays import note_update
+from magmath.engine.traces.captured_arrays import invalidate_captures
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, Shape
 
@@ -163,7 +163,7 @@ class States:
         """Load what `state_dict` returned; programs that use the former states are rebuilt."""
         for entry in self._states.values():
             for v in (*entry.states.values(), *([entry.count] if entry.count else [])):
-                note_update(v.leaf)
+                invalidate_captures(v.leaf)
         self._states.clear()
         self._loaded = dict(state)
 
@@ -244,7 +244,7 @@ class States:
                     first = entry.counted if count is None else count
                     apart[key] = variable("count", first, dtype=int64)
                 if count is not None:
-                    note_update(count.leaf)  # compiled functions use the new one
+                    invalidate_captures(count.leaf)  # compiled functions use the new one
                 entry.count = apart[key]
 
 

@@ -81,8 +81,8 @@ class GradientAveraging(Strategy):
         """Return the gradient of a part of a batch in the form in which parts are added."""
         return gradient
 
-    def note_layouts(self, training: Training, layouts: Mapping[Variable, Layout]) -> bool:
-        """Note the layouts that were chosen for the parameters; none before the choice. Return True
+    def set_layouts(self, training: Training, layouts: Mapping[Variable, Layout]) -> bool:
+        """Set the layouts that were chosen for the parameters; none before the choice. Return True
         if steps that are traced from now on differ from those before."""
         return False
 
@@ -91,7 +91,7 @@ class GradientAveraging(Strategy):
         """Return the gradients by which the parameters are updated, from the sums of what `summand`
         returns."""
 
-    def note_update(self, training: Training) -> None:
+    def update_own_variables(self, training: Training) -> None:
         """Assign variables of the strategy that depend on the updated parameters."""
 
     # layouts ----------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ class GradientAveraging(Strategy):
         Buffers are replicated; states of other shapes than their parameter keep their layouts.
         """
         trace = cache(trace)
-        self.note_layouts(training, {})
+        self.set_layouts(training, {})
         layers, seconds = self.options(training, environment, trace)
         if environment.workers == 1:
             layers = dict.fromkeys(layers, "data")
@@ -130,7 +130,7 @@ class GradientAveraging(Strategy):
             layouts | dict(self.own_layouts(training, environment)),
             layers,
             seconds,
-            changes_step=self.note_layouts(training, layouts),
+            changes_step=self.set_layouts(training, layouts),
         )
 
     # the step ---------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ class GradientAveraging(Strategy):
         former = {v: v.node for v in self.state(training).values()}
         if used:
             updated.update(self._checked_exchange(updated, [gradients[i] for i in used]), former)
-        self.note_update(training)
+        self.update_own_variables(training)
         return loss, outputs
 
     def _checked_exchange(self, training: Training, gradients: Sequence[Array]) -> list[Array]:

@@ -58,8 +58,8 @@ class PerLayer(GradientAveraging):
         return x if self.accumulate == 1 else divided_batch(x, session.engine().environment)
 
     @final
-    def note_layouts(self, training: Training, layouts: Mapping[Variable, Layout]) -> bool:
-        """Note which parameters every worker has whole: the parts of a batch make an array of the
+    def set_layouts(self, training: Training, layouts: Mapping[Variable, Layout]) -> bool:
+        """Store which parameters every worker has whole: the parts of a batch make an array of the
         workers' summands of their gradients, which is reduced when it is complete."""
         for v in training.parameters:
             whole = v in layouts and layouts[v].is_replicated and layouts[v].mesh.size > 1

@@ -71,7 +71,7 @@ class ProvenanceTemplate:
             return None
         return chain if chain.is_continued_by(arguments) else None
 
-    def note_continued(
+    def store_continued(
         self, leaves: Sequence[Node], chain: CallChain, arguments: Sequence[Any]
     ) -> None:
         """Store the provenance in the leaves of the results of a call that continues a chain."""
@@ -93,7 +93,7 @@ class ProvenanceTemplate:
                 operands.append(source)  # type: ignore[arg-type]
         return operands
 
-    def note(
+    def store(
         self,
         leaves: Sequence[Node],
         operands: list[OperandReference],
@@ -103,7 +103,7 @@ class ProvenanceTemplate:
         """Store the provenance in the leaves of the results of a call."""
         chain = None if self._chain_maker is None else self._chain_maker.begun(operands)
         if chain is not None and not is_keeping_expressions():
-            self.note_continued(leaves, chain, arguments)
+            self.store_continued(leaves, chain, arguments)
             return
         numbers: Sequence[Any] = ()
         if self._numbers:

@@ -266,8 +266,8 @@ class ObjectWalk:
         self._visit_class_of(value, label)
 
     def _visit_module(self, module: Any, attributes: dict[str, Any], label: str) -> None:
-        """Visit the attributes of a module of `mm.nn`, which notes itself what is assigned outside
-        of its calls, and the modules in it."""
+        """Visit the attributes of a module of `mm.nn`, and the modules in it. What is assigned to
+        them outside of their calls, they record themselves."""
         read = self._reads.attributes_among(attributes)
         self.modules += [module] if read else []
         for name in read:

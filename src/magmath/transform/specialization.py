@@ -14,7 +14,7 @@ from magmath.core.promotion import DEFAULT
 from magmath.engine.engine import Engine
 from magmath.engine.evaluation.evaluator import NO_CONTEXT
 from magmath.engine.hoisted_values import HoistedGraph, HoistedValues, hoist
-from magmath.engine.lifetimes.pending_readers import note_reader
+from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.repeated_runs import RepeatedRuns
@@ -185,7 +185,7 @@ class Specialization:
             numbers, hoisted = self._numbers_of(inputs, NO_NUMBERS)
             inputs = self._given(inputs, hoisted)
         results = self.runs.run(inputs, numbers)
-        self.provenance.note_continued(results.leaves, chain, arguments)
+        self.provenance.store_continued(results.leaves, chain, arguments)
         returned = (
             Array(results.leaves[0])
             if self._returns_one_array
@@ -214,7 +214,7 @@ class Specialization:
                     is_fallible=self.runs.compiled.is_fallible,
                 )
                 leaves = [leaf_of(data) for data in new_data]
-                self.provenance.note(leaves, operands, arguments, drawn)
+                self.provenance.store(leaves, operands, arguments, drawn)
                 return self._deliver(leaves, arguments)
         if self.updated:
             self.engine.runs.wait_for_fallible_run()
@@ -222,7 +222,7 @@ class Specialization:
         results = self.runs.run(inputs, numbers)
         if self.updated:
             self.engine.runs.wait_for_fallible_run()
-        self.provenance.note(results.leaves, operands, arguments, drawn)
+        self.provenance.store(results.leaves, operands, arguments, drawn)
         returned = self._deliver(results.leaves, arguments)
         self.runs.keep(results)
         return returned
@@ -281,5 +281,5 @@ class Specialization:
         array = Array(leaf)
         if self._reads_variables:
             array.keep_operands(leaf)
-            note_reader(array)
+            register_reader(array)
         return array

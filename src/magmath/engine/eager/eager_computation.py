@@ -131,7 +131,7 @@ class EagerComputation:
 
         return number_array
 
-    def note_numbers(self, node: Node, value: np.ndarray[Any, Any]) -> None:
+    def store_numbers(self, node: Node, value: np.ndarray[Any, Any]) -> None:
         """Store the value of nodes of numbers alone, with the signature and the inputs of this
         one."""
         key = node.signature, node.inputs

@@ -310,7 +310,7 @@ class Evaluator:
                 return self._runs.run(compiled, copied.leaves)[0]
             program = ExpressionProgram(compiled, graph, leaves)
             self._by_structure.store(key, program)
-        self._programs.note_use(compiled)
+        self._programs.mark_used(compiled)
         return self._runs.start(compiled, *program.operands(leaves))[0]
 
     def _set_intermediates(
@@ -362,18 +362,18 @@ class Evaluator:
         their nodes."""
         return self._intermediates.forget_failed()
 
-    def note_update(self, array: ArrayHandle, node: Node) -> None:
+    def add_update(self, array: ArrayHandle, node: Node) -> None:
         """Register an array after an update in place: a later evaluation of other arrays may
         compute it in the same program. Small arrays are computed when they are read."""
         signature = node.signature
         if signature is not None and signature.nbytes > self._interpreter.max_bytes:
-            self._joint.note_update(array)
+            self._joint.add_update(array)
 
-    def note_gradients(self, gradients: Sequence[ArrayHandle], value: ArrayHandle) -> None:
+    def add_gradients(self, gradients: Sequence[ArrayHandle], value: ArrayHandle) -> None:
         """Register the gradients of a function and its value: an evaluation of one gradient
         computes the others and the value in the same program."""
         if self._pool.memory_limit is None:
-            self._joint.note_gradients(gradients, value)
+            self._joint.add_gradients(gradients, value)
 
     def should_evaluate_now(self, own_nodes: Sequence[Node]) -> bool:
         """Return True if a written array, the first of `own_nodes`, should be computed at once.

@@ -82,8 +82,8 @@ class PendingMemory:
         self._examined: ref[Node] | None = None
         """The deepest operand of the expression that was examined last."""
 
-    def note_bytes(self, nbytes: int) -> None:
-        """Register that arrays of these bytes were made."""
+    def count_bytes(self, nbytes: int) -> None:
+        """Count the bytes of arrays that were made."""
         self.room -= nbytes
 
     def limit_held_bytes(self) -> None:

@@ -74,7 +74,7 @@ _readers: list[_RegisteredReader] = []
 _max_readers = MIN_KEPT_READERS
 
 
-def note_reader(array: ArrayHandle) -> None:
+def register_reader(array: ArrayHandle) -> None:
     """Register an array whose expression reads the value of a variable."""
     global _max_readers
     _readers.append(_RegisteredReader(array))
