@@ -41,7 +41,7 @@ TRAINED = [
     *[DataParallel(messages=kind) for kind in ("1-bit", "bfloat16", "float16")],
     DataParallel("sharded", messages="1-bit"),
     DataParallel("ring", accumulate=2, messages="bfloat16"),
-    Hybrid({"0": "model", "3": "rows"}),
+    Hybrid({"0": "output", "3": "input"}),
     WeightAveraging(2),
     Asynchronous(2, schedule=[0, 2, 1]),
 ]

@@ -647,7 +647,7 @@ def test_model_parallel_step_has_at_most_two_barriers_a_layer(workers: int) -> N
     assert count(program, Barrier) <= 6
 
 
-@pytest.mark.parametrize("strategy", ["data", "model", "rows"])
+@pytest.mark.parametrize("strategy", ["data", "model", "model-input"])
 def test_one_worker_and_messages_need_no_barriers(strategy: str) -> None:
     for kind, workers in (("inline", 1), ("messages", 3)):
         assert count(step_of(kind, workers, strategy), Barrier) == 0

@@ -210,7 +210,9 @@ def test_trainers_keep_what_the_builder_gives_them(
     def built() -> Any:
         module = mm.nn.Sequential(mm.nn.Dense(8), mm.nn.Dense(3))
         net = mm.nn.NeuralNetwork(module)
-        net.trainer = Trainer(module, strategy="rows", metrics=metrics, callbacks=[note], seed=seed)
+        net.trainer = Trainer(
+            module, strategy="model-input", metrics=metrics, callbacks=[note], seed=seed
+        )
         networks.append(net)
         return net
 

@@ -29,9 +29,9 @@ from magmath.ops.recomputation import recompute
 from magmath.ops.redistribute import redistribute
 from magmath.ops.slicing import slice_along
 from magmath.parallel.layer_layouts import WHOLE, parameter_layout, state_layout
+from magmath.parallel.parameter_axes import DIVIDING_OPTIONS, LayerAxes
 from magmath.parallel.part_losses import part_loss, total_divisor
 from magmath.parallel.strategy import ChosenLayouts, Forward, Strategy, Training, exchanged
-from magmath.parallel.unit_axes import DIVIDING_OPTIONS, LayerAxes
 from magmath.passes.environment import Environment
 from magmath.transform.traced_function import assign_all, trace_function
 
