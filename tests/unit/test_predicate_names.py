@@ -31,6 +31,7 @@ ACTIONS = (
     "return",
     "set",
     "try",
+    "update",
     "verify",
     "wait",
     "write",

@@ -208,7 +208,7 @@ def test_trainers_keep_what_the_builder_gives_them(
 ) -> None:
     layouts, names = set(), set()
 
-    def note(record: EpochRecord) -> None:
+    def record_epoch(record: EpochRecord) -> None:
         names.update(record.metrics)
         layouts.add(networks[-1].history.strategy)
 
@@ -216,7 +216,7 @@ def test_trainers_keep_what_the_builder_gives_them(
         module = mm.nn.Sequential(mm.nn.Dense(8), mm.nn.Dense(3))
         net = mm.nn.NeuralNetwork(module)
         net.trainer = Trainer(
-            module, strategy="model-input", metrics=metrics, callbacks=[note], seed=seed
+            module, strategy="model-input", metrics=metrics, callbacks=[record_epoch], seed=seed
         )
         networks.append(net)
         return net
@@ -317,12 +317,12 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
         if len(results.trials) == 2:
             raise Killed
 
-    def note(results: SearchResults, trial: Trial) -> None:
+    def record_trial(results: SearchResults, trial: Trial) -> None:
         ended.append(trial.number)
 
     with pytest.raises(Killed):
         searched(storage=store, on_progress=kill)
-    resumed = searched(storage=store, on_progress=note)
+    resumed = searched(storage=store, on_progress=record_trial)
     assert set(ended) == {2, 3, 4, 5}, "the first two are not trained again"
     whole = searched()
     for one, other in zip(resumed.trials, whole.trials, strict=True):

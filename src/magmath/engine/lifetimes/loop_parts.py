@@ -59,7 +59,7 @@ class LoopParts:
             and sum([x.nbytes for x in unrecoverable]) <= MAX_HELD_BYTES
         ):
             return unrecoverable
-        self._note(node, False)
+        self._store_place(node, False)
         return None
 
     def _is_end(self, node: Node) -> bool:
@@ -73,10 +73,10 @@ class LoopParts:
         if place != candidate[0]:
             return False
         self._candidate = None
-        self._note(node, True)
+        self._store_place(node, True)
         return True
 
-    def _note(self, node: Node, is_end: bool) -> None:
+    def _store_place(self, node: Node, is_end: bool) -> None:
         store_bounded(self._ends, _place(node), is_end, _MAX_PLACES)
 
 
