@@ -150,7 +150,7 @@ def test_a_kernel_that_writes_nothing_is_found(
                 assert (np.abs(result.numpy()) > 1e300).all()
 
 
-def test_what_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_the_debug_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     for text, expected in [
         ("", Debugging()),
         ("fill", Debugging(fill=True)),

@@ -595,7 +595,7 @@ def test_elementwise_chains_need_no_memory_of_their_own() -> None:
     assert arrange(compiled.program).nbytes == 64 * 64 * 4
 
 
-def test_what_no_step_changes_is_computed_once() -> None:
+def test_loop_invariants_are_computed_once() -> None:
     engine = engine_of("inline")
     x, v = input_of((8, 8)), variable_of((8, 8))
     update = op("add", v, op("exp", matmul(x, x)))

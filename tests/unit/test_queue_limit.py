@@ -27,7 +27,7 @@ def test_as_many_commands_as_a_second_has(seconds: float, commands: int) -> None
     assert abs(limit.commands - commands) <= commands * 0.05
 
 
-def test_it_recovers_from_a_long_command_and_counts_no_pause() -> None:
+def test_the_limit_recovers_from_a_long_command_and_counts_no_pause() -> None:
     clock = Clock()
     limit = QueueLimit(clock)
     clock.now += 60

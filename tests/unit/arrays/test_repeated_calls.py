@@ -30,7 +30,7 @@ def pair(m: Any, x: Any, v: Any) -> tuple[Any, Any]:
     return x + v * 0.1, v - m.sin(x) * 0.1
 
 
-def twin(array: np.ndarray[Any, Any]) -> torch.Tensor:
+def counterpart(array: np.ndarray[Any, Any]) -> torch.Tensor:
     return torch.tensor(array, requires_grad=True)
 
 
@@ -51,8 +51,8 @@ def test_gradients_equal_those_of_pytorch(kind: tuple[str, int], data: st.DataOb
     with current(*kind):
         f = mm.compile(lambda x, y, k: step(mm, x, y, k))
         z, w = mm.asarray(x), mm.asarray(y)
-        tz, tw = twin(x), twin(y)
-        sources, twins = [z, w], [tz, tw]
+        tz, tw = counterpart(x), counterpart(y)
+        sources, counterparts = [z, w], [tz, tw]
         for i, action in enumerate(actions):
             k = 1.0 + 0.1 * (i % 3)
             if action == "step":
@@ -68,11 +68,11 @@ def test_gradients_equal_those_of_pytorch(kind: tuple[str, int], data: st.DataOb
                 float(mm.sum(z))
             else:
                 sources.append(z)
-                twins.append(tz)
+                counterparts.append(tz)
                 tz.retain_grad()
         (tz * tz).sum().backward()  # type: ignore[no-untyped-call]
         loss = mm.sum(z * z)
-        for source, other in zip(sources, twins, strict=True):
+        for source, other in zip(sources, counterparts, strict=True):
             if other.grad is not None:
                 found = mm.grad(loss, source)
                 np.testing.assert_allclose(found.numpy(), other.grad.numpy(), rtol=1e-9, atol=1e-12)
@@ -83,12 +83,12 @@ def test_several_results_feed_the_next_call(kind: tuple[str, int]) -> None:
     x, v = np.random.default_rng(1).standard_normal((2, 4))
     with current(*kind):
         f = mm.compile(lambda x, v: pair(mm, x, v))
-        a, b, ta, tb = mm.asarray(x), mm.asarray(v), twin(x), twin(v)
-        sources, twins = (a, b), (ta, tb)
+        a, b, ta, tb = mm.asarray(x), mm.asarray(v), counterpart(x), counterpart(v)
+        sources, counterparts = (a, b), (ta, tb)
         for _ in range(10):
             (a, b), (ta, tb) = f(a, b), pair(torch, ta, tb)
         (ta * tb).sum().backward()  # type: ignore[no-untyped-call]
-        for found, other in zip(mm.grad(mm.sum(a * b), sources), twins, strict=True):
+        for found, other in zip(mm.grad(mm.sum(a * b), sources), counterparts, strict=True):
             assert other.grad is not None
             np.testing.assert_allclose(found.numpy(), other.grad.numpy(), rtol=1e-12)
 
@@ -192,13 +192,15 @@ def test_a_long_loop_depends_on_results_that_were_recorded(monkeypatch: pytest.M
 def test_an_argument_that_is_returned_has_a_gradient(calls: int) -> None:
     with current("inline"):
         f = mm.compile(lambda x, y: (y, x * 0.5))
-        x, y = twin(np.array([1.0, 2.0])), twin(np.array([3.0, 5.0]))
+        x, y = counterpart(np.array([1.0, 2.0])), counterpart(np.array([3.0, 5.0]))
         a, b = mm.asarray(x.detach().numpy()), mm.asarray(y.detach().numpy())
-        sources, twins = (a, b), (x, y)
+        sources, counterparts = (a, b), (x, y)
         for _ in range(calls):
             (a, b), (x, y) = f(a, b), (y, x * 0.5)
         (x * x + y * 3.0).sum().backward()  # type: ignore[no-untyped-call]
-        for found, other in zip(mm.grad(mm.sum(a * a + b * 3.0), sources), twins, strict=True):
+        for found, other in zip(
+            mm.grad(mm.sum(a * a + b * 3.0), sources), counterparts, strict=True
+        ):
             assert other.grad is not None
             np.testing.assert_allclose(found.numpy(), other.grad.numpy())
 

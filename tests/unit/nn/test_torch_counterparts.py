@@ -1,4 +1,4 @@
-"""Modules equal their PyTorch twins in training steps: loss, gradients and weights."""
+"""Modules equal their PyTorch counterparts in training steps: loss, gradients and weights."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ CASES: dict[str, Callable[[], tuple[nn.Module, torch.nn.Module, Any]]] = {
 
 
 def take_weights(ours: nn.Module, theirs: torch.nn.Module) -> None:
-    """Give the twin the weights, in the order of parameters, which is the same."""
+    """Give the counterpart the weights, in the order of parameters, which is the same."""
     parameters = list(theirs.parameters())
     assert len(parameters) == len(ours.parameters())
     for (name, own), their in zip(ours.named_parameters(), parameters, strict=True):
