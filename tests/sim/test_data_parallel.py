@@ -262,7 +262,7 @@ def test_explanation_by_layer() -> None:
 def test_options_of_layers() -> None:
     with current("messages", 4):
         net = trained(Hybrid({"0": "output", "*": "data"}))
-        assert net.history.strategy == "0: model, 1: data, 4: data"
+        assert net.history.strategy == "0: output, 1: data, 4: data"
         assert net.parameters["0.weight"].layout.local_size(0) == 12 * 4
         assert net.parameters["4.weight"].layout.is_replicated
         assert repr(Hybrid({"0": "output"})) == "Hybrid(layers={'0': 'output'})"

@@ -324,11 +324,11 @@ def test_fit_keeps_strategy_and_metrics_until_they_are_given_again() -> None:
         net = network()
         net.fit(X, Y, batch_size=100, strategy="model", metrics=["top_3_accuracy"])
         again = net.fit(X, Y, batch_size=100)
-        assert again.strategy == "0: model, 1: model, 2: model"
+        assert again.strategy == "0: output, 1: output, 2: output"
         assert set(again.records[-1].metrics) == {"top_3_accuracy"}
         net.trainer.strategy, net.trainer.metrics = "model-input", []
         again = net.fit(X, Y, batch_size=100)
-        assert again.strategy == "0: rows, 1: rows, 2: rows"
+        assert again.strategy == "0: input, 1: input, 2: input"
         assert not again.records[-1].metrics
         again = net.fit(X, Y, batch_size=100, strategy="data", metrics=None)
         assert again.strategy == "0: data, 1: data, 2: data"

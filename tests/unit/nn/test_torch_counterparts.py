@@ -178,11 +178,11 @@ def test_loss_and_gradients(case: str, kind: str, workers: int) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("way", ["eager", "compiled", "data", "model", "rows", "auto"])
+@pytest.mark.parametrize("way", ["eager", "compiled", "data", "model", "model-input", "auto"])
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
 def test_trajectories(case: str, way: str, kind: str, workers: int) -> None:
     """Also what the running statistics become, and the outputs in evaluation mode."""
-    if kind == "processes" and way in ("model", "rows"):
+    if kind == "processes" and way in ("model", "model-input"):
         pytest.skip("the other pools show it")
     with current(kind, workers):
         ours, theirs, x = built(case)
