@@ -44,7 +44,7 @@ from magmath.graph import (
     set_value,
     topological,
 )
-from magmath.graph.provenance.record_chains import nodes_before
+from magmath.graph.provenance.provenance_chains import nodes_before
 from magmath.layout import Layout
 from magmath.ops import leaves
 

@@ -15,6 +15,7 @@ from magmath.graph.operation import (
     make_node,
     recording_nodes,
 )
+from magmath.graph.provenance.expression_recipes import recipe_of, recipe_of_nodes
 from magmath.graph.provenance.operand_references import (
     OperandReference,
     set_provenance,
@@ -22,7 +23,6 @@ from magmath.graph.provenance.operand_references import (
 )
 from magmath.graph.provenance.provenance import Provenance, provenance_of
 from magmath.graph.provenance.recipe import Recipe
-from magmath.graph.provenance.recording import recipe_of, recipe_of_nodes
 from magmath.graph.structure import structure_of
 
 __all__ = [

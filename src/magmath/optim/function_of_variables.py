@@ -28,8 +28,8 @@ from magmath.graph import (
 )
 from magmath.graph.provenance.dependence import DependenceSearch
 from magmath.graph.provenance.operand_references import VersionReference
+from magmath.graph.provenance.provenance_chains import operands_before
 from magmath.graph.provenance.rebuild import with_expressions
-from magmath.graph.provenance.record_chains import operands_before
 
 
 @final

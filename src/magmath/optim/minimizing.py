@@ -23,7 +23,7 @@ from magmath.core.dtypes import DType, compute_dtype, int64, real_dtype
 from magmath.core.promotion import promote
 from magmath.engine import session
 from magmath.engine.engine import Engine
-from magmath.engine.evaluation.result_records import provenance_of_pending
+from magmath.engine.evaluation.result_provenance import provenance_of_pending
 from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.run_numbers import rollback_on_failure

@@ -119,7 +119,7 @@ def test_long_loops_forget_their_first_operations(
     calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Gradients through later calls are right, those through more fail, and none is zero."""
-    for module in ("record_chains", "provenance", "repeated_calls"):
+    for module in ("provenance_chains", "provenance", "repeated_calls"):
         monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 120)
     with current("planned"):
         f: Callable[..., Any] = mm.compile(lambda x, y: x * 0.99 + y)
@@ -145,7 +145,7 @@ def test_long_loops_forget_their_first_operations(
 def test_a_result_that_the_user_holds_has_a_gradient_at_the_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("record_chains", "provenance", "repeated_calls"):
+    for module in ("provenance_chains", "provenance", "repeated_calls"):
         monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 120)
     with current("inline"):
         f: Callable[..., Any] = mm.compile(lambda x, y: x * 0.99 + y)
@@ -161,7 +161,7 @@ def test_a_result_that_the_user_holds_has_a_gradient_at_the_cut(
 def test_long_loops_of_large_arrays_forget_results_that_no_longer_exist(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("record_chains", "provenance", "repeated_calls"):
+    for module in ("provenance_chains", "provenance", "repeated_calls"):
         monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 120)
     with current("inline"):
         f: Callable[..., Any] = mm.compile(lambda x, y: x * 0.5 + y)
@@ -173,7 +173,7 @@ def test_long_loops_of_large_arrays_forget_results_that_no_longer_exist(
 
 def test_a_long_loop_depends_on_results_that_were_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients through too many calls fail, also those of a result that was used in between."""
-    for module in ("record_chains", "provenance", "repeated_calls"):
+    for module in ("provenance_chains", "provenance", "repeated_calls"):
         monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 120)
     with current("inline"):
         f: Callable[..., Any] = mm.compile(lambda x: x * 0.99)

@@ -26,11 +26,11 @@ from magmath.engine.evaluation.redistributed_copies import (
     RedistributedCopies,
     is_redistribution_of_value,
 )
-from magmath.engine.evaluation.result_records import (
+from magmath.engine.evaluation.result_provenance import (
     RecipeMemo,
     deliver_results,
-    record_by_structure,
     record_provenance,
+    record_provenance_by_structure,
 )
 from magmath.engine.fallible_operations import has_pending_fallible
 from magmath.engine.lifetimes.donation import (
@@ -213,7 +213,7 @@ class Evaluator:
             data = self._interpreter.execute(order, expanded, numbers)
             leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
             structure = structure_of(expression.order, outputs, (None,) * len(outputs))
-            record_by_structure(
+            record_provenance_by_structure(
                 leaves, expression.order, expression.live, (), structure, self._recipes
             )
         else:
@@ -267,7 +267,7 @@ class Evaluator:
             structure = structure_of(expression.order, outputs, targets)
             data = self._run_program(expression.order, outputs, targets, structure)
             leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
-            record_by_structure(
+            record_provenance_by_structure(
                 leaves, expression.order, expression.live, donated, structure, self._recipes
             )
             if donated:  # the expressions cannot be recomputed

@@ -21,9 +21,9 @@ from magmath.graph.provenance.operand_references import (
     VersionReference,
     record_of,
 )
+from magmath.graph.provenance.provenance_chains import MAX_LENGTH, chain_before, operands_before
 from magmath.graph.provenance.recent_array_cache import KeptArray, keep_recent
 from magmath.graph.provenance.recipe import NumberStep, Recipe, built_step, number_node
-from magmath.graph.provenance.record_chains import MAX_LENGTH, chain_before, operands_before
 
 SMALL_BYTES = 1 << 20
 """Maximum bytes of the operands that the provenance of an implicitly computed value keeps alive."""

@@ -27,8 +27,8 @@ from magmath.graph.provenance.operand_references import (
     set_provenance,
 )
 from magmath.graph.provenance.provenance import Provenance
+from magmath.graph.provenance.provenance_chains import MAX_LENGTH, longest, nodes_before
 from magmath.graph.provenance.recipe import Recipe
-from magmath.graph.provenance.record_chains import MAX_LENGTH, longest, nodes_before
 
 
 @final

@@ -1,4 +1,4 @@
-"""Recording of an expression: its recipe, and references to its operands."""
+"""The recipes of expressions, with references to their operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of results: what an evaluation stores for gradients and for waiting readers."""
+"""The provenance of results: what an evaluation stores for gradients and for waiting readers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def record_provenance(
     _record_outputs(leaves, position, Provenance.of(recipe, recipe.last, operands, None))
 
 
-def record_by_structure(
+def record_provenance_by_structure(
     results: Mapping[Node, Node],
     order: Sequence[Node],
     live: Container[Node],

@@ -1,5 +1,5 @@
-"""Chains of records: what a value was computed from, directly or indirectly, and how long the
-records of that are kept."""
+"""Chains of provenance records: what a value was computed from, directly or indirectly, and how
+long these records are kept."""
 
 from __future__ import annotations
 
