@@ -595,7 +595,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
     with pytest.raises(MagmathError, match=r"units must be .* at least 1, was given 2.5"):
         Dense(2.5)  # type: ignore[arg-type]
     with pytest.raises(
-        MagmathError, match=r"strategy 'fast' is not known.*auto, data, model, rows"
+        MagmathError, match=r"strategy 'fast' is not known.*auto, data, model, model-input"
     ):
         network().fit(X, Y, strategy="fast")
     with pytest.raises(

@@ -224,7 +224,7 @@ def test_trainers_keep_what_the_builder_gives_them(
     networks: list[Any] = []
     with current("shared", 2):
         mm.train.search(built, *data(), {"batch_per_worker": [48]}, images=96)
-    assert layouts == {"0: rows, 1: rows"}
+    assert layouts == {"0: input, 1: input"}
     assert names == set(metrics or ())
     assert networks[-1].seed == (0 if seed is None else seed)
 
@@ -299,7 +299,7 @@ def test_plots_mark_what_was_stopped_and_nothing_that_was_not_tried() -> None:
     assert {(t.get_position(), t.get_text()) for t in axes.texts} == {((0, 1), "≥"), ((1, 2), "×")}
     (frame,) = axes.patches
     assert frame.get_xy() == (-0.5, -0.5), "around the winner"
-    assert histograms(results).axes[0].get_title() == "best: batch 8, learning rate 0.1"
+    assert histograms(results).axes[0].get_title() == "best: batch_per_worker 8, learning rate 0.1"
 
 
 # a killed search ----------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ class Specialization:
         if not self._takes_arrays:
             check_limits(self._limits, inputs)
             numbers, hoisted = self._numbers_of(inputs, NO_NUMBERS)
-            inputs = self._given(inputs, hoisted)
+            inputs = self._input_arrays(inputs, hoisted)
         results = self.runs.run(inputs, numbers)
         self.provenance.store_continued(results.leaves, chain, arguments)
         returned = (
@@ -209,7 +209,7 @@ class Specialization:
                 new_data, self.runs.last = overwrite(
                     self._assigned,
                     lambda: self.engine.runs.start(
-                        self.runs.compiled, self._given(values), numbers
+                        self.runs.compiled, self._input_arrays(values), numbers
                     ),
                     is_fallible=self.runs.compiled.is_fallible,
                 )
@@ -218,7 +218,7 @@ class Specialization:
                 return self._deliver(leaves, arguments)
         if self.updated:
             self.engine.runs.wait_for_fallible_run()
-        inputs = values if self._in_order else self._given(values, hoisted)
+        inputs = values if self._in_order else self._input_arrays(values, hoisted)
         results = self.runs.run(inputs, numbers)
         if self.updated:
             self.engine.runs.wait_for_fallible_run()
@@ -242,7 +242,7 @@ class Specialization:
             numbers = self._with_versions(numbers, hoisted)
         return numbers, hoisted
 
-    def _given(
+    def _input_arrays(
         self, values: Sequence[Any], hoisted: Mapping[Node, RemoteArray] = NO_DATA
     ) -> list[RemoteArray]:
         """Return the input arrays of the program, in order."""

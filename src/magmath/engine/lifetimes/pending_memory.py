@@ -33,7 +33,7 @@ from weakref import ref
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.fallible_operations import is_fallible
 from magmath.engine.lifetimes.kept_expressions import is_keeping_expressions
-from magmath.engine.lifetimes.live_references import held_alone
+from magmath.engine.lifetimes.live_references import exclusive_arrays
 from magmath.engine.remote_array import remote_array_of
 from magmath.engine.traces import tracing
 from magmath.errors import MemoryLimitError
@@ -114,7 +114,7 @@ class PendingMemory:
         if self._examined is not None and self._examined() is operand:
             return False
         self._examined = ref(operand)
-        exclusive_nodes = held_alone(topological((node,), pending=True))
+        exclusive_nodes = exclusive_arrays(topological((node,), pending=True))
         return sum([x.nbytes for x in exclusive_nodes]) > MAX_HELD_RATIO * node.nbytes
 
 
