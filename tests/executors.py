@@ -51,7 +51,7 @@ def only(position: int) -> Any:
             values: list[float] = self._executor.run(steps)
             return values
 
-        def note(self, seconds: float, steps: int) -> None: ...
+        def add_measurement(self, seconds: float, steps: int) -> None: ...
 
         def close(self) -> None:
             for executor in self._executors:
@@ -106,7 +106,7 @@ class NativeWherePossible:
         values: list[float] = self._executors[0].run(steps)
         return values
 
-    def note(self, seconds: float, steps: int) -> None: ...
+    def add_measurement(self, seconds: float, steps: int) -> None: ...
 
     def close(self) -> None:
         for executor in self._executors:

@@ -35,7 +35,7 @@ def parent_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
 
 
-def litter() -> set[Path]:
+def leftover_files() -> set[Path]:
     """This user's files in shared places that no other living process has open or mapped.
 
     Files that are open in other processes belong to them; files that no process has open are left

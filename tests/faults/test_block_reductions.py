@@ -147,7 +147,7 @@ def test_operands_with_other_readers_are_stored() -> None:
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
-def test_what_fits_is_planned_as_before(kind: str, workers: int) -> None:
+def test_operands_that_fit_are_planned_without_blocks(kind: str, workers: int) -> None:
     with tight(kind, workers, bound=1 << 30):
         assert "reduce_blocks" not in operations(mm.sum(mm.square(mm.ones((700, 90)))))
 

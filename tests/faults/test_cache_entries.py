@@ -88,7 +88,7 @@ def test_an_entry_under_another_name_is_none(folder: Path) -> None:
     assert CACHE.read("b") is None
 
 
-def test_what_is_no_file_of_this_user_is_never_read(folder: Path, tmp_path: Path) -> None:
+def test_symbolic_links_are_never_read(folder: Path, tmp_path: Path) -> None:
     CACHE.write("a", b"code")
     (folder / "a").rename(tmp_path / "a")
     (folder / "a").symlink_to(tmp_path / "a")

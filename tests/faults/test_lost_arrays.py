@@ -82,7 +82,7 @@ def ended(request: pytest.FixtureRequest) -> Iterator[tuple[mm.Array, mm.Variabl
     mm.shutdown()
 
 
-def test_they_are_shown_as_one_line_and_have_no_values(
+def test_lost_arrays_print_one_line_and_have_no_values(
     ended: tuple[mm.Array, mm.Variable],
 ) -> None:
     for array in ended:

@@ -96,7 +96,7 @@ def test_no_evidence_without_counters(tmp_path: Path) -> None:
     assert OutOfMemoryWatch(tmp_path).evidence([1]) is None
 
 
-def test_what_launchers_call_a_kill() -> None:
+def test_messages_of_launchers_after_a_kill() -> None:
     for cause in ("Killed (signal 9)", "exited on signal 9 (Killed)", "error: task 1: Killed"):
         assert is_sigkill(cause)
     assert not is_sigkill("Segmentation fault (signal 11)")

@@ -210,7 +210,7 @@ def test_compiled_functions_are_found_by_name(pool: str) -> None:
     assert doubled(mm.asarray([1.0])).tolist() == [2.0]
 
 
-def test_what_describes_arrays_and_training(pool: str) -> None:
+def test_types_layouts_and_histories_are_pickled(pool: str) -> None:
     net, x, y = network()
     history = net.fit(x, y, batch_size=8, strategy="data", validation=(x, y))
     data = mm.data.load("digits")

@@ -50,6 +50,6 @@ def test_torch_that_was_loaded_first_spins_shortly_too() -> None:
     assert _report("import torch") == "2 {4} 1 10000"
 
 
-def test_what_the_user_has_set_stays() -> None:
+def test_settings_of_the_user_are_kept() -> None:
     variables = {"OPENBLAS_THREAD_TIMEOUT": "9", "OMP_WAIT_POLICY": "active"}
     assert _report("import numpy, torch", **variables) == "2 {9} 0 None"

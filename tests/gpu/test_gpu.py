@@ -160,7 +160,7 @@ def test_recorded_steps_compute_what_others_do() -> None:
     """Steps that run often are recorded as graphs; new numbers, arrays and random numbers count."""
     rng = np.random.default_rng(0)
     w = mm.variable("w", rng.random((20, 20), dtype=np.float32))
-    twin = w.numpy().copy()
+    counterpart = w.numpy().copy()
 
     @mm.compile
     def step(x: mm.Array, rate: float) -> mm.Array:
@@ -171,10 +171,10 @@ def test_recorded_steps_compute_what_others_do() -> None:
     for i in range(20):
         x, rate = rng.random((8, 20), dtype=np.float32), 0.01 / (i + 1)
         found = step(mm.asarray(x), rate).numpy()
-        y = np.tanh(x @ twin)
-        twin -= rate * (x.T @ y)
+        y = np.tanh(x @ counterpart)
+        counterpart -= rate * (x.T @ y)
         np.testing.assert_allclose(found, y.sum(0), rtol=1e-4)
-    np.testing.assert_allclose(w.numpy(), twin, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(w.numpy(), counterpart, rtol=1e-4, atol=1e-5)
 
 
 def test_random_sequences_equal_the_cpu() -> None:

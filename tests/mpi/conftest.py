@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from processes import eventually, litter, started_with
+from processes import eventually, leftover_files, started_with
 
 
 @pytest.fixture
-def no_litter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_leftovers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fails if the test leaves a process or a file; other processes may run at the same time.
 
     What the test starts is known by its TMPDIR. Names of MPI's files in shared folders do not contain
@@ -22,10 +22,12 @@ def no_litter(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     directory = tempfile.mkdtemp(prefix="t-")  # not pytest's, whose paths are long for a socket
     monkeypatch.setenv("TMPDIR", directory)
     monkeypatch.setattr("tempfile.tempdir", directory)
-    before = litter()
+    before = leftover_files()
     yield
     assert eventually(lambda: not started_with("TMPDIR", directory)), "processes go on"
-    left = litter() - before  # files that appear from now on belong to other processes
+    left = leftover_files() - before  # files that appear from now on belong to other processes
     assert eventually(lambda: not os.listdir(directory)), os.listdir(directory)
     os.rmdir(directory)
-    assert eventually(lambda: not left & litter()), f"left behind: {left & litter()}"
+    assert eventually(lambda: not left & leftover_files()), (
+        f"left behind: {left & leftover_files()}"
+    )

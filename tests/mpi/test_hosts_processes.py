@@ -18,7 +18,7 @@ from magmath.errors import OptionError, WorkerError
 from magmath.runtime import hosts as hosts_module
 from magmath.runtime.hosts import check_hosts, parse_hosts
 from namespaces import ADDRESSES, CONTROLLER, Hosts, missing
-from processes import eventually, litter
+from processes import eventually, leftover_files
 
 SCRIPT = Path(__file__).with_name("hosts_script.py")
 SECONDS = 240
@@ -42,7 +42,7 @@ def network() -> Iterator[Hosts]:
 def controller(network: Hosts, *words: str) -> str:
     """Run Python as the controller, in a temporary folder of its own; return its output."""
     folder = tempfile.mkdtemp(prefix="t-")
-    before = litter()
+    before = leftover_files()
     environment = os.environ | {
         "MAGMATH_REMOTE_SHELL": str(network.shell),
         "TMPDIR": folder,
@@ -57,8 +57,10 @@ def controller(network: Hosts, *words: str) -> str:
     assert eventually(lambda: not network.all_processes(), 20), network.all_processes()
     assert eventually(lambda: not os.listdir(folder)), os.listdir(folder)
     os.rmdir(folder)
-    left = litter() - before  # files that appear from now on belong to other processes
-    assert eventually(lambda: not left & litter()), f"left behind: {left & litter()}"
+    left = leftover_files() - before  # files that appear from now on belong to other processes
+    assert eventually(lambda: not left & leftover_files()), (
+        f"left behind: {left & leftover_files()}"
+    )
     return done.stdout
 
 

@@ -90,7 +90,7 @@ def test_launchers_of_several_hosts_see_the_job_and_no_rank(
 
 
 def test_workers_of_this_host_start_within_any_job(
-    monkeypatch: pytest.MonkeyPatch, no_litter: None
+    monkeypatch: pytest.MonkeyPatch, no_leftovers: None
 ) -> None:
     for job in JOBS.values():
         for name, value in job.items():
@@ -123,7 +123,7 @@ def test_a_command_prefers_the_path(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 def test_a_launcher_of_ones_own_starts_the_workers(
-    monkeypatch: pytest.MonkeyPatch, no_litter: None
+    monkeypatch: pytest.MonkeyPatch, no_leftovers: None
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     pool = open_pool(2, launcher="mpiexec -n {n}", endpoint="ipc")
@@ -151,7 +151,7 @@ def test_a_launcher_of_ones_own_starts_the_workers(
     ],
 )
 def test_launchers_that_cannot_start_workers_say_why(
-    no_litter: None, launcher: Any, said: str
+    no_leftovers: None, launcher: Any, said: str
 ) -> None:
     begun = time.monotonic()
     kind = OptionError if "must be" in said else WorkerError
@@ -160,19 +160,19 @@ def test_launchers_that_cannot_start_workers_say_why(
     assert time.monotonic() - begun < processes.START_SECONDS / 2, "it waits for nothing"
 
 
-def test_what_workers_print_is_shown(no_litter: None) -> None:
+def test_what_workers_print_is_shown(no_leftovers: None) -> None:
     command = [sys.executable, "-c", "raise SystemExit('no way')"]
     with pytest.raises(WorkerError, match="did not start(?s:.*)  no way"):
         open_pool(2, worker_command=command)
 
 
-def test_an_address_that_is_not_this_hosts(no_litter: None) -> None:
+def test_an_address_that_is_not_this_hosts(no_leftovers: None) -> None:
     with pytest.raises(WorkerError, match="address of this host"):
         open_pool(2, endpoint="tcp://1.2.3.4")
 
 
 def test_a_launcher_that_hangs_is_told_of_and_given_up(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, no_litter: None
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, no_leftovers: None
 ) -> None:
     monkeypatch.setattr(processes, "_start_timeout", lambda workers: 2.0)
     monkeypatch.setattr(processes, "FIRST_NOTICE", 0.5)
@@ -208,7 +208,7 @@ def test_more_time_is_given_where_workers_share_processors(monkeypatch: pytest.M
     assert times[3] > 64 / 2 * 3.0 * 2, "twice of what 64 workers need on two processors"
 
 
-def test_ctrl_c_while_workers_start_leaves_nothing_behind(no_litter: None) -> None:
+def test_ctrl_c_while_workers_start_leaves_nothing_behind(no_leftovers: None) -> None:
     key = threading.Timer(1.0, lambda: os.kill(os.getpid(), signal.SIGINT))
     key.start()
     with pytest.raises(KeyboardInterrupt):

@@ -72,7 +72,7 @@ def mpiexec(count: int, *command: str, options: tuple[str, ...] = ()) -> tuple[i
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_bodies(count: int) -> None:
+def test_communicator_bodies_on_mpi_processes(count: int) -> None:
     code, output = mpiexec(count, comm_bodies.__file__)
     assert code == 0, output
     passed = set(re.findall(r"^passed (\w+ \w+)$", output, re.MULTILINE))

@@ -77,7 +77,7 @@ def check_works(pool: Pool) -> None:
 # Work.
 
 
-def test_a_pool_starts_works_and_ends(no_litter: None) -> None:
+def test_a_pool_starts_works_and_ends(no_leftovers: None) -> None:
     pool = open_pool(2)
     assert (pool.workers, pool.mesh.size, pool.closed) == (2, 2, False)
     assert pool.topology.hosts == (0, 0)
@@ -148,7 +148,7 @@ def test_an_exception_arrives_as_itself_and_the_pool_goes_on(kept_pool: Pool) ->
 # Workers that fail.
 
 
-def test_one_worker_that_fails_alone_closes_the_pool(pool: Pool, no_litter: None) -> None:
+def test_one_worker_that_fails_alone_closes_the_pool(pool: Pool, no_leftovers: None) -> None:
     pids = pids_of(pool)
     program = pool.define(fake_program("fail_and_wait", 2, ranks=[1]))
     with pytest.raises(ValueError, match=r"this operation fails \[worker 1 on") as caught:
@@ -160,7 +160,7 @@ def test_one_worker_that_fails_alone_closes_the_pool(pool: Pool, no_litter: None
 
 @pytest.mark.parametrize(("workers", "rank", "busy"), [(2, 0, True), (3, 1, False), (2, 1, True)])
 def test_a_killed_worker_is_lost_within_seconds(
-    no_litter: None, workers: int, rank: int, busy: bool
+    no_leftovers: None, workers: int, rank: int, busy: bool
 ) -> None:
     pool = open_pool(workers)
     array, pids = put_ones(pool), pids_of(pool)
@@ -187,7 +187,7 @@ def test_a_worker_that_computes_is_not_taken_for_lost() -> None:
 
 
 def test_a_worker_that_is_stuck_in_a_run_is_lost(
-    monkeypatch: pytest.MonkeyPatch, no_litter: None
+    monkeypatch: pytest.MonkeyPatch, no_leftovers: None
 ) -> None:
     monkeypatch.setenv("STUCK_SECONDS", "2")
     pool = open_pool(2)
@@ -206,7 +206,7 @@ def poll_until_lost(pool: Pool) -> None:
         time.sleep(0.02)
 
 
-def test_a_launcher_that_ends_is_a_lost_pool(no_litter: None) -> None:
+def test_a_launcher_that_ends_is_a_lost_pool(no_leftovers: None) -> None:
     pool = open_pool(2)
     pids = pids_of(pool)
     os.kill(parent_of(parent_of(pids[0])), signal.SIGTERM)  # between them is MPICH's proxy
@@ -233,7 +233,7 @@ def test_ctrl_c_stops_a_long_run_and_the_pool_goes_on(kept_pool: Pool) -> None:
 
 
 @pytest.mark.parametrize("what", ["idle", "busy"])
-def test_a_killed_controller_leaves_nothing_behind(no_litter: None, what: str) -> None:
+def test_a_killed_controller_leaves_nothing_behind(no_leftovers: None, what: str) -> None:
     script = start_script(what)
     directory, pids = script_pool(script)
     launchers = [parent_of(pid) for pid in pids]
@@ -248,7 +248,7 @@ def test_a_killed_controller_leaves_nothing_behind(no_litter: None, what: str) -
     ("what", "code", "said"), [("raise", 1, "the user's mistake"), ("end", 0, "")]
 )
 def test_a_script_that_ends_takes_its_workers_with_it(
-    no_litter: None, what: str, code: int, said: str
+    no_leftovers: None, what: str, code: int, said: str
 ) -> None:
     script = start_script(what)
     directory, pids = script_pool(script)
@@ -277,7 +277,7 @@ def test_a_fork_of_the_script_leaves_the_workers_alone(kept_pool: Pool) -> None:
     check_works(kept_pool)
 
 
-def test_ctrl_c_in_the_terminal_reaches_the_script_only(no_litter: None) -> None:
+def test_ctrl_c_in_the_terminal_reaches_the_script_only(no_leftovers: None) -> None:
     script = start_script("busy")
     directory, pids = script_pool(script)
     time.sleep(0.2)
@@ -329,7 +329,7 @@ def test_messages_of_strangers_are_dropped(
 
 
 def test_tcp_is_encrypted_and_admits_the_pools_workers_only(
-    no_litter: None, caplog: pytest.LogCaptureFixture
+    no_leftovers: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = open_pool(2, endpoint="tcp://127.0.0.1")
     check_works(pool)
@@ -373,7 +373,7 @@ def test_workers_have_the_threads_that_they_are_given_and_wait_as_the_controller
     assert "OMP_NUM_THREADS" not in worker_environment(None, {}, on_this_host=True)
 
 
-def test_workers_of_the_real_program_start_by_default(no_litter: None) -> None:
+def test_workers_of_the_real_program_start_by_default(no_leftovers: None) -> None:
     pool = start_pool(
         PoolOptions(1, device="cpu", deterministic=True, memory_limit=1 << 20, seed=5)
     )
@@ -384,7 +384,7 @@ def test_workers_of_the_real_program_start_by_default(no_litter: None) -> None:
     pool.close()
 
 
-def test_transfers_concurrent_with_other_work(no_litter: None) -> None:
+def test_transfers_concurrent_with_other_work(no_leftovers: None) -> None:
     """Between processes too: much is done while a copy is under way, and a pool that ends meanwhile
     leaves nothing."""
     with mm.init(2, device="cpu", threads=1) as pool:
@@ -415,6 +415,6 @@ def test_more_workers_than_processors_are_a_warning(monkeypatch: pytest.MonkeyPa
     mm.shutdown()
 
 
-def test_what_a_worker_raises_at_its_start_arrives_as_itself(no_litter: None) -> None:
+def test_errors_of_starting_workers_keep_their_class(no_leftovers: None) -> None:
     with pytest.raises(DeviceError, match="device must be"):
         Pool(ProcessTransport(2, WorkerOptions("abacus", 1)))

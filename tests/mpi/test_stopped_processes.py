@@ -48,7 +48,7 @@ def go_on_later(pids: Sequence[int], seconds: float) -> threading.Timer:
 
 
 @pytest.mark.parametrize("endpoint", ["ipc", "tcp://127.0.0.1"])
-def test_a_stopped_worker_is_lost(no_litter: None, endpoint: str) -> None:
+def test_a_stopped_worker_is_lost(no_leftovers: None, endpoint: str) -> None:
     pool = open_pool(2, 0.8, endpoint=endpoint)
     pids = pids_of(pool)
     os.kill(pids[1], signal.SIGSTOP)
@@ -62,7 +62,7 @@ def test_a_stopped_worker_is_lost(no_litter: None, endpoint: str) -> None:
     ("timeout", "endpoint"), [(60.0, "ipc"), (60.0, "tcp://127.0.0.1"), (None, "ipc")]
 )
 def test_a_stopped_worker_is_waited_for_if_the_user_says_so(
-    no_litter: None, timeout: float | None, endpoint: str
+    no_leftovers: None, timeout: float | None, endpoint: str
 ) -> None:
     pool = open_pool(2, timeout, endpoint=endpoint)
     program = pool.define(fake_program("sleep", 2, seconds=0.01))
@@ -77,7 +77,7 @@ def test_a_stopped_worker_is_waited_for_if_the_user_says_so(
 
 @pytest.mark.parametrize("wait", ["wait", "wait_for_counter", "wait_in_duplicate"])
 def test_a_worker_that_waits_in_compiled_code_for_a_stopped_one_is_not_stuck(
-    wait: str, no_litter: None, monkeypatch: pytest.MonkeyPatch
+    wait: str, no_leftovers: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There it sleeps almost without use of the processor."""
     monkeypatch.setenv("STUCK_SECONDS", "1")
@@ -103,7 +103,7 @@ for line in sys.stdin:
 """
 
 
-def test_what_is_stopped_as_a_whole_goes_on(no_litter: None) -> None:
+def test_a_controller_stopped_with_its_workers_continues(no_leftovers: None) -> None:
     """The time for which the controller itself was stopped does not count for its workers."""
     script = subprocess.Popen(
         [sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

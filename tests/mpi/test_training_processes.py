@@ -67,7 +67,7 @@ def check_trains(net: NeuralNetwork) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
 def test_a_worker_killed_in_fit_is_lost_and_the_next_pool_trains(
-    no_litter: None, strategy: Any
+    no_leftovers: None, strategy: Any
 ) -> None:
     with mm.init(2, device="cpu", threads=1) as pool:
         pids = [int(counters["pid"]) for counters in pool.stats()]
@@ -82,7 +82,9 @@ def test_a_worker_killed_in_fit_is_lost_and_the_next_pool_trains(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=str)
-def test_ctrl_c_in_fit_keeps_what_was_learnt_and_the_pool(no_litter: None, strategy: Any) -> None:
+def test_ctrl_c_in_fit_keeps_what_was_learnt_and_the_pool(
+    no_leftovers: None, strategy: Any
+) -> None:
     with mm.init(2, device="cpu", threads=1) as pool:
         pids = [int(counters["pid"]) for counters in pool.stats()]
         net = network()

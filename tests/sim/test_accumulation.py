@@ -75,8 +75,8 @@ def test_parts_train_as_the_whole_batch_does(data: st.DataObject) -> None:
     kind = "inline" if workers == 1 else data.draw(st.sampled_from(["shared", "messages"]))
     forms = [
         *[of(name, parts) for name in FORMS],
-        ModelParallel(accumulate=parts), ModelParallel("rows", accumulate=parts),
-        Hybrid({"0": "model", "1": "rows"}, accumulate=parts),
+        ModelParallel(accumulate=parts), ModelParallel("input", accumulate=parts),
+        Hybrid({"0": "output", "1": "input"}, accumulate=parts),
     ]  # fmt: skip
     strategy = data.draw(st.sampled_from(forms), "strategy")
     with current("inline"):

@@ -174,7 +174,9 @@ def test_any_order_of_work_gives_the_same(kind: str, workers: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["shared", "messages"])
-def test_what_goes_wrong_is_raised_at_first_use(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_of_transfers_are_raised_at_first_use(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with current(kind, 2) as pool:
         x = rows(6)
         mm.evaluate(x)
@@ -215,7 +217,7 @@ def test_a_memory_limit_counts_what_is_under_way(gate: threading.Event) -> None:
         assert whole.shape == (400, 400)
 
 
-def test_it_is_told(gate: threading.Event) -> None:
+def test_explain_shows_concurrent_copies(gate: threading.Event) -> None:
     gate.set()
     with current("messages", 2):
         x = rows(7)

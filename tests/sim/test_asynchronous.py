@@ -397,7 +397,7 @@ def test_a_straggler_stops_others_only_at_the_bound(
     assert {rank for _, _, rank in log.updates.values()} == set(range(workers))
 
 
-def test_it_learns_digits() -> None:
+def test_asynchronous_training_learns_digits() -> None:
     mm.set_default_dtype(mm.float32)
     digits = mm.data.load("digits")
     images, labels = digits.train_images.reshape(-1, 64), digits.train_labels

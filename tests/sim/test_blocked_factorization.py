@@ -239,7 +239,7 @@ def test_a_cholesky_factor_takes_a_share_of_the_memory(fresh: Pool) -> None:
 
 
 @pytest.mark.parametrize(("name", "shares"), [("inv", 7), ("slogdet", 3.2), ("gradient", 5.2)])
-def test_what_is_made_of_factors_takes_shares_of_the_memory(
+def test_functions_of_factors_take_shares_of_the_memory(
     fresh: Pool, name: str, shares: float
 ) -> None:
     """In addition to the factors their inputs and results in two layouts, but no whole array."""

@@ -1,5 +1,5 @@
 """What an error leaves behind: variables and arrays keep the values from before the failing call,
-with the worker of this process and with several workers, as those of a NumPy twin do."""
+with the worker of this process and with several workers, as those of a NumPy counterpart do."""
 
 from __future__ import annotations
 
@@ -82,15 +82,15 @@ def test_compiled_steps_assign_all_variables_or_none(pool: None, kind: str, firs
             window[0] = made * 1
         return made
 
-    compiled, twin, counted, row = mm.compile(step), np.arange(1.0, N + 1), 0, np.zeros(N)
+    compiled, counterpart, counted, row = mm.compile(step), np.arange(1.0, N + 1), 0, np.zeros(N)
     for good in _steps():
         x = operand(good)
         assert _caught(lambda x=x: compiled(mm.asarray(x))) is not good
         if good:
-            made = expression(np, twin, x)
-            row, twin, counted = (twin if first else made), made, counted + 1
+            made = expression(np, counterpart, x)
+            row, counterpart, counted = (counterpart if first else made), made, counted + 1
         assert int(count) == counted
-        np.testing.assert_allclose(w.numpy(), twin, rtol=1e-5)
+        np.testing.assert_allclose(w.numpy(), counterpart, rtol=1e-5)
         np.testing.assert_allclose(window.numpy(), [row, 0 * row, 0 * row], rtol=1e-5)
 
 
@@ -107,7 +107,7 @@ def test_a_failed_result_is_not_assigned_later(pool: None, kind: str, evaluated:
         w.assign(w + y)
         return mm.sum(y)
 
-    twin = np.arange(1.0, N + 1)
+    counterpart = np.arange(1.0, N + 1)
     for good in _steps():
         x = operand(good)
 
@@ -117,8 +117,8 @@ def test_a_failed_result_is_not_assigned_later(pool: None, kind: str, evaluated:
 
         assert _caught(call) is not good
         if good:
-            twin = twin + expression(np, twin, x)
-        np.testing.assert_allclose(w.numpy(), twin, rtol=1e-5)
+            counterpart = counterpart + expression(np, counterpart, x)
+        np.testing.assert_allclose(w.numpy(), counterpart, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -129,7 +129,7 @@ def test_updates_in_place(pool: None, kind: str, known: bool, observed: bool) ->
     `observed`: while a pending expression reads the former value."""
     operand, expression = KINDS[kind]
     x, w = mm.arange(1.0, N + 1), mm.variable("w", mm.arange(1.0, N + 1))
-    twin = np.arange(1.0, N + 1)
+    counterpart = np.arange(1.0, N + 1)
     for good in _steps():
         given = operand(good)
         if known:
@@ -152,12 +152,12 @@ def test_updates_in_place(pool: None, kind: str, known: bool, observed: bool) ->
 
         for call in (update, assign):
             assert _caught(call) is not good
-        former = twin
+        former = counterpart
         if good:
-            made = expression(np, twin, given)
-            twin = made if kind == "setitem" else twin - made
+            made = expression(np, counterpart, given)
+            counterpart = made if kind == "setitem" else counterpart - made
         for array in (x, w):
-            np.testing.assert_allclose(array.numpy(), twin, rtol=1e-5)
+            np.testing.assert_allclose(array.numpy(), counterpart, rtol=1e-5)
         if reader is not None:
             np.testing.assert_allclose(reader.numpy(), former * 2, rtol=1e-5)
 
@@ -172,13 +172,13 @@ def test_arguments_that_a_compiled_function_updates(pool: None, kind: str) -> No
         y += expression(mm, y, x)
         return mm.sum(y)
 
-    y, twin = mm.arange(1.0, N + 1), np.arange(1.0, N + 1)
+    y, counterpart = mm.arange(1.0, N + 1), np.arange(1.0, N + 1)
     for good in _steps():
         x = operand(good)
         assert _caught(lambda x=x: step(y, mm.asarray(x))) is not good
         if good:
-            twin = twin + expression(np, twin, x)
-        np.testing.assert_allclose(y.numpy(), twin, rtol=1e-5)
+            counterpart = counterpart + expression(np, counterpart, x)
+        np.testing.assert_allclose(y.numpy(), counterpart, rtol=1e-5)
 
 
 def test_training_with_a_token_out_of_the_vocabulary(pool: None) -> None:

@@ -217,7 +217,7 @@ def test_every_worker_has_one_parent(size: int) -> None:
 # -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", ["ring", "sharded", "auto", {"0": "model"}], ids=str)
+@pytest.mark.parametrize("strategy", ["ring", "sharded", "auto", {"0": "output"}], ids=str)
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 4)])
 def test_a_loop_of_ones_own(kind: str, workers: int, strategy: Any) -> None:
     ends = []
@@ -261,11 +261,11 @@ def test_explanation_by_layer() -> None:
 
 def test_options_of_layers() -> None:
     with current("messages", 4):
-        net = trained(Hybrid({"0": "model", "*": "data"}))
-        assert net.history.strategy == "0: model, 1: data, 4: data"
+        net = trained(Hybrid({"0": "output", "*": "data"}))
+        assert net.history.strategy == "0: output, 1: data, 4: data"
         assert net.parameters["0.weight"].layout.local_size(0) == 12 * 4
         assert net.parameters["4.weight"].layout.is_replicated
-        assert repr(Hybrid({"0": "model"})) == "Hybrid(layers={'0': 'model'})"
+        assert repr(Hybrid({"0": "output"})) == "Hybrid(layers={'0': 'output'})"
 
 
 @pytest.mark.parametrize("pattern", ["0", "0.*", "0.0.0", "*.0"])
@@ -274,7 +274,7 @@ def test_a_pattern_names_layers_or_a_module_that_contains_them(pattern: str) -> 
         inner = nn.Sequential(nn.Sequential(nn.Dense(8)), nn.Tanh())
         layers = [inner, nn.Dense(5)]
         net = nn.NeuralNetwork(layers, optimizer="momentum", seed=1)
-        net.fit(X, Y, epochs=0, strategy={pattern: "model"})
+        net.fit(X, Y, epochs=0, strategy={pattern: "output"})
         assert net.parameters["1.weight"].layout.is_replicated
         divided = [v for name, v in net.parameters.items() if name.startswith("0.")]
         assert len(divided) == 2
@@ -288,7 +288,7 @@ def test_mistakes() -> None:
         ):
             trained("fast")
         with pytest.raises(MagmathError, match="no layer with parameters has the path 'head'"):
-            trained({"head": "model"})
+            trained({"head": "output"})
         with pytest.raises(
             MagmathError, match="option 'column' of '0' is not known; there are data"
         ):
@@ -297,10 +297,10 @@ def test_mistakes() -> None:
             nn.NeuralNetwork([nn.Dense(3)], loss="mean_squared_error").fit(
                 X, X[:, :3], strategy="model"
             )
-        with pytest.raises(MagmathError, match="layer '0' has 3 units for 4 workers"):
-            trained({"0": "model"}, make=lambda: [nn.Dense(3), nn.Dense(5)])
+        with pytest.raises(MagmathError, match="layer '0' has 3 outputs for 4 workers"):
+            trained({"0": "output"}, make=lambda: [nn.Dense(3), nn.Dense(5)])
         with pytest.raises(MagmathError, match="layer '1' has 3 inputs for 4 workers"):
-            trained({"1": "rows"}, make=lambda: [nn.Dense(3), nn.Dense(5)])
+            trained({"1": "input"}, make=lambda: [nn.Dense(3), nn.Dense(5)])
         with pytest.raises(MagmathError, match=r"mm.parallel.ModelParallel\(…\), with parentheses"):
             trained(ModelParallel)
     with pytest.raises(MagmathError, match="a dictionary from layers to options"):

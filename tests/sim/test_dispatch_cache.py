@@ -579,8 +579,8 @@ def test_gradients_pass_through_elements_at_any_positions(
         total = total + one * one * (i + 1.0)
     (gradient,) = mm.grad(total, [x])
 
-    twin = torch.tensor(values, requires_grad=True)
-    written = twin * 1.0
+    counterpart = torch.tensor(values, requires_grad=True)
+    written = counterpart * 1.0
     before: list[Any] = []
     for kind, places_, number in inside:
         first, second = tuple(places_[: len(shape)]), tuple(places_[3 : 3 + len(shape)])
@@ -601,8 +601,10 @@ def test_gradients_pass_through_elements_at_any_positions(
         other = other + one * one * (i + 1.0)
     other.backward()
     np.testing.assert_allclose(np.asarray(total), other.item(), rtol=1e-12)
-    assert twin.grad is not None
-    np.testing.assert_allclose(np.asarray(gradient), twin.grad.numpy(), rtol=1e-12, atol=1e-12)
+    assert counterpart.grad is not None
+    np.testing.assert_allclose(
+        np.asarray(gradient), counterpart.grad.numpy(), rtol=1e-12, atol=1e-12
+    )
 
 
 _CUTS = st.one_of(

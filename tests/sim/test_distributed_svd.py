@@ -160,7 +160,7 @@ def test_tall_matrices_become_square_first_where_their_rows_lie(kind: str) -> No
             check_svd(x, a, collective=False)
 
 
-def test_what_is_made_of_singular_values(pool: Any) -> None:
+def test_functions_of_singular_values(pool: Any) -> None:
     """Also for a matrix of lower rank."""
     x = normal((40, 6), "float64") @ normal((6, 30), "float64", seed=1)
     a, b = mm.asarray(x, layout=Layout.split(0)), normal((40, 2), "float64", seed=2)

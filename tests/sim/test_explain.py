@@ -41,7 +41,7 @@ def test_what_is_copied_to_be_shared_is_priced() -> None:
 
 
 @pytest.mark.parametrize("kind", POOLS[1:])
-def test_what_moves_counts_for_the_line_that_wants_it(kind: tuple[str, int]) -> None:
+def test_redistributions_count_for_the_line_that_reads_the_result(kind: tuple[str, int]) -> None:
     with current(*kind):
         x = mm.asarray(np.ones((60, 60)), layout=mm.Layout.split(0))
         y = mm.asarray(np.ones((60, 60)), layout=mm.Layout.split(1))
@@ -174,7 +174,7 @@ def test_functions_are_explained_as_they_were_called_last() -> None:
             mm.explain(3)
 
 
-def test_what_is_given_was_not_computed() -> None:
+def test_an_explanation_of_stored_arrays_has_no_instructions() -> None:
     with current("inline"):
         explanation = mm.explain(mm.asarray([1.0]))
         assert explanation.instructions == ()

@@ -40,11 +40,11 @@ class Storage:
 
 @dataclass(eq=False)
 class Pair:
-    """An array and its twin. `is_failed`: a result of a failed statement, which raises its error
+    """An array and its counterpart. `is_failed`: a result of a failed statement, which raises its error
     for ever."""
 
     array: Any
-    twin: Any
+    counterpart: Any
     storage: Storage
     is_spoiled: bool = False
     is_failed: bool = False
@@ -63,7 +63,7 @@ class Program:
         self.pairs: list[Pair] = []
         self.log: list[str] = []
         self.weights = mm.variable("weights", np.ones((N, N)))
-        self.weights_twin = np.ones((N, N))
+        self.weights_counterpart = np.ones((N, N))
         self._raised: Exception | None = None
 
     def run(self) -> None:
@@ -79,12 +79,12 @@ class Program:
             if self._raised is not None:
                 self._recover()
         self._recover()
-        np.testing.assert_allclose(self.weights.numpy(), self.weights_twin)
+        np.testing.assert_allclose(self.weights.numpy(), self.weights_counterpart)
 
     # choices
 
     def _one(self, shape: tuple[int, ...] | None = None) -> Pair | None:
-        found = [x for x in self.pairs if shape is None or x.twin.shape == shape]
+        found = [x for x in self.pairs if shape is None or x.counterpart.shape == shape]
         return found[self.rng.integers(len(found))] if found else None
 
     def _expression(self, shape: tuple[int, ...]) -> tuple[Callable[[Any, Any], Any], Pair, bool]:
@@ -108,7 +108,7 @@ class Program:
 
     def _name(self, pair: Pair) -> str:
         at = self.pairs.index(pair) if pair in self.pairs else -1
-        return f"a{at}{pair.twin.shape}" + "!" * pair.is_spoiled + "F" * pair.is_failed
+        return f"a{at}{pair.counterpart.shape}" + "!" * pair.is_spoiled + "F" * pair.is_failed
 
     # statements
 
@@ -125,7 +125,7 @@ class Program:
     def _combine(self) -> None:
         source = self._one()
         assert source is not None
-        function, operand, fails = self._expression(source.twin.shape)
+        function, operand, fails = self._expression(source.counterpart.shape)
         fails |= operand.is_bad or source.is_bad
         self.log.append(f"new = {self._name(source)} + f {fails=}")
         storage = Storage()
@@ -137,8 +137,10 @@ class Program:
         if self._run(statement, fails, None):
             made = storage.base
             assert made is not None
-            shape = source.twin.shape
-            made.twin = np.zeros(shape) if fails else source.twin + function(np, operand.twin)
+            shape = source.counterpart.shape
+            made.counterpart = (
+                np.zeros(shape) if fails else source.counterpart + function(np, operand.counterpart)
+            )
             made.is_failed = fails
             self.pairs.append(made)
 
@@ -146,7 +148,7 @@ class Program:
         source = self._one()
         assert source is not None
         keys: list[Any] = [0, -1, slice(1, None), slice(None, None, 2), slice(0, 2)]
-        if source.twin.ndim == 2:
+        if source.counterpart.ndim == 2:
             keys += [(slice(None), -1), (slice(None), slice(1, 3)), "T", "reshape"]
         key = keys[self.rng.integers(len(keys))]
 
@@ -155,13 +157,17 @@ class Program:
                 return x.T if key == "T" else x.reshape(-1)
             return x[key]
 
-        twin = cut(source.twin)
-        if twin.ndim == 0 or twin.size == 0 or not np.shares_memory(twin, source.twin):
+        counterpart = cut(source.counterpart)
+        if (
+            counterpart.ndim == 0
+            or counterpart.size == 0
+            or not np.shares_memory(counterpart, source.counterpart)
+        ):
             return
         self.log.append(f"view {key} of {self._name(source)}")
         made: list[Any] = []
         if self._run(lambda: made.append(cut(source.array)), False, None):
-            pair = Pair(made[0], twin, source.storage, source.is_spoiled, source.is_failed)
+            pair = Pair(made[0], counterpart, source.storage, source.is_spoiled, source.is_failed)
             source.storage.views.append(pair)
             self.pairs.append(pair)
 
@@ -184,7 +190,7 @@ class Program:
     def _update(self) -> None:
         target = self._one()
         assert target is not None
-        function, operand, fails = self._expression(target.twin.shape)
+        function, operand, fails = self._expression(target.counterpart.shape)
         way = int(self.rng.integers(4))
         if target.is_failed and len(target.storage.views) > 0:
             return
@@ -203,12 +209,12 @@ class Program:
 
         self._run(lambda: update(mm, target.array, operand.array), fails, target)
         if not fails:
-            update(np, target.twin, operand.twin)
+            update(np, target.counterpart, operand.counterpart)
 
     def _write(self) -> None:
         target = self._one()
         assert target is not None
-        rows = target.twin.shape[0]
+        rows = target.counterpart.shape[0]
         good = bool(self.rng.random() < 0.7)
         value = float(self.rng.integers(9))
         indices = np.array([0, rows - 1 if good else rows + 3])
@@ -224,7 +230,7 @@ class Program:
 
         self._run(write, fails, target)
         if not fails:
-            target.twin[indices if which == 2 else key] = value
+            target.counterpart[indices if which == 2 else key] = value
 
     def _assign(self) -> None:
         function, operand, fails = self._expression((N, N))
@@ -238,13 +244,15 @@ class Program:
         assert not self._run(assign, fails, None) or not fails
         assert self.weights is before
         if not fails:
-            self.weights_twin = 0.5 * self.weights_twin + function(np, operand.twin)
+            self.weights_counterpart = 0.5 * self.weights_counterpart + function(
+                np, operand.counterpart
+            )
 
     def _call(self) -> None:
         """A compiled function that updates an argument. Arguments are evaluated first."""
         target = self._one()
         assert target is not None
-        function, operand, fails = self._expression(target.twin.shape)
+        function, operand, fails = self._expression(target.counterpart.shape)
         if operand.storage is target.storage:
             return
         fails |= operand.is_bad or target.is_bad
@@ -256,7 +264,7 @@ class Program:
 
         self._run(lambda: mm.compile(call)(target.array, operand.array), fails, target)
         if not fails:
-            target.twin += function(np, operand.twin)
+            target.counterpart += function(np, operand.counterpart)
 
     def _read(self) -> None:
         pair = self._one()
@@ -266,7 +274,7 @@ class Program:
         x = pair.array
         reads: list[Callable[[], object]] = [
             lambda: self._compare(pair),
-            lambda: np.testing.assert_allclose(float(mm.sum(x)), pair.twin.sum(), atol=1e-9),
+            lambda: np.testing.assert_allclose(float(mm.sum(x)), pair.counterpart.sum(), atol=1e-9),
             lambda: mm.evaluate(x, wait=True),
             lambda: mm.evaluate(mm.sum(x * 2), wait=True),
             lambda: str(x),
@@ -310,11 +318,11 @@ class Program:
         if base is not None and base is not target:
             base.is_spoiled |= fails
         for x in storage.views:
-            if x is not target and np.shares_memory(x.twin, target.twin):
+            if x is not target and np.shares_memory(x.counterpart, target.counterpart):
                 x.is_spoiled = base.is_spoiled if base is not None else x.is_spoiled or fails
 
     def _compare(self, pair: Pair) -> None:
-        np.testing.assert_allclose(np.asarray(pair.array), pair.twin, atol=1e-9)
+        np.testing.assert_allclose(np.asarray(pair.array), pair.counterpart, atol=1e-9)
 
     def _recover(self) -> None:
         """Read all arrays, those that are spoiled twice; remove results of failed statements."""

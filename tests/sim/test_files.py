@@ -390,7 +390,7 @@ def test_the_controller_moves_no_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("rule", [Layout.split(0), Layout.cyclic(0, 3), Layout.split(1)], ids=str)
-def test_pieces_are_small_and_each_is_told(
+def test_files_are_read_in_small_pieces_that_are_reported(
     rule: Rule, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_file, "PIECE_BYTES", 1000)

@@ -58,8 +58,8 @@ def test_products_and_gradients_are_those_of_torch(form: str, workers: int) -> N
                 y = lib.maximum(y, y * 0.0)
                 return lib.sum((y @ u.T + d) ** 2) + lib.sum(x * x)
 
-            twins = [torch.from_numpy(a.copy()).requires_grad_(True) for a in given]
-            network(torch, *twins).backward()
+            counterparts = [torch.from_numpy(a.copy()).requires_grad_(True) for a in given]
+            network(torch, *counterparts).backward()
             arrays = [mm.asarray(a) for a in given]
             if number % 2 and workers:
                 arrays = [a.redistribute(random_layout(random)) for a in arrays]
@@ -67,8 +67,8 @@ def test_products_and_gradients_are_those_of_torch(form: str, workers: int) -> N
             compiled: Any = mm.compile(
                 mm.grad(lambda *a, f=network: f(mm, *a), argnums=every)  # type: ignore[misc]
             )
-            for found, twin in zip(compiled(*arrays), twins, strict=True):
-                expected = twin.grad
+            for found, counterpart in zip(compiled(*arrays), counterparts, strict=True):
+                expected = counterpart.grad
                 np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-9, atol=1e-10)
 
 

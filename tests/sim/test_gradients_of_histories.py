@@ -16,7 +16,7 @@ from magmath.autodiff import reverse_mode, source_expression
 from magmath.engine.evaluation import evaluator
 from magmath.errors import MagmathError
 from magmath.graph import Provenance, graph
-from magmath.graph.provenance import provenance, record_chains, repeated_calls
+from magmath.graph.provenance import provenance, provenance_chains, repeated_calls
 
 POOLS = [("inline", 1), ("planned", 1), ("shared", 2)]
 LENGTH = 6
@@ -106,7 +106,7 @@ def test_loops_that_are_longer_than_the_records_equal_those_of_pytorch(
 ) -> None:
     """Only the older half of what was recorded is forgotten, also of chains that join a longer
     one: masks of labels, running means, moments."""
-    for module in (record_chains, provenance, repeated_calls):
+    for module in (provenance_chains, provenance, repeated_calls):
         monkeypatch.setattr(module, "MAX_LENGTH", length)
     random = np.random.default_rng(0)
     x, y = random.normal(size=(12, 5)), random.integers(0, 3, 12)

@@ -87,19 +87,19 @@ def test_patches_and_their_sums(
 def test_bilinear_layers(kind: str, workers: int) -> None:
     random = np.random.default_rng(4)
     x1, x2 = random.normal(size=(6, 2, 3)), random.normal(size=(6, 2, 4))
-    twin = torch.nn.Bilinear(3, 4, 5).double()
-    wanted = twin(torch.tensor(x1), torch.tensor(x2))
+    counterpart = torch.nn.Bilinear(3, 4, 5).double()
+    wanted = counterpart(torch.tensor(x1), torch.tensor(x2))
     (wanted**2).sum().backward()
     with current(kind, workers):
         layer = mm.nn.Bilinear(5)
         layer(x1, x2)
         layer.astype(mm.float64)
-        layer.load_state_dict(twin.state_dict())
+        layer.load_state_dict(counterpart.state_dict())
         found = layer(x1, x2)
         _close(found, wanted)
         weight, bias = mm.grad(mm.sum(found**2), layer.parameters())
-        _close(weight, twin.weight.grad)
-        _close(bias, twin.bias.grad)
+        _close(weight, counterpart.weight.grad)
+        _close(bias, counterpart.bias.grad)
 
 
 def test_mistakes() -> None:

@@ -1,4 +1,4 @@
-"""Networks of images train like their PyTorch twins: loss curves, running averages, resumption."""
+"""Networks of images train like their PyTorch counterparts: loss curves, running averages, resumption."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import magmath as mm
 from engines import current
 from magmath import nn
 from magmath.nn import zoo
-from torch_twins import Twin
+from torch_counterparts import Counterpart
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 4)]
 every_pool = pytest.mark.parametrize(("kind", "workers"), POOLS, ids=[f"{n}-{k}" for k, n in POOLS])
@@ -50,16 +50,16 @@ def branching() -> nn.Module:
 NETWORKS = {"lenet5": zoo.lenet5, "branching": branching}
 
 
-def torch_curve(twin: Twin, x: Any, y: Any) -> list[float]:
+def torch_curve(counterpart: Counterpart, x: Any, y: Any) -> list[float]:
     """The mean losses of epochs with momentum."""
-    optimizer = torch.optim.SGD(list(twin.parameters.values()), 0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(list(counterpart.parameters.values()), 0.05, momentum=0.9)
     curve = []
     for _ in range(EPOCHS):
         total = 0.0
         for i in range(0, len(x), BATCH):
             optimizer.zero_grad()
             labels = torch.from_numpy(y[i : i + BATCH])
-            loss = torch.nn.functional.cross_entropy(twin(x[i : i + BATCH]), labels)
+            loss = torch.nn.functional.cross_entropy(counterpart(x[i : i + BATCH]), labels)
             loss.backward()
             optimizer.step()
             total += loss.item() * len(labels)
@@ -67,9 +67,9 @@ def torch_curve(twin: Twin, x: Any, y: Any) -> list[float]:
     return curve
 
 
-def check_state(network: nn.Module, twin: Twin) -> None:
+def check_state(network: nn.Module, counterpart: Counterpart) -> None:
     for path, value in network.state_dict().items():
-        expected = twin.tensors[path].detach().numpy()
+        expected = counterpart.tensors[path].detach().numpy()
         np.testing.assert_allclose(value.numpy(), expected, rtol=1e-6, atol=1e-9, err_msg=path)
 
 
@@ -79,16 +79,16 @@ def test_fit_has_the_curve_of_pytorch(name: str, kind: str, workers: int) -> Non
     x, y = digits()
     with current(kind, workers):
         network = NETWORKS[name]().build((1, 1, 16, 16))
-        twin = Twin(network)
+        counterpart = Counterpart(network)
         trained = nn.NeuralNetwork(network, optimizer=mm.optim.Momentum(0.05), seed=1)
         history = trained.fit(x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False)
-        expected = torch_curve(twin, x, y)
+        expected = torch_curve(counterpart, x, y)
         assert history.loss == pytest.approx(expected, rel=1e-8)
-        check_state(network, twin)
+        check_state(network, counterpart)
         for module in network.modules():
             module.training = False
         with torch.no_grad():
-            scores = twin(x[:7]).numpy()
+            scores = counterpart(x[:7]).numpy()
         np.testing.assert_allclose(trained.predict(x[:7]), scores, rtol=1e-6, atol=1e-8)
 
 
@@ -98,7 +98,7 @@ def test_a_loop_of_ones_own(kind: str, workers: int) -> None:
     x, y = digits()
     with current(kind, workers):
         network = branching().build((1, 1, 16, 16))
-        twin, optimizer = Twin(network), mm.optim.Momentum(0.05)
+        counterpart, optimizer = Counterpart(network), mm.optim.Momentum(0.05)
 
         @mm.compile
         def step(x: mm.Array, y: mm.Array) -> mm.Array:
@@ -122,14 +122,14 @@ def test_a_loop_of_ones_own(kind: str, workers: int) -> None:
             found = scores(mm.asarray(x[:5])).numpy()
             np.testing.assert_array_equal(network[1].running_mean.numpy(), before)
         network.train()
-        assert curve == pytest.approx(torch_curve(twin, x, y), rel=1e-8)
-        check_state(network, twin)
+        assert curve == pytest.approx(torch_curve(counterpart, x, y), rel=1e-8)
+        check_state(network, counterpart)
         network.eval()
         with torch.no_grad():
-            np.testing.assert_allclose(found, twin(x[:5]).numpy(), rtol=1e-6, atol=1e-8)
+            np.testing.assert_allclose(found, counterpart(x[:5]).numpy(), rtol=1e-6, atol=1e-8)
 
 
-def test_states_return(tmp_path: Path) -> None:
+def test_running_averages_are_saved_and_training_resumes(tmp_path: Path) -> None:
     """Files hold running averages; interrupted training continues like uninterrupted training."""
     x, y = digits()
     with current("shared", 2):

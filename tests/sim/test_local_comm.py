@@ -55,7 +55,7 @@ def run(group: LocalGroup | LocalHosts, body: Body) -> None:
     [(shares, body) for shares in (True, False) for body in comm_bodies.bodies(shares)],
     ids=lambda value: value.__name__ if callable(value) else "shared" if value else "messages",
 )
-def test_body(body: Body, shares_memory: bool, size: int) -> None:
+def test_communicator_body_on_threads(body: Body, shares_memory: bool, size: int) -> None:
     run(LocalGroup(size, shares_memory), body)
 
 

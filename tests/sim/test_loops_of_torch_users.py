@@ -42,7 +42,7 @@ def compiled(request: pytest.FixtureRequest) -> Compiled:
 pytestmark = pytest.mark.usefixtures("_pool")
 
 
-def twins(seed: int = 1, outputs: int = 3) -> tuple[Any, Any]:
+def counterparts(seed: int = 1, outputs: int = 3) -> tuple[Any, Any]:
     """A network, and PyTorch's with the same weights."""
     torch.manual_seed(seed)
     theirs = torch.nn.Sequential(
@@ -100,7 +100,7 @@ def torch_step(theirs: Any, optimizer: Any, x: Any, y: Any) -> float:
 
 
 def test_accumulated_gradients_clipped_by_their_norm(compiled: Compiled) -> None:
-    ours, theirs = twins()
+    ours, theirs = counterparts()
     rule, their_rule = mm.optim.Adam(1e-2), torch.optim.Adam(theirs.parameters(), 1e-2)
     sums = {p: mm.variable(f"sum.{p.name}", mm.zeros(p.shape)) for p in ours.parameters()}
 
@@ -137,7 +137,7 @@ def test_accumulated_gradients_clipped_by_their_norm(compiled: Compiled) -> None
 
 def test_two_networks_with_their_own_optimizers(compiled: Compiled) -> None:
     """The generator and the discriminator of an adversarial network."""
-    (maker, their_maker), (judge, their_judge) = twins(1, 6), twins(2, 1)
+    (maker, their_maker), (judge, their_judge) = counterparts(1, 6), counterparts(2, 1)
     rules = mm.optim.Adam(2e-3, beta1=0.5), mm.optim.Adam(1e-3, beta1=0.5)
     theirs = [
         torch.optim.Adam(net.parameters(), rate, betas=(0.5, 0.999))
@@ -185,7 +185,7 @@ def test_two_networks_with_their_own_optimizers(compiled: Compiled) -> None:
 
 
 def test_warm_up_and_cosine_continue_from_files(compiled: Compiled, tmp_path: Path) -> None:
-    ours, theirs = twins()
+    ours, theirs = counterparts()
 
     def rule() -> Any:
         rate = schedules.WarmUp(schedules.Cosine(0.05, 12, end=1e-3), 5, start_factor=0.2)
@@ -203,7 +203,7 @@ def test_warm_up_and_cosine_continue_from_files(compiled: Compiled, tmp_path: Pa
             ours.save(tmp_path / "weights.safetensors")
             state = {name: value.numpy() for name, value in optimizer.state_dict().items()}
             (tmp_path / "optimizer").write_bytes(pickle.dumps(state))
-            ours, optimizer = twins(9)[0], rule()
+            ours, optimizer = counterparts(9)[0], rule()
             ours.load(tmp_path / "weights.safetensors")
             optimizer.load_state_dict(pickle.loads((tmp_path / "optimizer").read_bytes()))
             step = compiled(cross_entropy_step(ours, optimizer))
@@ -219,7 +219,7 @@ def test_warm_up_and_cosine_continue_from_files(compiled: Compiled, tmp_path: Pa
 
 
 def test_an_exponential_average_of_the_weights(compiled: Compiled) -> None:
-    ours, theirs = twins()
+    ours, theirs = counterparts()
     average, their_average = copy.deepcopy(ours), copy.deepcopy(theirs)
     settings: dict[str, Any] = {"momentum": 0.9, "nesterov": True, "weight_decay": 1e-3}
     rule, their_rule = (
@@ -253,7 +253,7 @@ def test_an_exponential_average_of_the_weights(compiled: Compiled) -> None:
 
 def test_layers_are_frozen_and_unfrozen_during_training(compiled: Compiled) -> None:
     """With a mode of one layer, another rate, and a rate of a group."""
-    ours, theirs = twins()
+    ours, theirs = counterparts()
     rule = mm.optim.Adam(1e-2, groups={"0.*": {"learning_rate": 1e-3}})
     rest = [*theirs[1].parameters(), *theirs[3].parameters()]
     groups = [{"params": theirs[0].parameters(), "lr": 1e-3}, {"params": rest}]

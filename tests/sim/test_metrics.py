@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn import metrics as twins
+from sklearn import metrics as counterparts
 
 import magmath as mm
 from engines import current
@@ -27,7 +27,7 @@ Metric = Callable[[Any, Any], Any]
 
 def ratio(name: str, average: Any) -> tuple[Metric, Metric]:
     theirs = {
-        "precision": twins.precision_score, "recall": twins.recall_score, "f1": twins.f1_score
+        "precision": counterparts.precision_score, "recall": counterparts.recall_score, "f1": counterparts.f1_score
     }[name]  # fmt: skip
     labels = ALL if average is None else None
     return (
@@ -40,11 +40,11 @@ def ratio(name: str, average: Any) -> tuple[Metric, Metric]:
 
 CASES: dict[str, tuple[Metric, Metric]] = {
     "accuracy": (metrics.METRICS["accuracy"],
-                 lambda y, t: twins.accuracy_score(t, np.argmax(y, axis=1))),
+                 lambda y, t: counterparts.accuracy_score(t, np.argmax(y, axis=1))),
     "confusion_matrix": (metrics.METRICS["confusion_matrix"],
-                         lambda y, t: twins.confusion_matrix(t, np.argmax(y, axis=1), labels=ALL)),
+                         lambda y, t: counterparts.confusion_matrix(t, np.argmax(y, axis=1), labels=ALL)),
     **{f"top {k}": (metrics.top_k(k),
-                    lambda y, t, k=k: twins.top_k_accuracy_score(t, y, k=k, labels=ALL))
+                    lambda y, t, k=k: counterparts.top_k_accuracy_score(t, y, k=k, labels=ALL))
        for k in (1, 2, 5)},
     **{f"{name}, {average}": ratio(name, average)
        for name in ("precision", "recall", "f1") for average in ("micro", "macro", None)},
@@ -91,7 +91,7 @@ def test_errors_are_those_of_scikit_learn(name: str, kind: str, workers: int) ->
     outputs, targets = draw.normal(size=(2, 41, 3))
     with current(kind, workers):
         y, t = mm.asarray(outputs), mm.asarray(targets, layout=mm.Layout.split(0))
-        expected = getattr(twins, name)(targets, outputs)
+        expected = getattr(counterparts, name)(targets, outputs)
         assert float(getattr(metrics, name)(y, t)) == pytest.approx(expected, rel=1e-12)
         metric = metrics.METRICS[name]
         sums = [
@@ -126,10 +126,12 @@ def test_predicted_labels_are_outputs_too() -> None:
         y, t = mm.asarray(predicted), mm.asarray(labels)
         assert float(metrics.accuracy(y, t)) == pytest.approx(0.6)
         found = metrics.f1(y, t, None, classes=3).numpy()
-        np.testing.assert_allclose(found, twins.f1_score(labels, predicted, average=None))
+        np.testing.assert_allclose(found, counterparts.f1_score(labels, predicted, average=None))
         matrix = metrics.confusion_matrix(y, t, classes=3)
         assert matrix.dtype == mm.int64
-        np.testing.assert_array_equal(matrix.numpy(), twins.confusion_matrix(labels, predicted))
+        np.testing.assert_array_equal(
+            matrix.numpy(), counterparts.confusion_matrix(labels, predicted)
+        )
         whole = mm.asarray(np.eye(3, dtype=np.float32)[labels])
         np.testing.assert_array_equal(metrics.confusion_matrix(y, whole).numpy(), matrix.numpy())
 

@@ -107,7 +107,7 @@ def test_softmax_of_half_types_rounds_once(function: Any, half: Any) -> None:
         )
 
 
-# twins ----------------------------------------------------------------------------------------
+# counterparts ----------------------------------------------------------------------------------------
 
 
 def torch_losses(weights: list[Any], half: torch.dtype, scale: float, steps: int) -> list[float]:
@@ -150,7 +150,7 @@ def test_scale_follows_gradscaler(rule: Any) -> None:
     draw = np.random.default_rng(8)
     slopes = np.where(draw.random(24) < 0.3, np.inf, draw.normal(size=24)).astype(np.float32)
     w = torch.zeros(3, requires_grad=True)
-    optimizer, twin = rule([w], lr=0.1), torch.amp.GradScaler(
+    optimizer, counterpart = rule([w], lr=0.1), torch.amp.GradScaler(
         "cpu", init_scale=2.0**10, growth_interval=3
     )  # fmt: skip
     with current("inline"):
@@ -168,12 +168,12 @@ def test_scale_follows_gradscaler(rule: Any) -> None:
 
         for c in slopes:
             optimizer.zero_grad()
-            twin.scale((w * float(c)).sum()).backward()
-            twin.step(optimizer)
-            twin.update()
+            counterpart.scale((w * float(c)).sum()).backward()
+            counterpart.step(optimizer)
+            counterpart.update()
             step(mm.asarray(np.float32(c)))
             skipped += not np.isfinite(c)
-            assert scale.value == twin.get_scale()
+            assert scale.value == counterpart.get_scale()
             assert scale.skipped == skipped
             np.testing.assert_allclose(v.numpy(), w.detach().numpy(), rtol=1e-5, atol=1e-7)
     assert 3 < skipped < 20

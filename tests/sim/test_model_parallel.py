@@ -12,6 +12,7 @@ import magmath as mm
 from engines import current
 from magmath import nn
 from magmath.errors import MagmathError, OptionError
+from magmath.parallel import ModelParallel
 
 Axes = dict[str, int | None]
 
@@ -71,7 +72,7 @@ class Rows(nn.Module):
 FLAT, STEPS, LINE, IMAGE, VOLUME = (8,), (5, 8), (8, 9), (8, 5, 5), (8, 3, 3, 3)
 BIAS: Axes = {"bias": 0}
 KINDS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], Axes, Axes]] = {
-    # a layer, the shape of a sample, the axes under "model" and under "rows"
+    # a layer, the shape of a sample, the axes of outputs and of inputs
     "dense": (lambda: nn.Dense(8), FLAT, {"weight": 1, "bias": 0}, {"weight": 0, "bias": None}),
     "dense steps": (lambda: nn.Dense(8), STEPS, {"weight": 1} | BIAS, {"weight": 0, "bias": None}),
     "bilinear": (
@@ -140,21 +141,21 @@ def _in_float64() -> Any:
     mm.set_default_dtype(mm.float32)
 
 
-@pytest.mark.parametrize("option", ["model", "rows"])
+@pytest.mark.parametrize("option", ["output", "input"])
 @pytest.mark.parametrize("name", KINDS)
-def test_layers_are_divided_along_their_units_or_inputs(name: str, option: str) -> None:
-    make, shape, model, rows = KINDS[name]
+def test_layers_are_divided_along_their_outputs_or_inputs(name: str, option: str) -> None:
+    make, shape, outputs, inputs = KINDS[name]
     with current("inline"):
-        one = trained(make, shape, option)
+        one = trained(make, shape, ModelParallel(option))
         expected = {path: v.numpy() for path, v in one.parameters.items()}
         losses = one.history.step_losses
     for kind, workers in (("shared", 2), ("messages", 3), ("shared", 4)):
         with current(kind, workers):
-            net = trained(make, shape, option)
+            net = trained(make, shape, ModelParallel(option))
             np.testing.assert_allclose(net.history.step_losses, losses, rtol=1e-9)
             for path, v in net.parameters.items():
                 np.testing.assert_allclose(v.numpy(), expected[path], rtol=1e-8, atol=1e-11)
-            for path, axis in (model if option == "model" else rows).items():
+            for path, axis in (outputs if option == "output" else inputs).items():
                 splits = net.parameters[f"0.{path}"].layout.splits
                 found = [d for d, split in enumerate(splits) if split is not None]
                 assert found == ([] if axis is None else [axis]), path
@@ -181,23 +182,23 @@ def test_convolutions_of_many_channels_compute_their_share_of_the_outputs(
 @pytest.mark.parametrize(
     ("make", "shape", "option", "extent"),
     [
-        (lambda: nn.Conv2d(3, 5), (8, 7, 7), "model", 3),
-        (lambda: nn.Conv2d(8, 5), (3, 7, 7), "rows", 3),
-        (lambda: nn.ConvTranspose2d(3, 5), (8, 7, 7), "model", 3),
-        (lambda: nn.Conv2d(8, 5, groups=2), (8, 7, 7), "model", 0),
-        (lambda: nn.Dense(3), (8,), "model", 3),
+        (lambda: nn.Conv2d(3, 5), (8, 7, 7), "output", 3),
+        (lambda: nn.Conv2d(8, 5), (3, 7, 7), "input", 3),
+        (lambda: nn.ConvTranspose2d(3, 5), (8, 7, 7), "output", 3),
+        (lambda: nn.Conv2d(8, 5, groups=2), (8, 7, 7), "output", 0),
+        (lambda: nn.Dense(3), (8,), "output", 3),
     ],
 )
-def test_a_layer_with_fewer_units_than_workers_cannot_be_divided(
+def test_a_layer_with_fewer_outputs_than_workers_cannot_be_divided(
     make: Any, shape: Any, option: str, extent: int
 ) -> None:
     with current("shared", 4):
         with pytest.raises(OptionError, match=f"layer '0' has {extent} "):
             trained(make, shape, {"0": option})
-        net = trained(make, shape, option)  # the last layer is divided
+        net = trained(make, shape, ModelParallel(option))  # the last layer is divided
         assert net.history.strategy == f"0: data, 2: {option}"
         x, y = np.zeros((8, *shape)), np.zeros((8, 2))
         small = nn.NeuralNetwork([make(), nn.Flatten(), nn.Dense(2)], loss="mean_squared_error")
-        if option == "model":
+        if option == "output":
             with pytest.raises(MagmathError, match=f"no layer has more than {max(extent, 2)};"):
-                small.fit(x, y, strategy=option)
+                small.fit(x, y, strategy=ModelParallel(option))

@@ -87,7 +87,7 @@ def test_choosing_a_strategy_builds_no_plans(kind: str, workers: int) -> None:
         assert auto["evaluated nodes"] <= 8 * auto["nodes"]
 
 
-@pytest.mark.parametrize("strategy", ["data", "model", "rows"])
+@pytest.mark.parametrize("strategy", ["data", "model", "model-input"])
 def test_nodes_that_equal_layers_share_are_decided_once(strategy: str) -> None:
     with current("shared", 2):
         few, many = (planned_anew(layers, strategy).counts for layers in (20, 40))

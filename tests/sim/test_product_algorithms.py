@@ -141,7 +141,7 @@ def test_the_largest_matrix_stays_where_it_is(m: int, n: int, k: int, name: str)
     )
 
 
-def test_what_does_not_fit_the_memory_is_not_taken() -> None:
+def test_candidates_that_exceed_the_memory_are_not_chosen() -> None:
     """The fastest way brings all of B to every worker; others need less."""
     m, n, k = 96, 48, 480
     at = Layout.even((m, k), Mesh.line(4), 0), Layout.even((k, n), Mesh.line(4), 0)
@@ -162,7 +162,7 @@ def test_what_does_not_fit_the_memory_is_not_taken() -> None:
 
 @given(data=st.data())
 @some
-def test_summands_are_added_up_by_all_who_have_them(data: st.DataObject) -> None:
+def test_workers_with_summands_each_add_a_part(data: st.DataObject) -> None:
     """Where each piece of the result is long enough, each worker adds up a part of its own."""
     grid = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=3))
     mesh = Mesh(grid, None, data.draw(st.permutations(range(int(np.prod(grid))))))

@@ -199,7 +199,7 @@ BAD: list[tuple[str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("call", "text"), [bad[1:] for bad in BAD], ids=[bad[0] for bad in BAD])
-def test_what_does_not_fit_is_told(call: Any, text: str) -> None:
+def test_shapes_that_do_not_fit_raise_shape_error(call: Any, text: str) -> None:
     x, y = mm.ones((2, 3)), mm.ones((3, 4))
     with pytest.raises(ShapeError, match=text):
         call(x, y)

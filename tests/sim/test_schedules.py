@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.optim import lr_scheduler as twins
+from torch.optim import lr_scheduler as counterparts
 
 import magmath as mm
 from engines import current
@@ -20,49 +20,49 @@ from magmath.optim import schedules as s
 from magmath.optim.schedules import Schedule
 
 BASE = 0.4
-Twin = Callable[[torch.optim.Optimizer], Any]
-PAIRS: dict[str, tuple[Callable[[], Schedule], Twin]] = {
-    "constant": (lambda: s.Constant(BASE), lambda o: twins.ConstantLR(o, 1.0)),
-    "step": (lambda: s.Step(BASE, 7), lambda o: twins.StepLR(o, 7)),
-    "step, factor": (lambda: s.Step(BASE, 1, 0.9), lambda o: twins.StepLR(o, 1, 0.9)),
+Counterpart = Callable[[torch.optim.Optimizer], Any]
+PAIRS: dict[str, tuple[Callable[[], Schedule], Counterpart]] = {
+    "constant": (lambda: s.Constant(BASE), lambda o: counterparts.ConstantLR(o, 1.0)),
+    "step": (lambda: s.Step(BASE, 7), lambda o: counterparts.StepLR(o, 7)),
+    "step, factor": (lambda: s.Step(BASE, 1, 0.9), lambda o: counterparts.StepLR(o, 1, 0.9)),
     "multi-step": (
-        lambda: s.MultiStep(BASE, (3, 11, 30), 0.5), lambda o: twins.MultiStepLR(o, [3, 11, 30], 0.5)
+        lambda: s.MultiStep(BASE, (3, 11, 30), 0.5), lambda o: counterparts.MultiStepLR(o, [3, 11, 30], 0.5)
     ),
-    "exponential": (lambda: s.Exponential(BASE, 0.93), lambda o: twins.ExponentialLR(o, 0.93)),
+    "exponential": (lambda: s.Exponential(BASE, 0.93), lambda o: counterparts.ExponentialLR(o, 0.93)),
     "polynomial": (
-        lambda: s.Polynomial(BASE, 40, 2.5), lambda o: twins.PolynomialLR(o, 40, 2.5)
+        lambda: s.Polynomial(BASE, 40, 2.5), lambda o: counterparts.PolynomialLR(o, 40, 2.5)
     ),
     "linear": (
         lambda: s.Polynomial(BASE * 0.25, 33, end=BASE),
-        lambda o: twins.LinearLR(o, 0.25, total_iters=33),
+        lambda o: counterparts.LinearLR(o, 0.25, total_iters=33),
     ),
     "cosine": (
-        lambda: s.Cosine(BASE, 50, 0.01), lambda o: twins.CosineAnnealingLR(o, 50, 0.01)
+        lambda: s.Cosine(BASE, 50, 0.01), lambda o: counterparts.CosineAnnealingLR(o, 50, 0.01)
     ),
-    "cosine, short": (lambda: s.Cosine(BASE, 20), lambda o: twins.CosineAnnealingLR(o, 20)),
+    "cosine, short": (lambda: s.Cosine(BASE, 20), lambda o: counterparts.CosineAnnealingLR(o, 20)),
     "restarts": (
         lambda: s.Cosine(BASE, 6, 0.02, restarts=True, growth=2),
-        lambda o: twins.CosineAnnealingWarmRestarts(o, 6, 2, 0.02),
+        lambda o: counterparts.CosineAnnealingWarmRestarts(o, 6, 2, 0.02),
     ),
     "restarts, equal": (
         lambda: s.Cosine(BASE, 9, restarts=True),
-        lambda o: twins.CosineAnnealingWarmRestarts(o, 9),
+        lambda o: counterparts.CosineAnnealingWarmRestarts(o, 9),
     ),
     "warm-up": (
-        lambda: s.WarmUp(BASE, 5, 0.2), lambda o: twins.LinearLR(o, 0.2, total_iters=5)
+        lambda: s.WarmUp(BASE, 5, 0.2), lambda o: counterparts.LinearLR(o, 0.2, total_iters=5)
     ),
     "warm-up, cosine": (
         lambda: s.WarmUp(s.Cosine(BASE, 40), 5),
-        lambda o: twins.SequentialLR(
-            o, [twins.LinearLR(o, 0.1, total_iters=5), twins.CosineAnnealingLR(o, 40)], [5]
+        lambda o: counterparts.SequentialLR(
+            o, [counterparts.LinearLR(o, 0.1, total_iters=5), counterparts.CosineAnnealingLR(o, 40)], [5]
         ),
     ),
     "one cycle": (
-        lambda: s.OneCycle(BASE, 51), lambda o: twins.OneCycleLR(o, BASE, 51, cycle_momentum=False)
+        lambda: s.OneCycle(BASE, 51), lambda o: counterparts.OneCycleLR(o, BASE, 51, cycle_momentum=False)
     ),
     "one cycle, linear": (
         lambda: s.OneCycle(BASE, 51, 0.5, 10.0, 100.0, linear=True),
-        lambda o: twins.OneCycleLR(
+        lambda o: counterparts.OneCycleLR(
             o, BASE, 51, pct_start=0.5, div_factor=10.0, final_div_factor=100.0,
             anneal_strategy="linear", cycle_momentum=False,
         ),
@@ -70,7 +70,7 @@ PAIRS: dict[str, tuple[Callable[[], Schedule], Twin]] = {
 }  # fmt: skip
 
 
-def of_torch(make: Twin, steps: int) -> list[float]:
+def of_torch(make: Counterpart, steps: int) -> list[float]:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], BASE)
     scheduler, rates = make(optimizer), []
     for _ in range(steps):
@@ -109,14 +109,14 @@ def test_plateaus_are_those_of_pytorch(settings: dict[str, Any], mode: Any) -> N
     named = {"minimum": "min_lr"}
     theirs = {named.get(k, k): v for k, v in settings.items()}
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], BASE)
-    twin = twins.ReduceLROnPlateau(optimizer, mode, **theirs)
+    counterpart = counterparts.ReduceLROnPlateau(optimizer, mode, **theirs)
     for i, value in enumerate(values):
         if i == 20:  # on from what was saved
             other = s.Plateau(1.0, mode=mode, **settings)
             other.load_state_dict(ours.state_dict())
             ours = pickle.loads(pickle.dumps(other))
         ours.observe(value)
-        twin.step(value)
+        counterpart.step(value)
         assert ours(i) == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12)
 
 
@@ -143,7 +143,7 @@ def test_one_step_of_each_schedule() -> None:
          "no value is recorded as 'f1'; recorded are loss"),
     ],
 )  # fmt: skip
-def test_what_is_no_schedule(make: Callable[[], Any], message: str) -> None:
+def test_invalid_schedules_are_errors(make: Callable[[], Any], message: str) -> None:
     with pytest.raises(MagmathError, match=message):
         make()
 

@@ -37,7 +37,7 @@ AVERAGING = [
     *[name for name in STRATEGIES if name != "asynchronous"],
     DataParallel(accumulate=3),
     DataParallel("ring", accumulate=2),
-    Hybrid({"0": "model", "1": "rows"}),
+    Hybrid({"0": "output", "1": "input"}),
     Asynchronous(3, schedule=[0]),
 ]
 """Strategies that train as one worker does."""

@@ -40,7 +40,7 @@ def clothes(size: int, count: int) -> tuple[Any, Any, Any, Any]:
     return normalized(train, random), train_labels, normalized(test, random), test_labels
 
 
-class Twin:
+class Counterpart:
     """PyTorch's network with the same weights, and running moments of its batch norms."""
 
     def __init__(self, layers: Layers, weights: list[Any]) -> None:
@@ -95,12 +95,14 @@ def test_accuracy_is_that_of_torch(
     with current("inline"):
         network = mm.nn.zoo.NETWORKS[name].for_images(size, size, classes=10)
         network.build((1, *train.shape[1:]))
-        twin = Twin(layers, [np.asarray(parameter) for parameter in network.parameters()])
+        counterpart = Counterpart(
+            layers, [np.asarray(parameter) for parameter in network.parameters()]
+        )
         trainer = mm.train.Trainer(network, optimizer=mm.optim.Adam(1e-3), seed=0)
         history = trainer.fit(train, train_labels, batch_size=BATCH, epochs=epochs, shuffle=False)
         accuracy = trainer.evaluate(test, test_labels)["accuracy"]
-    losses = twin.train(train, train_labels, epochs)
+    losses = counterpart.train(train, train_labels, epochs)
     np.testing.assert_allclose(history.step_losses[:4], losses[:4], rtol=1e-2)
-    expected = twin.accuracy(test, test_labels)
+    expected = counterpart.accuracy(test, test_labels)
     assert min(accuracy, expected) > least
     assert abs(accuracy - expected) <= margin

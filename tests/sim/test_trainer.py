@@ -101,7 +101,7 @@ def far(outputs: Any, targets: Any) -> mm.Array:
     return mm.max(mm.abs(outputs["value"] - targets[1]))
 
 
-@pytest.mark.parametrize("strategy", ["auto", "data", "model", "rows"])
+@pytest.mark.parametrize("strategy", ["auto", "data", "model", "model-input"])
 @pytest.mark.parametrize(("kind", "workers"), POOLS[:3])
 def test_several_inputs_and_outputs(kind: str, workers: int, strategy: str) -> None:
     tokens = DRAW.integers(0, 10, (60, 3))

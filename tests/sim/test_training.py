@@ -85,7 +85,7 @@ def inline() -> Iterator[Pool]:
 # the same for every strategy and number of workers -----------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", ["data", "model", "rows", "auto"])
+@pytest.mark.parametrize("strategy", ["data", "model", "model-input", "auto"])
 @pytest.mark.parametrize(
     ("kind", "workers"),
     [
@@ -106,7 +106,7 @@ def test_loss_curve_is_that_of_one_worker(
         check_weights(net, reference["weights"], 5e-3)
 
 
-@pytest.mark.parametrize("strategy", ["data", "model", "rows"])
+@pytest.mark.parametrize("strategy", ["data", "model", "model-input"])
 def test_deterministic_training_gives_the_same_bits_for_any_number_of_workers(
     strategy: str,
 ) -> None:
@@ -324,11 +324,11 @@ def test_fit_keeps_strategy_and_metrics_until_they_are_given_again() -> None:
         net = network()
         net.fit(X, Y, batch_size=100, strategy="model", metrics=["top_3_accuracy"])
         again = net.fit(X, Y, batch_size=100)
-        assert again.strategy == "0: model, 1: model, 2: model"
+        assert again.strategy == "0: output, 1: output, 2: output"
         assert set(again.records[-1].metrics) == {"top_3_accuracy"}
-        net.trainer.strategy, net.trainer.metrics = "rows", []
+        net.trainer.strategy, net.trainer.metrics = "model-input", []
         again = net.fit(X, Y, batch_size=100)
-        assert again.strategy == "0: rows, 1: rows, 2: rows"
+        assert again.strategy == "0: input, 1: input, 2: input"
         assert not again.records[-1].metrics
         again = net.fit(X, Y, batch_size=100, strategy="data", metrics=None)
         assert again.strategy == "0: data, 1: data, 2: data"
@@ -595,7 +595,7 @@ def test_bad_input_is_refused_with_a_remedy(inline: Pool) -> None:
     with pytest.raises(MagmathError, match=r"units must be .* at least 1, was given 2.5"):
         Dense(2.5)  # type: ignore[arg-type]
     with pytest.raises(
-        MagmathError, match=r"strategy 'fast' is not known.*auto, data, model, rows"
+        MagmathError, match=r"strategy 'fast' is not known.*auto, data, model, model-input"
     ):
         network().fit(X, Y, strategy="fast")
     with pytest.raises(
@@ -718,7 +718,7 @@ def loop_of(program: Program) -> list[Any]:
     return list(program.instructions[program.prologue :])
 
 
-@pytest.mark.parametrize("strategy", ["data", "model", "rows"])
+@pytest.mark.parametrize("strategy", ["data", "model", "model-input"])
 @pytest.mark.parametrize("workers", [2, 3, 4])
 def test_a_step_moves_the_bytes_that_were_planned(workers: int, strategy: str) -> None:
     pool, counting = counted_pool(workers)
@@ -778,7 +778,12 @@ def test_model_parallel_moves_activations_and_data_parallel_gradients() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "workers", "strategy"),
-    [("inline", 1, "data"), ("shared", 2, "data"), ("shared", 2, "model"), ("shared", 3, "rows")],
+    [
+        ("inline", 1, "data"),
+        ("shared", 2, "data"),
+        ("shared", 2, "model"),
+        ("shared", 3, "model-input"),
+    ],
 )
 @pytest.mark.timeout(300)  # the compiler's time
 def test_native_code_agrees_with_replay(

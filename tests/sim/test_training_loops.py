@@ -74,7 +74,7 @@ def test_a_half_variable_that_was_assigned_goes_on_from_there() -> None:
         assert v.tolist() == [7.5]
 
 
-def test_what_is_not_finite_is_an_error_unless_it_is_not_asked_for() -> None:
+def test_values_that_are_not_finite_raise_errors_unless_the_check_is_disabled() -> None:
     with current("inline"):
         v = mm.variable("v", [1.0])
         descent = GradientDescent(1e30)

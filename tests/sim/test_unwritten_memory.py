@@ -41,7 +41,7 @@ TRAINED = [
     *[DataParallel(messages=kind) for kind in ("1-bit", "bfloat16", "float16")],
     DataParallel("sharded", messages="1-bit"),
     DataParallel("ring", accumulate=2, messages="bfloat16"),
-    Hybrid({"0": "model", "3": "rows"}),
+    Hybrid({"0": "output", "3": "input"}),
     WeightAveraging(2),
     Asynchronous(2, schedule=[0, 2, 1]),
 ]
@@ -150,7 +150,7 @@ def test_a_kernel_that_writes_nothing_is_found(
                 assert (np.abs(result.numpy()) > 1e300).all()
 
 
-def test_what_the_variable_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_the_debug_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     for text, expected in [
         ("", Debugging()),
         ("fill", Debugging(fill=True)),

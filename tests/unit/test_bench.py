@@ -95,7 +95,7 @@ def test_slowest_process_counts(scripted: Any) -> None:
     assert case.systems["A two"].record["rank"] == 0
 
 
-def test_what_is_not_installed_is_named(scripted: Any, tmp_path: Path) -> None:
+def test_missing_packages_are_named(scripted: Any, tmp_path: Path) -> None:
     missing = System("missing", "bench_contestants:absent")
     result = run(scripted("A own"), missing)
     assert list(result.cases[0].systems) == ["A own"]
@@ -152,7 +152,7 @@ def test_a_system_is_left_out_of_cases_that_it_cannot_do(scripted: Any) -> None:
     result.raise_if_incomplete()
 
 
-def test_what_each_environment_lacks_is_told_once(
+def test_missing_packages_of_an_environment_are_reported_once(
     scripted: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start = SystemProcesses.__init__

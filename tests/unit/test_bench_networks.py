@@ -108,9 +108,9 @@ def test_torch_computes_the_same_network(
         limit = AMPLIFIED.get((network, precision), limit)
     # PyTorch competes in both memory orders, except in float16, where one is seven times as slow.
     for last in (True,) if precision in ("mixed-float16", "float16") else (False, True):
-        twin = torch_network(NetworkProblem.of(case), last)
-        twin.train(1)
-        assert mine == pytest.approx(twin.loss(), rel=limit)
+        counterpart = torch_network(NetworkProblem.of(case), last)
+        counterpart.train(1)
+        assert mine == pytest.approx(counterpart.loss(), rel=limit)
 
 
 def test_memory_of_the_first_steps_is_measured() -> None:

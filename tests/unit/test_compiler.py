@@ -331,6 +331,6 @@ def run(n: int64) -> int64:
         "for i in range(3, 0, -1): x = i",
     ],
 )
-def test_what_is_not_in_the_language_is_an_error(line: str) -> None:
+def test_python_outside_of_the_compiled_language_is_an_error(line: str) -> None:
     with pytest.raises(SyntaxError, match="language|not"):
         compile_source(f"def run() -> int64:\n    {line}\n    return 0\n", {})

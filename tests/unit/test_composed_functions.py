@@ -241,7 +241,9 @@ def test_other_libraries_compute_with_distributed_arrays() -> None:
         (lambda x: mm.signbit(1j * x), DTypeError, "signbit: takes real floating"),
     ],
 )  # fmt: skip
-def test_mistakes_are_told(function: Callable[..., Any], error: type, message: str) -> None:
+def test_invalid_arguments_raise_errors(
+    function: Callable[..., Any], error: type, message: str
+) -> None:
     with current("inline"), pytest.raises(error, match=message):
         function(mm.ones((2, 3)))
 

@@ -40,7 +40,7 @@ rng = np.random.default_rng(0)
 
 # runs of one step
 w = mm.variable("w", rng.standard_normal((6, 5)).astype("float32"))
-twin = w.numpy().copy()
+counterpart = w.numpy().copy()
 
 @mm.compile
 def step(x, rate):
@@ -51,10 +51,10 @@ def step(x, rate):
 for i in range(30):
     x, rate = rng.standard_normal((6, 5)).astype("float32"), 0.1 / (i + 1)
     found = float(step(mm.asarray(x), rate))
-    y = x * twin
+    y = x * counterpart
     np.testing.assert_allclose(found, y.sum() * 2 + 1, rtol=1e-4)
-    twin -= np.float32(rate) * (twin * 2 + y)
-    np.testing.assert_allclose(w.numpy(), twin, rtol=1e-4, atol=1e-5)
+    counterpart -= np.float32(rate) * (counterpart * 2 + y)
+    np.testing.assert_allclose(w.numpy(), counterpart, rtol=1e-4, atol=1e-5)
     time.sleep(0.01)
 assert graphs
 if sys.argv[1] == "with":

@@ -19,7 +19,7 @@ from magmath.engine.engine import Engine
 from magmath.engine.lifetimes.expression_bounds import INTERPRETED_PENDING, MAX_PENDING
 from magmath.errors import MagmathError, MemoryLimitError
 from magmath.graph import Provenance
-from magmath.graph.provenance import provenance, record_chains, repeated_calls
+from magmath.graph.provenance import provenance, provenance_chains, repeated_calls
 from magmath.runtime import Pool
 
 LARGEST = MAX_BYTES_INLINE // 4
@@ -151,7 +151,7 @@ def test_endless_loops_take_no_more_memory(pool: Pool) -> None:
 def test_loops_remember_a_bounded_past(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each value is computed from a former one, which is gone, and from an array that stays. Of the
     last operations gradients are known, of others it is known that there are some."""
-    for module in (record_chains, provenance, repeated_calls):
+    for module in (provenance_chains, provenance, repeated_calls):
         monkeypatch.setattr(module, "MAX_LENGTH", 200)
     x, y = mm.zeros(4), mm.asarray(np.ones(4, np.float32))
     step = mm.compile(lambda x, y: x + y)

@@ -19,7 +19,7 @@ from magmath.engine.array_sizes import MAX_BYTES_INLINE
 from magmath.engine.remote_array import RemoteArray
 from magmath.errors import MagmathError
 from magmath.graph.provenance.provenance import KEPT_BYTES
-from magmath.graph.provenance.record_chains import MAX_LENGTH
+from magmath.graph.provenance.provenance_chains import MAX_LENGTH
 from small_expressions import BINARY, UNARY, appended
 
 GRID = np.random.default_rng(0).uniform(-1, 1, (3, 3))

@@ -55,7 +55,7 @@ def run(selector: ExecutorSelector, executors: list[Executor], chunks: int) -> l
     for _ in range(chunks):
         name = selector.current.name
         selector.run(1)
-        selector.note(pace(name), 1)
+        selector.add_measurement(pace(name), 1)
         used.append(name)
     return used
 

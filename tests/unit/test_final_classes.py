@@ -29,7 +29,7 @@ CONCRETE_BASES = {
     "engine/traces/tracing.py": ["Scope", "_Effects"],
     "executor/fastest_selector.py": ["FastestSelector"],
     "graph/arithmetic.py": ["Arithmetic"],
-    "graph/provenance/recorded_operands.py": ["ProvenanceRecord", "RecordedOperand"],
+    "graph/provenance/operand_references.py": ["OperandReference", "ProvenanceRecord"],
     "interop/named_parts.py": ["NamedParts"],
     "kernels/channel_sums_vectors.py": ["_Sums"],
     "kernels/conv/depthwise_rows.py": ["_Rows"],

@@ -70,12 +70,12 @@ def step(x):
     w.assign(w - 0.1 * (w * 2 + x))
     return mm.sum(w)
 
-twin = w.numpy().copy()
+counterpart = w.numpy().copy()
 for _ in range(3):
     x = rng.standard_normal((6, 5)).astype("float32")
     mm.evaluate(step(mm.asarray(x)))
-    twin -= np.float32(0.1) * (twin * 2 + x)
-np.testing.assert_allclose(w.numpy(), twin, rtol=1e-5)
+    counterpart -= np.float32(0.1) * (counterpart * 2 + x)
+np.testing.assert_allclose(w.numpy(), counterpart, rtol=1e-5)
 """
 
 

@@ -445,7 +445,7 @@ def test_integers_are_exact_over_more_summands_than_a_float_holds(
         agree(out, truth, 13)
 
 
-def test_memory_of_a_bound_call_lives_with_it() -> None:
+def test_a_bound_call_keeps_its_memory() -> None:
     pointer = CANDIDATES["blas"]
 
     def bound() -> tuple[BoundCall, torch.Tensor]:

@@ -524,12 +524,12 @@ def test_epochs_have_every_sample_in_another_order() -> None:
 def test_transforms_have_random_numbers_of_their_own_in_each_batch() -> None:
     drawn: list[float] = []
 
-    def note(images: Any, random: np.random.Generator) -> Any:
+    def record_draw(images: Any, random: np.random.Generator) -> Any:
         drawn.append(random.random())
         return images
 
     for seed in range(2):
-        loader = Loader((IMAGES, LABELS), 4, transforms=[note], seed=seed, threads=0)
+        loader = Loader((IMAGES, LABELS), 4, transforms=[record_draw], seed=seed, threads=0)
         batches(loader, 0), batches(loader, 1)
     assert len(set(drawn)) == len(drawn) == 24
 

@@ -111,7 +111,7 @@ def test_definite_matrices_have_their_factor(n: int, dtype: str, wide: int, seed
 
 @given(n=extents, dtype=types, data=st.data())
 @some
-def test_what_is_not_definite_or_no_number_is_told_alike(
+def test_indefinite_matrices_and_nan_have_one_status_in_every_library(
     n: int, dtype: str, data: st.DataObject
 ) -> None:
     x, wrong = np.eye(n, dtype=dtype), data.draw(st.integers(0, n - 1))

@@ -89,7 +89,7 @@ def test_regions_are_what_the_workers_hold(data: st.DataObject) -> None:
 
 
 @given(data=st.data())
-def test_what_is_left_out_is_marked_and_the_rest_is_true(data: st.DataObject) -> None:
+def test_omitted_parts_are_marked_and_the_others_are_correct(data: st.DataObject) -> None:
     shape = (data.draw(st.integers(20, 90)), data.draw(st.integers(20, 90)))
     grid = Mesh((2, 3))
     layout = Layout(

@@ -57,7 +57,7 @@ def test_calls_share_a_loop_unless_they_disturb_each_other(case: str) -> None:
         assert len(loop) + len(rest) == 2
 
 
-def test_what_disturbs_begins_another_loop() -> None:
+def test_a_dependent_call_begins_another_loop() -> None:
     free, column = MEMORY[32:].view(4, 8), MEMORY[:4].view(4, 1)
     calls = [[read(column), write(free)], [read(free)], [write(MATRIX)], [read(free)]]
     members = [Some(accesses) for accesses in calls]

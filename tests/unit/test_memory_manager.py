@@ -185,7 +185,7 @@ def test_many_threads() -> None:
     assert failures == []
 
 
-def test_it_prints_short() -> None:
+def test_repr_has_size_type_and_kind() -> None:
     memory = MemoryManager(3, "int32")
     assert repr(memory) == "<MemoryManager of 3 int32, HOST>"
     memory.close()

@@ -138,7 +138,12 @@ OWN_TESTS = {
         "savez_compressed",
     ),  # files
     *("astype", "from_dlpack", "isdtype"),  # the standard's
-    *("unique_all", "unique_counts", "unique_inverse", "unique_values"),  # unit/test_sets.py
+    *(
+        "unique_all",
+        "unique_counts",
+        "unique_inverse",
+        "unique_values",
+    ),  # unit/test_sorting_and_sets.py
     *("get_printoptions", "set_printoptions", "printoptions", "geterr", "seterr"),  # NumPy's own
     *("format_float_positional", "format_float_scientific"),
     "may_share_memory",  # unit/test_numpy_behaviours.py

@@ -112,7 +112,7 @@ def x() -> Iterator[mm.Array]:
         (lambda x: np.frompyfunc(abs, 1, 1)(x), r"abs.*: magmath has no such function"),
     ],
 )
-def test_what_is_missing_is_refused_and_not_copied(call: Any, words: str, x: mm.Array) -> None:
+def test_unsupported_calls_are_errors_and_copy_nothing(call: Any, words: str, x: mm.Array) -> None:
     with pytest.raises(TypeError, match=words):
         call(x)
 

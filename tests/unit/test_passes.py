@@ -595,7 +595,7 @@ def test_elementwise_chains_need_no_memory_of_their_own() -> None:
     assert arrange(compiled.program).nbytes == 64 * 64 * 4
 
 
-def test_what_no_step_changes_is_computed_once() -> None:
+def test_loop_invariants_are_computed_once() -> None:
     engine = engine_of("inline")
     x, v = input_of((8, 8)), variable_of((8, 8))
     update = op("add", v, op("exp", matmul(x, x)))
@@ -647,7 +647,7 @@ def test_model_parallel_step_has_at_most_two_barriers_a_layer(workers: int) -> N
     assert count(program, Barrier) <= 6
 
 
-@pytest.mark.parametrize("strategy", ["data", "model", "rows"])
+@pytest.mark.parametrize("strategy", ["data", "model", "model-input"])
 def test_one_worker_and_messages_need_no_barriers(strategy: str) -> None:
     for kind, workers in (("inline", 1), ("messages", 3)):
         assert count(step_of(kind, workers, strategy), Barrier) == 0

@@ -283,7 +283,7 @@ def test_each_package_can_be_imported_first() -> None:
     assert run(IMPORTED_FIRST) == ""
 
 
-def test_it_is_told_why_a_name_of_numpy_is_missing() -> None:
+def test_missing_names_of_numpy_raise_errors_with_the_reason() -> None:
     for name, reason in missing_numpy_names.EXCLUDED.items():
         assert callable(getattr(np, name))
         with pytest.raises(AttributeError, match=re.escape(reason)):
@@ -320,7 +320,7 @@ def owners() -> list[tuple[dict[str, str], object, str]]:
     ]
 
 
-def test_names_of_other_libraries_are_told() -> None:
+def test_names_of_other_libraries_raise_errors_with_the_replacement() -> None:
     for table, owner, _ in owners():
         for name, text in table.items():
             assert not hasattr(owner, name), f"delete {name!r} from core/foreign_names.py"
@@ -343,7 +343,7 @@ def test_all_names_that_are_told_exist() -> None:
     assert found > 150
 
 
-def test_usual_layers_losses_and_optimizers_of_pytorch_are_here_or_told() -> None:
+def test_usual_layers_losses_and_optimizers_of_pytorch_exist_or_have_a_hint() -> None:
     for name in USUAL_LAYERS.split():
         assert hasattr(torch.nn, name), name
         assert hasattr(mm.nn, name) or name in foreign_names.NN_NAMES, name

@@ -25,14 +25,14 @@ def complex_argsort(x: Node, axis: int, descending: bool) -> Node:
     nan = e.add(e.astype(e.call("isnan", imag), int64), 2 * e.astype(e.call("isnan", real), int64))
     order = None
     for key, downwards in ((imag, descending), (real, descending), (nan, False)):
-        sorted_so_far = key if order is None else taken_along(key, order, axis)
+        sorted_so_far = key if order is None else take_along(key, order, axis)
         step = apply(ARGSORT, sorted_so_far, axis=axis, descending=downwards, line=user_line())
-        order = step if order is None else taken_along(order, step, axis)
+        order = step if order is None else take_along(order, step, axis)
     assert order is not None
     return order
 
 
-def taken_along(x: Node, positions: Node, axis: int) -> Node:
+def take_along(x: Node, positions: Node, axis: int) -> Node:
     """Return the elements at these positions along an axis."""
     return apply(TAKE_ALONG, x, positions, axis=axis)
 
@@ -62,6 +62,6 @@ def complex_extremum(
     shape = [x.shape[d] for d in remaining]
     lines = reshape(permute(x, (*remaining, *axes)), (*shape, size_of(x.shape[d] for d in axes)))
     last = lines.ndim - 1
-    extremum = taken_along(lines, complex_arg_extremum(name, lines, last), last)
+    extremum = take_along(lines, complex_arg_extremum(name, lines, last), last)
     result_shape = [1 if d in axes else n for d, n in enumerate(x.shape)] if keepdims else shape
     return reshape(extremum, tuple(result_shape))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from magmath.api.complex_order import complex_argsort, taken_along
+from magmath.api.complex_order import complex_argsort, take_along
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.shapes import normalize_axis
@@ -26,7 +26,7 @@ def _sorted_along(record: Operation, x: Array, axis: int | None, descending: boo
     dim = normalize_axis(record.name, axis, node.ndim)
     if x.dtype.kind == "complex":
         order = complex_argsort(node, dim, descending)
-        return Array(order if record is ARGSORT else taken_along(node, order, dim))
+        return Array(order if record is ARGSORT else take_along(node, order, dim))
     return Array(apply(record, node, axis=dim, descending=bool(descending), line=user_line()))
 
 

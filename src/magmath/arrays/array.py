@@ -395,7 +395,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
             with expression_lock.lock:
                 self._refer_with_views(node)
         if self._leaf is None and tracing.current() is None:
-            session.engine().evaluator.note_update(self, node)
+            session.engine().evaluator.add_update(self, node)
         return self
 
     def _refer_with_views(self, node: Node) -> None:

@@ -13,7 +13,7 @@ from weakref import ref
 
 import numpy as np
 
-from magmath.arrays.evaluated_operands import KeptOperands
+from magmath.arrays.saved_operands import SavedOperands
 from magmath.arrays.storage.element_storage import ArrayView, read
 from magmath.arrays.storage.failed_updates import (
     UpdateRecord,
@@ -30,12 +30,12 @@ from magmath.engine import session
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.array_sizes import MAX_BYTES_INLINE
 from magmath.engine.lifetimes.expression_bounds import FIRST_CHECK, Keep, early_evaluation
+from magmath.engine.lifetimes.kept_expressions import keep_expression
 from magmath.engine.lifetimes.loop_parts import MIN_DEPTH
-from magmath.engine.lifetimes.pending_readers import note_reader
-from magmath.engine.lifetimes.retained_expressions import keep_expression
+from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces import tracing
-from magmath.engine.traces.captured_arrays import note_evaluation, note_update
+from magmath.engine.traces.captured_arrays import add_leaf_to_captures, invalidate_captures
 from magmath.errors import ShapeError
 from magmath.graph import (
     Node,
@@ -46,7 +46,7 @@ from magmath.graph import (
     set_value,
     topological,
 )
-from magmath.graph.provenance.record_chains import nodes_before
+from magmath.graph.provenance.provenance_chains import nodes_before
 from magmath.layout import Layout
 from magmath.ops import leaves
 
@@ -68,7 +68,7 @@ class LazyArray(ArrayHandle):
     is_variable = False
     """True for a variable, whose parts cannot be written through their own names."""
     _leaf: Node | None
-    _kept: KeptOperands | None
+    _kept: SavedOperands | None
     """What the array keeps alive after its evaluation."""
     view_of: ArrayView | None
     """Where the array's elements are among those that it shares with others; None if it shares
@@ -91,7 +91,7 @@ class LazyArray(ArrayHandle):
             return
         self._refer_to(node, None if is_attempted else session.eager_leaf(node))
         if node.reads_version:
-            note_reader(self)
+            register_reader(self)
 
     def _refer_to(self, node: Node, leaf: Node | None) -> None:
         """Refer to a node, and to the leaf with its value if it was computed at once.
@@ -185,7 +185,7 @@ class LazyArray(ArrayHandle):
         if self._leaf is not node:  # they are identical once the value is computed
             evaluate(self)
         if tracing.current() is not None:
-            note_value_read(node)
+            depend_on_value(node)
         assert self._leaf is not None
         return self._leaf
 
@@ -274,7 +274,7 @@ class LazyArray(ArrayHandle):
         keep_expression(node)
         if not node.is_leaf:
             set_value(node, leaf)  # for pending expressions that read this node
-        note_evaluation(node, leaf)
+        add_leaf_to_captures(node, leaf)
         self._node = leaf
 
     def keep_operands(self, leaf: Node) -> None:
@@ -282,7 +282,7 @@ class LazyArray(ArrayHandle):
         `minimize`."""
         provenance = provenance_of(leaf)
         if provenance is not None:
-            self._kept = KeptOperands(*provenance.arrays())
+            self._kept = SavedOperands(*provenance.arrays())
 
     def keep_leaves(self, nodes: Iterable[Node]) -> None:
         """Keep the arrays alive from which this evaluated array was computed, as far as these
@@ -294,7 +294,7 @@ class LazyArray(ArrayHandle):
         """
         if self._kept is None:
             order = topological(nodes, pending=True)
-            self._kept = KeptOperands([x.leaf_or_self for x in order if _is_array(x)])
+            self._kept = SavedOperands([x.leaf_or_self for x in order if _is_array(x)])
 
     def refer_to_updated(
         self, node: Node, *, write: ViewWrite | None = None, source: UpdateRecord | None = None
@@ -310,9 +310,9 @@ class LazyArray(ArrayHandle):
         old = self._node
         trace = tracing.current()
         if trace is not None:
-            trace.note_update(self, old)
+            trace.add_update(self, old)
         else:
-            note_update(old)
+            invalidate_captures(old)
         if leaf is None:
             self.pending_update = source or update_record(old, node, self.pending_update, write)
         del old  # an evaluation counts references
@@ -329,7 +329,7 @@ class LazyArray(ArrayHandle):
         """
         assert self.view_of is not None
         if self.view_of.stale_base is None:
-            note_update(self._node)
+            invalidate_captures(self._node)
             self.view_of.stale_base = base
             self.view_of.storage.set_stale(self)
             del self._node, self._leaf, self.pending_update
@@ -366,7 +366,7 @@ class LazyArray(ArrayHandle):
 
     def replace_node(self, node: Node) -> None:
         """Refer to another node with the same value, or with that before a failed update."""
-        note_update(self._node)
+        invalidate_captures(self._node)
         self._node, self.pending_update = node, None
         set_user_array(node, ref(self))
         self._leaf = node if node.operation is leaves.INPUT else None
@@ -375,7 +375,7 @@ class LazyArray(ArrayHandle):
 _OF_CURRENT_ARRAYS = ("_node", "_leaf", "pending_update")
 
 
-def note_value_read(node: Node) -> None:
+def depend_on_value(node: Node) -> None:
     """Record that the function that is being traced depends on the value of a node, which its
     program does not read: a number in a shape or in an `if`, a mask whose elements are counted.
 
@@ -387,9 +387,9 @@ def note_value_read(node: Node) -> None:
         is_leaf = x.operation is leaves.INPUT and not isinstance(x.value, Node)
         provenance = provenance_of(x) if is_leaf else None
         for source in (x, *(() if provenance is None else nodes_before(provenance))):
-            trace.note_state(source)
+            trace.depend_on_state(source)
             if isinstance(source.value, Node):
-                trace.note_state(source.value)
+                trace.depend_on_state(source.value)
 
 
 def _is_array(node: Node) -> bool:

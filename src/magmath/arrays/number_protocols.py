@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from magmath.arrays.indexing.element_reads import element_of
-from magmath.arrays.lazy_array import LazyArray, note_value_read
+from magmath.arrays.lazy_array import LazyArray, depend_on_value
 from magmath.arrays.temporary_references import TEMPORARY_NUMBER
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.engine.called_function import called_function
@@ -44,7 +44,7 @@ class NumberProtocols(LazyArray):
             value = element_of(self._node)
             if value is not None:
                 if tracing.current() is not None:
-                    note_value_read(self._node)
+                    depend_on_value(self._node)
                 return value
         number = self.numpy().item()
         if CALL_EFFECTS.reads is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from magmath.errors import GradientError, MagmathError
 from magmath.graph import Node, provenance_of
-from magmath.graph.provenance.record_chains import nodes_before
+from magmath.graph.provenance.provenance_chains import nodes_before
 
 
 def lost_expression_error(node: Node) -> MagmathError:

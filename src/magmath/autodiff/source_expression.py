@@ -21,8 +21,8 @@ from magmath.graph.provenance.dependence import (
     first_number_of,
     unchanged_sources,
 )
+from magmath.graph.provenance.operand_references import OperandReference, ProvenanceRecord
 from magmath.graph.provenance.rebuild import with_expressions
-from magmath.graph.provenance.recorded_operands import ProvenanceRecord, RecordedOperand
 from magmath.ops.elementwise import STOP_GRADIENT
 
 
@@ -158,7 +158,7 @@ class SourceDependence:
         if leaves and is_query:
             query = DependenceQuery.of(leaves, through_gradients=self._through_gradients)
 
-        def reads_source(operand: RecordedOperand) -> bool:
+        def reads_source(operand: OperandReference) -> bool:
             return not nodes.isdisjoint(operand.nodes())
 
         return self._search(reads_source, leaves, query)
@@ -192,7 +192,7 @@ class SourceDependence:
             if record is None:
                 continue
 
-            def is_other(read: RecordedOperand, own_leaf: Node = own_leaf) -> bool:
+            def is_other(read: OperandReference, own_leaf: Node = own_leaf) -> bool:
                 for node in read.nodes():
                     leaf = node.leaf_or_self
                     if leaf is not own_leaf and leaf in changing:

@@ -10,7 +10,7 @@ from typing import NamedTuple, final
 
 from magmath.bench.case import Bench, Case, Comparison, RunOptions, System
 
-STRATEGIES = ("data", "model", "rows", "sharded", "parameter-server")
+STRATEGIES = ("data", "model", "model-input", "sharded", "parameter-server")
 WORKERS = (1, 2, 4)
 
 

@@ -47,7 +47,7 @@ For example:
 
     magmath bench layers --quick
 
-    magmath search --network mlp --data digits --batch 16,64 --images 30720
+    magmath search --network mlp --data digits --batch-per-worker 16,64 --images 30720
 
     magmath plan alexnet --machine k80-fdr --workers 64
 

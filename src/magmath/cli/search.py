@@ -25,7 +25,7 @@ def search(
     network: str = "mlp",
     data: str = "digits",
     data_path: Path | None = None,
-    batch: str = "16,32,64,128,256,512",
+    batch_per_worker: str = "16,32,64,128,256,512",
     learning_rate: str = "0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9",
     workers: str = "0",
     optimizer: str = "sgd",
@@ -48,7 +48,7 @@ def search(
 
     For example:
 
-        magmath search --data digits --batch 16,64 --images 30720 --threshold 0.5
+        magmath search --data digits --batch-per-worker 16,64 --images 30720 --threshold 0.5
 
         magmath search --network lenet5 --data mnist-5k --workers 1,2 --halving 3
 
@@ -60,7 +60,7 @@ def search(
         A data set of `mm.data.load`, such as "digits", "fashion-mnist", "mnist-5k" or "cifar-10".
     data_path
         Folder of the data set's files, where it does not come with a package.
-    batch
+    batch_per_worker
         Images of each worker in a step, separated by commas.
     learning_rate
         Learning rates, separated by commas.
@@ -93,7 +93,7 @@ def search(
     import magmath as mm
 
     space = {
-        "batch": _numbers("--batch", batch, int),
+        "batch_per_worker": _numbers("--batch-per-worker", batch_per_worker, int),
         "learning_rate": _numbers("--learning-rate", learning_rate, float),
         "workers": _numbers("--workers", workers, int),
     }
@@ -210,14 +210,19 @@ def _table(results: SearchResults, current: Trial | None, height: int = 10_000) 
 
 def _best_table(results: SearchResults) -> Table:
     """Return the best settings for each number of workers, as in Table 5.1 of the report."""
-    headers = ("workers", "batch", "learning rate", "area (loss · s)")
+    headers = ("workers", "batch per worker", "learning rate", "area (loss · s)")
     table = Table(*headers, title="best", title_justify="left")
     for workers, trial in results.best_by_workers.items():
         if trial is None:
             table.add_row(*map(_cell, (workers, None, None, None)))
         else:
             settings = trial.settings
-            values = (workers, settings["batch"], settings["learning_rate"], trial.curve.area)
+            values = (
+                workers,
+                settings["batch_per_worker"],
+                settings["learning_rate"],
+                trial.curve.area,
+            )
             table.add_row(*map(_cell, values))
     return table
 

@@ -57,9 +57,9 @@ class UpdateClock:
         self._comm.barrier()
 
     @property
-    def taken(self) -> int:
+    def completed_steps(self) -> int:
         """The number of steps that were taken."""
-        return self._rules.taken
+        return self._rules.completed_steps
 
     def stop(self) -> None:
         """Let no worker take another step; this worker drops its copy."""

@@ -108,7 +108,7 @@ class ImageFolder:
                 return self._decoded(file, random)
             # Decoders of damaged files raise many kinds of exceptions.
             except Exception as error:
-                self._note_corrupt(file, error)
+                self._handle_corrupt(file, error)
         raise DataError(
             f"ImageFolder: none of the files of the class {self.classes[self.labels[index]]!r} of "
             f"{self.path} is readable; check that they are images that Pillow can read"
@@ -122,7 +122,7 @@ class ImageFolder:
         later = int(np.searchsorted(alike, index)) + 1
         yield from map(int, (*alike[later:], *alike[: later - 1]))
 
-    def _note_corrupt(self, file: Path, error: Exception) -> None:
+    def _handle_corrupt(self, file: Path, error: Exception) -> None:
         reason = f"{type(error).__name__}: {error}"
         if self.corrupt == "error":
             raise DataError(

@@ -19,7 +19,7 @@ from magmath.ops.leaves import input_leaf
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from magmath.runtime.array_records import OwnerReference
+    from magmath.runtime.array_registry import OwnerReference
     from magmath.runtime.pool import Pool
     from magmath.runtime.run_handle import RunHandle
 

@@ -94,7 +94,7 @@ class RepeatedRuns:
         if results is None:
             data, self.last = engine.runs.start(self.compiled, arrays, numbers)
             results = ResultBuffers(data)
-            self._note_bound()
+            self._count_bound_run()
         else:
             operands = tuple(map(_NUMBER, arrays))  # properties take time
             if None in operands:
@@ -102,7 +102,7 @@ class RepeatedRuns:
             call = results.calls.get(operands)
             if call is None:
                 call = self._ready(results, arrays)
-                self._note_bound()
+                self._count_bound_run()
             elif self._excess:
                 self._excess -= 1
             engine.pool.run_prepared(call, operands, numbers)
@@ -122,8 +122,8 @@ class RepeatedRuns:
         graph = Graph(former.outputs, former.targets, former.emitted)
         return engine.eager_computation.program(graph, arrays, numbers)
 
-    def _note_bound(self) -> None:
-        """Note a run that was bound to its memory; choose eager runs if this happens often."""
+    def _count_bound_run(self) -> None:
+        """Count a run that was bound to its memory; choose eager runs if this happens often."""
         self._excess += BOUND_TIME
         if self.keeps and self._excess > MAX_EXCESS:
             self._is_eager = self._eager is not None

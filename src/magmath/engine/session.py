@@ -14,7 +14,7 @@ from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.eager.eager_computation import EagerComputation
 from magmath.engine.engine import Engine
-from magmath.engine.lifetimes.retained_expressions import RETAINED
+from magmath.engine.lifetimes.kept_expressions import KEPT
 from magmath.engine.traces import tracing
 from magmath.errors import WorkerError, WorkerLost
 from magmath.graph import Node
@@ -288,7 +288,7 @@ def argument_leaf(node: Node) -> Node | None:
 def eager_indexing() -> EagerComputation | None:
     """Return the `EagerComputation` of the pool for indexing, which reads and writes parts of small
     arrays without expressions; None while a function is traced or differentiated."""
-    return None if RETAINED.expressions is not None else eager_computation()
+    return None if KEPT.expressions is not None else eager_computation()
 
 
 def eager_computation() -> EagerComputation | None:

@@ -38,9 +38,9 @@ def reported(reports: Collection[FailureReport]) -> list[Exception]:
     host waits for the device once."""
     if not torch.stack([report.record[0] for report in reports]).any():
         return []
-    return taken(reports)
+    return take_errors(reports)
 
 
-def taken(reports: Collection[FailureReport]) -> list[Exception]:
+def take_errors(reports: Collection[FailureReport]) -> list[Exception]:
     """Return the errors that code has reported since the last call."""
     return [error for report in reports if (error := report.take()) is not None]

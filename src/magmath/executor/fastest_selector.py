@@ -79,7 +79,7 @@ class _Trials(Generic[CandidateType]):
         """True if its trials are complete."""
         return self.count > TRIALS
 
-    def note(self, pace: float) -> None:
+    def add_pace(self, pace: float) -> None:
         """Record the seconds per step of a chunk."""
         self.paces.append(pace)
         self.least = min(self.least, pace)
@@ -141,7 +141,7 @@ class FastestSelector(Generic[CandidateType]):
         """True if only one candidate exists."""
         return self._others is None and len(self._trials) == 1
 
-    def note(self, seconds: float, steps: int) -> None:
+    def add_measurement(self, seconds: float, steps: int) -> None:
         """Record the seconds of the last steps, and select the candidate for the next ones.
 
         Every worker calls it after each chunk; all change at the same time, by the clock of worker
@@ -157,7 +157,7 @@ class FastestSelector(Generic[CandidateType]):
             trials = self._trials[self._current]
             trials.count += 1
             if trials.count > 1:  # the first chunk warms up
-                trials.note(seconds / steps)
+                trials.add_pace(seconds / steps)
         if len(self._trials) > 1:
             self._select()
 
@@ -170,7 +170,7 @@ class FastestSelector(Generic[CandidateType]):
         """Create the other candidates, with the times that the former selector has measured."""
         candidates, self._others = [self.current, *others()], None
         self._trials = [self._trials_of(x, self._former_paces.get(x.name, ())) for x in candidates]
-        self._trials[0].note(self._spent / self._steps)
+        self._trials[0].add_pace(self._spent / self._steps)
 
     def _select(self) -> None:
         """Select the candidate for the next chunk, which all workers agree on."""

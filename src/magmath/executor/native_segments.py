@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from magmath.core.type_aliases import BoundCall
-from magmath.executor.failure_report import FailureReport, taken
+from magmath.executor.failure_report import FailureReport, take_errors
 from magmath.executor.native_source import NativeSource
 from magmath.executor.tensors import Tensors
 from magmath.kernels.parallel_region import run_on_threads
@@ -105,7 +105,7 @@ def _call(groups: Sequence[BoundCall], reports: Sequence[FailureReport]) -> Boun
     def call() -> None:
         for group in groups:
             group()
-        if errors := taken(reports):
+        if errors := take_errors(reports):
             raise errors[0]
 
     return call

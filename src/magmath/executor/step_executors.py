@@ -17,7 +17,7 @@ from magmath.errors import WorkerLost
 from magmath.executor.bind import Binding
 from magmath.executor.call_list import CallList
 from magmath.executor.context import Context
-from magmath.executor.failure_report import taken
+from magmath.executor.failure_report import take_errors
 from magmath.executor.fastest_selector import CandidateExecutor, FastestSelector
 from magmath.executor.native_forms import NativeForms
 from magmath.executor.native_segments import NativeSegments
@@ -100,7 +100,7 @@ class NativeLoop(Executor):
         if status:
             raise WorkerLost("another worker failed in the middle of a step")
         for segment in self._source.segments:
-            self._context.failures.errors += taken(segment.reports)
+            self._context.failures.errors += take_errors(segment.reports)
         values: list[float] = emitted[:, : self._source.emits].reshape(-1).tolist()
         return values
 

@@ -71,7 +71,7 @@ class StepLoop:
                 break
             fitting = int(CHUNK_SECONDS * chunk / max(seconds, 1e-7))
             self._chunk = comm.allreduce_max(max(1, min(4 * chunk, fitting)))
-            selector.note(seconds, chunk)
+            selector.add_measurement(seconds, chunk)
             # Runs on other arrays, each with a selector of its own, are worth one compilation too.
             self._compile_after = max(0.0, self._compile_after - seconds)
         return values
@@ -84,7 +84,7 @@ class StepLoop:
         def step() -> list[float]:
             start = time.perf_counter()
             values = selector.run(1)
-            selector.note(time.perf_counter() - start, 1)
+            selector.add_measurement(time.perf_counter() - start, 1)
             failures.raise_first()
             return values
 

@@ -134,13 +134,13 @@ class Tiers:
         if seconds > LONG_SECONDS and not self._deterministic:
             free_processors.adapt_threads()
         if self._seconds > self._due and self._runs >= self._least:
-            self._note(binding)
+            self._select_tier(binding)
         return values
 
-    def _note(self, binding: Binding) -> None:
+    def _select_tier(self, binding: Binding) -> None:
         """Select the tier of the next runs by the seconds of the last ones."""
         self._binding = binding
-        self._choice.note(self._seconds, self._runs)
+        self._choice.add_measurement(self._seconds, self._runs)
         self._binding = None
         self._uses_segments = self._choice.current is self._segments
         self._seconds, self._runs = 0.0, 0

@@ -15,10 +15,14 @@ from magmath.graph.operation import (
     make_node,
     recording_nodes,
 )
+from magmath.graph.provenance.expression_recipes import recipe_of, recipe_of_nodes
+from magmath.graph.provenance.operand_references import (
+    OperandReference,
+    set_provenance,
+    weak_reference_to,
+)
 from magmath.graph.provenance.provenance import Provenance, provenance_of
 from magmath.graph.provenance.recipe import Recipe
-from magmath.graph.provenance.recorded_operands import RecordedOperand, set_provenance, weak_operand
-from magmath.graph.provenance.recording import recipe_of, recipe_of_nodes
 from magmath.graph.structure import structure_of
 
 __all__ = [
@@ -28,10 +32,10 @@ __all__ = [
     "KernelCall",
     "Node",
     "NodeLayouts",
+    "OperandReference",
     "Operation",
     "Provenance",
     "Recipe",
-    "RecordedOperand",
     "Shape",
     "WeakResult",
     "Workspace",
@@ -51,5 +55,5 @@ __all__ = [
     "topological",
     "update_depth",
     "users_of",
-    "weak_operand",
+    "weak_reference_to",
 ]

@@ -56,7 +56,7 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
     computed from.
 
     Six slots are the evaluation state of the node. They change while it is evaluated, and only by
-    the functions of `graph/evaluation_state.py`, and `recorded_operands.set_provenance`:
+    the functions of `graph/evaluation_state.py`, and `operand_references.set_provenance`:
 
     value       the data of an `input`, a weak reference to the variable of a `variable`, and the
                 number of a `scalar`; for any other node the leaf that holds the node's value,

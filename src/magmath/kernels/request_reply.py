@@ -84,7 +84,7 @@ class Rounds:
             yield slice(min(start, count), min(start + self.size, count))
 
 
-def ask(
+def fetch_answers(
     rounds: Rounds,
     count: int,
     requests: Callable[[slice], tuple[Tensor, Tensor]],

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_list import TRAINABLE_FLAGS
-from magmath.engine.traces.captured_arrays import note_update
+from magmath.engine.traces.captured_arrays import invalidate_captures
 from magmath.errors import OptionError
 from magmath.nn.variables import Parameter
 
@@ -42,7 +42,7 @@ def set_trainable(
                 f"mm.nn.Parameter(value)"
             )
         parameter.trainable = trainable
-    note_update(TRAINABLE_FLAGS)
+    invalidate_captures(TRAINABLE_FLAGS)
 
 
 def can_select(selection: Filter, path: str) -> bool:

@@ -24,7 +24,7 @@ ModulePart = Any  # a module, variable, Deferred, list, tuple or dictionary
 _generation = 0
 
 
-def note_change() -> None:
+def invalidate_inventories() -> None:
     """Invalidate all inventories after an attribute of a module was replaced."""
     global _generation
     _generation += 1

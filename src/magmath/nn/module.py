@@ -21,14 +21,14 @@ from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.inputs.number_list import is_number_table
 from magmath.arrays.variables.variable import Variable
-from magmath.arrays.variables.variable_list import note_trainable_flags
+from magmath.arrays.variables.variable_list import depend_on_trainable_flags
 from magmath.core.dtypes import as_dtype, compute_dtype, float32
 from magmath.core.foreign_keywords import KEYWORDS, check_assigned_name
 from magmath.core.foreign_names import MODULE_ATTRIBUTES, hint, is_of_package, missing_attribute
 from magmath.core.keyword_hints import KeywordHints
 from magmath.core.precision_state import PRECISION
 from magmath.engine.traces import tracing
-from magmath.engine.traces.captured_arrays import note_update
+from magmath.engine.traces.captured_arrays import invalidate_captures
 from magmath.engine.traces.tracing import Scope, Trace
 from magmath.errors import DTypeError, OptionError
 from magmath.nn.abstract import abstract_inputs, trace_call, types_of_shapes
@@ -39,9 +39,9 @@ from magmath.nn.freezing import Filter, can_select, set_trainable
 from magmath.nn.inventory import (
     Inventory,
     check_replacement,
+    invalidate_inventories,
     missing_variable_error,
     name_by_path,
-    note_change,
 )
 from magmath.nn.mixed_precision import call_in_half_type
 from magmath.nn.state_file import IncompatibleKeys, assign_state, load, save
@@ -60,8 +60,8 @@ traces."""
 
 
 def _wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
-    """Return a module's `__call__`, wrapped so that arguments are converted, traces note its state,
-    and hooks run after it.
+    """Return a module's `__call__`, wrapped so that arguments are converted, traces depend on the
+    state of the module, and hooks run after it.
 
     Layers convert lists of numbers too. Modules of users receive them, as they may mean something
     else.
@@ -71,7 +71,7 @@ def _wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
     def wrapped(self: Module, *args: Any, **kwargs: Any) -> Any:
         trace = tracing.current()
         if trace is not None:
-            _note_module(trace, self)
+            _depend_on_module(trace, self)
         if converts_lists and args and isinstance(args[0], (NoneType, str, int, float)):
             args = (_first_input(self, args[0]), *args[1:])
         args = tuple(
@@ -103,17 +103,17 @@ def _first_input(layer: Module, x: Any) -> Any:
     return asarray(x)
 
 
-def _note_module(trace: Trace | Scope, module: Module) -> None:
-    """Note that a traced function depends on the state of a module that it calls."""
+def _depend_on_module(trace: Trace | Scope, module: Module) -> None:
+    """Record that a traced function depends on the state of a module that it calls."""
     if CALLS.modules:
-        trace.note_state(module)
+        trace.depend_on_state(module)
     else:
         inventory = module._current_inventory()
-        trace.note_observed_state(inventory.structure)
+        trace.depend_on_observed_state(inventory.structure)
         for part in inventory.modules.values():
-            trace.note_state(part)  # it may read attributes of parts that it does not call
+            trace.depend_on_state(part)  # it may read attributes of parts that it does not call
     if not CALLS.forced_modes:
-        trace.note_state(vars(module).setdefault("_mode", object()))
+        trace.depend_on_state(vars(module).setdefault("_mode", object()))
 
 
 def _converted_argument(argument: Any, converts_lists: bool = False) -> Any:
@@ -170,19 +170,19 @@ class Module(metaclass=KeywordHints):
             check_assigned_name(self, name)
         former = self.__dict__.get(name)
         if isinstance(value, Deferred):
-            value.note_owner(type(self), name)
+            value.set_owner(type(self), name)
         elif isinstance(former, _STRUCTURAL) and former is not value:
             check_replacement(type(self).__name__, name, former, value)
         object.__setattr__(self, name, value)
         if former is value:  # as after self.count += 1
             return
         if isinstance(value, (Module, *_STRUCTURAL)) or isinstance(former, (Module, *_STRUCTURAL)):
-            note_change()
-            note_update(self)
+            invalidate_inventories()
+            invalidate_captures(self)
         elif name == "training":
-            note_update(vars(self).get("_mode"))
+            invalidate_captures(vars(self).get("_mode"))
         elif not (CALLS.modules or tracing.current() is not None or _is_equal(former, value)):
-            note_update(self)  # compiled functions have read the former value
+            invalidate_captures(self)  # compiled functions have read the former value
 
     if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
@@ -194,8 +194,8 @@ class Module(metaclass=KeywordHints):
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
-        note_change()
-        note_update(self)
+        invalidate_inventories()
+        invalidate_captures(self)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes without the cached walk, for pickle and copy."""
@@ -270,8 +270,8 @@ class Module(metaclass=KeywordHints):
         """Return the parameters that are not frozen, which training updates."""
         trace = tracing.current()
         if trace is not None:
-            note_trainable_flags()
-            trace.note_observed_state(self._current_inventory().structure)
+            depend_on_trainable_flags()
+            trace.depend_on_observed_state(self._current_inventory().structure)
         return [p for _, p in self._parameters("trainable") if p.trainable]
 
     def named_buffers(self) -> list[tuple[str, Variable]]:

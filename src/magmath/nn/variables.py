@@ -210,8 +210,8 @@ class Deferred:
     def __repr__(self) -> str:
         return f"Deferred({self.kind.__name__})"
 
-    def note_owner(self, owner: type, attribute: str) -> None:
-        """Note the class of the module that has it as an attribute, for messages."""
+    def set_owner(self, owner: type, attribute: str) -> None:
+        """Set the class of the module that has it as an attribute, for messages."""
         self._owner, self._attribute = owner, attribute
 
     def describe_missing(self) -> str:

@@ -29,7 +29,7 @@ from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints, keyword_hints
 from magmath.core.real_numbers import require_number
 from magmath.engine import session
-from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
+from magmath.engine.lifetimes.kept_expressions import is_keeping_expressions
 from magmath.engine.traces import tracing
 from magmath.engine.user_line import warn_user
 from magmath.errors import DTypeError, OptionError, ShapeError, StateError, TracingError
@@ -370,7 +370,7 @@ class Optimizer(metaclass=KeywordHints):
             return
         trace = tracing.current()
         if trace is not None:
-            trace.note_gradients()
+            trace.mark_training()
         entries = self.variable_states.of([v for v, _ in used])
         gradients = [gradient for _, gradient in used]
         owners = [v for entry in entries for v in entry.variables()]

@@ -20,16 +20,16 @@ from magmath.errors import GradientError
 from magmath.graph import (
     Graph,
     Node,
-    RecordedOperand,
+    OperandReference,
     make_node,
     provenance_of,
     set_value,
     topological,
 )
 from magmath.graph.provenance.dependence import DependenceSearch
+from magmath.graph.provenance.operand_references import VersionReference
+from magmath.graph.provenance.provenance_chains import operands_before
 from magmath.graph.provenance.rebuild import with_expressions
-from magmath.graph.provenance.record_chains import operands_before
-from magmath.graph.provenance.recorded_operands import VersionOperand
 
 
 @final
@@ -87,13 +87,13 @@ def _rebuilt(expression: Node, targets: Set[Node], newest: Mapping[Node, int]) -
     Raises GradientError if one of them cannot be built again.
     """
 
-    def is_varying(read: RecordedOperand) -> bool:
-        if not isinstance(read, VersionOperand) or newest[read.variable] != read.number:
+    def is_varying(read: OperandReference) -> bool:
+        if not isinstance(read, VersionReference) or newest[read.variable] != read.number:
             return False
         return read.variable in targets or not _is_present(read.variable, read.number)
 
-    def replaced(read: RecordedOperand) -> Node | None:
-        if isinstance(read, VersionOperand) and newest[read.variable] == read.number:
+    def replaced(read: OperandReference) -> Node | None:
+        if isinstance(read, VersionReference) and newest[read.variable] == read.number:
             return read.variable
         return read.find()
 
@@ -146,7 +146,7 @@ def _newest_values(output: Node) -> dict[Node, int]:
         if provenance is None:
             continue
         for read in operands_before(provenance):
-            if isinstance(read, VersionOperand):
+            if isinstance(read, VersionReference):
                 newest[read.variable] = max(read.number, newest.get(read.variable, 0))
     return newest
 

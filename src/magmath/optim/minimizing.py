@@ -23,13 +23,13 @@ from magmath.core.dtypes import DType, compute_dtype, int64, real_dtype
 from magmath.core.promotion import promote
 from magmath.engine import session
 from magmath.engine.engine import Engine
-from magmath.engine.evaluation.result_records import provenance_of_pending
+from magmath.engine.evaluation.result_provenance import provenance_of_pending
 from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.run_numbers import rollback_on_failure
 from magmath.errors import GradientError, NonFiniteLoss
-from magmath.graph import Graph, Node, Provenance, RecordedOperand, set_provenance, set_value
-from magmath.graph.provenance.recorded_operands import VersionOperand
+from magmath.graph import Graph, Node, OperandReference, Provenance, set_provenance, set_value
+from magmath.graph.provenance.operand_references import VersionReference
 from magmath.ops.leaves import input_leaf, scalar
 from magmath.optim.function_of_variables import FunctionOfVariables
 from magmath.optim.states import ParameterNodes, States, VariableStates
@@ -214,8 +214,8 @@ class _Released:
         expression.replace_node(number if again is None else again)
 
 
-def _of_present_values(read: RecordedOperand) -> Node | None:
-    if isinstance(read, VersionOperand):
+def _of_present_values(read: OperandReference) -> Node | None:
+    if isinstance(read, VersionReference):
         variable = read.variable.value()
         return None if variable is None else variable.node
     return read.find()
@@ -314,12 +314,12 @@ class _Program:
             ]
             parameters = [operands[leaves[i]] for i in compiled.scalars]
             started = self.engine.runs.start(
-                compiled, inputs, parameters, steps=steps, progress=note
+                compiled, inputs, parameters, steps=steps, progress=keep_first
             )
             self._steps += steps
             return started
 
-        def note(completed_steps: int, values: list[float]) -> None:
+        def keep_first(completed_steps: int, values: list[float]) -> None:
             first.extend(values[: 1 - len(first)])
 
         _, run = overwrite(self.targets, start, is_fallible=compiled.is_fallible)
@@ -328,7 +328,7 @@ class _Program:
         except KeyboardInterrupt:
             self._steps -= steps - run.steps
             raise
-        note(steps, values)
+        keep_first(steps, values)
         return values
 
 

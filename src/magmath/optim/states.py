@@ -22,7 +22,7 @@ from magmath.arrays.variables.variable import Variable, assign
 from magmath.core.dtypes import DType, compute_dtype, int64
 from magmath.engine import session
 from magmath.engine.traces import tracing
-from magmath.engine.traces.captured_arrays import note_update
+from magmath.engine.traces.captured_arrays import invalidate_captures
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Node, Shape
 
@@ -104,7 +104,7 @@ class VariableStates:
         states = {prefix + name: state for name, state in self.states.items()}
         return states if self.count is None else {**states, f"{prefix}count": self.count}
 
-    def note_loaded(self) -> None:
+    def mark_loaded(self) -> None:
         """Note that values were loaded into the states."""
         self.loaded_number = next((v.number for v in self.by_name("").values()), None)
 
@@ -204,7 +204,7 @@ class States:
             assign([(v, asarray(value, dtype=v.dtype).node) for v, value in values.values()])
         for identity, entry in list(self._states.items()):
             if entry in kept:
-                entry.note_loaded()
+                entry.mark_loaded()
             else:
                 self._remove(identity)
         self._loaded = loaded
@@ -222,7 +222,7 @@ class States:
     def _remove(self, identity: int) -> None:
         """Remove the states of a variable; programs that use them are rebuilt."""
         for v in self._states.pop(identity).by_name("").values():
-            note_update(v.leaf)
+            invalidate_captures(v.leaf)
 
     def _find(self, v: Variable) -> VariableStates | None:
         entry = self._states.get(id(v))
@@ -285,7 +285,7 @@ class States:
                     first = entry.counted if count is None else count
                     apart[key] = variable("count", first, dtype=int64)
                 if count is not None:
-                    note_update(count.leaf)  # compiled functions use the new one
+                    invalidate_captures(count.leaf)  # compiled functions use the new one
                 entry.count = apart[key]
 
 

@@ -185,7 +185,7 @@ class Asynchronous(GradientAveraging):
     def exchange(self, training: Training, gradients: Sequence[Array]) -> Sequence[Array]:
         return gradients
 
-    def note_update(self, training: Training) -> None:
+    def update_own_variables(self, training: Training) -> None:
         if self._counts is None:
             return
         updates = self._counts[0]

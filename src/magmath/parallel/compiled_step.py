@@ -11,9 +11,9 @@ from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.core.identity import are_identical
 from magmath.diagnostics.explain import explain
 from magmath.engine import session
-from magmath.engine.lifetimes.retained_expressions import keeping_expressions
+from magmath.engine.lifetimes.kept_expressions import keeping_expressions
 from magmath.engine.traces import tracing
-from magmath.engine.traces.captured_arrays import note_update
+from magmath.engine.traces.captured_arrays import invalidate_captures
 from magmath.engine.traces.tracing import Trace
 from magmath.errors import OptionError
 from magmath.graph import Graph
@@ -123,7 +123,7 @@ class CompiledStep:
         self.strategy.prepare(training, engine.environment)
         if is_same:
             return
-        note_update(former)  # the programs update other parameters
+        invalidate_captures(former)  # the programs update other parameters
         self._training, self._engine = training, engine
         graph = partial(self._graph, tree, leaves)
         for v, layout in self.strategy.choose(training, engine.environment, graph).layouts.items():
@@ -142,7 +142,7 @@ class CompiledStep:
         trace = tracing.current()
         assert self._training is not None
         assert trace is not None
-        trace.note_state(self._training)
+        trace.depend_on_state(self._training)
         value, _ = self.strategy.step(self._training, self._forward, batch, exchanges)
         return value
 

@@ -32,9 +32,9 @@ from magmath.ops.redistribute import redistribute
 from magmath.ops.slicing import slice_along
 from magmath.parallel.layer_layouts import WHOLE, parameter_layout, state_layout
 from magmath.parallel.linear_losses import TracedLoss
+from magmath.parallel.parameter_axes import DIVIDING_OPTIONS, LayerAxes
 from magmath.parallel.part_losses import part_loss, total_divisor
 from magmath.parallel.strategy import ChosenLayouts, Forward, Strategy, Training, exchanged
-from magmath.parallel.unit_axes import DIVIDING_OPTIONS, LayerAxes
 from magmath.passes.environment import Environment
 from magmath.transform.traced_function import assign_all, trace_function
 
@@ -84,8 +84,8 @@ class GradientAveraging(Strategy):
         """Return the gradient of a part of a batch in the form in which parts are added."""
         return gradient
 
-    def note_layouts(self, training: Training, layouts: Mapping[Variable, Layout]) -> bool:
-        """Note the layouts that were chosen for the parameters; none before the choice. Return True
+    def set_layouts(self, training: Training, layouts: Mapping[Variable, Layout]) -> bool:
+        """Set the layouts that were chosen for the parameters; none before the choice. Return True
         if steps that are traced from now on differ from those before."""
         return False
 
@@ -94,7 +94,7 @@ class GradientAveraging(Strategy):
         """Return the gradients by which the parameters are updated, from the sums of what `summand`
         returns."""
 
-    def note_update(self, training: Training) -> None:
+    def update_own_variables(self, training: Training) -> None:
         """Assign variables of the strategy that depend on the updated parameters."""
 
     # layouts ----------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class GradientAveraging(Strategy):
         Buffers are replicated; states of other shapes than their parameter keep their layouts.
         """
         trace = cache(trace)
-        self.note_layouts(training, {})
+        self.set_layouts(training, {})
         layers, seconds = self.options(training, environment, trace)
         if environment.workers == 1:
             layers = dict.fromkeys(layers, "data")
@@ -133,7 +133,7 @@ class GradientAveraging(Strategy):
             layouts | dict(self.own_layouts(training, environment)),
             layers,
             seconds,
-            changes_step=self.note_layouts(training, layouts),
+            changes_step=self.set_layouts(training, layouts),
         )
 
     # the step ---------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ class GradientAveraging(Strategy):
         former = {v: v.node for v in self.state(training).values()}
         if used:
             updated.update(self._checked_exchange(updated, [gradients[i] for i in used]), former)
-        self.note_update(training)
+        self.update_own_variables(training)
         return loss, outputs
 
     def _checked_exchange(self, training: Training, gradients: Sequence[Array]) -> list[Array]:

@@ -3,8 +3,8 @@
 | option | parameters | optimizer states |
 |---|---|---|
 | data | on every worker; one copy per host if memory is shared | like the parameters |
-| model | split along the axis of units | like the parameters |
-| rows | split along the axis of inputs | like the parameters |
+| output | split along the axis of outputs | like the parameters |
+| input | split along the axis of inputs | like the parameters |
 | sharded | as `data` with shared memory; otherwise each worker stores its chunk | chunks |
 | server | on the first worker | on the first worker |
 
@@ -18,11 +18,11 @@ from collections.abc import Mapping, Sequence
 from magmath.graph import Shape
 from magmath.layout import Layout
 from magmath.optim.states import VariableStates
-from magmath.parallel.unit_axes import LayerAxes, ParameterAxes
+from magmath.parallel.parameter_axes import LayerAxes, ParameterAxes
 from magmath.passes.environment import Environment
 from magmath.passes.layer_blocks import LayerOptions
 
-COMPARED_OPTIONS = ("data", "model", "rows")
+COMPARED_OPTIONS = ("data", "output", "input")
 """The options that planning by cost compares."""
 WHOLE = ParameterAxes()
 
@@ -32,7 +32,7 @@ def parameter_layout(
 ) -> Layout:
     """Return the layout of a parameter under an option.
 
-    A split of the units also splits the bias; a split of the inputs replicates it.
+    A split of the outputs also splits the bias; a split of the inputs replicates it.
     """
     if option == "server":
         return Layout.replicated_on(shape, environment.first_worker)

@@ -1,4 +1,4 @@
-"""Strategies that choose the division of each layer: by samples, by units, or by inputs."""
+"""Strategies that choose the division of each layer: by samples, by outputs, or by inputs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from magmath.optim.states import VariableStates
 from magmath.parallel.gradient_averaging import GradientAveraging
 from magmath.parallel.gradient_messages import divided_batch, parts_of
 from magmath.parallel.layer_layouts import COMPARED_OPTIONS, layer_options
+from magmath.parallel.parameter_axes import DIVIDING_OPTIONS, LayerAxes
 from magmath.parallel.strategy import Training
-from magmath.parallel.unit_axes import LayerAxes
 from magmath.passes.environment import Environment
 from magmath.passes.expand import with_first_steps
 from magmath.passes.parameter_layouts import choose_options
@@ -58,8 +58,8 @@ class PerLayer(GradientAveraging):
         return x if self.accumulate == 1 else divided_batch(x, session.engine().environment)
 
     @final
-    def note_layouts(self, training: Training, layouts: Mapping[Variable, Layout]) -> bool:
-        """Note which parameters every worker has whole: the parts of a batch make an array of the
+    def set_layouts(self, training: Training, layouts: Mapping[Variable, Layout]) -> bool:
+        """Store which parameters every worker has whole: the parts of a batch make an array of the
         workers' summands of their gradients, which is reduced when it is complete."""
         for v in training.parameters:
             whole = v in layouts and layouts[v].is_replicated and layouts[v].mesh.size > 1
@@ -102,46 +102,43 @@ class PerLayer(GradientAveraging):
 class ModelParallel(PerLayer):
     """Split the parameters of every layer, and exchange activations instead of gradients.
 
-    split        "columns": each worker computes some units (output channels) of a layer; "rows":
-                 some summands of all, from its share of the inputs (input channels)
+    split        "output": each worker computes some outputs of a layer, such as output channels;
+                 "input": some summands of all, from its share of the inputs
     accumulate   the number of parts of a batch whose gradients are added
 
-    Layers with fewer units, or inputs, than workers are replicated, which the history reports as
+    Layers with fewer outputs, or inputs, than workers are replicated, which the history reports as
     "data"; so are those that have no such axis, such as convolutions in groups. Raises OptionError
     if all layers are.
     """
 
-    def __init__(self, split: str = "columns", *, accumulate: int = 1) -> None:
+    def __init__(self, split: str = "output", *, accumulate: int = 1) -> None:
         super().__init__(accumulate)
-        if split not in _SPLITS:
+        if split not in DIVIDING_OPTIONS:
             raise OptionError(
-                f"ModelParallel: split={split!r} is not known; there are {', '.join(_SPLITS)}"
+                f"ModelParallel: split={split!r} is not known; there are "
+                f"{', '.join(DIVIDING_OPTIONS)}"
             )
         self.split = split
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        return _differing({"split": (self.split, "columns"), "accumulate": (self.accumulate, 1)})
+        return _differing({"split": (self.split, "output"), "accumulate": (self.accumulate, 1)})
 
     def options(
         self, training: Training, environment: Environment, trace: Callable[[], Graph]
     ) -> tuple[Mapping[str, str], Mapping[str, float]]:
-        option, workers = _SPLITS[self.split], environment.workers
+        option, workers = self.split, environment.workers
         if workers == 1:
             return dict.fromkeys(training.layers, "data"), {}
         axes = LayerAxes(training, trace)
         chosen = {layer: axes.possible(layer, option, workers) for layer in training.layers}
         if option not in chosen.values():
-            max_parts = max(axes.units(layer, option) for layer in training.layers)
+            max_parts = max(axes.extent(layer, option) for layer in training.layers)
             raise OptionError(
-                f"ModelParallel: {workers} workers divide the {self.split} of layers, but no layer "
+                f"ModelParallel: {workers} workers divide the {option}s of layers, but no layer "
                 f"has more than {max_parts}; use fewer workers, or DataParallel"
             )
         return chosen, {}
-
-
-_SPLITS = {"columns": "model", "rows": "rows"}
-_DIVIDED = {"model": "units", "rows": "inputs"}
 
 
 def _is_match(path: str, pattern: str) -> bool:
@@ -151,16 +148,16 @@ def _is_match(path: str, pattern: str) -> bool:
 
 @final
 class Hybrid(PerLayer):
-    """Choose an option for each layer: "data", "model" (units) or "rows" (inputs).
+    """Choose an option for each layer: "data", "output" or "input".
 
     layers       options by the path of a layer, or of a module that contains layers, such as
-                 {"features": "data", "classifier.*": "model"}; * matches any characters, and the
+                 {"features": "data", "classifier.*": "output"}; * matches any characters, and the
                  first pattern that matches is used. A layer that no pattern matches has the option
                  "data"
     accumulate   the number of parts of a batch whose gradients are added
 
-    Raises OptionError for a pattern without a layer, and if a layer has fewer units or inputs than
-    workers.
+    Raises OptionError for a pattern without a layer, and if a layer has fewer outputs or inputs
+    than workers.
     Source: Krizhevsky (2014), One weird trick for parallelizing convolutional neural networks.
     """
 
@@ -169,7 +166,7 @@ class Hybrid(PerLayer):
         if not isinstance(layers, Mapping):
             raise OptionError(
                 f"Hybrid: layers must be a dictionary from layers to options, such as "
-                f"{{'0': 'model'}}, was given {layers!r}"
+                f"{{'0': 'output'}}, was given {layers!r}"
             )
         for pattern, option in layers.items():
             if option not in COMPARED_OPTIONS:
@@ -197,7 +194,7 @@ class Hybrid(PerLayer):
         workers, axes = environment.workers, LayerAxes(training, trace)
         for path, option in chosen.items():
             if workers > 1 and axes.possible(path, option, workers) != option:
-                parts = f"{axes.units(path, option)} {_DIVIDED[option]}"
+                parts = f"{axes.extent(path, option)} {option}s"
                 raise OptionError(
                     f"Hybrid: layer {path!r} has {parts} for {workers} workers "
                     f"with the option {option!r}; choose the option 'data' for it, or fewer workers"

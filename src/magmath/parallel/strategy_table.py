@@ -18,7 +18,7 @@ STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
     "auto": Auto,
     "data": DataParallel,
     "model": ModelParallel,
-    "rows": partial(ModelParallel, "rows"),
+    "model-input": partial(ModelParallel, "input"),
     **{name: partial(DataParallel, name) for name in EXCHANGES},
     "asynchronous": Asynchronous,
 }

@@ -23,9 +23,9 @@ from magmath.passes.plan_seconds import PlanSeconds
 
 MAX_CACHED_BLOCKS = 4096
 """Maximum number of blocks whose costs are cached."""
-BORDERS = ("rows", "columns", "whole")
+BORDERS = ("batch", "channel", "replicated")
 """Layouts of the values that pass from one layer to the next: split along the first dimension (for
-activations, the samples of the batch), along the units or channels, or whole on every worker."""
+activations, the samples of the batch), along the channels or features, or replicated."""
 
 
 @final
@@ -113,15 +113,15 @@ class LayerBlock:
         """Return the layout of an array at a border; replicated if the array is too short to
         split."""
         mesh = self.environment.mesh
-        dim = {"rows": 0, "columns": _channel_dimension(len(shape))}.get(border)
-        if dim is None or shape[dim] < mesh.size or (border == "columns" and dim == 0):
+        dim = {"batch": 0, "channel": _channel_dimension(len(shape))}.get(border)
+        if dim is None or shape[dim] < mesh.size or (border == "channel" and dim == 0):
             return self.environment.replicated(shape, shared=True)
         return Layout.even(shape, mesh, dim)
 
 
 def _channel_dimension(ndim: int) -> int:
-    """Return the dimension of the channels or units of activations: images (N, channels, *space),
-    others (N, …, units)."""
+    """Return the dimension of the channels or features of activations: images are (N, channels,
+    *space), others (N, …, features)."""
     return 1 if ndim > 3 else ndim - 1
 
 

@@ -118,7 +118,7 @@ class Hazards:
                 result.append(Barrier())
                 state.clear()
             for access in accesses:
-                state.note(access)
+                state.add(access)
             result.append(instruction)
         return result
 
@@ -137,7 +137,7 @@ class _PendingAccesses:
         touched = itertools.chain(*[table.get(access.root, ()) for table in tables])
         return any(layout is None or layout != access.layout for layout in touched)
 
-    def note(self, access: _Access) -> None:
+    def add(self, access: _Access) -> None:
         """Record an access."""
         table = self.written if access.writes else self.read
         table.setdefault(access.root, set()).add(access.layout)

@@ -40,7 +40,7 @@ def run(options: Options) -> Section:
         task.build,
         data.train_images,
         data.train_labels,
-        {"batch": fitting, "learning_rate": list(rates), "workers": list(workers)},
+        {"batch_per_worker": fitting, "learning_rate": list(rates), "workers": list(workers)},
         images=QUICK_IMAGES if options.quick else IMAGES,
         threshold=THRESHOLD if task.is_paper else REDUCED_THRESHOLD[data.name],
         on_progress=show,
@@ -84,7 +84,7 @@ def _best_table(results: mm.train.SearchResults) -> Table:
     rows = [
         (
             workers,
-            None if best is None else best.settings["batch"],
+            None if best is None else best.settings["batch_per_worker"],
             None if best is None else best.settings["learning_rate"],
             None if best is None else best.curve.area,
             *PAPER.get(workers or 0, (None, None)),
@@ -93,7 +93,7 @@ def _best_table(results: mm.train.SearchResults) -> Table:
     ]
     columns = (
         "workers",
-        "batch",
+        "batch per worker",
         "learning rate",
         "area, loss · s",
         "report: batch",
@@ -104,7 +104,7 @@ def _best_table(results: mm.train.SearchResults) -> Table:
 
 def _finding(results: mm.train.SearchResults, is_paper: bool) -> Finding:
     best_settings = {
-        workers: (best.settings["batch"], best.settings["learning_rate"])
+        workers: (best.settings["batch_per_worker"], best.settings["learning_rate"])
         for workers, best in results.best_by_workers.items()
         if best is not None
     }

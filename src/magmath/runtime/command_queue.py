@@ -383,7 +383,7 @@ class CommandQueue:
     def _remove(self, pending: PendingCommand) -> None:
         """Remove a completed command."""
         if self._pending.pop(pending.ticket, None) is not None:
-            self._limit.note_answer()
+            self._limit.count_answer()
             self._pending_bytes -= pending.nbytes
         if pending.run is not None:
             pending.run.progress = None  # it may refer to the owner of the run's results

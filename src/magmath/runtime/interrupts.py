@@ -22,12 +22,12 @@ SIGINT = int(_signal.SIGINT)
 _main = threading.main_thread().ident  # Python delivers signals to the main thread
 
 
-def _note_main_thread() -> None:
+def _update_main_thread() -> None:
     global _main
     _main = threading.main_thread().ident
 
 
-os.register_at_fork(after_in_child=_note_main_thread)
+os.register_at_fork(after_in_child=_update_main_thread)
 
 
 @final

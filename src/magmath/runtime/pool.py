@@ -1,6 +1,6 @@
 """The pool: the controller's handle on its workers, for any transport.
 
-It assigns the numbers of arrays and programs, and records the arrays (`runtime/array_records.py`).
+It assigns the numbers of arrays and programs, and records the arrays (`runtime/array_registry.py`).
 The workers store the data; a `CommandQueue` sends them commands.
 """
 
@@ -21,7 +21,7 @@ from magmath.files.formats import StorageSpec
 from magmath.layout import Layout, Mesh
 from magmath.program.instructions import Program
 from magmath.runtime import messages
-from magmath.runtime.array_records import ArrayRecords, OwnerReference
+from magmath.runtime.array_registry import ArrayRegistry, OwnerReference
 from magmath.runtime.command_queue import CommandQueue
 from magmath.runtime.failures import add_user_line
 from magmath.runtime.run_handle import ProgressCallback, RunHandle
@@ -80,14 +80,14 @@ class Pool:
         self.memory_limit = memory_limit
         self.fold_bias = fold_bias
         self._numbers = _numbers
-        self._records = ArrayRecords(lambda array: self._queue.release(array))
+        self._registry = ArrayRegistry(lambda array: self._queue.release(array))
         self._programs: dict[int, _DefinedProgram] = {}
         self._transport = transport
         transport.describe_memory_use = self._describe_memory_use
         self.closed = False
         """True after the workers have ended, or were lost."""
         self._queue = CommandQueue(
-            transport, on_failure=self._records.mark_failed, on_end=self._forget_all
+            transport, on_failure=self._registry.mark_failed, on_end=self._forget_all
         )
         self.interrupts = self._queue.interrupts
         self.is_inline = transport.is_inline
@@ -124,7 +124,7 @@ class Pool:
 
         Raises ShapeError, DTypeError or LayoutError if tensor, layout and pool do not match.
         """
-        self._records.release_collected()
+        self._registry.release_collected()
         dtype = check_put(tensor, layout, self.workers)
         array = next(self._numbers)
         parts = [
@@ -136,7 +136,7 @@ class Pool:
         encoded = layout if self.is_inline else layout.encode()
         command = messages.Put(self._queue.ticket(), array, dtype.name, encoded)
         nbytes = sum(part.nbytes for part in parts if part is not None)
-        self._records.known[array] = (layout, dtype)
+        self._registry.known[array] = (layout, dtype)
         try:
             self._queue.submit(command, payloads=parts, nbytes=nbytes)
         except BaseException:
@@ -151,7 +151,7 @@ class Pool:
             return self.put(torch.from_numpy(values), layout)
         array, dtype = next(self._numbers), DTYPES[values.dtype.name]
         self._queue.store(array, values, layout, dtype)
-        self._records.known[array] = (layout, dtype)
+        self._registry.known[array] = (layout, dtype)
         return array
 
     def get(self, array: int) -> torch.Tensor:
@@ -204,12 +204,12 @@ class Pool:
         `progress` gets the bytes that a worker has read since its last report. Waits, and raises
         the failure of a worker: MissingDataError if it cannot access the file.
         """
-        self._records.release_collected()
+        self._registry.release_collected()
         array = next(self._numbers)
         encoded = layout if self.is_inline else layout.encode()
         ticket, reports = self._queue.ticket(), progress is not None
         command = messages.Read(ticket, array, dtype.name, encoded, path, storage, reports)
-        self._records.known[array] = (layout, dtype)
+        self._registry.known[array] = (layout, dtype)
         try:
             self._run_file_command(command, None, progress)
         except BaseException:
@@ -245,16 +245,16 @@ class Pool:
     @property
     def array_bytes(self) -> int:
         """The maximal bytes that the arrays use on a worker."""
-        self._records.release_collected()
-        return self._records.nbytes
+        self._registry.release_collected()
+        return self._registry.nbytes
 
     def track_owner(self, owner: object, array: int) -> OwnerReference:
         """Release an array when its owner is collected."""
-        return self._records.track_owner(owner, array)
+        return self._registry.track_owner(owner, array)
 
     def swap_owners(self, owner: OwnerReference, other: OwnerReference) -> None:
         """Swap the arrays of two owners."""
-        self._records.swap_owners(owner, other)
+        self._registry.swap_owners(owner, other)
 
     def _describe_memory_use(self) -> str:
         bound = f", of {self.memory_bound / 1e6:,.0f} MB allowed" if self.memory_bound else ""
@@ -262,7 +262,7 @@ class Pool:
 
     def release(self, array: int) -> None:
         """Release an array with the next command. Thread-safe, also in finalizers."""
-        self._records.release(array)
+        self._registry.release(array)
 
     def define(self, program: Program) -> int:
         """Send a program to the workers; return its number."""
@@ -306,17 +306,17 @@ class Pool:
         program that only moves data overlaps later runs, until one of them uses its outputs.
         """
         self._queue.check_open()
-        records = self._records
-        if records.gone:
-            records.release_collected()
+        registry = self._registry
+        if registry.gone:
+            registry.release_collected()
         defined = self._programs.get(program)
         if defined is None:
             raise WorkerError(f"run: program {program} is not defined in this pool; define it")
         for array in inputs:
-            if array not in records.known or records.failures:
+            if array not in registry.known or registry.failures:
                 self._require_array("run", array)
         outputs = [next(self._numbers) for _ in defined.results]
-        records.known.update(zip(outputs, defined.results, strict=True))
+        registry.known.update(zip(outputs, defined.results, strict=True))
         run = RunHandle(
             self._queue, outputs, steps, progress, defined.program, asynchronous and not timed
         )
@@ -326,7 +326,7 @@ class Pool:
             else:
                 self._send_run(run, program, inputs, scalars, timed, asynchronous)
             for donor in defined.donors:
-                records.known.pop(inputs[donor], None)
+                registry.known.pop(inputs[donor], None)
             if wait:
                 run.values()
         except BaseException:
@@ -355,7 +355,7 @@ class Pool:
         scalars: Sequence[Number],
     ) -> None:
         """Execute a call that `prepare_run` returned for these inputs. Raises as `run`."""
-        known = self._records.known
+        known = self._registry.known
         with self._queue.lock:
             for array in inputs:
                 if array not in known:
@@ -395,12 +395,12 @@ class Pool:
         `order`: all required nodes, each after its inputs; `array_numbers`: the number of the array
         of each leaf and known node. Returns the numbers and layouts of the new arrays.
         """
-        if self._records.gone:
-            self._records.release_collected()
+        if self._registry.gone:
+            self._registry.release_collected()
         outputs = [next(self._numbers) for _ in requested]
         stored = self._queue.compute(order, requested, array_numbers, outputs)
         for output, data in zip(outputs, stored, strict=True):
-            self._records.known[output] = data.layout, data.dtype
+            self._registry.known[output] = data.layout, data.dtype
         return [(output, data.layout) for output, data in zip(outputs, stored, strict=True)]
 
     def interrupt_point(self) -> None:
@@ -414,7 +414,7 @@ class Pool:
 
     def stats(self) -> list[dict[str, int | float | str]]:
         """Return the counters of each worker: arrays, programs and memory."""
-        self._records.release_collected()
+        self._registry.release_collected()
         pending = self._queue.request(messages.Stats(self._queue.ticket()))
         return [pending.counters[rank] for rank in range(self.workers)]
 
@@ -432,35 +432,35 @@ class Pool:
     @property
     def has_failures(self) -> bool:
         """True if the run of any array is known to have failed."""
-        return bool(self._records.failures)
+        return bool(self._registry.failures)
 
     def raise_failure(self, array: int) -> None:
         """Raise the failure of the run that produces the array, if it is known to have failed."""
-        if self._records.failures:
+        if self._registry.failures:
             self._require_array("evaluate", array)
 
     def has_failed(self, array: int) -> bool:
         """Return True if the run that produces the array is known to have failed."""
-        return array in self._records.failures
+        return array in self._registry.failures
 
     def has_been_abandoned(self, array: int) -> bool:
         """Return True if the run that produces the array was interrupted between two
         instructions."""
-        failure = self._records.failures.get(array)
+        failure = self._registry.failures.get(array)
         return failure is not None and failure.kind == "InterruptedError"
 
     def _forget_all(self) -> None:
         """Clear all state after the workers have ended."""
         self.closed = True
-        self._records.clear()
+        self._registry.clear()
         self._programs.clear()
 
     def _require_array(self, operation: str, array: int) -> tuple[Layout, DType]:
-        """Return layout and type of an array; raises as `ArrayRecords.require`, or WorkerLost.
+        """Return layout and type of an array; raises as `ArrayRegistry.require`, or WorkerLost.
 
         A failure that is raised here must not be raised again by the next command that waits.
         """
         self._queue.check_open()
-        if array in self._records.failures:
+        if array in self._registry.failures:
             self._queue.raise_failure()
-        return self._records.require(operation, array)
+        return self._registry.require(operation, array)

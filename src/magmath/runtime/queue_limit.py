@@ -36,7 +36,7 @@ class QueueLimit:
         """Begin a new interval."""
         self._start, self._answered = self._clock(), 0
 
-    def note_answer(self) -> None:
+    def count_answer(self) -> None:
         """Count an answered command."""
         self._answered += 1
         seconds = self._clock() - self._start

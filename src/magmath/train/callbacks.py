@@ -64,9 +64,9 @@ class BestWeights(Callback):
 
     def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
         """Keep the state if it is the best one."""
-        self._note(trainer, record)
+        self._update_best(trainer, record)
 
-    def _note(self, trainer: Trainer, record: EpochRecord) -> bool:
+    def _update_best(self, trainer: Trainer, record: EpochRecord) -> bool:
         """Keep the state if it is the best one; return True if it is. A value that is nan is worse
         than all others."""
         name, value = self._monitored(record)
@@ -140,7 +140,7 @@ class EarlyStopping(BestWeights):
 
     def on_epoch_end(self, trainer: Trainer, record: EpochRecord) -> None:
         """Count the epochs without improvement."""
-        self.waited = 0 if self._note(trainer, record) else self.waited + 1
+        self.waited = 0 if self._update_best(trainer, record) else self.waited + 1
         if self.waited and self.waited >= self.patience:
             trainer.stop()
 

@@ -23,7 +23,7 @@ from magmath.train.epoch_metrics import weighted_mean
 from magmath.train.feeds import Feed, FeedRun
 from magmath.train.history import EpochRecord, History, summarized_delays
 from magmath.train.listeners import Listener, has_step_callback
-from magmath.train.scaling_record import with_scaling
+from magmath.train.loss_scale_history import with_scaling
 from magmath.train.step import StepSequence, TrainingStep
 
 

@@ -24,7 +24,7 @@ from magmath.core.identity import are_identical
 from magmath.core.paused_gc import paused_gc
 from magmath.core.stage_times import stage
 from magmath.engine import session
-from magmath.engine.lifetimes.retained_expressions import keeping_expressions
+from magmath.engine.lifetimes.kept_expressions import keeping_expressions
 from magmath.engine.programs.program_modes import RESTORED_TRAINING
 from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.traces import tracing
@@ -234,7 +234,7 @@ class TrainingStep:
         if batch == self.batch_size:
             pairs[counter] = e.add(counter, constant(1, int64))
         graph = Graph(tuple(pairs.values()), tuple(pairs), emitted)
-        label = effects.note(trace, set(graph.nodes))
+        label = effects.add_reads_to(trace, set(graph.nodes))
         if label is not None and not self._traced_steps:
             warn_user(uncompared_warning("fit: the loss or the module", label))
         division = self.strategy.asynchronous_division(self.training, self._counter)
@@ -336,7 +336,7 @@ class TrainingStep:
         self._rates.set(epoch, completed_steps)
 
     def end_epoch(self) -> None:
-        """Note that all steps of the epoch were run."""
+        """Record that all steps of the epoch were run."""
         self.is_between_epochs = True
 
     def step_sequences(self, first: int, steps: int) -> list[StepSequence]:

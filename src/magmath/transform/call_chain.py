@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 from weakref import ref
 
-from magmath.graph import Node, Provenance, Recipe, RecordedOperand
+from magmath.graph import Node, OperandReference, Provenance, Recipe
 from magmath.graph.operation import Line
+from magmath.graph.provenance.operand_references import LeafReference, StrongLeafReference
 from magmath.graph.provenance.provenance import provenance_before
-from magmath.graph.provenance.recorded_operands import KeptOperand, LeafOperand
 from magmath.graph.provenance.repeated_calls import CallResult, RepeatedCalls
 
 
@@ -106,7 +106,7 @@ class ChainMaker:
         self._recipe, self._outputs, self._line = recipe, outputs, line
         self._kinds, self._argument_of = kinds, argument_of
 
-    def begun(self, operands: Sequence[RecordedOperand]) -> CallChain | None:
+    def begun(self, operands: Sequence[OperandReference]) -> CallChain | None:
         """Return a chain whose first call has these operands, if some are results of an earlier
         call, and the others operands of that call; otherwise None."""
         fed = self._fed_results(operands)
@@ -124,7 +124,7 @@ class ChainMaker:
         calls = RepeatedCalls(self._recipe, self._outputs, self._line, operands, fed)
         return CallChain(calls, arguments)
 
-    def _fed_results(self, operands: Sequence[RecordedOperand]) -> list[int | None] | None:
+    def _fed_results(self, operands: Sequence[OperandReference]) -> list[int | None] | None:
         """Return for each operand the number of the result of an earlier call that it is, or None
         for an operand of that call too; None if there is no such call."""
         recipe = self._recipe
@@ -146,9 +146,9 @@ class ChainMaker:
         return fed
 
 
-def _is_same_leaf(x: RecordedOperand, y: RecordedOperand) -> bool:
+def _is_same_leaf(x: OperandReference, y: OperandReference) -> bool:
     """Return True for references to one leaf with one value."""
-    kinds = LeafOperand, KeptOperand
+    kinds = LeafReference, StrongLeafReference
     if not (isinstance(x, kinds) and isinstance(y, kinds)):
         return False
     leaf = x.find()

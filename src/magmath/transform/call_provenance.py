@@ -7,17 +7,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, final
 
-from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions, keep_expression
+from magmath.engine.lifetimes.kept_expressions import is_keeping_expressions, keep_expression
 from magmath.graph import (
     Graph,
     Node,
+    OperandReference,
     Provenance,
-    RecordedOperand,
     recipe_of,
     set_provenance,
-    weak_operand,
+    weak_reference_to,
 )
-from magmath.graph.provenance.recorded_operands import operand_of_array
+from magmath.graph.provenance.operand_references import reference_to_array
 from magmath.transform.call_chain import CallChain, ChainMaker
 
 
@@ -42,7 +42,7 @@ class ProvenanceTemplate:
         self._recipe, captured, positions = recipe_of(order, outside)
         self._outputs = [positions[node] for node in traced.outputs]
         self._line = line
-        self._operands: list[int | Node | RecordedOperand] = [
+        self._operands: list[int | Node | OperandReference] = [
             position.get(node, node if node.name == "variable" else known)
             for node, known in zip([order[i] for i in self._recipe.operands], captured, strict=True)
         ]  # the position of an argument, a variable, or a captured array
@@ -71,39 +71,39 @@ class ProvenanceTemplate:
             return None
         return chain if chain.is_continued_by(arguments) else None
 
-    def note_continued(
+    def store_continued(
         self, leaves: Sequence[Node], chain: CallChain, arguments: Sequence[Any]
     ) -> None:
         """Store the provenance in the leaves of the results of a call that continues a chain."""
         chain.add(leaves, [arguments[x] for x in self._numbers] if self._numbers else ())  # type: ignore[index]
         self.chains.append(chain)
 
-    def operands(self, arguments: Sequence[Any]) -> list[RecordedOperand]:
+    def operands(self, arguments: Sequence[Any]) -> list[OperandReference]:
         """Return the operands of a call; they must be recorded before it assigns variables."""
-        operands: list[RecordedOperand] = []
+        operands: list[OperandReference] = []
         for source in self._operands:
             if type(source) is int:
                 argument = arguments[source]
                 leaf = argument._leaf or argument.evaluated()
                 keep_expression(leaf)
-                operands.append(operand_of_array(leaf))
+                operands.append(reference_to_array(leaf))
             elif isinstance(source, Node):
-                operands.append(weak_operand(source.value().node))
+                operands.append(weak_reference_to(source.value().node))
             else:
                 operands.append(source)  # type: ignore[arg-type]
         return operands
 
-    def note(
+    def store(
         self,
         leaves: Sequence[Node],
-        operands: list[RecordedOperand],
+        operands: list[OperandReference],
         arguments: Sequence[Any],
         drawn: Mapping[Node, float],
     ) -> None:
         """Store the provenance in the leaves of the results of a call."""
         chain = None if self._chain_maker is None else self._chain_maker.begun(operands)
         if chain is not None and not is_keeping_expressions():
-            self.note_continued(leaves, chain, arguments)
+            self.store_continued(leaves, chain, arguments)
             return
         numbers: Sequence[Any] = ()
         if self._numbers:

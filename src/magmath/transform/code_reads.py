@@ -124,7 +124,7 @@ class _Scan:
                 self.stored.add(x.argval)
                 order.bind(x.argval, counts=_is_update(instructions[max(i - 2, 0) : i]))
             elif x.opname in _CONSTANTS and following:
-                order.note_item((x.argval,), following[0])
+                order.add_item((x.argval,), following[0])
                 if following[0].opname == "MATCH_CLASS":
                     self.tentative.update(x.argval)
                     self.reads_all |= bool(following[0].arg)  # attributes that the class names
@@ -262,15 +262,15 @@ class _Order:
         self._reads[name] = self._reads.get(name, 0) + 1
 
     def bind(self, name: Hashable, counts: bool) -> None:
-        """Note a binding; `counts` is True for that of `n += v`, which has read the name."""
+        """Add a binding; `counts` is True for that of `n += v`, which has read the name."""
         if name in self._reads:
             self.rebound.add(name)
             self._reads[name] -= counts
         else:
             self._bound_first.add(name)
 
-    def note_item(self, key: Hashable, following: dis.Instruction) -> None:
-        """Note a constant that may be a key."""
+    def add_item(self, key: Hashable, following: dis.Instruction) -> None:
+        """Add a constant that may be a key."""
         if _reads_item(following):
             self.read(key)
         if following.opname == "STORE_SUBSCR" or _is_item_update_start(following):

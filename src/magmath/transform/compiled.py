@@ -204,14 +204,14 @@ class _CompiledFunction:
             if known is not None:
                 if known.captured.is_current:
                     return known, known_values
-                self._note_change(known.captured)
+                self._count_trace_after_rebinding(known.captured)
             call = TracedCall(self._function, tree, same, known_values)
             if call.needed:
                 self._needed_numbers.setdefault(tree, set()).update(call.needed)
                 continue
-            self._note_uncompared(call.uncompared)
+            self._warn_of_uncompared(call.uncompared)
             if tree in self._needed_numbers:
-                self._note_known_number()
+                self._count_trace_for_number()
             new: FunctionPrograms
             if contains_loop(call.outputs):
                 new = DividedSpecialization(call, compile)
@@ -220,7 +220,7 @@ class _CompiledFunction:
             self._specializations.store(key, new)
             return new, known_values
 
-    def _note_known_number(self) -> None:
+    def _count_trace_for_number(self) -> None:
         """Count a trace for values of numbers; warn if there are many."""
         self._traces_for_numbers += 1
         if self._traces_for_numbers == MANY_TRACES:
@@ -231,7 +231,7 @@ class _CompiledFunction:
                 f"repeat with mm.fori_loop, or pass few different values"
             )
 
-    def _note_change(self, captured: Captured) -> None:
+    def _count_trace_after_rebinding(self, captured: Captured) -> None:
         """Count a trace because a name is bound to another object; warn if there are many."""
         name = captured.changed_name()
         if name is None:
@@ -244,7 +244,7 @@ class _CompiledFunction:
                 f"calls, which takes a trace each time; pass it as an argument"
             )
 
-    def _note_uncompared(self, label: str | None) -> None:
+    def _warn_of_uncompared(self, label: str | None) -> None:
         """Warn once of an object that is too large to be compared at each call."""
         if label is not None and not self._has_uncompared:
             self._has_uncompared = True

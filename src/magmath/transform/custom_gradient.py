@@ -12,7 +12,7 @@ from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import Tree, flatten, unflatten
 from magmath.core.dtypes import DType
-from magmath.engine.lifetimes.retained_expressions import keeping_expressions
+from magmath.engine.lifetimes.kept_expressions import keeping_expressions
 from magmath.engine.traces.tracing import Scope, tracing
 from magmath.engine.user_line import user_line
 from magmath.errors import DTypeError, ShapeError, TracingError

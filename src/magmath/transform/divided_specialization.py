@@ -9,7 +9,7 @@ from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.arrays.tree import unflatten
 from magmath.engine import session
-from magmath.engine.lifetimes.pending_readers import note_reader
+from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.run_numbers import rollback_on_failure
 from magmath.engine.traces.captured_arrays import Captured
@@ -99,7 +99,7 @@ class DividedSpecialization:
             arguments[i].replace_value(x.evaluated())
         for x in results[:count] if traced.trace.read else ():
             x.keep_operands(x.evaluated())
-            note_reader(x)
+            register_reader(x)
         if traced.tree is None:
             return results[0]
         return unflatten(traced.tree, results[:count])

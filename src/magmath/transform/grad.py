@@ -19,7 +19,7 @@ from magmath.arrays.variables.variable_list import is_module, remedy_for
 from magmath.autodiff import gradients
 from magmath.core.integers import is_integer
 from magmath.engine import session
-from magmath.engine.lifetimes.retained_expressions import (
+from magmath.engine.lifetimes.kept_expressions import (
     is_keeping_expressions,
     keeping_expressions,
 )
@@ -108,7 +108,7 @@ def grad(
         if y.is_computed:
             y.keep_leaves(derivatives)
         results = [Array(_result(node, create_graph)) for node in derivatives]
-        _note_gradients(results, y)
+        _register_gradients(results, y)
     return results[0] if isinstance(xs, Array) else results
 
 
@@ -170,14 +170,14 @@ def value_and_grad(
     return named(transformed, "value_and_grad", function)
 
 
-def _note_gradients(gradients: Sequence[Array], value: Array) -> None:
-    """Note that one program should compute gradients and the value, unless they are parts of a
-    trace or of a function that is differentiated itself. A trace notes that it uses gradients."""
+def _register_gradients(gradients: Sequence[Array], value: Array) -> None:
+    """Register gradients and the value, which one program should compute, unless they are parts of
+    a trace or of a function that is differentiated itself. A trace is marked as training."""
     trace = tracing.current()
     if trace is not None:
-        trace.note_gradients()
+        trace.mark_training()
     elif not is_keeping_expressions():
-        session.engine().evaluator.note_gradients(gradients, value)
+        session.engine().evaluator.add_gradients(gradients, value)
 
 
 def _without_value(pair: tuple[Any, Any], has_aux: bool) -> Any:
@@ -209,7 +209,7 @@ def _by_arguments(
             if derivatives is None:
                 nodes = gradients(value.node, leaves, check_independence=False)
                 derivatives = [Array(node) for node in nodes]
-                _note_gradients(derivatives, value)
+                _register_gradients(derivatives, value)
         by_position: dict[int, Any] = {}
         for i, tree, count in trees:
             by_position[i], derivatives = unflatten(tree, derivatives[:count]), derivatives[count:]
@@ -281,7 +281,7 @@ def _by_variables(
             raise
         nodes = gradients(value.node, [v.leaf for v in chosen])
     derivatives = GradientMap(zip(chosen, map(Array, nodes), strict=True))
-    _note_gradients(list(derivatives.values()), value)
+    _register_gradients(list(derivatives.values()), value)
     return result, derivatives
 
 

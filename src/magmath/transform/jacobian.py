@@ -24,7 +24,7 @@ from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.tree import flatten, unflatten
 from magmath.autodiff import gradients
-from magmath.engine.lifetimes.retained_expressions import keeping_expressions
+from magmath.engine.lifetimes.kept_expressions import keeping_expressions
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node
 from magmath.graph.graph import substituted

@@ -13,13 +13,13 @@ from magmath.engine.user_line import user_line
 from magmath.graph import (
     Graph,
     Node,
+    OperandReference,
     Operation,
     Recipe,
-    RecordedOperand,
     Shape,
     recipe_of,
     topological,
-    weak_operand,
+    weak_reference_to,
 )
 from magmath.graph.provenance.recipe import NumberStep, RecipeStep, number_node
 from magmath.ops.concatenation import CONCAT
@@ -63,10 +63,10 @@ class LoopProvenance:
         self._variables = {position[x]: x for x in order if x.name == "variable"}
         self.length = self._body.length * len(numbers_of_steps)
 
-    def captured(self, variables: Mapping[Node, Any]) -> list[RecordedOperand]:
+    def captured(self, variables: Mapping[Node, Any]) -> list[OperandReference]:
         """Return the captured operands of the body, before the loop assigns variables."""
         operands = [
-            weak_operand(variables[self._variables[operand]].current_version)
+            weak_reference_to(variables[self._variables[operand]].current_version)
             if operand in self._variables
             else read
             for operand, read in self._captured.items()

@@ -181,20 +181,20 @@ class ObjectWalk:
         space = function.__globals__
         for name in sorted(reads.names - vars(builtins).keys() | reads.names & space.keys()):
             is_compared = not isinstance(space.get(name), ModuleType)
-            self._note(space, name, name, is_compared=is_compared)
+            self._visit_entry(space, name, name, is_compared=is_compared)
         for name in reads.modules:
             self._reach(sys.modules.get(name), name)
         for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
             self._reach(value, f"a default of {function.__name__}")
         for name in self._reads.attributes_among(attributes.keys() - {"__wrapped__", "method_of"}):
-            self._note(attributes, name, f"{function.__name__}.{name}")
+            self._visit_entry(attributes, name, f"{function.__name__}.{name}")
 
     def _visit_method(self, function: Any, owner: Any) -> None:
         code = getattr(function, "__code__", None)
         self._reach(function, getattr(function, "__name__", "the function"))
         self._reach(owner, code.co_varnames[0] if code and code.co_varnames else "self")
 
-    def _note(
+    def _visit_entry(
         self,
         space: Any,
         name: str,
@@ -253,7 +253,7 @@ class ObjectWalk:
         if any(one.__module__ in ("collections", "weakref") for one in type(value).__mro__):
             names |= attributes.keys()  # which the methods of UserDict and others read
         for name in sorted(names):
-            self._note(attributes, name, f"{label}.{name}")
+            self._visit_entry(attributes, name, f"{label}.{name}")
         slots = {
             name
             for one in classes
@@ -268,15 +268,15 @@ class ObjectWalk:
         self._visit_class_of(value, label)
 
     def _visit_module(self, module: Any, attributes: dict[str, Any], label: str) -> None:
-        """Visit the attributes of a module of `mm.nn`, which notes itself what is assigned outside
-        of its calls, and the modules in it."""
+        """Visit the attributes of a module of `mm.nn`, and the modules in it. What is assigned to
+        them outside of their calls, they record themselves."""
         read = self._reads.attributes_among(attributes)
         self.modules += [module] if read else []
         for name in read:
             value = attributes[name]
             changes = name in self._reads.stored and not isinstance(value, Variable)
             is_compared = changes and isinstance(value, (*_CONSTANT, np.ndarray))
-            self._note(attributes, name, f"{label}.{name}", is_compared=is_compared)
+            self._visit_entry(attributes, name, f"{label}.{name}", is_compared=is_compared)
         if id(module) not in self._inner:
             for inner in module.modules():
                 self._inner.add(id(inner))
@@ -317,12 +317,12 @@ class ObjectWalk:
         self._seen.add(("class", id(kind)))
         present = {name for one in classes for name in vars(one)}
         for name in self._reads.tentative - present:
-            self._note(vars(kind), name, f"{label}.{name}", owner=kind)
+            self._visit_entry(vars(kind), name, f"{label}.{name}", owner=kind)
         for name in self._reads.attributes_among(present):
             for one in classes:
                 value = vars(one).get(name, MISSING)
                 if not isinstance(value, MemberDescriptorType | GetSetDescriptorType):
-                    self._note(vars(one), name, f"{label}.{name}", owner=one)
+                    self._visit_entry(vars(one), name, f"{label}.{name}", owner=one)
                     self._reach(function_of(value), f"{kind.__name__}.{name}", name)
                 if value is not MISSING:
                     break
@@ -335,7 +335,7 @@ class ObjectWalk:
         if not is_library(module.__name__):
             for name in {*self._reads.attributes_among(space), *self._reads.tentative}:
                 is_compared = not isinstance(space.get(name), ModuleType)
-                self._note(space, name, f"{label}.{name}", is_compared=is_compared)
+                self._visit_entry(space, name, f"{label}.{name}", is_compared=is_compared)
 
     def _visit_generator(self, value: Any, label: str) -> None:
         """Note a generator of random numbers of Python or NumPy."""

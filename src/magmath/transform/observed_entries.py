@@ -76,15 +76,15 @@ class ObservedEntries:
         self.identities: list[int] = []
         self._strong: list[Any] = []
 
-    def observe(self, note_death: Callable[[Any], object]) -> list[ref[Any]]:
-        """Record the present values; return weak references that note the deaths of those that can
+    def observe(self, on_death: Callable[[Any], object]) -> list[ref[Any]]:
+        """Record the present values; return weak references that call `on_death` for those that can
         have one."""
         values = [*self.read()]
         references = []
         self._strong = []
         for value in values:
             try:
-                references.append(ref(value, note_death))
+                references.append(ref(value, on_death))
                 self._strong.append(_WEAK)
             except TypeError:
                 self._strong.append(value)

@@ -83,8 +83,8 @@ class PythonEffects:
         self._generators = {**global_generators(), **names.generators}
         self._states = {label: _state(one) for label, one in self._generators.items()}
 
-    def note(self, trace: Trace, used: Collection[Node]) -> str | None:
-        """Note in a trace the names that the functions have read, without what they have changed
+    def add_reads_to(self, trace: Trace, used: Collection[Node]) -> str | None:
+        """Add to a trace the names that the functions have read, without what they have changed
         themselves; return the label of what is too large to be compared at each call, if there is
         such an object.
 
@@ -101,14 +101,14 @@ class PythonEffects:
         counters = [x.entries.label(x.key) for x in changes if _is_counter(x, names)]
         self._warn_of_counted([*counters, *names.iterators])
         for module in names.modules:
-            trace.note_state(module)
+            trace.depend_on_state(module)
         names.modules.clear()  # the names would keep them alive
         changed: dict[int, set[Hashable]] = {}
         for x in changes:
             if not _is_default(x, names):
                 changed.setdefault(x.entries.owner, set()).add(x.key)
         names.drop(changed)
-        trace.note_observed_state(names)
+        trace.depend_on_observed_state(names)
         return names.uncompared
 
     def _changes(self, names: ObservedNames) -> list[_Change]:

@@ -15,7 +15,7 @@ from magmath.transform.observed_entries import MISSING
 
 OWN = __name__.split(".", maxsplit=1)[0]
 LIBRARIES = frozenset({OWN, "builtins", "numpy", "torch", "scipy"})
-"""Packages whose objects have no attributes that a user binds again: magmath's own note it."""
+"""Packages whose objects have no attributes that a user binds again: magmath's own record it."""
 
 
 def global_generators() -> dict[str, Any]:

@@ -27,7 +27,7 @@ COMPUTED: Any = object()
 
 
 @final
-class Given(NamedTuple):
+class ArgumentPosition(NamedTuple):
     """A leaf that is an argument, by its position among the leaves of the arguments."""
 
     position: int
@@ -40,7 +40,7 @@ class ReboundItems(NamedTuple):
     path    where it is among the arguments
     places  its keys or positions, each with the place that its item had before, or NEW
     tree    the nesting of the new items
-    leaves  their leaves: COMPUTED, `Given`, or an object that is the same in each call
+    leaves  their leaves: COMPUTED, `ArgumentPosition`, or an object that is the same in each call
     """
 
     path: Path
@@ -58,7 +58,11 @@ class ReboundItems(NamedTuple):
         for step in self.path:
             container = container[step]
         leaves = [
-            next(results) if x is COMPUTED else given[x.position] if type(x) is Given else x
+            next(results)
+            if x is COMPUTED
+            else given[x.position]
+            if type(x) is ArgumentPosition
+            else x
             for x in self.leaves
         ]
         new, former = iter(unflatten(self.tree, leaves)), container.copy()
@@ -112,11 +116,11 @@ class ArgumentContainers:
         return changes, results
 
     def _description(self, leaf: Any) -> Any:
-        """Return `Given` for an argument, COMPUTED for another array or traced number, variables
-        and other objects unchanged."""
+        """Return the position of an argument, COMPUTED for another array or traced number, and
+        variables and other objects unchanged."""
         position = self._positions.get(id(leaf))
         if position is not None:
-            return Given(position)
+            return ArgumentPosition(position)
         is_computed = isinstance(leaf, _COMPUTED_TYPES) and not isinstance(leaf, Variable)
         return COMPUTED if is_computed else leaf
 

@@ -14,7 +14,7 @@ from magmath.core.promotion import DEFAULT
 from magmath.engine.engine import Engine
 from magmath.engine.evaluation.evaluator import NO_CONTEXT
 from magmath.engine.hoisted_values import HoistedGraph, HoistedValues, hoist
-from magmath.engine.lifetimes.pending_readers import note_reader
+from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.programs.program_build import CompiledProgram
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.repeated_runs import RepeatedRuns
@@ -183,9 +183,9 @@ class Specialization:
         if not self._takes_arrays:
             check_limits(self._limits, inputs)
             numbers, hoisted = self._numbers_of(inputs, NO_NUMBERS)
-            inputs = self._given(inputs, hoisted)
+            inputs = self._input_arrays(inputs, hoisted)
         results = self.runs.run(inputs, numbers)
-        self.provenance.note_continued(results.leaves, chain, arguments)
+        self.provenance.store_continued(results.leaves, chain, arguments)
         returned = (
             Array(results.leaves[0])
             if self._returns_one_array
@@ -209,20 +209,20 @@ class Specialization:
                 new_data, self.runs.last = overwrite(
                     self._assigned,
                     lambda: self.engine.runs.start(
-                        self.runs.compiled, self._given(values), numbers
+                        self.runs.compiled, self._input_arrays(values), numbers
                     ),
                     is_fallible=self.runs.compiled.is_fallible,
                 )
                 leaves = [leaf_of(data) for data in new_data]
-                self.provenance.note(leaves, operands, arguments, drawn)
+                self.provenance.store(leaves, operands, arguments, drawn)
                 return self._deliver(leaves, arguments)
         if self.updated:
             self.engine.runs.wait_for_fallible_run()
-        inputs = values if self._in_order else self._given(values, hoisted)
+        inputs = values if self._in_order else self._input_arrays(values, hoisted)
         results = self.runs.run(inputs, numbers)
         if self.updated:
             self.engine.runs.wait_for_fallible_run()
-        self.provenance.note(results.leaves, operands, arguments, drawn)
+        self.provenance.store(results.leaves, operands, arguments, drawn)
         returned = self._deliver(results.leaves, arguments)
         self.runs.keep(results)
         return returned
@@ -242,7 +242,7 @@ class Specialization:
             numbers = self._with_versions(numbers, hoisted)
         return numbers, hoisted
 
-    def _given(
+    def _input_arrays(
         self, values: Sequence[Any], hoisted: Mapping[Node, RemoteArray] = NO_DATA
     ) -> list[RemoteArray]:
         """Return the input arrays of the program, in order."""
@@ -281,5 +281,5 @@ class Specialization:
         array = Array(leaf)
         if self._reads_variables:
             array.keep_operands(leaf)
-            note_reader(array)
+            register_reader(array)
         return array

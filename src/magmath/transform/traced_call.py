@@ -68,7 +68,7 @@ class TracedCall:
         self.nodes, self.tree, self.updated, self.rebound = traced
         self.trace.check_updates("compile")
         nodes = set(topological(self.outputs, pending=True))
-        self.uncompared = effects.note(self.trace, nodes)
+        self.uncompared = effects.add_reads_to(self.trace, nodes)
         self.outside = _outside(self.outputs, recorded)
 
     @property

@@ -151,7 +151,7 @@ class _LoopScope(Scope):
             self.streams[id(generator)] = _Stream(generator, outer)
         return self.streams[id(generator)].inner
 
-    def note_move(self, position: StreamPosition) -> None:
+    def add_moved(self, position: StreamPosition) -> None:
         """Do nothing: the streams of a step are its own."""
 
 
@@ -231,4 +231,4 @@ class _StepWithEffects:
             assign(list(zip(self._assigned, finals[:count], strict=True)))
         for stream, number in zip(self._streams, finals[count:], strict=True):
             stream.outer.move(number)
-            self._outer.note_move(stream.outer)
+            self._outer.add_moved(stream.outer)

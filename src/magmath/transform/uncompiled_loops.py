@@ -19,7 +19,7 @@ from magmath.arrays.variables.variable import overwrite
 from magmath.core.dtypes import int64
 from magmath.engine import session
 from magmath.engine.evaluation.loop_rows import row_number, row_of, step_graph
-from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions, keep_expression
+from magmath.engine.lifetimes.kept_expressions import is_keeping_expressions, keep_expression
 from magmath.engine.remote_array import RemoteArray, leaf_of, remote_array_of
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import Trace
@@ -32,7 +32,7 @@ from magmath.graph import (
     set_provenance,
     set_value,
     topological,
-    weak_operand,
+    weak_reference_to,
 )
 from magmath.graph.graph import substituted
 from magmath.ops.counted_loops import ScanBody, is_short, scan_results, unrolled
@@ -198,7 +198,7 @@ class _LoopOutsideGraph:
             self._body, self._states, self._counter, self._assigned, self._collected,
             range(self._steps), numbers, reverse=self._reverse,
         )  # fmt: skip
-        operands = [*map(weak_operand, self._initial), *unrollable.captured(self._trace.read)]
+        operands = [*map(weak_reference_to, self._initial), *unrollable.captured(self._trace.read)]
         values: dict[Node, Any] = {**self._data, **numbers}
         self._data = {}  # which would keep the arrays
 

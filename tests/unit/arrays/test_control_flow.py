@@ -13,7 +13,7 @@ import magmath as mm
 from arrays import check
 from engines import current
 from magmath.errors import DTypeError, MagmathError, ShapeError, TracingError
-from magmath.graph.provenance.record_chains import MAX_LENGTH
+from magmath.graph.provenance.provenance_chains import MAX_LENGTH
 
 RANDOM = np.random.default_rng(0)
 W, ROWS, START = RANDOM.normal(size=(3, 3)) / 2, RANDOM.normal(size=(5, 3)), RANDOM.normal(size=3)

@@ -53,7 +53,7 @@ def names_of(name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", DTYPES)
-def test_a_type_equals_whatever_names_it(name: str) -> None:
+def test_a_type_equals_all_its_names(name: str) -> None:
     dtype = mm.zeros(1, dtype=name).dtype
     others = [other for n in DTYPES if n != name for other in names_of(n)]
     for named in names_of(name):
@@ -85,7 +85,7 @@ def test_numpy_and_magmath_types_are_one_key(name: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["float33", "O", "U3", "f4,f4", "longdouble", None, 3, list])
-def test_what_names_no_type_is_refused(wrong: Any) -> None:
+def test_names_of_no_type_are_errors(wrong: Any) -> None:
     with pytest.raises(DTypeError, match=r"dtype .* is not known; magmath has bool, int8"):
         mm.astype(mm.zeros(1), wrong)
     if wrong is not None:  # the default

@@ -18,7 +18,7 @@ from magmath.errors import (
     MagmathError,
     ShapeError,
 )
-from magmath.graph.provenance import recent_operands
+from magmath.graph.provenance import recent_array_cache
 from magmath.runtime import Pool
 
 
@@ -175,7 +175,7 @@ def test_gradients_after_a_look_at_a_loss_whose_batch_has_no_other_reference(
 def test_a_gradient_that_needs_an_array_that_does_not_exist_is_an_error(
     every_pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recent_operands, "MAX_BYTES", 0)
+    monkeypatch.setattr(recent_array_cache, "MAX_BYTES", 0)
     x = mm.asarray(np.array([1.0, 2.0]))
     factor = mm.asarray(np.ones((50_000, 2)))
     z = mm.sum(x * factor)
@@ -190,8 +190,8 @@ def test_a_list_of_losses_keeps_a_limited_number_of_batches(
     every_pool: Pool, monkeypatch: pytest.MonkeyPatch, compiled: bool
 ) -> None:
     nbytes = 40 * 1000 * 8
-    monkeypatch.setattr(recent_operands, "MAX_BYTES", 8 * nbytes)
-    monkeypatch.setattr(recent_operands, "MAX_OLDER_BYTES", 5 * nbytes)
+    monkeypatch.setattr(recent_array_cache, "MAX_BYTES", 8 * nbytes)
+    monkeypatch.setattr(recent_array_cache, "MAX_OLDER_BYTES", 5 * nbytes)
     w = mm.ones(40, dtype="float64")
 
     def mean_square(x: Any) -> Any:
@@ -299,16 +299,16 @@ def test_gradients_do_not_depend_on_when_values_are_asked_for(data: st.DataObjec
                     found.append(mm.sin(found[i]) * found[j] + 1)
                 reached.append(reached[i] | reached[j] | {len(reached)})
         result = mm.sum(arrays[-1])
-        for x, (array, twin) in enumerate(zip(arrays, kept, strict=True)):
+        for x, (array, counterpart) in enumerate(zip(arrays, kept, strict=True)):
             if x not in reached[-1] and not reached[x].isdisjoint(reached[-1]):
                 with pytest.raises(MagmathError, match="a new array each time"):
                     mm.grad(result, array)
             else:
-                expected = mm.grad(mm.sum(kept[-1]), twin).numpy()
+                expected = mm.grad(mm.sum(kept[-1]), counterpart).numpy()
                 np.testing.assert_allclose(mm.grad(result, array).numpy(), expected, atol=1e-12)
 
 
-def test_what_has_no_gradient_is_refused() -> None:
+def test_gradients_of_functions_without_one_are_errors() -> None:
     x = mm.asarray([1.0, 2.0])
     with pytest.raises(ShapeError, match=r"grad: needs a 0-d result.*\(2,\); sum it first"):
         mm.grad(x * 2, x)
@@ -356,26 +356,28 @@ def test_gradients_through_writes_and_views_that_are_read(
     values = np.arange(float(extent)) / extent
     x = mm.asarray(values)
     if base == "zeros":
-        y, twin, slope = mm.zeros(extent, dtype=mm.float64), 0 * values, 0 * values
+        y, counterpart, slope = mm.zeros(extent, dtype=mm.float64), 0 * values, 0 * values
     elif base == "values":
-        y, twin, slope = mm.asarray(values + 1), values + 1, 0 * values
+        y, counterpart, slope = mm.asarray(values + 1), values + 1, 0 * values
     else:
-        y, twin, slope = x * 3, values * 3, 0 * values + 3
+        y, counterpart, slope = x * 3, values * 3, 0 * values + 3
     for i in range(12):
         y[i] = x[i] * x[i]
-        twin[i], slope[i] = values[i] ** 2, 2 * values[i]
-        assert float(y[i]) == twin[i]
+        counterpart[i], slope[i] = values[i] ** 2, 2 * values[i]
+        assert float(y[i]) == counterpart[i]
     y *= 0.5
     view = y[5:15]
     view *= 2
-    twin, slope = twin * 0.5, slope * 0.5
-    twin[5:15] *= 2
+    counterpart, slope = counterpart * 0.5, slope * 0.5
+    counterpart[5:15] *= 2
     slope[5:15] *= 2
     assert np.isfinite(float(mm.sum(y)))
     y[3:6] = x[3:6] ** 3
-    twin[3:6], slope[3:6] = values[3:6] ** 3, 3 * values[3:6] ** 2
-    np.testing.assert_allclose(y.numpy(), twin)
-    np.testing.assert_allclose(mm.grad(mm.sum(y * y), x).numpy(), 2 * twin * slope, atol=1e-12)
+    counterpart[3:6], slope[3:6] = values[3:6] ** 3, 3 * values[3:6] ** 2
+    np.testing.assert_allclose(y.numpy(), counterpart)
+    np.testing.assert_allclose(
+        mm.grad(mm.sum(y * y), x).numpy(), 2 * counterpart * slope, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("extent", [10, 6_000, 20_000])

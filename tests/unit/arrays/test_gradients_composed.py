@@ -46,7 +46,7 @@ LOST: list[Callable[[mm.Array], object]] = [str, mm.evaluate, lambda x: x.layout
 
 
 class Histories:
-    """Arrays, each with its twin: the same expression, which is never evaluated."""
+    """Arrays, each with its counterpart: the same expression, which is never evaluated."""
 
     def __init__(self, data: st.DataObject) -> None:
         self.data = data
@@ -100,12 +100,12 @@ def test_gradients_are_never_wrong(kind: str, data: st.DataObject) -> None:
         histories = Histories(data)
         for _ in range(data.draw(st.integers(1, 12))):
             histories.step()
-        array, twin = histories.pairs[-1]
+        array, counterpart = histories.pairs[-1]
         if data.draw(st.booleans()):  # later calls make results again
             for f in histories.compiled:
                 for _ in range(5):
                     f(mm.ones(EXTENT, dtype="float64"), histories.sources[1][0])
-        loss, exact = mm.sum(array * array), mm.sum(twin * twin)
+        loss, exact = mm.sum(array * array), mm.sum(counterpart * counterpart)
         for source, other in [*histories.sources, *histories.pairs]:
             expected, _ = _slope(exact, other)
             if expected is None:

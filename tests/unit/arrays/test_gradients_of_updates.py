@@ -221,7 +221,7 @@ def test_gradients_in_differentiated_functions() -> None:
 def test_long_loops(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A chain of records is shortened far behind the operations of a step, wherever it reaches its limit;
     and what the removed part depends on directly is not what its gradients depend on."""
-    for module in ("record_chains", "provenance"):
+    for module in ("provenance_chains", "provenance"):
         monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 200)
     x, target = RANDOM.normal(size=(2, 6, 3))
     w, x_ = np.full((3, 1), 0.5), mm.asarray(x)

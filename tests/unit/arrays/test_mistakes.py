@@ -299,7 +299,7 @@ def test_two_arrays_of_one_node_are_evaluated_one_after_the_other() -> None:
     assert same.tolist() == x.tolist() == [2.0, 2.0, 2.0]
 
 
-def test_a_shape_in_the_place_of_a_number_is_told() -> None:
+def test_a_shape_in_place_of_a_number_is_an_error() -> None:
     with pytest.raises(
         ShapeError, match=r"normal: mean must be a number or an array, was given \(20, 10\)"
     ):

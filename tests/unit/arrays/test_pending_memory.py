@@ -15,7 +15,7 @@ import torch
 import magmath as mm
 from engines import current
 from magmath.engine.lifetimes import expression_bounds, pending_memory
-from magmath.graph.provenance import recent_operands
+from magmath.graph.provenance import recent_array_cache
 from magmath.memory import Heap, PrivateSource
 from magmath.memory.temporaries import Temporaries
 
@@ -44,7 +44,7 @@ def test_a_sum_that_no_step_reads_keeps_none_of_its_terms(kind: tuple[str, int])
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pending arrays are searched as soon as all arrays have 32 MB, and records keep 16 MB."""
     monkeypatch.setattr(pending_memory, "MIN_BYTES", 32 << 20)
-    monkeypatch.setattr(recent_operands, "MAX_BYTES", 16 << 20)
+    monkeypatch.setattr(recent_array_cache, "MAX_BYTES", 16 << 20)
 
 
 KINDS = pytest.mark.parametrize("kind", [("inline", 1), ("shared", 2)], ids=lambda kind: kind[0])

@@ -38,7 +38,7 @@ class Loss:
     """sum(v·v·c/4 + v): a function of a variable and of something else."""
 
     array: mm.Array
-    twin: float
+    counterpart: float
     variable: int
     factor: int | None  # a variable, or
     constant: Values | None
@@ -47,7 +47,7 @@ class Loss:
 
 
 class Program:
-    """Arrays and variables, each with its twin in NumPy."""
+    """Arrays and variables, each with its counterpart in NumPy."""
 
     def __init__(self, draw: Callable[[int], int]) -> None:
         self.draw = draw
@@ -55,11 +55,11 @@ class Program:
         self.variables = [mm.variable(f"v{i}", values[i]) for i in range(2)]
         self.present = [value.copy() for value in values[:2]]
         self.arrays = [mm.asarray(value.copy()) for value in values[2:]]
-        self.twins = [value.copy() for value in values[2:]]
+        self.counterparts = [value.copy() for value in values[2:]]
         self.losses: list[Loss] = []
         self.optimizer = mm.optim.GradientDescent(RATE)
         self.captured = mm.asarray(np.ones(EXTENT))
-        self.captured_twin = np.ones(EXTENT)
+        self.captured_counterpart = np.ones(EXTENT)
         self.assigned = [mm.compile(self._assigning(v)) for v in self.variables]
         self.reading = mm.compile(lambda x, k: x * self.variables[0] + self.captured * k)
         self.updating = mm.compile(self._update)
@@ -84,11 +84,11 @@ class Program:
         which = self.draw(len(self.arrays) + 2)
         if which < 2:
             return self.variables[which], self.present[which]
-        return self.arrays[which - 2], self.twins[which - 2]
+        return self.arrays[which - 2], self.counterparts[which - 2]
 
-    def keep(self, array: Any, twin: Any) -> None:
+    def keep(self, array: Any, counterpart: Any) -> None:
         self.arrays.append(array)
-        self.twins.append(np.array(twin))
+        self.counterparts.append(np.array(counterpart))
 
     def step(self) -> None:
         STEPS[self.draw(len(STEPS))](self)
@@ -104,7 +104,7 @@ class Program:
         kind = self.draw(3)
         if kind == 2 and not isinstance(x, mm.Variable):
             self.arrays.append(x[::-1])
-            self.twins.append(a[::-1])
+            self.counterparts.append(a[::-1])
         else:
             self.keep(mm.asarray(x, copy=True) if kind else +x, a)
 
@@ -117,7 +117,7 @@ class Program:
             self.present[which] = self.present[which] + b * k
         else:
             self.arrays[which - 2] += y * k
-            self.twins[which - 2] += b * k
+            self.counterparts[which - 2] += b * k
 
     def write(self) -> None:
         y, b = self.any()
@@ -128,7 +128,7 @@ class Program:
             self.present[which][place] = b[0]
         else:
             self.arrays[which - 2][place] = y[0]
-            self.twins[which - 2][place] = b[0]
+            self.counterparts[which - 2][place] = b[0]
 
     def assign(self) -> None:
         y, b = self.any()
@@ -142,14 +142,14 @@ class Program:
         c: Any
         x, a = self.variables[v], self.present[v]
         if factor is None:
-            b = self.twins[0].copy()
+            b = self.counterparts[0].copy()
             c = mm.asarray(b.copy())  # independent of the variables
         else:
             c, b = self.variables[factor], self.present[factor]
         array = mm.sum(x * x * c / 4 + x)
-        twin = float(np.sum(a * a * b / 4 + a))
+        counterpart = float(np.sum(a * a * b / 4 + a))
         constant = None if factor is not None else b
-        self.losses.append(Loss(array, twin, v, factor, constant, a * b / 2 + 1))
+        self.losses.append(Loss(array, counterpart, v, factor, constant, a * b / 2 + 1))
 
     def differentiate(self) -> None:
         if self.losses:
@@ -178,16 +178,16 @@ class Program:
             self.keep(self.assigned[kind](x, k), former * k + (former * 0.5 + a))
             self.present[kind] = former * 0.5 + a
         elif kind == 2:
-            self.keep(self.reading(x, k), a * self.present[0] + self.captured_twin * k)
+            self.keep(self.reading(x, k), a * self.present[0] + self.captured_counterpart * k)
         else:
             which = self.draw(len(self.arrays))
-            array, twin = self.arrays[which], self.twins[which]
-            self.keep(self.updating(array, k), twin * 2 + twin + k)
-            twin += k
+            array, counterpart = self.arrays[which], self.counterparts[which]
+            self.keep(self.updating(array, k), counterpart * 2 + counterpart + k)
+            counterpart += k
 
     def change_captured(self) -> None:
         self.captured += 1
-        self.captured_twin = self.captured_twin + 1
+        self.captured_counterpart = self.captured_counterpart + 1
 
     def loop(self) -> None:
         (x, a), which = self.any(), self.draw(2)
@@ -199,27 +199,27 @@ class Program:
 
         self.keep(mm.fori_loop(0, 2, body, x), a)
         for _ in range(2):
-            self.present[which] = self.present[which] * 0.5 + self.twins[-1]
-            self.twins[-1] = self.twins[-1] * 0.5 + self.present[which]
+            self.present[which] = self.present[which] * 0.5 + self.counterparts[-1]
+            self.counterparts[-1] = self.counterparts[-1] * 0.5 + self.present[which]
 
     def look(self) -> None:
         x, a = self.any()
         np.testing.assert_allclose(np.asarray(x), a, rtol=1e-9, atol=1e-9)
         if self.losses:
             loss = self.losses[self.draw(len(self.losses))]
-            np.testing.assert_allclose(float(loss.array), loss.twin, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(float(loss.array), loss.counterpart, rtol=1e-9, atol=1e-9)
 
     def drop(self) -> None:
         if len(self.arrays) > 2:
             which = 1 + self.draw(len(self.arrays) - 1)
-            del self.arrays[which], self.twins[which]
+            del self.arrays[which], self.counterparts[which]
 
     def check(self) -> None:
-        pairs = zip(self.variables + self.arrays, self.present + self.twins, strict=True)
-        for array, twin in pairs:
-            np.testing.assert_allclose(np.asarray(array), twin, rtol=1e-9, atol=1e-9)
+        pairs = zip(self.variables + self.arrays, self.present + self.counterparts, strict=True)
+        for array, counterpart in pairs:
+            np.testing.assert_allclose(np.asarray(array), counterpart, rtol=1e-9, atol=1e-9)
         for loss in self.losses:
-            np.testing.assert_allclose(float(loss.array), loss.twin, rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(float(loss.array), loss.counterpart, rtol=1e-9, atol=1e-9)
 
 
 STEPS = [

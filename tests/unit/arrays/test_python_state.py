@@ -425,7 +425,7 @@ def test_types_signs_and_orders_of_numbers() -> None:
     assert first(mm.ones(1)).tolist() == [2]
 
 
-def test_what_is_not_read_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_names_that_are_not_read_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counts and results that a loop keeps beside the settings do not cause traces."""
     made: list[int] = []
     original = traced_call.TracedCall.__init__

@@ -61,10 +61,10 @@ def test_another_network_and_optimizer_are_trained() -> None:
     kept = []
     for make in (partial(mm.optim.GradientDescent, 0.5), partial(mm.optim.Adam, 0.1)) * 2:
         network, optimizer = new_network(), make()
-        twin = float(mm.nn.cross_entropy(network(X), Y))
+        counterpart = float(mm.nn.cross_entropy(network(X), Y))
         kept.append(network)
         losses = [float(step(X, Y)) for _ in range(3)]
-        assert losses[0] == pytest.approx(twin, rel=1e-6)
+        assert losses[0] == pytest.approx(counterpart, rel=1e-6)
         assert losses[2] < losses[0]
     optimizer = mm.optim.GradientDescent(0.0)  # the former one is gone
     assert float(step(X, Y)) == pytest.approx(float(step(X, Y)))

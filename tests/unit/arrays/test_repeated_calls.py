@@ -30,7 +30,7 @@ def pair(m: Any, x: Any, v: Any) -> tuple[Any, Any]:
     return x + v * 0.1, v - m.sin(x) * 0.1
 
 
-def twin(array: np.ndarray[Any, Any]) -> torch.Tensor:
+def counterpart(array: np.ndarray[Any, Any]) -> torch.Tensor:
     return torch.tensor(array, requires_grad=True)
 
 
@@ -51,8 +51,8 @@ def test_gradients_equal_those_of_pytorch(kind: tuple[str, int], data: st.DataOb
     with current(*kind):
         f = mm.compile(lambda x, y, k: step(mm, x, y, k))
         z, w = mm.asarray(x), mm.asarray(y)
-        tz, tw = twin(x), twin(y)
-        sources, twins = [z, w], [tz, tw]
+        tz, tw = counterpart(x), counterpart(y)
+        sources, counterparts = [z, w], [tz, tw]
         for i, action in enumerate(actions):
             k = 1.0 + 0.1 * (i % 3)
             if action == "step":
@@ -68,11 +68,11 @@ def test_gradients_equal_those_of_pytorch(kind: tuple[str, int], data: st.DataOb
                 float(mm.sum(z))
             else:
                 sources.append(z)
-                twins.append(tz)
+                counterparts.append(tz)
                 tz.retain_grad()
         (tz * tz).sum().backward()  # type: ignore[no-untyped-call]
         loss = mm.sum(z * z)
-        for source, other in zip(sources, twins, strict=True):
+        for source, other in zip(sources, counterparts, strict=True):
             if other.grad is not None:
                 found = mm.grad(loss, source)
                 np.testing.assert_allclose(found.numpy(), other.grad.numpy(), rtol=1e-9, atol=1e-12)
@@ -83,12 +83,12 @@ def test_several_results_feed_the_next_call(kind: tuple[str, int]) -> None:
     x, v = np.random.default_rng(1).standard_normal((2, 4))
     with current(*kind):
         f = mm.compile(lambda x, v: pair(mm, x, v))
-        a, b, ta, tb = mm.asarray(x), mm.asarray(v), twin(x), twin(v)
-        sources, twins = (a, b), (ta, tb)
+        a, b, ta, tb = mm.asarray(x), mm.asarray(v), counterpart(x), counterpart(v)
+        sources, counterparts = (a, b), (ta, tb)
         for _ in range(10):
             (a, b), (ta, tb) = f(a, b), pair(torch, ta, tb)
         (ta * tb).sum().backward()  # type: ignore[no-untyped-call]
-        for found, other in zip(mm.grad(mm.sum(a * b), sources), twins, strict=True):
+        for found, other in zip(mm.grad(mm.sum(a * b), sources), counterparts, strict=True):
             assert other.grad is not None
             np.testing.assert_allclose(found.numpy(), other.grad.numpy(), rtol=1e-12)
 
@@ -119,7 +119,7 @@ def test_long_loops_forget_their_first_operations(
     calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Gradients through later calls are right, those through more fail, and none is zero."""
-    for module in ("record_chains", "provenance", "repeated_calls"):
+    for module in ("provenance_chains", "provenance", "repeated_calls"):
         monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 120)
     with current("planned"):
         f: Callable[..., Any] = mm.compile(lambda x, y: x * 0.99 + y)
@@ -145,7 +145,7 @@ def test_long_loops_forget_their_first_operations(
 def test_a_result_that_the_user_holds_has_a_gradient_at_the_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("record_chains", "provenance", "repeated_calls"):
+    for module in ("provenance_chains", "provenance", "repeated_calls"):
         monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 120)
     with current("inline"):
         f: Callable[..., Any] = mm.compile(lambda x, y: x * 0.99 + y)
@@ -161,7 +161,7 @@ def test_a_result_that_the_user_holds_has_a_gradient_at_the_cut(
 def test_long_loops_of_large_arrays_forget_results_that_no_longer_exist(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("record_chains", "provenance", "repeated_calls"):
+    for module in ("provenance_chains", "provenance", "repeated_calls"):
         monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 120)
     with current("inline"):
         f: Callable[..., Any] = mm.compile(lambda x, y: x * 0.5 + y)
@@ -173,7 +173,7 @@ def test_long_loops_of_large_arrays_forget_results_that_no_longer_exist(
 
 def test_a_long_loop_depends_on_results_that_were_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gradients through too many calls fail, also those of a result that was used in between."""
-    for module in ("record_chains", "provenance", "repeated_calls"):
+    for module in ("provenance_chains", "provenance", "repeated_calls"):
         monkeypatch.setattr(f"magmath.graph.provenance.{module}.MAX_LENGTH", 120)
     with current("inline"):
         f: Callable[..., Any] = mm.compile(lambda x: x * 0.99)
@@ -192,13 +192,15 @@ def test_a_long_loop_depends_on_results_that_were_recorded(monkeypatch: pytest.M
 def test_an_argument_that_is_returned_has_a_gradient(calls: int) -> None:
     with current("inline"):
         f = mm.compile(lambda x, y: (y, x * 0.5))
-        x, y = twin(np.array([1.0, 2.0])), twin(np.array([3.0, 5.0]))
+        x, y = counterpart(np.array([1.0, 2.0])), counterpart(np.array([3.0, 5.0]))
         a, b = mm.asarray(x.detach().numpy()), mm.asarray(y.detach().numpy())
-        sources, twins = (a, b), (x, y)
+        sources, counterparts = (a, b), (x, y)
         for _ in range(calls):
             (a, b), (x, y) = f(a, b), (y, x * 0.5)
         (x * x + y * 3.0).sum().backward()  # type: ignore[no-untyped-call]
-        for found, other in zip(mm.grad(mm.sum(a * a + b * 3.0), sources), twins, strict=True):
+        for found, other in zip(
+            mm.grad(mm.sum(a * a + b * 3.0), sources), counterparts, strict=True
+        ):
             assert other.grad is not None
             np.testing.assert_allclose(found.numpy(), other.grad.numpy())
 

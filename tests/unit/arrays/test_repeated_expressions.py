@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
-from magmath.arrays import evaluated_operands
+from magmath.arrays import saved_operands
 from magmath.errors import LinAlgError, MagmathError
-from magmath.graph.provenance import recent_operands
+from magmath.graph.provenance import recent_array_cache
 
 KINDS = ["inline", "planned", "shared"]
 EXTENT = 5
@@ -343,8 +343,8 @@ def test_parameters_with_gradients_of_their_own(kind: str, is_read: bool, in_pla
 @pytest.mark.parametrize("is_read", [False, True])
 def test_a_list_of_losses_keeps_few_arrays(monkeypatch: pytest.MonkeyPatch, is_read: bool) -> None:
     """Neither all former parameters, if these are arrays, nor all batches."""
-    monkeypatch.setattr(evaluated_operands, "MAX_BYTES", 4_000_000)
-    monkeypatch.setattr(recent_operands, "MAX_OLDER_BYTES", 4_000_000)
+    monkeypatch.setattr(saved_operands, "MAX_BYTES", 4_000_000)
+    monkeypatch.setattr(recent_array_cache, "MAX_OLDER_BYTES", 4_000_000)
     with current("inline"):
         x = mm.asarray(np.ones((4, 500)))
         w, losses, former = mm.zeros((500, 500)), [], []

@@ -19,7 +19,7 @@ from magmath.runtime import Pool
 
 
 # indexing and shapes ------------------------------------------------------------------------------
-def test_iteration_ends() -> None:
+def test_iteration_yields_each_row() -> None:
     rows = list(mm.asarray(GRID))
     assert len(rows) == 4
     for row, expected in zip(rows, GRID, strict=True):

@@ -77,17 +77,17 @@ def test_updates_of_shared_elements_equal_numpys(
     with current(kind, workers):
         expected, base = values.copy(), values.copy()
         array: Any = base if is_from_numpy else mm.asarray(values)
-        twins, arrays = ([VIEWS[name](a) for name in names] for a in (expected, array))
-        outer_twins, outer = (
+        counterparts, arrays = ([VIEWS[name](a) for name in names] for a in (expected, array))
+        outer_counterparts, outer = (
             [VIEWS[captured](a)] if captured is not None else [] for a in (expected, array)
         )
         run = mm.compile(lambda *given: _updated([*given, *outer], steps))
         for _ in range(3):
-            total = _updated([*twins, *outer_twins], steps)
+            total = _updated([*counterparts, *outer_counterparts], steps)
             np.testing.assert_allclose(float(run(*arrays)), total, rtol=1e-9)
             np.testing.assert_allclose(np.asarray(array), expected, rtol=1e-9)
-            for twin, x in zip(twins, arrays, strict=True):
-                np.testing.assert_allclose(np.asarray(x), twin, rtol=1e-9)
+            for counterpart, x in zip(counterparts, arrays, strict=True):
+                np.testing.assert_allclose(np.asarray(x), counterpart, rtol=1e-9)
 
 
 PARTS: dict[str, tuple[Callable[[Any], Any], bool]] = {
@@ -111,13 +111,13 @@ def test_updates_of_tensors_that_share_memory_equal_pytorchs(part: str, dtype: A
     with current("inline"):
         expected, tensor = (torch.arange(16).reshape(4, 4).to(dtype) for _ in range(2))
         run = mm.compile(update)
-        twin, other = view(expected), view(tensor)
+        counterpart, other = view(expected), view(tensor)
         for _ in range(3):
-            total = update(expected, twin)
+            total = update(expected, counterpart)
             assert float(run(tensor, other)) == float(total)
             assert torch.equal(tensor, expected)
-        assert torch.equal(twin, other)
-        assert torch.equal(twin, view(expected)) is is_shared
+        assert torch.equal(counterpart, other)
+        assert torch.equal(counterpart, view(expected)) is is_shared
 
 
 def test_arguments_without_common_elements_are_compiled() -> None:

@@ -219,7 +219,7 @@ def test_long_loops_on_plain_arrays_have_gradients(look: str) -> None:
     """Two arrays, as in any descent by hand; and a recurrence of thousands of operations."""
     with current("inline"):
         a, b = mm.ones(3), mm.zeros(())
-        twin, offset = np.ones(3), 0.0
+        counterpart, offset = np.ones(3), 0.0
         for k in range(500):
             loss = mm.sum((a * 2 + b - 2) ** 2)
             slope_a, slope_b = mm.grad(loss, [a, b])
@@ -227,9 +227,9 @@ def test_long_loops_on_plain_arrays_have_gradients(look: str) -> None:
             b = b - 0.01 * slope_b
             if look == "often" and k % 7 == 0:
                 print(loss)
-            error = twin * 2 + offset - 2
-            twin, offset = twin - 0.04 * error, offset - 0.02 * error.sum()
-        np.testing.assert_allclose(a.numpy(), twin, rtol=1e-4)
+            error = counterpart * 2 + offset - 2
+            counterpart, offset = counterpart - 0.04 * error, offset - 0.02 * error.sum()
+        np.testing.assert_allclose(a.numpy(), counterpart, rtol=1e-4)
         w, start = mm.asarray([0.5]), mm.asarray([0.0])
         other, state = torch.tensor([0.5], dtype=torch.float64, requires_grad=True), torch.zeros(1)
         w, h = mm.astype(w, "float64"), mm.astype(start, "float64")

@@ -395,8 +395,8 @@ def test_views_whose_base_has_no_name(cuts: list[int], writes: list[tuple[int, b
             elif cut in views:
                 views[cut][1:] = cut + views[cut][:-1]
         found.append([numpy.asarray(view) for view in views.values()])
-    for own, twin in zip(*found, strict=True):
-        numpy.testing.assert_array_equal(own, twin)
+    for own, counterpart in zip(*found, strict=True):
+        numpy.testing.assert_array_equal(own, counterpart)
 
 
 VIEWS: tuple[Callable[[Any], Any], ...] = (

@@ -271,12 +271,12 @@ def check_modes(theirs: nn.Module, ours: Any, given: Sequence[torch.Tensor]) -> 
     """Compare both in training and in evaluation; afterwards they have the weights of before."""
     before = copy.deepcopy(theirs.state_dict())
     for training in (True, False):
-        check_twins(theirs.train(training), ours.train(training), given)
+        check_counterparts(theirs.train(training), ours.train(training), given)
         theirs.load_state_dict(before)
         ours.load_state_dict(before)
 
 
-def check_twins(theirs: nn.Module, ours: Any, given: Sequence[torch.Tensor]) -> None:
+def check_counterparts(theirs: nn.Module, ours: Any, given: Sequence[torch.Tensor]) -> None:
     """Compare the outputs, the updated buffers and the gradients of modules with equal weights."""
     before = copy.deepcopy(theirs.state_dict())
     x = [mm.asarray(value) for value in given]

@@ -24,7 +24,7 @@ from magmath.kernels.dispatch.tuner import Tuner
 from magmath.kernels.epilogue import Epilogue
 from magmath.kernels.gemm.gemm import bind_gemm
 from magmath.program.instructions import Call
-from torch_twins import Twin
+from torch_counterparts import Counterpart
 
 POOLS = pytest.mark.parametrize(
     ("kind", "workers"),
@@ -82,7 +82,7 @@ def test_normalization_is_folded_and_outputs_equal_torch(
             f = mm.compile(lambda x: model(x))
             x = mm.asarray(images)
             for _ in range(6):  # the candidates take turns
-                _close(f(x), Twin(model)(images), dtype)
+                _close(f(x), Counterpart(model)(images), dtype)
             assert "affine" not in _operations(f)
             assert "sqrt" not in _operations(f)
         finally:
@@ -93,7 +93,7 @@ def test_bias_residual_and_activation_are_epilogues() -> None:
     with current("inline"):
         model, images = _built((4, 3, 8, 8), seed=1)
         f = mm.compile(lambda x: model(x))
-        _close(f(mm.asarray(images)), Twin(model)(images))
+        _close(f(mm.asarray(images)), Counterpart(model)(images))
         assert "relu" in _operations(f)  # of the transposed convolution
         assert _operations(f).count("correlation") == 4
         assert _operations(f).count("add") == 1
@@ -127,7 +127,7 @@ def test_outputs_follow_every_change_of_a_variable(kind: str, workers: int) -> N
         for change in [lambda: None, *changes]:
             change()
             for _ in range(4):
-                _close(f(x), Twin(model)(images))
+                _close(f(x), Counterpart(model)(images))
 
 
 def test_frozen_values_are_computed_once() -> None:

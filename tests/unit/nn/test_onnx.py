@@ -100,16 +100,16 @@ def _model(
 
 
 def _normalized_network(random: np.random.Generator) -> tuple[onnx.ModelProto, torch.nn.Module]:
-    """A model as PyTorch's exporter writes it, and its twin."""
-    twin = torch.nn.Sequential(
+    """A model as PyTorch's exporter writes it, and its counterpart."""
+    counterpart = torch.nn.Sequential(
         torch.nn.Conv2d(2, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU(),
         torch.nn.MaxPool2d(2), torch.nn.Flatten(), torch.nn.Linear(16, 3),
     )  # fmt: skip
     with torch.no_grad():
-        for p in [*twin.parameters(), *twin.buffers()]:
+        for p in [*counterpart.parameters(), *counterpart.buffers()]:
             if p.dtype.is_floating_point:
                 p.copy_(torch.from_numpy(random.uniform(0.2, 1.0, p.shape).astype(np.float32)))
-    stored = {k: v.detach().numpy() for k, v in twin.state_dict().items() if v.ndim}
+    stored = {k: v.detach().numpy() for k, v in counterpart.state_dict().items() if v.ndim}
     nodes = [
         helper.make_node("Conv", ["x", "0.weight", "0.bias"], ["a"], pads=[1] * 4, kernel_shape=[3, 3]),
         helper.make_node("BatchNormalization", ["a", "1.weight", "1.bias", "1.running_mean", "1.running_var"], ["b"]),
@@ -121,14 +121,18 @@ def _normalized_network(random: np.random.Generator) -> tuple[onnx.ModelProto, t
         helper.make_node("Gemm", ["e", "5.weight", "5.bias"], ["y"], transB=1),
     ]  # fmt: skip
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 2, 4, 4])
-    return _model(nodes, [x], ["y"], {**stored, "rest": np.asarray([-1])}), twin
+    return _model(nodes, [x], ["y"], {**stored, "rest": np.asarray([-1])}), counterpart
 
 
-def _torch_gradients(twin: torch.nn.Module, x: Any, labels: Any) -> tuple[Any, dict[str, Any]]:
-    loss = torch.nn.functional.cross_entropy(twin(torch.from_numpy(x)), torch.from_numpy(labels))
+def _torch_gradients(
+    counterpart: torch.nn.Module, x: Any, labels: Any
+) -> tuple[Any, dict[str, Any]]:
+    loss = torch.nn.functional.cross_entropy(
+        counterpart(torch.from_numpy(x)), torch.from_numpy(labels)
+    )
     loss.backward()
     return loss.item(), {
-        k: p.grad.numpy() for k, p in twin.named_parameters() if p.grad is not None
+        k: p.grad.numpy() for k, p in counterpart.named_parameters() if p.grad is not None
     }
 
 
@@ -138,11 +142,11 @@ def test_gradients_and_buffers_are_those_of_pytorch(
     kind: str, workers: int, training: bool
 ) -> None:
     random = np.random.default_rng(5)
-    model, twin = _normalized_network(random)
-    twin.train(training)
+    model, counterpart = _normalized_network(random)
+    counterpart.train(training)
     x = random.standard_normal((6, 2, 4, 4)).astype(np.float32)
     labels = random.integers(0, 3, 6)
-    loss, gradients = _torch_gradients(twin, x, labels)
+    loss, gradients = _torch_gradients(counterpart, x, labels)
     with current(kind, workers):
         module = from_onnx(model).train(training)
         assert [k for k, _ in module.named_buffers()] == ["1.running_mean", "1.running_var"]
@@ -160,7 +164,7 @@ def test_gradients_and_buffers_are_those_of_pytorch(
         if training:  # the moment 0.1 of PyTorch is 0.9 here, and its variance is unbiased
             mean = dict(module.named_buffers())["1.running_mean"]
             np.testing.assert_allclose(
-                mean, dict(twin.named_buffers())["1.running_mean"], rtol=1e-4
+                mean, dict(counterpart.named_buffers())["1.running_mean"], rtol=1e-4
             )
 
 

@@ -32,10 +32,10 @@ def tensor(x: Any) -> torch.Tensor:
     return torch.from_numpy(np.asarray(x).copy())
 
 
-# twins ------------------------------------------------------------------------------------------
+# counterparts ------------------------------------------------------------------------------------------
 
 
-def recurrent_twin(ours: Any, kind: Any) -> torch.nn.Module:
+def recurrent_counterpart(ours: Any, kind: Any) -> torch.nn.Module:
     theirs = kind(
         8, ours.units, len(ours.layers), bidirectional=ours.bidirectional, batch_first=True
     ).double()
@@ -51,7 +51,7 @@ def recurrent_twin(ours: Any, kind: Any) -> torch.nn.Module:
     return theirs
 
 
-def attention_twin(ours: nn.MultiheadAttention) -> torch.nn.MultiheadAttention:
+def attention_counterpart(ours: nn.MultiheadAttention) -> torch.nn.MultiheadAttention:
     theirs = torch.nn.MultiheadAttention(ours.features, ours.heads, batch_first=True).double()
     parts = (ours.query, ours.key, ours.value)
     theirs.in_proj_weight.data = torch.cat([tensor(part.weight).T for part in parts])
@@ -61,11 +61,11 @@ def attention_twin(ours: nn.MultiheadAttention) -> torch.nn.MultiheadAttention:
     return theirs
 
 
-def encoder_twin(ours: nn.TransformerEncoderLayer) -> torch.nn.TransformerEncoderLayer:
+def encoder_counterpart(ours: nn.TransformerEncoderLayer) -> torch.nn.TransformerEncoderLayer:
     theirs = torch.nn.TransformerEncoderLayer(
         8, 2, 16, dropout=0.0, batch_first=True, norm_first=ours.norm_first
     ).double()
-    theirs.self_attn = attention_twin(ours.attention)
+    theirs.self_attn = attention_counterpart(ours.attention)
     for dense, linear in ((ours.first, theirs.linear1), (ours.second, theirs.linear2)):
         linear.weight.data, linear.bias.data = (
             tensor(dense.weight).T.contiguous(),
@@ -74,12 +74,12 @@ def encoder_twin(ours: nn.TransformerEncoderLayer) -> torch.nn.TransformerEncode
     return theirs
 
 
-def decoder_twin(ours: nn.TransformerDecoderLayer) -> torch.nn.TransformerDecoderLayer:
+def decoder_counterpart(ours: nn.TransformerDecoderLayer) -> torch.nn.TransformerDecoderLayer:
     theirs = torch.nn.TransformerDecoderLayer(
         8, 2, 16, dropout=0.0, batch_first=True, norm_first=ours.norm_first
     ).double()
-    theirs.self_attn = attention_twin(ours.attention)
-    theirs.multihead_attn = attention_twin(ours.memory_attention)
+    theirs.self_attn = attention_counterpart(ours.attention)
+    theirs.multihead_attn = attention_counterpart(ours.memory_attention)
     for dense, linear in ((ours.first, theirs.linear1), (ours.second, theirs.linear2)):
         linear.weight.data, linear.bias.data = (
             tensor(dense.weight).T.contiguous(),
@@ -103,7 +103,7 @@ def test_recurrent_layers(
         ours = getattr(nn, name)(5, layers=layers, bidirectional=bidirectional)
         x = mm.asarray(X)
         outputs, state = ours(x)
-        theirs = recurrent_twin(ours, KINDS[name])
+        theirs = recurrent_counterpart(ours, KINDS[name])
         expected, last = theirs(tensor(X))
         last = last if isinstance(last, tuple) else (last,)
         np.testing.assert_allclose(outputs, expected.detach(), atol=1e-12)
@@ -178,7 +178,7 @@ def test_decoder_layers(kind: str, workers: int, norm_first: bool) -> None:
         ours = nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0, norm_first=norm_first)
         x, memory = mm.asarray(X[:, :5]), mm.asarray(X * 0.5)
         ours(x, memory)
-        theirs = decoder_twin(ours)
+        theirs = decoder_counterpart(ours)
         causal = torch.nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.float64)
         padding = np.ones((6, 7), dtype=bool)
         padding[:, 5:] = False
@@ -211,7 +211,7 @@ def test_attention(kind: str, workers: int) -> None:
         ours = nn.MultiheadAttention(8, 2)
         x, keys = mm.asarray(X), mm.asarray(X[:, :5] * 0.5)
         ours(x, keys)
-        theirs = attention_twin(ours)
+        theirs = attention_counterpart(ours)
         expected, _ = theirs(tensor(X), tensor(keys), tensor(keys))
         np.testing.assert_allclose(ours(x, keys), expected.detach(), atol=1e-12)
         allowed = np.random.default_rng(2).random((7, 7)) < 0.7
@@ -311,7 +311,7 @@ def test_training_a_transformer(kind: str, workers: int, way: str, norm_first: b
         network = nn.Sequential(layer, nn.Lambda(lambda x: mm.mean(x, axis=1)), head)
         x, labels = mm.asarray(X), mm.asarray(LABELS)
         network(x)
-        encoder = encoder_twin(layer)
+        encoder = encoder_counterpart(layer)
         linear = torch.nn.Linear(8, CLASSES).double()
         linear.weight.data, linear.bias.data = tensor(head.weight).T.contiguous(), tensor(head.bias)
         theirs = torch.optim.SGD([*encoder.parameters(), *linear.parameters()], 0.1, momentum=0.9)

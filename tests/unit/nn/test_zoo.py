@@ -17,7 +17,7 @@ from magmath.errors import MagmathError
 from magmath.nn import zoo
 from magmath.nn.abstract import abstract_arrays, trace_call
 from magmath.nn.forward_hooks import forward_hook
-from torch_twins import Twin
+from torch_counterparts import Counterpart
 
 COUNTS: list[tuple[str, dict[str, Any], int]] = [
     ("mlp", {}, 118_282),
@@ -191,27 +191,27 @@ def _check_step(
     for module in network.modules():
         if isinstance(module, nn.Dropout):
             module.rate = 0.0
-    twin = Twin(network)
+    counterpart = Counterpart(network)
     parameters = network.trainable()
     loss, gradients = mm.value_and_grad(
         lambda: zoo.auxiliary_cross_entropy(network(mm.asarray(x)), mm.asarray(labels)), parameters
     )
     mm.evaluate(loss, *gradients.values(), *network.buffers())  # as one program
-    outputs = twin(x)
+    outputs = counterpart(x)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     losses = [torch.nn.functional.cross_entropy(y, torch.from_numpy(labels)) for y in outputs]
     expected = losses[0] + 0.3 * sum(losses[1:], torch.zeros((), dtype=outputs[0].dtype))
     expected.backward()
     np.testing.assert_allclose(float(loss), expected.item(), rtol=limit)
     for path, parameter in network.named_parameters():
-        slope = twin.parameters[path].grad
+        slope = counterpart.parameters[path].grad
         assert slope is not None
         check_gradient(gradients[parameter].numpy(), slope.numpy(), limit, path)
     for path, buffer in network.named_buffers():
-        _check_close(buffer.numpy(), twin.tensors[path].numpy(), limit, path)
+        _check_close(buffer.numpy(), counterpart.tensors[path].numpy(), limit, path)
     network.eval()
     with torch.no_grad():
-        _check_close(network(mm.asarray(x)).numpy(), twin(x).numpy(), limit, "scores")
+        _check_close(network(mm.asarray(x)).numpy(), counterpart(x).numpy(), limit, "scores")
 
 
 def _check_close(found: Any, expected: Any, limit: float, what: str) -> None:

@@ -63,5 +63,5 @@ def test_fixed_strategies():
         plan_graph(graph, PAPER_MACHINE, 4, strategy="gossip")
 
 
-def test_it_is_an_experiment():
+def test_table_1_is_an_experiment():
     assert EXPERIMENTS["dmath-table1"].reference == "dMath paper, Table 1"

@@ -56,7 +56,7 @@ def leaf_of_tensor(tensor: torch.Tensor, layout: LayoutLike = None) -> Node:
         if leaf is not None:
             return leaf
     data = RemoteArray(pool, pool.put(tensor, bound), shape, element, bound)
-    engine.pending_memory.note_bytes(data.nbytes)
+    engine.pending_memory.count_bytes(data.nbytes)
     return input_leaf(shape, element, bound, data)
 
 

@@ -17,7 +17,7 @@ from magmath.core.dtypes import bool_
 from magmath.core.promotion import DEFAULT
 from magmath.engine import session
 from magmath.engine.eager.eager_calls import call_of
-from magmath.engine.lifetimes.retained_expressions import keep_expression
+from magmath.engine.lifetimes.kept_expressions import keep_expression
 from magmath.engine.user_line import user_line
 from magmath.graph import Node
 from magmath.graph.operation import Line

@@ -31,7 +31,7 @@ from magmath.engine.lifetimes.pending_readers import readers_of_former_values
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
 from magmath.engine.run_numbers import rollback_on_failure
 from magmath.engine.traces import tracing
-from magmath.engine.traces.captured_arrays import note_update
+from magmath.engine.traces.captured_arrays import invalidate_captures
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, apply, topological
 from magmath.graph.evaluation_state import set_variable_layout
@@ -105,7 +105,7 @@ class Variable(Array):
         again, since their programs would read the memory of each worker.
         """
         if data.layout != self.leaf.layout:
-            self._note_layout(data.layout)
+            self._set_read_layout(data.layout)
         self.number += 1
         self._hold(data)
 
@@ -190,12 +190,12 @@ class Variable(Array):
             return
         moved = redistributed(Array(self.node), layout)
         data = remote_array_of(moved.evaluated())
-        self._note_layout(data.layout)  # copies for each worker are stored once
+        self._set_read_layout(data.layout)  # copies for each worker are stored once
         self._hold(data)
 
-    def _note_layout(self, layout: Layout) -> None:
-        """Record the layout in which later expressions and traces read the variable."""
-        note_update(self.leaf)
+    def _set_read_layout(self, layout: Layout) -> None:
+        """Set the layout in which later expressions and traces read the variable."""
+        invalidate_captures(self.leaf)
         set_variable_layout(self.leaf, layout)
 
     def _move_to_current_pool(self, node: Node) -> None:
@@ -215,7 +215,7 @@ class Variable(Array):
         data = remote_array_of(
             redistributed(Array(e.astype(self.node, dtype)), self.layout).evaluated()
         )
-        note_update(self.leaf)
+        invalidate_captures(self.leaf)
         self.leaf = variable_leaf(data.shape, dtype, data.layout, ref(self))
         self.set_value(data)
 

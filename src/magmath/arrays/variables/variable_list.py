@@ -38,16 +38,16 @@ def remedy_for(value: Any) -> str:
     return "variables are made with mm.variable(name, value)"
 
 
-def note_trainable_flags() -> None:
-    """Note that a traced function depends on which parameters are frozen."""
+def depend_on_trainable_flags() -> None:
+    """Record that a traced function depends on which parameters are frozen."""
     trace = tracing.current()
     if trace is not None:
-        trace.note_state(TRAINABLE_FLAGS)
+        trace.depend_on_state(TRAINABLE_FLAGS)
 
 
 def check_trainable(operation: str, variables: Iterable[Variable]) -> None:
     """Raise StateError if one of the variables that a step would update is frozen."""
-    note_trainable_flags()
+    depend_on_trainable_flags()
     for v in variables:
         if not v.trainable:
             raise StateError(

@@ -21,7 +21,7 @@ from magmath.passes.parameter_layouts import clear_option_caches
 _WIDTH = 32
 _BATCH = 64
 _WITH_SETTINGS: dict[str, Callable[[], Strategy]] = {
-    "hybrid": lambda: Hybrid({"1": "model"}),
+    "hybrid": lambda: Hybrid({"1": "output"}),
     "weight-averaging": lambda: WeightAveraging(replicas=4, every=2),
 }
 

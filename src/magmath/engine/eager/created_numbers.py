@@ -43,7 +43,7 @@ class CreationCall:
     ) -> Node:
         """Return another pending node with the same value; there are no arguments."""
         node = self._node
-        eager.note_numbers(node, self._value)
+        eager.store_numbers(node, self._value)
         return make_node(
             node.operation, node.inputs, node.attributes, node.shape, node.dtype, None, line, None,
             node.signature,
@@ -64,5 +64,5 @@ def creation_call_of(eager: EagerComputation, result: Node) -> CreationCall | No
         (value,) = program.run((), ())
     except Exception:  # it is raised where the value is needed
         return None
-    eager.note_numbers(result, value)  # so that no input, which other nodes share, is computed
+    eager.store_numbers(result, value)  # so that no input, which other nodes share, is computed
     return CreationCall(result.without_value(), value)

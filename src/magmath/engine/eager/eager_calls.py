@@ -15,10 +15,18 @@ from msgspec.structs import replace
 
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.type_aliases import Number
-from magmath.engine.lifetimes.retained_expressions import RETAINED
+from magmath.engine.lifetimes.kept_expressions import KEPT
 from magmath.engine.remote_array import OVERWRITTEN, RemoteArray
 from magmath.graph import Graph, Node, Provenance, provenance_of
 from magmath.graph.operation import Line
+from magmath.graph.provenance.operand_references import (
+    MAX_KEPT,
+    LeafReference,
+    OperandReference,
+    StrongLeafReference,
+    reference_to_array,
+    set_provenance,
+)
 from magmath.graph.provenance.provenance import provenance_before
 from magmath.graph.provenance.recipe import (
     NumberStep,
@@ -27,14 +35,6 @@ from magmath.graph.provenance.recipe import (
     RecipeStep,
     built_step,
     number_node,
-)
-from magmath.graph.provenance.recorded_operands import (
-    MAX_KEPT,
-    KeptOperand,
-    LeafOperand,
-    RecordedOperand,
-    operand_of_array,
-    set_provenance,
 )
 from magmath.ops.leaves import input_leaf
 
@@ -223,7 +223,7 @@ def _read(
     own_arrays: tuple[Node, ...],
     used: Sequence[int],
     overwritten: Node | None = None,
-) -> tuple[list[np.ndarray[Any, Any]], tuple[RecordedOperand, ...]] | None:
+) -> tuple[list[np.ndarray[Any, Any]], tuple[OperandReference, ...]] | None:
     """Return the values of the arrays at these positions among the arguments and the own arrays of
     a call, and the operands of a record for them; None if they are not stored here.
 
@@ -233,7 +233,7 @@ def _read(
     if own_arrays:
         arguments = (*arguments, *own_arrays)
     values: list[np.ndarray[Any, Any]] = []
-    operands: list[RecordedOperand] = []
+    operands: list[OperandReference] = []
     for i in used:
         leaf = arguments[i]
         data = leaf.value
@@ -245,11 +245,11 @@ def _read(
         values.append(value)
         if leaf is overwritten and leaf.provenance is None:
             empty = input_leaf(leaf.shape, leaf.dtype, data.layout, OVERWRITTEN)
-            operands.append(KeptOperand(empty, 0))
+            operands.append(StrongLeafReference(empty, 0))
         else:
-            operands.append(operand_of_array(leaf))
-    if RETAINED.expressions is not None:
-        RETAINED.expressions += [arguments[i] for i in used]
+            operands.append(reference_to_array(leaf))
+    if KEPT.expressions is not None:
+        KEPT.expressions += [arguments[i] for i in used]
     return values, tuple(operands)
 
 
@@ -414,10 +414,10 @@ class _Operations:
             raise _OtherOperand
         return len(self._steps) - 1
 
-    def _operand(self, operand: RecordedOperand) -> int:
+    def _operand(self, operand: OperandReference) -> int:
         """Return the position of an operand of a record, whose steps are added if it was computed
         itself."""
-        if not isinstance(operand, (LeafOperand, KeptOperand)):
+        if not isinstance(operand, (LeafReference, StrongLeafReference)):
             raise _OtherOperand
         leaf = operand.find()
         argument = None if leaf is None else self.arguments.get(leaf)

@@ -24,7 +24,7 @@ from magmath.core.bounded_memo import store_bounded
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import DTYPES, DType, bfloat16
 from magmath.engine.eager.call_cache import CallCache
-from magmath.engine.eager.read_operands import ReadOperands, recipe_of_operation
+from magmath.engine.eager.eager_operands import EagerOperands, recipe_of_operation
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.traces import tracing
 from magmath.graph import (
@@ -36,7 +36,7 @@ from magmath.graph import (
     set_value,
 )
 from magmath.graph.operation import NO_ATTRIBUTES, Operation
-from magmath.graph.provenance.recorded_operands import operand_of_array
+from magmath.graph.provenance.operand_references import reference_to_array
 from magmath.graph.signature import Signature
 from magmath.layout import Layout
 from magmath.ops.creation import FULL, IOTA
@@ -131,7 +131,7 @@ class EagerComputation:
 
         return number_array
 
-    def note_numbers(self, node: Node, value: np.ndarray[Any, Any]) -> None:
+    def store_numbers(self, node: Node, value: np.ndarray[Any, Any]) -> None:
         """Store the value of nodes of numbers alone, with the signature and the inputs of this
         one."""
         key = node.signature, node.inputs
@@ -269,7 +269,7 @@ class EagerComputation:
         return None if operands is None else self._result(node, operands, attempt)
 
     def _result(
-        self, node: Node, operands: ReadOperands, attempt: _Attempt | None = None
+        self, node: Node, operands: EagerOperands, attempt: _Attempt | None = None
     ) -> Node | None:
         """Return an input leaf with the value of a node and the record of its operands; None if an
         operation of which it is composed stays pending."""
@@ -338,16 +338,16 @@ class EagerComputation:
         if recipe is None:
             recipe = recipe_of_operation(node.operation, signature)
             store_bounded(self._argument_recipes, signature, recipe, _MAX_LAYOUTS)
-        record = Provenance.of(recipe, recipe.last, (operand_of_array(leaf),), node.line)
+        record = Provenance.of(recipe, recipe.last, (reference_to_array(leaf),), node.line)
         return self.stored_leaf(signature.shape, signature.dtype, value.copy(), record)
 
-    def _read(self, node: Node, attempt: _Attempt | None = None) -> ReadOperands | None:
+    def _read(self, node: Node, attempt: _Attempt | None = None) -> EagerOperands | None:
         """Return the operands of a node; None if one is pending, large or stored elsewhere, or,
         without an attempt, is neither a stored array nor a number.
 
         The transpose of a stored array is read without a copy, so `x.T @ y` needs none of x.
         """
-        operands = ReadOperands()
+        operands = EagerOperands()
         max_bytes = max_read(node.operation, len(node.shape))
         for source in node.inputs:
             operation = source.operation

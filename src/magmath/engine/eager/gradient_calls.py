@@ -27,7 +27,7 @@ from magmath.graph import (
 )
 from magmath.graph.graph import substituted
 from magmath.graph.operation import Line
-from magmath.graph.provenance.recorded_operands import operand_of_array
+from magmath.graph.provenance.operand_references import reference_to_array
 from magmath.ops.gradient_results import INDEPENDENT
 from magmath.passes.simplify import simplify
 
@@ -132,7 +132,7 @@ class _GradientCall:
         values = self._program.run(tape.values, tape.numbers)
         stored = [*tape.leaves, *tape.stored]
         leaves = [stored[i] for i in self._operands]
-        operands = tuple([operand_of_array(leaf) for leaf in leaves])
+        operands = tuple([reference_to_array(leaf) for leaf in leaves])
         numbers = [tape.numbers[i] for i in self._numbers]
         results = []
         record: Provenance | None = None

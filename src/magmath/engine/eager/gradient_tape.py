@@ -11,6 +11,12 @@ from magmath.core.type_aliases import Number
 from magmath.engine.eager.eager_computation import MAX_READ, max_read
 from magmath.graph import Node, Provenance, provenance_of
 from magmath.graph.provenance.dependence import first_number_of, unchanged_sources
+from magmath.graph.provenance.operand_references import (
+    LeafReference,
+    OperandReference,
+    ProvenanceRecord,
+    StrongLeafReference,
+)
 from magmath.graph.provenance.provenance import provenance_before
 from magmath.graph.provenance.recipe import (
     NumberStep,
@@ -18,12 +24,6 @@ from magmath.graph.provenance.recipe import (
     RecipeStep,
     built_step,
     number_node,
-)
-from magmath.graph.provenance.recorded_operands import (
-    KeptOperand,
-    LeafOperand,
-    ProvenanceRecord,
-    RecordedOperand,
 )
 from magmath.ops.leaves import SCALAR, input_leaf
 
@@ -147,7 +147,7 @@ class GradientTape:
             self._dependence[record] = depends
         return depends
 
-    def _source(self, operand: RecordedOperand) -> Node | None:
+    def _source(self, operand: OperandReference) -> Node | None:
         """Return the source that an operand is, or None."""
         node = operand.find()
         leaf = None if node is None else node.leaf_or_self
@@ -201,9 +201,9 @@ class GradientTape:
                 self._key.append(number or str(number))  # 0.0 equals -0.0
         return self._append(record, result)
 
-    def _position_of_operand(self, operand: RecordedOperand, max_bytes: int) -> int:
+    def _position_of_operand(self, operand: OperandReference, max_bytes: int) -> int:
         """Return the position of an operand of a result."""
-        if not isinstance(operand, (LeafOperand, KeptOperand)):
+        if not isinstance(operand, (LeafReference, StrongLeafReference)):
             raise NotEagerError
         leaf, before = operand.find(), provenance_before(operand)
         if leaf is not None and (leaf in self._sources or not self._is_dependent(before)):

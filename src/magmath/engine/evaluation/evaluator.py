@@ -26,11 +26,11 @@ from magmath.engine.evaluation.redistributed_copies import (
     RedistributedCopies,
     is_redistribution_of_value,
 )
-from magmath.engine.evaluation.result_records import (
+from magmath.engine.evaluation.result_provenance import (
     RecipeMemo,
     deliver_results,
-    record_by_structure,
     record_provenance,
+    record_provenance_by_structure,
 )
 from magmath.engine.fallible_operations import has_pending_fallible
 from magmath.engine.lifetimes.donation import (
@@ -40,8 +40,8 @@ from magmath.engine.lifetimes.donation import (
     with_former_values,
 )
 from magmath.engine.lifetimes.intermediate_cache import IntermediateCache
+from magmath.engine.lifetimes.kept_expressions import is_keeping_expressions
 from magmath.engine.lifetimes.live_references import is_unobservable, live_intermediates
-from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
 from magmath.engine.programs.expression_program import ExpressionProgram
 from magmath.engine.programs.pending_graph import pending_graph
 from magmath.engine.programs.program_runs import ProgramRuns
@@ -213,7 +213,7 @@ class Evaluator:
             data = self._interpreter.execute(order, expanded, numbers)
             leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
             structure = structure_of(expression.order, outputs, (None,) * len(outputs))
-            record_by_structure(
+            record_provenance_by_structure(
                 leaves, expression.order, expression.live, (), structure, self._recipes
             )
         else:
@@ -267,7 +267,7 @@ class Evaluator:
             structure = structure_of(expression.order, outputs, targets)
             data = self._run_program(expression.order, outputs, targets, structure)
             leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
-            record_by_structure(
+            record_provenance_by_structure(
                 leaves, expression.order, expression.live, donated, structure, self._recipes
             )
             if donated:  # the expressions cannot be recomputed
@@ -310,7 +310,7 @@ class Evaluator:
                 return self._runs.run(compiled, copied.leaves)[0]
             program = ExpressionProgram(compiled, graph, leaves)
             self._by_structure.store(key, program)
-        self._programs.note_use(compiled)
+        self._programs.mark_used(compiled)
         return self._runs.start(compiled, *program.operands(leaves))[0]
 
     def _set_intermediates(
@@ -362,18 +362,18 @@ class Evaluator:
         their nodes."""
         return self._intermediates.forget_failed()
 
-    def note_update(self, array: ArrayHandle, node: Node) -> None:
+    def add_update(self, array: ArrayHandle, node: Node) -> None:
         """Register an array after an update in place: a later evaluation of other arrays may
         compute it in the same program. Small arrays are computed when they are read."""
         signature = node.signature
         if signature is not None and signature.nbytes > self._interpreter.max_bytes:
-            self._joint.note_update(array)
+            self._joint.add_update(array)
 
-    def note_gradients(self, gradients: Sequence[ArrayHandle], value: ArrayHandle) -> None:
+    def add_gradients(self, gradients: Sequence[ArrayHandle], value: ArrayHandle) -> None:
         """Register the gradients of a function and its value: an evaluation of one gradient
         computes the others and the value in the same program."""
         if self._pool.memory_limit is None:
-            self._joint.note_gradients(gradients, value)
+            self._joint.add_gradients(gradients, value)
 
     def should_evaluate_now(self, own_nodes: Sequence[Node]) -> bool:
         """Return True if a written array, the first of `own_nodes`, should be computed at once.

@@ -73,7 +73,7 @@ class Interpreter:
         """Return the data of requested nodes, given the numbers of their operands."""
         different = list(dict.fromkeys(requested))  # a mark and its value are the same node now
         outputs = self._pool.compute(order, different, numbers)
-        self._runs.pending_memory.note_bytes(self.max_bytes * len(different))  # at most
+        self._runs.pending_memory.count_bytes(self.max_bytes * len(different))  # at most
         arrays = [
             RemoteArray(self._pool, number, node.shape, node.dtype, layout)
             for node, (number, layout) in zip(different, outputs, strict=True)

@@ -84,11 +84,11 @@ class JointEvaluation:
     def __init__(self) -> None:
         self._own = _OfThread()
 
-    def note_update(self, array: ArrayHandle) -> None:
+    def add_update(self, array: ArrayHandle) -> None:
         """Register an array after an update in place."""
         self._own.updates.append(ref(array))
 
-    def note_gradients(self, gradients: Sequence[ArrayHandle], value: ArrayHandle) -> None:
+    def add_gradients(self, gradients: Sequence[ArrayHandle], value: ArrayHandle) -> None:
         """Register the gradients that a call returns, and the value that it differentiated."""
         self._own.calls.append(_Call([_Result.of(x) for x in gradients], _Result.of(value)))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import int64
 from magmath.engine.evaluation.loop_rows import row_number, row_of, step_graph
-from magmath.engine.evaluation.result_records import record_provenance
+from magmath.engine.evaluation.result_provenance import record_provenance
 from magmath.engine.programs.program_modes import ProgramModes
 from magmath.engine.remote_array import leaf_of, remote_array_of
 from magmath.graph import Graph, Node, Shape, apply

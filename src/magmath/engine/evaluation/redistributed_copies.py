@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
-from magmath.engine.evaluation.result_records import record_provenance
+from magmath.engine.evaluation.result_provenance import record_provenance
 from magmath.engine.lifetimes.redistribution_cache import NeededCopies, RedistributionCache
 from magmath.engine.programs.pending_graph import pending_graph
 from magmath.engine.programs.program_runs import ProgramRuns

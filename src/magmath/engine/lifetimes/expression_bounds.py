@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from magmath.engine.lifetimes.kept_expressions import is_keeping_expressions
 from magmath.engine.lifetimes.loop_parts import MIN_DEPTH, LoopParts
 from magmath.engine.lifetimes.pending_memory import PendingMemory
-from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
 from magmath.engine.traces import tracing
 from magmath.graph import Node, Provenance, topological, update_depth
 

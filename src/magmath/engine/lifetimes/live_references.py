@@ -73,7 +73,7 @@ def is_value_owned(node: Node) -> bool:
     return is_sole_owner(node) and (not isinstance(node.value, Node) or is_value_owned(node.value))
 
 
-def held_alone(order: Sequence[Node]) -> list[Node]:
+def exclusive_arrays(order: Sequence[Node]) -> list[Node]:
     """Return the evaluated arrays that only a pending expression references."""
     referenced = referenced_elsewhere(order)
     evaluated = [

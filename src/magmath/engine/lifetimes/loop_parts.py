@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias, final
 
 from magmath.core.bounded_memo import store_bounded
-from magmath.engine.lifetimes.live_references import held_alone
+from magmath.engine.lifetimes.live_references import exclusive_arrays
 from magmath.graph import Node, provenance_of, update_depth
 from magmath.graph.operation import Line, Operation
 
@@ -53,13 +53,13 @@ class LoopParts:
         order = update_depth(node)
         if node.depth < MIN_DEPTH:  # some of it was computed
             return None
-        unrecoverable = [x for x in held_alone(order) if _is_lost(x)]
+        unrecoverable = [x for x in exclusive_arrays(order) if _is_lost(x)]
         if (
             not any(map(_is_large, order))
             and sum([x.nbytes for x in unrecoverable]) <= MAX_HELD_BYTES
         ):
             return unrecoverable
-        self._note(node, False)
+        self._store_place(node, False)
         return None
 
     def _is_end(self, node: Node) -> bool:
@@ -73,10 +73,10 @@ class LoopParts:
         if place != candidate[0]:
             return False
         self._candidate = None
-        self._note(node, True)
+        self._store_place(node, True)
         return True
 
-    def _note(self, node: Node, is_end: bool) -> None:
+    def _store_place(self, node: Node, is_end: bool) -> None:
         store_bounded(self._ends, _place(node), is_end, _MAX_PLACES)
 
 

@@ -32,8 +32,8 @@ from weakref import ref
 
 from magmath.engine.array_handle import ArrayHandle
 from magmath.engine.fallible_operations import is_fallible
-from magmath.engine.lifetimes.live_references import held_alone
-from magmath.engine.lifetimes.retained_expressions import is_keeping_expressions
+from magmath.engine.lifetimes.kept_expressions import is_keeping_expressions
+from magmath.engine.lifetimes.live_references import exclusive_arrays
 from magmath.engine.remote_array import remote_array_of
 from magmath.engine.traces import tracing
 from magmath.errors import MemoryLimitError
@@ -82,8 +82,8 @@ class PendingMemory:
         self._examined: ref[Node] | None = None
         """The deepest operand of the expression that was examined last."""
 
-    def note_bytes(self, nbytes: int) -> None:
-        """Register that arrays of these bytes were made."""
+    def count_bytes(self, nbytes: int) -> None:
+        """Count the bytes of arrays that were made."""
         self.room -= nbytes
 
     def limit_held_bytes(self) -> None:
@@ -114,7 +114,7 @@ class PendingMemory:
         if self._examined is not None and self._examined() is operand:
             return False
         self._examined = ref(operand)
-        exclusive_nodes = held_alone(topological((node,), pending=True))
+        exclusive_nodes = exclusive_arrays(topological((node,), pending=True))
         return sum([x.nbytes for x in exclusive_nodes]) > MAX_HELD_RATIO * node.nbytes
 
 

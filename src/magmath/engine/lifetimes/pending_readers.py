@@ -14,7 +14,7 @@ from weakref import ref
 
 from magmath.engine.array_handle import ArrayHandle
 from magmath.graph import Node, provenance_of, topological
-from magmath.graph.provenance.recorded_operands import VersionOperand
+from magmath.graph.provenance.operand_references import VersionReference
 
 MIN_KEPT_READERS = 1024
 """Number of registered references above which those to released arrays, and to arrays that keep no
@@ -58,7 +58,7 @@ def _values_read(array: ArrayHandle) -> dict[Node, list[ref[Node]]]:
     provenance = provenance_of(node)
     if provenance is not None:  # it was evaluated
         operands = provenance.direct_operands()
-        read = [(x.variable, x.leaf) for x in operands if isinstance(x, VersionOperand)]
+        read = [(x.variable, x.leaf) for x in operands if isinstance(x, VersionReference)]
     else:
         order = topological((node,), pending=True)
         read = [
@@ -74,7 +74,7 @@ _readers: list[_RegisteredReader] = []
 _max_readers = MIN_KEPT_READERS
 
 
-def note_reader(array: ArrayHandle) -> None:
+def register_reader(array: ArrayHandle) -> None:
     """Register an array whose expression reads the value of a variable."""
     global _max_readers
     _readers.append(_RegisteredReader(array))

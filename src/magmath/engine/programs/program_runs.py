@@ -93,7 +93,7 @@ class ProgramRuns:
         outputs = []
         for number, (shape, dtype, layout) in zip(run.outputs, compiled.results, strict=True):
             outputs.append(RemoteArray(self.pool, number, shape, dtype, layout, run))
-        self.pending_memory.note_bytes(compiled.result_bytes)
+        self.pending_memory.count_bytes(compiled.result_bytes)
         if run.can_be_abandoned and self.pool.memory_limit is None:
             run.recovery = AbandonedRun(compiled, tuple(operands), tuple(numbers), outputs)
         if self.pool.interrupts.count:

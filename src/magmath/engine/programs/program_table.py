@@ -88,9 +88,9 @@ class ProgramTable:
         finally:
             self.modes = outer
 
-    def note_use(self, compiled: CompiledProgram) -> None:
-        """Note a use of a program that did not pass through this table: the program is spared once
-        when it would be forgotten."""
+    def mark_used(self, compiled: CompiledProgram) -> None:
+        """Record a use of a program that did not pass through this table: it is spared once when it
+        would be forgotten."""
         self._spared.add(compiled.identifier)
 
     def clear(self) -> None:

@@ -39,7 +39,7 @@ class Captured:
         finalize(self, _forget, self._identities)
 
     def add_state(self, trace: Trace) -> None:
-        """Record that the function depends on the Python objects that its trace has noted."""
+        """Record that the function depends on the Python objects on which its trace depends."""
         for owner in trace.states:
             self.add(owner)
         self._observed_states = trace.observed_states
@@ -90,7 +90,7 @@ def _forget(identities: Collection[int]) -> None:
             del _readers[identity]
 
 
-def note_evaluation(node: Node, leaf: Node) -> None:
+def add_leaf_to_captures(node: Node, leaf: Node) -> None:
     """Record that a node was evaluated; its arrays refer to `leaf` from now on."""
     if _readers:
         readers = _readers.get(id(node))
@@ -99,7 +99,7 @@ def note_evaluation(node: Node, leaf: Node) -> None:
                 captured.add(leaf)
 
 
-def note_update(node: object) -> None:
+def invalidate_captures(node: object) -> None:
     """Mark captures as stale after an in-place update of an array that referred to this node, or a
     change of an object's state."""
     if _readers:

@@ -62,9 +62,9 @@ class _Effects:
         self.read[leaf] = variable
         self.assigned[leaf] = version(leaf, value, variable.number)
 
-    def note_update(self, array: ArrayHandle, former: Node) -> None:
+    def add_update(self, array: ArrayHandle, former: Node) -> None:
         """Record the in-place update of an array; `former` is its former node."""
-        self._updates.note(array, former)
+        self._updates.add(array, former)
 
     def check_updates(self, function: str) -> None:
         """Raise TracingError if the function has updated an array that exists outside of it.
@@ -97,7 +97,7 @@ class Trace(_Effects):
         """Python objects on whose state the function depends, such as modules."""
         self.observed_states: list[ObservedState] = []
         """The parts of these modules that lists and dictionaries can change."""
-        self._noted: set[int] = set()  # the identities of `states`
+        self._state_identities: set[int] = set()  # the identities of `states`
         self._uses_gradients = False
         self._step = step
         self._draws: dict[int, Draws] = {}
@@ -135,8 +135,8 @@ class Trace(_Effects):
             draws = self._draws[id(generator)] = Draws(generator, self._step)
         return draws
 
-    def note_move(self, position: StreamPosition) -> None:
-        """Do nothing: a trace keeps its own streams (see `Scope.note_move`)."""
+    def add_moved(self, position: StreamPosition) -> None:
+        """Do nothing: a trace keeps its own streams (see `Scope.add_moved`)."""
 
     @property
     def computed_draws(self) -> list[Draws]:
@@ -156,16 +156,16 @@ class Trace(_Effects):
             numbers |= draws.numbers(steps, origin)
         return numbers
 
-    def note_state(self, owner: object) -> None:
+    def depend_on_state(self, owner: object) -> None:
         """Record that the function depends on the state of a Python object.
 
-        The function is traced again after `captured_arrays.note_update(owner)`.
+        The function is traced again after `captured_arrays.invalidate_captures(owner)`.
         """
-        if id(owner) not in self._noted:
-            self._noted.add(id(owner))
+        if id(owner) not in self._state_identities:
+            self._state_identities.add(id(owner))
             self.states.append(owner)
 
-    def note_gradients(self) -> None:
+    def mark_training(self) -> None:
         """Record that the function computes gradients, or takes a step of an optimizer."""
         self._uses_gradients = True
 
@@ -174,7 +174,7 @@ class Trace(_Effects):
         """True if the function assigns variables, and has used gradients."""
         return self._uses_gradients and bool(self.assigned)
 
-    def note_observed_state(self, state: ObservedState) -> None:
+    def depend_on_observed_state(self, state: ObservedState) -> None:
         """Record that the function depends on what a module consists of."""
         if state not in self.observed_states:
             self.observed_states.append(state)
@@ -235,26 +235,26 @@ class Scope(_Effects):
         assert self.outer is not None
         return self.outer.draws_of(generator)
 
-    def note_move(self, position: StreamPosition) -> None:
+    def add_moved(self, position: StreamPosition) -> None:
         """Record that a loop of the function has moved a stream of the surrounding code."""
         self.moved[position] = None
         if self.outer is not None:
-            self.outer.note_move(position)
+            self.outer.add_moved(position)
 
-    def note_state(self, owner: object) -> None:
+    def depend_on_state(self, owner: object) -> None:
         """Record that the function depends on the state of a Python object."""
         if self.outer is not None:
-            self.outer.note_state(owner)
+            self.outer.depend_on_state(owner)
 
-    def note_gradients(self) -> None:
+    def mark_training(self) -> None:
         """Record that the function computes gradients, or takes a step of an optimizer."""
         if self.outer is not None:
-            self.outer.note_gradients()
+            self.outer.mark_training()
 
-    def note_observed_state(self, state: ObservedState) -> None:
+    def depend_on_observed_state(self, state: ObservedState) -> None:
         """Record that the function depends on what a module consists of."""
         if self.outer is not None:
-            self.outer.note_observed_state(state)
+            self.outer.depend_on_observed_state(state)
 
 
 TracedType = TypeVar("TracedType", bound="Trace | Scope")

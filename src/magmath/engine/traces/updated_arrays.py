@@ -20,7 +20,7 @@ class Updates:
     def __init__(self) -> None:
         self._updated: list[tuple[ArrayHandle, Node]] = []
 
-    def note(self, array: ArrayHandle, former: Node) -> None:
+    def add(self, array: ArrayHandle, former: Node) -> None:
         """Record the in-place update of an array."""
         self._updated.append((array, former))
 

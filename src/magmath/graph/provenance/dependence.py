@@ -9,13 +9,13 @@ from typing import Any, Protocol, final
 from weakref import WeakKeyDictionary, ref
 
 from magmath.graph.operation import Node, next_sequence_number
-from magmath.graph.provenance.recorded_operands import (
+from magmath.graph.provenance.operand_references import (
+    OperandReference,
     ProvenanceRecord,
-    RecordedOperand,
     record_of,
 )
 
-IsSource = Callable[[RecordedOperand], bool]
+IsSource = Callable[[OperandReference], bool]
 
 
 @final

@@ -15,15 +15,15 @@ from typing import Protocol, cast, final
 
 from magmath.core.type_aliases import Number
 from magmath.graph.operation import Line, Node, next_sequence_number
-from magmath.graph.provenance.recent_operands import KeptArray, keep_recent
-from magmath.graph.provenance.recipe import NumberStep, Recipe, built_step, number_node
-from magmath.graph.provenance.record_chains import MAX_LENGTH, chain_before, operands_before
-from magmath.graph.provenance.recorded_operands import (
+from magmath.graph.provenance.operand_references import (
+    OperandReference,
     ProvenanceRecord,
-    RecordedOperand,
-    VersionOperand,
+    VersionReference,
     record_of,
 )
+from magmath.graph.provenance.provenance_chains import MAX_LENGTH, chain_before, operands_before
+from magmath.graph.provenance.recent_array_cache import KeptArray, keep_recent
+from magmath.graph.provenance.recipe import NumberStep, Recipe, built_step, number_node
 
 SMALL_BYTES = 1 << 20
 """Maximum bytes of the operands that the provenance of an implicitly computed value keeps alive."""
@@ -32,7 +32,7 @@ KEPT_BYTES = 4096
 """Bytes of kept operands that count as one operation for the length of a chain, which thus keeps at
 most 80 MB."""
 
-Replace = Callable[[RecordedOperand], "Node | None"]
+Replace = Callable[[OperandReference], "Node | None"]
 
 
 class Loop(Protocol):
@@ -62,14 +62,14 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
     _numbers: Sequence[Number] = ()
     _loop: Loop | None = None
     _kept: Sequence[Node | KeptArray | None] = ()
-    _direct: Sequence[RecordedOperand] | None = None
+    _direct: Sequence[OperandReference] | None = None
     """Of a dropped expression, the operands from which it was not computed through gradients."""
 
     @staticmethod
     def of(
         recipe: Recipe,
         output: int,
-        operands: Sequence[RecordedOperand],
+        operands: Sequence[OperandReference],
         line: Line,
         numbers: Sequence[Number] = (),
         sequence_number: int | None = None,
@@ -92,7 +92,7 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
 
     @staticmethod
     def of_loop(
-        loop: Loop, output: int, operands: Sequence[RecordedOperand], line: Line
+        loop: Loop, output: int, operands: Sequence[OperandReference], line: Line
     ) -> Provenance:
         """Return the provenance of a loop's result, by its number; the operands are in the order of
         its recipe."""
@@ -116,14 +116,14 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         return recipe.reads_gradients
 
     def drop_expression(
-        self, operands: Sequence[RecordedOperand], direct: Sequence[RecordedOperand]
+        self, operands: Sequence[OperandReference], direct: Sequence[OperandReference]
     ) -> None:
         self.operands, self._direct = operands, direct
         self.recipe, self._loop, self._kept = None, None, ()
 
     def direct_operands(
         self, *, through_gradients: bool = True, through_stops: bool = True
-    ) -> Sequence[RecordedOperand]:
+    ) -> Sequence[OperandReference]:
         operands = self.operands
         recipe = self.recipe
         if recipe is None:
@@ -145,17 +145,17 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
         keep them alive: plain ones, and values of variables."""
         plain, values = [], []
         for operand in self.direct_operands():
-            node = operand.leaf() if isinstance(operand, VersionOperand) else operand.find()
+            node = operand.leaf() if isinstance(operand, VersionReference) else operand.find()
             if node is None:
                 continue
-            if isinstance(operand, VersionOperand):
+            if isinstance(operand, VersionReference):
                 values.append(node)
             elif not node.reads_version:
                 plain.append(node.leaf_or_self)
         return plain, values
 
     def keep_recent(self, leaves: Iterable[Node]) -> None:
-        """Keep arrays alive as those that were read last (`recent_operands.py`)."""
+        """Keep arrays alive as those that were read last (`recent_array_cache.py`)."""
         self._kept = [keep_recent(leaf, leaf.nbytes) for leaf in leaves]
 
     def keep_arrays(self) -> None:
@@ -241,7 +241,7 @@ class Provenance(ProvenanceRecord, eq=False, gc=False):
                 )
         if any(record._loop is None for record in unknown):
             return f"more than {MAX_LENGTH:,} operations were made of it since"
-        if any(isinstance(x, VersionOperand) and x.find() is None for x in operands):
+        if any(isinstance(x, VersionReference) and x.find() is None for x in operands):
             return "a variable that it was computed from was assigned since"
         return "an array that it was computed from does not exist any more"
 
@@ -257,7 +257,7 @@ def _node_of_number(step: Node | NumberStep, value: Number | None) -> Node:
 
 
 def _node_of_operand(
-    operand: RecordedOperand | None, earlier: Mapping[Provenance, Node | None], replace: Replace
+    operand: OperandReference | None, earlier: Mapping[Provenance, Node | None], replace: Replace
 ) -> Node | None:
     """Return the node of an operand or, if it no longer exists, its expression among `earlier`."""
     if operand is None:
@@ -266,7 +266,7 @@ def _node_of_operand(
     return earlier.get(record) if node is None and record is not None else node
 
 
-def provenance_before(operand: RecordedOperand) -> Provenance | None:
+def provenance_before(operand: OperandReference) -> Provenance | None:
     """Return the provenance of an operand."""
     return cast("Provenance | None", operand.provenance)
 

@@ -11,11 +11,11 @@ from typing import NamedTuple, final
 
 from magmath.graph.operation import Node
 from magmath.graph.provenance.dependence import Dependence
+from magmath.graph.provenance.operand_references import OperandReference
 from magmath.graph.provenance.provenance import Replace, provenance_of
-from magmath.graph.provenance.recorded_operands import RecordedOperand
 
 
-def operand_node(operand: RecordedOperand) -> Node | None:
+def operand_node(operand: OperandReference) -> Node | None:
     """Return the node of an operand as it was read; None if it no longer exists."""
     return operand.find()
 

@@ -21,10 +21,14 @@ from msgspec import Struct
 
 from magmath.core.type_aliases import Number
 from magmath.graph.operation import Line, Node, next_sequence_number
+from magmath.graph.provenance.operand_references import (
+    LeafReference,
+    OperandReference,
+    set_provenance,
+)
 from magmath.graph.provenance.provenance import Provenance
+from magmath.graph.provenance.provenance_chains import MAX_LENGTH, longest, nodes_before
 from magmath.graph.provenance.recipe import Recipe
-from magmath.graph.provenance.record_chains import MAX_LENGTH, longest, nodes_before
-from magmath.graph.provenance.recorded_operands import LeafOperand, RecordedOperand, set_provenance
 
 
 @final
@@ -64,7 +68,7 @@ class RepeatedCalls:
         recipe: Recipe,
         outputs: Sequence[int],
         line: Line,
-        operands: Sequence[RecordedOperand],
+        operands: Sequence[OperandReference],
         fed: Sequence[int | None],
     ) -> None:
         self._recipe, self._outputs, self._line = recipe, outputs, line
@@ -115,7 +119,7 @@ class RepeatedCalls:
             leaf = self._held(*divmod(number, len(self._outputs)))
             if leaf is not None:
                 existing[leaf] = None
-        operands = [LeafOperand(ref(leaf), leaf.provenance) for leaf in existing]
+        operands = [LeafReference(ref(leaf), leaf.provenance) for leaf in existing]
         for operand in operands:
             operand.forget_provenance()
         number = self._sequence_numbers[last - 1]
@@ -123,17 +127,17 @@ class RepeatedCalls:
         before = self._operands_of(last, [forgotten for _ in self._outputs])
         for x, fed in zip(before, self._fed, strict=True):
             if fed is not None and self._held(last - 1, fed) is not None:
-                assert isinstance(x, LeafOperand)
+                assert isinstance(x, LeafReference)
                 x.identify()
         with self._lock:
             self._recorded(last, tuple(before))
 
-    def _operands_of(self, call: int, before: Sequence[Provenance]) -> list[RecordedOperand]:
+    def _operands_of(self, call: int, before: Sequence[Provenance]) -> list[OperandReference]:
         """Return the operands of a call after the first one; `before`: the records of the results
         of the call before."""
         first = (call - 1) * len(self._outputs)
         return [
-            shared if fed is None else LeafOperand(self._results[first + fed], before[fed])
+            shared if fed is None else LeafReference(self._results[first + fed], before[fed])
             for shared, fed in zip(self._operands, self._fed, strict=True)
         ]
 
@@ -149,7 +153,7 @@ class RepeatedCalls:
         recorded = call < len(self._records) and any(provenance is x for x in self._records[call])
         return leaf if recorded else None
 
-    def _recorded(self, call: int, operands: tuple[RecordedOperand, ...]) -> list[Provenance]:
+    def _recorded(self, call: int, operands: tuple[OperandReference, ...]) -> list[Provenance]:
         """Return the records of the results of a call, and set them as the provenance of leaves
         that still have these results."""
         records = []
@@ -165,5 +169,5 @@ class RepeatedCalls:
         return records
 
 
-def _nodes_before(operand: RecordedOperand) -> Sequence[Node]:
+def _nodes_before(operand: OperandReference) -> Sequence[Node]:
     return () if operand.provenance is None else list(nodes_before(operand.provenance))

@@ -74,7 +74,7 @@ class Locator:
 
     def wrapped(self, indices: torch.Tensor) -> torch.Tensor:
         """Return indices as non-negative positions. Raises IndexError for one out of range, or
-        notes it."""
+        records it."""
         if self._record is not None and self.extent and indices.numel():
             positions = indices.long()
             wrong = (positions < -self.extent) | (positions >= self.extent)

@@ -64,14 +64,14 @@ class IndexedAccess:
         return max(range(len(self.common)), key=self.common.__getitem__)
 
     @cached_property
-    def rest(self) -> Shape:
+    def row_shape(self) -> Shape:
         """Return the extents of the dimensions that are not indexed: the shape of a row."""
         return tuple(n for d, n in enumerate(self.shape) if d not in self.axes)
 
     @property
     def picked(self) -> Shape:
         """Return the shape of the picked elements."""
-        return (*self.rest[: self.at], *self.common, *self.rest[self.at :])
+        return (*self.row_shape[: self.at], *self.common, *self.row_shape[self.at :])
 
     @property
     def stride(self) -> int:
@@ -98,7 +98,7 @@ class IndexedAccess:
             return Layout.replicated_on(shape, mesh)
         return Layout.even(shape, mesh, own_dim)
 
-    def held(self, rank: int, workers: int) -> tuple[int, Shape]:
+    def stored_range(self, rank: int, workers: int) -> tuple[int, Shape]:
         """Return the first index along `dim` that a worker stores, and the shape of its indices."""
         first, last = even_cuts(self.common[self.dim], workers)[rank : rank + 2]
         shape = (*self.common[: self.dim], last - first, *self.common[self.dim + 1 :])
@@ -106,7 +106,7 @@ class IndexedAccess:
 
     def share(self, workers: int) -> int:
         """Return the maximum number of indices that a worker stores."""
-        return size_of(self.held(0, workers)[1])
+        return size_of(self.stored_range(0, workers)[1])
 
 
 AccessOf = Callable[[Sequence[Shape], Shape, Mapping[str, Any]], IndexedAccess]
@@ -213,7 +213,7 @@ class _Exchange:
         return self.access_of([x.shape for x in node.inputs], node.shape, node.attributes)
 
     def _row_bytes(self, node: Node) -> int:
-        return size_of(self._of(node).rest) * node.dtype.itemsize
+        return size_of(self._of(node).row_shape) * node.dtype.itemsize
 
 
 def _last_assignment_bytes(access: IndexedAccess, workers: int) -> int:
@@ -239,7 +239,7 @@ class _SelectedRows:
         from magmath.kernels.request_reply import Rows
 
         comm = call.comm
-        self.first, self.shape = access.held(comm.rank, comm.size)
+        self.first, self.shape = access.stored_range(comm.rank, comm.size)
         self.count = size_of(self.shape)
         self.failure: IndexingError | None = None
         by_axis = dict(zip(access.axes, indices, strict=True))
@@ -281,7 +281,7 @@ def _rounds(
     """Return the rounds of requests of `nbytes` bytes plus a row each."""
     from magmath.kernels.request_reply import Rounds
 
-    workers, row = call.comm.size, size_of(access.rest) * call.out.itemsize
+    workers, row = call.comm.size, size_of(access.row_shape) * call.out.itemsize
     share = access.share(workers)
     return Rounds(call.comm, scratch, share, requests_per_round(share, nbytes + row, workers))
 
@@ -290,7 +290,9 @@ def _picked(tensor: torch.Tensor, access: IndexedAccess, shape: Shape) -> Rows:
     """Return, as rows, the elements picked by indices of this shape, or values that broadcast."""
     from magmath.kernels.request_reply import Rows
 
-    whole = as_signed(tensor).expand((*access.rest[: access.at], *shape, *access.rest[access.at :]))
+    whole = as_signed(tensor).expand(
+        (*access.row_shape[: access.at], *shape, *access.row_shape[access.at :])
+    )
     return Rows(front(whole, range(access.at, access.at + len(shape))), len(shape))
 
 
@@ -308,7 +310,7 @@ def positions_along(call: CollectiveCall, access: IndexedAccess) -> list[torch.T
     """
     import torch
 
-    first, shape = access.held(call.comm.rank, call.comm.size)
+    first, shape = access.stored_range(call.comm.rank, call.comm.size)
     positions = [call.inputs[1]]
     for d in access.axes[1:]:
         start = first if d == access.dim else 0
@@ -321,7 +323,7 @@ def bind_read(
     call: CollectiveCall, access: IndexedAccess, indices: Sequence[torch.Tensor]
 ) -> BoundCall:
     """Bind the read of elements of the first operand."""
-    from magmath.kernels.request_reply import ask
+    from magmath.kernels.request_reply import fetch_answers
 
     comm, selected = call.comm, _SelectedRows(call, access, indices)
     sees_all = comm.shares_memory and call.out.device.type == "cpu"
@@ -338,7 +340,7 @@ def bind_read(
     def run() -> None:
         if sees_all:
             comm.barrier()  # all workers have computed their tiles
-        ask(rounds, selected.count, selected.rows, answer, target, sees_all=sees_all)
+        fetch_answers(rounds, selected.count, selected.rows, answer, target, sees_all=sees_all)
         selected.check()
 
     return run

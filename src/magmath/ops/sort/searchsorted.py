@@ -165,7 +165,7 @@ def _bind_collective_search(call: CollectiveCall) -> BoundCall:
     """
     import torch
 
-    from magmath.kernels.request_reply import Rounds, Rows, ask
+    from magmath.kernels.request_reply import Rounds, Rows, fetch_answers
 
     (x, values), comm, side = call.inputs, call.comm, call.attributes["side"]
     sees_all = comm.shares_memory and x.device.type == "cpu"
@@ -190,7 +190,7 @@ def _bind_collective_search(call: CollectiveCall) -> BoundCall:
             torch.cat([as_signed(part)[-1:] for part in parts.values()], out=lasts)
         else:
             comm.allgather(lasts, as_signed(x)[-1:].contiguous())
-        ask(rounds, values_by_row.count, requests, answer, target, sees_all=sees_all)
+        fetch_answers(rounds, values_by_row.count, requests, answer, target, sees_all=sees_all)
 
     return run
 

@@ -35,7 +35,7 @@ class Layer:
     flops        arithmetic operations of the product, twice as many backward
     other_flops  those of the element-wise operations
     nbytes       bytes that it reads and writes
-    rows         outputs (channels, units) of the product, 0 if there is none; `columns`: positions
+    rows         outputs of the product, 0 if there is none; `columns`: positions
                  (samples × space); `depth`: summed elements
     groups       groups of channels that are computed independently
     weights      bytes of the parameters of the product, and `other_weights` of the others

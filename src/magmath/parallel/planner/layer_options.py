@@ -1,7 +1,7 @@
 """The options of a layer on a mesh, and the states of the values between layers.
 
-An option says what each mesh axis divides: the samples, the outputs (output channels, units), the
-inputs (input channels, summed units), the space, or nothing. A pair of axes is one option, so the
+An option says what each mesh axis divides: the samples, the outputs (such as output channels), the
+inputs (such as input channels), the space, or nothing. A pair of axes is one option, so the
 axes of a mesh are never chosen independently: a search axis by axis ends with all axes dividing the
 samples. A *state* says what each axis divides of a value; "partial" is a pending sum.
 """

@@ -215,7 +215,7 @@ class _Simulation:
     def run(self) -> Timeline:
         """Return the times of all tasks."""
         for queue in self._queues.values():
-            self._note_head(queue[0])
+            self._count_head(queue[0])
         while self._timers or self._flows:
             self._advance()
         if len(self._ends) < len(self._tasks):
@@ -227,8 +227,8 @@ class _Simulation:
         spans = [Span(i, self._starts[i], self._ends[i]) for i in range(len(self._tasks))]
         return Timeline(tuple(self._tasks), tuple(spans))
 
-    def _note_head(self, number: int) -> None:
-        """Note that a task is the first in one of its streams."""
+    def _count_head(self, number: int) -> None:
+        """Count a task as the first in one of its streams, and start it if it is ready."""
         self._heads[number] += 1
         self._start_if_ready(number)
 
@@ -325,7 +325,7 @@ class _Simulation:
             queue = self._queues[stream]
             queue.popleft()
             if queue:
-                self._note_head(queue[0])
+                self._count_head(queue[0])
 
 
 def on_ports(

@@ -51,7 +51,9 @@ def histograms(results: SearchResults) -> Figure:
     return figure
 
 
-def matrices(results: SearchResults, rows: str = "batch", columns: str = "learning_rate") -> Figure:
+def matrices(
+    results: SearchResults, rows: str = "batch_per_worker", columns: str = "learning_rate"
+) -> Figure:
     """Return the areas as matrices of two settings.
 
     × marks a diverged trial, ≥ one that was stopped, whose area would have been larger; the winner

@@ -56,10 +56,10 @@ def search(
     build           returns a new network for settings, given as keyword arguments:
                     `build(learning_rate=0.1)`. Its trainer keeps its strategy, callbacks, loss
                     scale and metrics; without metrics, only the loss is computed
-    space           lists of values by name. "batch" is the number of samples of each worker in a
-                    step; for each value of "workers" one pool is started, whose trials share tuned
-                    kernels and compiled programs (without "workers": the current pool); the
-                    other names are arguments of `build`
+    space           lists of values by name. "batch_per_worker" is the number of samples of each
+                    worker in a step; for each value of "workers" one pool is started, whose trials
+                    share tuned kernels and compiled programs (without "workers": the current
+                    pool); the other names are arguments of `build`
     images          samples that each trial sees; the numbers of steps and epochs follow from it
     method          "grid": all combinations; "random": a choice of `trials` of them; "optuna":
                     `trials` proposals of Optuna (`pip install 'magmath[search]'`)
@@ -277,7 +277,7 @@ class _Search:
 
     def _started(self, settings: Settings, number: int) -> TrialRun:
         """Return the run of a trial in its pool, after warming up for a new step size."""
-        key = (settings.get("workers"), settings["batch"])
+        key = (settings.get("workers"), settings["batch_per_worker"])
         data = self._pools.data(settings.get("workers"))
         epochs = self._amount.epochs
         if key not in self._warm:

@@ -1,7 +1,7 @@
 """The space of a search: named lists of values, and the number of epochs that follows from it.
 
-"batch" is the number of images that each worker takes in a step, "workers" the number of workers.
-All other names are arguments of the function that builds the network.
+"batch_per_worker" is the number of images that each worker takes in a step, "workers" the number of
+workers. All other names are arguments of the function that builds the network.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from magmath.core.integers import require_integer
 from magmath.errors import DataError, OptionError
 
 Settings = dict[str, Any]
-RESERVED = ("batch", "workers")
+RESERVED = ("batch_per_worker", "workers")
 
 
 @final
@@ -30,10 +30,12 @@ class Space:
 
     @staticmethod
     def of(choices: Mapping[str, Sequence[Any]]) -> Space:
-        """Return the space. Raises OptionError if it is empty, lacks "batch", or has impossible
-        numbers."""
+        """Return the space. Raises OptionError if it is empty, lacks "batch_per_worker", or has
+        impossible numbers."""
         if not choices:
-            raise OptionError('search: the space is empty; give at least {"batch": [32]}')
+            raise OptionError(
+                'search: the space is empty; give at least {"batch_per_worker": [32]}'
+            )
         choices = {name: _plain(values) for name, values in choices.items()}
         for name, values in choices.items():
             if isinstance(values, str) or not isinstance(values, Sequence) or not values:
@@ -48,10 +50,12 @@ class Space:
                 raise OptionError(
                     f"search: the values of {name} must differ, were given {list(values)}"
                 )
-        if "batch" not in choices:
-            raise OptionError('search: the space needs "batch", the images of a step of a worker')
-        for size in choices["batch"]:
-            require_integer("search: batch", size, 1)
+        if "batch_per_worker" not in choices:
+            raise OptionError(
+                'search: the space needs "batch_per_worker", the images of a step of a worker'
+            )
+        for size in choices["batch_per_worker"]:
+            require_integer("search: batch_per_worker", size, 1)
         for count in choices.get("workers", ()):
             require_integer("search: workers", count, 0)
         order = sorted(choices, key=lambda name: name != "workers")  # stable
@@ -64,7 +68,7 @@ class Space:
 
 def step_images(settings: Settings) -> int:
     """Return the number of images of a step: the batches of all workers."""
-    return int(settings["batch"]) * max(1, settings.get("workers") or 1)
+    return int(settings["batch_per_worker"]) * max(1, settings.get("workers") or 1)
 
 
 def _plain(values: Any) -> Any:
@@ -96,8 +100,8 @@ class Amount:
         steps = {step_images(settings) for settings in space.settings()}
         if max(steps) > available:
             raise DataError(
-                f"search: a step takes {max(steps)} images (batch × workers), the data set has "
-                f"{available}; take smaller batches"
+                f"search: a step takes {max(steps)} images (batch_per_worker × workers), the data "
+                f"set has {available}; take smaller batches"
             )
         common = math.lcm(*steps)
         for epochs in range(max(1, math.ceil(images / available)), images + 1):

@@ -1,4 +1,4 @@
-"""Recent operands: arrays that records keep alive although nothing else refers to them.
+"""A cache of the arrays that expressions have read last, which provenance keeps alive.
 
 In
 

@@ -1,4 +1,4 @@
-"""The operands of recorded expressions: references to the arrays that an expression has read.
+"""References to the operands of evaluated expressions, by which provenance finds them.
 
 They are weak, so that arrays without other references are freed, except for small arrays that could
 not be computed again.
@@ -17,11 +17,11 @@ from msgspec import Struct, field
 
 from magmath.graph.evaluation_state import set_result
 from magmath.graph.operation import Line, Node, WeakResult, make_node, next_sequence_number
-from magmath.graph.provenance.recent_operands import KeptArray, keep_recent
+from magmath.graph.provenance.recent_array_cache import KeptArray, keep_recent
 
 MAX_KEPT = 128 << 10
 """Bytes of the largest operand that a record keeps alive as long as it exists itself, if the
-operand is no result. Of larger ones, all records keep limited bytes (`recent_operands.py`)."""
+operand is no result. Of larger ones, all records keep limited bytes (`recent_array_cache.py`)."""
 
 _serials = count(1)
 # Records refer to earlier records only, so they form no cycles (gc=False): collections of garbage
@@ -42,7 +42,7 @@ class ProvenanceRecord(Struct, eq=False, gc=False):
     """
 
     line: Line
-    operands: Sequence[RecordedOperand]
+    operands: Sequence[OperandReference]
     length: int = 1
     start: int = 0
     sequence_number: int = field(default_factory=next_sequence_number)
@@ -65,7 +65,7 @@ class ProvenanceRecord(Struct, eq=False, gc=False):
 
     def direct_operands(
         self, *, through_gradients: bool = True, through_stops: bool = True
-    ) -> Sequence[RecordedOperand]:
+    ) -> Sequence[OperandReference]:
         """Return the operands from which the value was computed directly.
 
         With `through_gradients=False`, operands that are reached only through results of `mm.grad`
@@ -74,14 +74,14 @@ class ProvenanceRecord(Struct, eq=False, gc=False):
         raise NotImplementedError
 
     def drop_expression(
-        self, operands: Sequence[RecordedOperand], direct: Sequence[RecordedOperand]
+        self, operands: Sequence[OperandReference], direct: Sequence[OperandReference]
     ) -> None:
         """Drop the expression; its operands are the arrays on which the value depends, and `direct`
         those from which it was not computed through gradients."""
         raise NotImplementedError
 
 
-class RecordedOperand:
+class OperandReference:
     """A reference to an array that an expression read, a weak one unless the array is small and
     could not be computed again; an abstract class, but not an ABC, whose instance checks are slow.
 
@@ -104,7 +104,7 @@ class RecordedOperand:
 
 
 @final
-class LeafOperand(RecordedOperand, Struct, eq=False, gc=False):
+class LeafReference(OperandReference, Struct, eq=False, gc=False):
     """A leaf that was read.
 
     A compiled function reuses the leaf of an unreferenced result for its next result, with another
@@ -117,9 +117,9 @@ class LeafOperand(RecordedOperand, Struct, eq=False, gc=False):
     _kept_array: KeptArray | None = None
 
     @staticmethod
-    def of(leaf: Node) -> LeafOperand:
+    def of(leaf: Node) -> LeafReference:
         """Return a weak reference to a leaf with its current value."""
-        return LeafOperand(ref(leaf), record_of(leaf))
+        return LeafReference(ref(leaf), record_of(leaf))
 
     def find(self) -> Node | None:
         leaf = self._leaf()
@@ -149,7 +149,7 @@ class LeafOperand(RecordedOperand, Struct, eq=False, gc=False):
 
 
 @final
-class KeptOperand(RecordedOperand, Struct, eq=False, gc=False):
+class StrongLeafReference(OperandReference, Struct, eq=False, gc=False):
     """A small leaf that was read and that is no result itself: it is kept alive, since it could not
     be computed again. The arrays of leaves without provenance never change."""
 
@@ -165,7 +165,7 @@ class KeptOperand(RecordedOperand, Struct, eq=False, gc=False):
 
 
 @final
-class NodeOperand(RecordedOperand):
+class NodeReference(OperandReference):
     """A node that was read by a pending expression, or a node whose value is known by now."""
 
     __slots__ = ("_node", "_result", "provenance")
@@ -191,7 +191,7 @@ class NodeOperand(RecordedOperand):
 
 
 @final
-class VersionOperand(RecordedOperand):
+class VersionReference(OperandReference):
     """A value of a variable that was read: the leaf of the variable, which always exists, the
     number of the value among all values of the variable, and the leaf with the value."""
 
@@ -216,28 +216,28 @@ class VersionOperand(RecordedOperand):
         return (self.variable,)
 
 
-def weak_operand(node: Node) -> RecordedOperand:
+def weak_reference_to(node: Node) -> OperandReference:
     """Return a weak reference to a node that an expression reads."""
     if node.operation.is_leaf:
-        return LeafOperand.of(node)
-    return VersionOperand(node) if node.operation.is_version else NodeOperand(node)
+        return LeafReference.of(node)
+    return VersionReference(node) if node.operation.is_version else NodeReference(node)
 
 
-def operand_of(node: Node) -> RecordedOperand:
+def reference_to(node: Node) -> OperandReference:
     """Return a reference to a node that an expression reads: one that keeps it alive if it is a
     small array that is no result itself, or one of the latest larger ones; otherwise a weak one."""
-    return operand_of_array(node) if node.operation.name == "input" else weak_operand(node)
+    return reference_to_array(node) if node.operation.name == "input" else weak_reference_to(node)
 
 
-def operand_of_array(leaf: Node) -> RecordedOperand:
-    """Return `operand_of` of the leaf of an array."""
+def reference_to_array(leaf: Node) -> OperandReference:
+    """Return `reference_to` of the leaf of an array."""
     before = leaf.provenance
     if before is not None:
-        return LeafOperand(ref(leaf), before.recorded(leaf))
+        return LeafReference(ref(leaf), before.recorded(leaf))
     nbytes = prod(leaf.shape) * leaf.dtype.itemsize
     if nbytes <= MAX_KEPT:
-        return KeptOperand(leaf, nbytes)
-    return LeafOperand(ref(leaf), None, _kept_array=keep_recent(leaf, nbytes))
+        return StrongLeafReference(leaf, nbytes)
+    return LeafReference(ref(leaf), None, _kept_array=keep_recent(leaf, nbytes))
 
 
 class DeferredProvenance(Protocol):

@@ -1,4 +1,4 @@
-"""Recording of an expression: its recipe, and references to its operands."""
+"""The recipes of expressions, with references to their operands."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ from types import MappingProxyType
 
 from magmath.core.reference_counts import COUNTING, references
 from magmath.graph.operation import Node
+from magmath.graph.provenance.operand_references import (
+    OperandReference,
+    StrongLeafReference,
+    reference_to,
+)
 from magmath.graph.provenance.recipe import NumberStep, Recipe, RecipeEntry, RecipeStep
-from magmath.graph.provenance.recorded_operands import KeptOperand, RecordedOperand, operand_of
 
 NO_NODES: Mapping[Node, Node] = MappingProxyType({})
 
@@ -17,7 +21,7 @@ def recipe_of(
     order: Sequence[Node],
     referenced_nodes: Container[Node],
     overwritten: Mapping[Node, Node] = NO_NODES,
-) -> tuple[Recipe, list[RecordedOperand], dict[Node, int]]:
+) -> tuple[Recipe, list[OperandReference], dict[Node, int]]:
     """Return the recipe of an expression, its operands, and the positions of its nodes.
 
     `referenced_nodes` have references from outside the expression. `overwritten` maps leaves whose
@@ -26,10 +30,10 @@ def recipe_of(
     """
     position = {node: i for i, node in enumerate(order)}
     recipe, nodes = recipe_of_nodes(order, position, referenced_nodes)
-    operands: list[RecordedOperand] = []
+    operands: list[OperandReference] = []
     for node in nodes:
         empty = overwritten.get(node) if node.provenance is None else None
-        operands.append(operand_of(node) if empty is None else KeptOperand(empty, 0))
+        operands.append(reference_to(node) if empty is None else StrongLeafReference(empty, 0))
     return recipe, operands, position
 
 

@@ -1,4 +1,4 @@
-"""The stations between an operator and its computation: how often Python calls, builds and plans."""
+"""The number of calls, builds and plans of Python between an operator and its computation."""
 
 from __future__ import annotations
 

@@ -26,7 +26,9 @@ def loss_and_slopes(w: np.ndarray, b: np.ndarray, x: np.ndarray) -> tuple[np.nda
     return error**2 / 2, slope * x, slope
 
 
-def twin(samples: np.ndarray, own: np.ndarray, workers: int, weights: bool, every: int) -> list:
+def counterpart(
+    samples: np.ndarray, own: np.ndarray, workers: int, weights: bool, every: int
+) -> list:
     """The report's equations 2.1 and 2.2, written out: a loss of the samples for each step."""
     found = []
     w, b = (own[i, :workers] if weights else np.repeat(own[i, :1], workers) for i in (0, 1))
@@ -52,7 +54,7 @@ def test_the_curves_are_those_of_the_equations(weights: bool) -> None:
     found = curves(0)[weights].sampled
     for i, workers in enumerate(WORKERS):
         for seed in range(SEEDS):
-            expected = twin(samples[:, seed], own[:, seed], workers, weights, 10)
+            expected = counterpart(samples[:, seed], own[:, seed], workers, weights, 10)
             np.testing.assert_allclose(found[:, i, seed], expected, rtol=2e-3, atol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""The controller's records of the arrays on the workers: layouts and types, failures, owners."""
+"""The controller's registry of the arrays on the workers: layouts and types, failures, owners."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OwnerReference(ref[Any]):
 
 
 @final
-class ArrayRecords:
+class ArrayRegistry:
     """The layout and type of each array, by its number.
 
     known      layouts and types

@@ -1,8 +1,9 @@
-"""The axes of parameters along which model parallelism divides a layer: its units and its inputs.
+"""The axes of parameters along which model parallelism divides a layer: of its outputs and of its
+inputs.
 
 They follow from the index notation of the first operation of a step that combines a parameter with
 data, so layers declare nothing, and modules of users and of other libraries are divided too. In
-y[n,k] = Σ_c x[n,c] · w[k,c] the axis of the units is that of k, which is in the result alone, and
+y[n,k] = Σ_c x[n,c] · w[k,c] the axis of the outputs is that of k, which is in the result alone, and
 the axis of the inputs that of c, which is summed. Conversions, transpositions and products of
 parameters alone are passed through.
 """
@@ -19,8 +20,8 @@ from magmath.graph import Graph, Node
 from magmath.parallel.strategy import Training
 from magmath.passes.expand import expand, with_first_steps
 
-DIVIDING_OPTIONS = ("model", "rows")
-"""The options that divide parameters: along their units, and along their inputs."""
+DIVIDING_OPTIONS = ("output", "input")
+"""The options that divide parameters: along their outputs, and along their inputs."""
 Dimensions = tuple[int | None, ...]
 """For each dimension of a value, the dimension of a parameter that it is; None for others."""
 
@@ -30,18 +31,18 @@ Dimensions = tuple[int | None, ...]
 class ParameterAxes:
     """The dimensions of a parameter; None where it cannot be divided.
 
-    units        the dimension of the output channels or units of its layer
-    inputs       the dimension of the input channels or inputs, over which the layer sums
+    output       the dimension of the outputs of its layer, such as output channels
+    input        the dimension of the inputs, such as input channels, over which the layer sums
     is_product   True if it is the weight of a product; False if it is added or scales, like a bias
     """
 
-    units: int | None = None
-    inputs: int | None = None
+    output: int | None = None
+    input: int | None = None
     is_product: bool = False
 
     def dimension(self, option: str) -> int | None:
         """Return the dimension that an option divides, or None."""
-        return {"model": self.units, "rows": self.inputs}.get(option)
+        return {"output": self.output, "input": self.input}.get(option)
 
 
 @final
@@ -63,9 +64,9 @@ class LayerAxes:
         """Return the axes of a parameter."""
         return self._axes[parameter.leaf]
 
-    def units(self, layer: str, option: str) -> int:
-        """Return the number of units ("model") or inputs ("rows") of a layer; 0 if the option
-        cannot divide it.
+    def extent(self, layer: str, option: str) -> int:
+        """Return the number of outputs or inputs of a layer, which an option divides; 0 if it
+        cannot.
 
         The weights of products decide, if there are any: a bias is divided with them only.
         """
@@ -78,7 +79,7 @@ class LayerAxes:
 
     def possible(self, layer: str, option: str, workers: int) -> str:
         """Return an option of a layer, or "data" if it cannot divide the layer over workers."""
-        if option not in DIVIDING_OPTIONS or self.units(layer, option) >= workers:
+        if option not in DIVIDING_OPTIONS or self.extent(layer, option) >= workers:
             return option
         return "data"
 
@@ -143,13 +144,13 @@ def _axes(
 ) -> ParameterAxes:
     """Return the axes of a parameter with these letters.
 
-    A dimension that data share is one of units only if there is no other: with several, as in the
+    A dimension that data share is one of outputs only if there is no other: with several, as in the
     positions and features of an embedding that is added, the notation does not say which.
     """
     known = [(c.lower(), dim) for c, dim in zip(letters, dims, strict=True) if c != "."]
     result_dims = [(c, dim) for c, dim in known if c in of_result]
     unshared_dims = [dim for c, dim in result_dims if c not in of_data]
-    units = (
+    outputs = (
         unshared_dims[:1]
         if unshared_dims
         else [dim for _, dim in result_dims]
@@ -158,4 +159,4 @@ def _axes(
     )
     inputs = [dim for c, dim in known if c not in of_result]
     is_product = not node.operation.is_elementwise
-    return ParameterAxes(next(iter(units), None), next(iter(inputs), None), is_product)
+    return ParameterAxes(next(iter(outputs), None), next(iter(inputs), None), is_product)

@@ -1,4 +1,4 @@
-"""Modules equal their PyTorch twins in training steps: loss, gradients and weights."""
+"""Modules equal their PyTorch counterparts in training steps: loss, gradients and weights."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ CASES: dict[str, Callable[[], tuple[nn.Module, torch.nn.Module, Any]]] = {
 
 
 def take_weights(ours: nn.Module, theirs: torch.nn.Module) -> None:
-    """Give the twin the weights, in the order of parameters, which is the same."""
+    """Give the counterpart the weights, in the order of parameters, which is the same."""
     parameters = list(theirs.parameters())
     assert len(parameters) == len(ours.parameters())
     for (name, own), their in zip(ours.named_parameters(), parameters, strict=True):
@@ -178,11 +178,11 @@ def test_loss_and_gradients(case: str, kind: str, workers: int) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("way", ["eager", "compiled", "data", "model", "rows", "auto"])
+@pytest.mark.parametrize("way", ["eager", "compiled", "data", "model", "model-input", "auto"])
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
 def test_trajectories(case: str, way: str, kind: str, workers: int) -> None:
     """Also what the running statistics become, and the outputs in evaluation mode."""
-    if kind == "processes" and way in ("model", "rows"):
+    if kind == "processes" and way in ("model", "model-input"):
         pytest.skip("the other pools show it")
     with current(kind, workers):
         ours, theirs, x = built(case)

@@ -19,7 +19,7 @@ MIN_SEARCHED = 4096
 
 
 @final
-class KeptOperands:
+class SavedOperands:
     """What an evaluated array keeps alive, as long as it exists.
 
     operands  the arrays from which it was computed, until the bound of all operands is exceeded
@@ -34,14 +34,14 @@ class KeptOperands:
             _register(self)
 
 
-_kept: list[ref[KeptOperands]] = []
+_kept: list[ref[SavedOperands]] = []
 """The operands of all arrays, the oldest first."""
 _search_above = MIN_SEARCHED
 _bytes_since_search = 0
 """Bytes of the operands that were added since the last search."""
 
 
-def _register(kept: KeptOperands) -> None:
+def _register(kept: SavedOperands) -> None:
     """Add operands to the list of all; release the oldest ones if they exceed the bound."""
     global _bytes_since_search, _search_above
     _kept.append(ref(kept))

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
 from magmath.core.type_aliases import Number
-from magmath.graph import Node, Provenance, Recipe, RecordedOperand, weak_operand
+from magmath.graph import Node, OperandReference, Provenance, Recipe, weak_reference_to
 from magmath.graph.operation import Operation
+from magmath.graph.provenance.operand_references import reference_to_array
 from magmath.graph.provenance.recipe import NumberStep, RecipeEntry, RecipeStep
-from magmath.graph.provenance.recorded_operands import operand_of_array
 from magmath.graph.signature import Signature
 from magmath.ops.leaves import CONSTANT, SCALAR
 from magmath.ops.manipulation import PERMUTE
@@ -28,7 +28,7 @@ NUMBER_OF_FUNCTION: Final = -2
 
 
 @final
-class ReadOperands:
+class EagerOperands:
     """The operands of one operation.
 
     values      the value of each operand
@@ -81,9 +81,9 @@ class ReadOperands:
         recipe: Recipe | None = signature.recipes.get(key)
         if recipe is None:
             recipe = signature.recipes[key] = self._recipe(operation, signature, inputs)
-        operands: list[RecordedOperand] = [operand_of_array(x) for x in self.leaves]
+        operands: list[OperandReference] = [reference_to_array(x) for x in self.leaves]
         if self.transposes:
-            operands += map(weak_operand, self.transposes)
+            operands += map(weak_reference_to, self.transposes)
         return Provenance.of(
             recipe, recipe.last, tuple(operands), node.line, tuple(self.numbers),
             node.sequence_number,

@@ -1,4 +1,4 @@
-"""The loss scale and the skipped steps in the record of an epoch."""
+"""The loss scale and the skipped steps of an epoch, for the history."""
 
 from __future__ import annotations
 

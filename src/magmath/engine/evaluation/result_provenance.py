@@ -1,4 +1,4 @@
-"""The records of results: what an evaluation stores for gradients and for waiting readers."""
+"""The provenance of results: what an evaluation stores for gradients and for waiting readers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from magmath.engine.lifetimes.live_references import live_intermediates
 from magmath.engine.remote_array import OVERWRITTEN
 from magmath.graph import Node, Provenance, provenance_of, recipe_of, set_provenance, topological
 from magmath.graph.operation import NO_ATTRIBUTES
+from magmath.graph.provenance.operand_references import reference_to
 from magmath.graph.provenance.recipe import Recipe
-from magmath.graph.provenance.recorded_operands import operand_of
 from magmath.graph.structure import Structure
 from magmath.ops.leaves import SCALAR, input_leaf
 
@@ -47,7 +47,7 @@ def record_provenance(
     _record_outputs(leaves, position, Provenance.of(recipe, recipe.last, operands, None))
 
 
-def record_by_structure(
+def record_provenance_by_structure(
     results: Mapping[Node, Node],
     order: Sequence[Node],
     live: Container[Node],
@@ -70,7 +70,7 @@ def record_by_structure(
         recipe = whole.with_numbers(numbers)
         recipes.store(key, recipe)
     else:
-        operands = [operand_of(order[i]) for i in recipe.operands]
+        operands = [reference_to(order[i]) for i in recipe.operands]
         position = {node: i for i, node in enumerate(order) if node in results}
     numbers_of_this = [order[i].value for i in recipe.numbers]
     common = Provenance.of(recipe, recipe.last, operands, None, numbers_of_this)

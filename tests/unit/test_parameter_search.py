@@ -44,7 +44,7 @@ def build(learning_rate: float = 0.1) -> Any:
     return mm.nn.NeuralNetwork(layers, optimizer=mm.optim.GradientDescent(learning_rate))
 
 
-SPACE = {"batch": [8, 16], "learning_rate": [0.1, 0.5, 1e30]}
+SPACE = {"batch_per_worker": [8, 16], "learning_rate": [0.1, 0.5, 1e30]}
 
 
 def searched(**options: Any) -> SearchResults:
@@ -94,7 +94,7 @@ class Recorded:
 
 
 def run_of(number: int, epochs: list[list[float]], limit: float) -> Trial:
-    trial = Trial(number, {"batch": 1}, "finished", LossCurve())
+    trial = Trial(number, {"batch_per_worker": 1}, "finished", LossCurve())
     run = TrialRun(Recorded(epochs), trial, (), len(epochs), 4, lambda _: limit)  # type: ignore[arg-type]
     run.train(len(epochs))
     return run.trial
@@ -133,7 +133,7 @@ def test_a_trial_is_stopped_before_its_last_epoch_or_not_at_all() -> None:
 def test_every_trial_sees_the_images_in_whole_steps(
     images: int, batches: list[int], available: int
 ) -> None:
-    space = Space.of({"batch": batches, "workers": [0, 1]})
+    space = Space.of({"batch_per_worker": batches, "workers": [0, 1]})
     fits = [e for e in range(1, images + 1)
             if images % e == 0 and images // e <= available
             and all(images // e % b == 0 for b in batches)]  # fmt: skip
@@ -146,18 +146,20 @@ def test_every_trial_sees_the_images_in_whole_steps(
 
 def test_values_may_be_those_of_numpy() -> None:
     given = {
-        "batch": np.array([16, 32]),
+        "batch_per_worker": np.array([16, 32]),
         "learning_rate": np.array([0.1, 0.25, 0.5]),
         "workers": [np.int64(1)],
     }
     space = Space.of(given)
-    plain = Space.of({"batch": [16, 32], "learning_rate": [0.1, 0.25, 0.5], "workers": [1]})
+    plain = Space.of(
+        {"batch_per_worker": [16, 32], "learning_rate": [0.1, 0.25, 0.5], "workers": [1]}
+    )
     assert space == plain
     assert json.loads(json.dumps(space.settings())) == plain.settings()
 
 
 def test_the_reports_numbers() -> None:
-    space = Space.of({"batch": [16, 32, 64, 128, 256, 512], "workers": [1, 2, 4, 8]})
+    space = Space.of({"batch_per_worker": [16, 32, 64, 128, 256, 512], "workers": [1, 2, 4, 8]})
     amount = Amount.of(space, 307_200, 50_000)
     assert amount.epochs * amount.samples == 307_200
     assert amount.samples % (512 * 8) == 0
@@ -169,7 +171,10 @@ def test_the_reports_numbers() -> None:
 def test_a_grid_is_compared_by_area_above_the_threshold(tmp_path: Path) -> None:
     results = searched()
     assert len(results.trials) == 6
-    states = {(t.settings["batch"], t.settings["learning_rate"]): t.state for t in results.trials}
+    states = {
+        (t.settings["batch_per_worker"], t.settings["learning_rate"]): t.state
+        for t in results.trials
+    }
     assert states[8, 1e30] == states[16, 1e30] == "diverged"
     assert states[8, 0.1] == states[16, 0.5] == "finished"
     best = results.best
@@ -191,8 +196,8 @@ def test_a_grid_is_compared_by_area_above_the_threshold(tmp_path: Path) -> None:
 
 
 def test_trials_are_reproducible_and_independent_of_their_order() -> None:
-    once = searched(space={"batch": [8], "learning_rate": [0.1, 0.5]})
-    again = searched(space={"batch": [8], "learning_rate": [0.5]})
+    once = searched(space={"batch_per_worker": [8], "learning_rate": [0.1, 0.5]})
+    again = searched(space={"batch_per_worker": [8], "learning_rate": [0.5]})
     assert once.trials[1].curve.losses == again.trials[0].curve.losses
 
 
@@ -203,21 +208,23 @@ def test_trainers_keep_what_the_builder_gives_them(
 ) -> None:
     layouts, names = set(), set()
 
-    def note(record: EpochRecord) -> None:
+    def record_epoch(record: EpochRecord) -> None:
         names.update(record.metrics)
         layouts.add(networks[-1].history.strategy)
 
     def built() -> Any:
         module = mm.nn.Sequential(mm.nn.Dense(8), mm.nn.Dense(3))
         net = mm.nn.NeuralNetwork(module)
-        net.trainer = Trainer(module, strategy="rows", metrics=metrics, callbacks=[note], seed=seed)
+        net.trainer = Trainer(
+            module, strategy="model-input", metrics=metrics, callbacks=[record_epoch], seed=seed
+        )
         networks.append(net)
         return net
 
     networks: list[Any] = []
     with current("shared", 2):
-        mm.train.search(built, *data(), {"batch": [48]}, images=96)
-    assert layouts == {"0: rows, 1: rows"}
+        mm.train.search(built, *data(), {"batch_per_worker": [48]}, images=96)
+    assert layouts == {"0: input, 1: input"}
     assert names == set(metrics or ())
     assert networks[-1].seed == (0 if seed is None else seed)
 
@@ -259,7 +266,9 @@ def test_trials_share_compiled_programs() -> None:
             counts.append(session.engine()._programs.built)
 
     with mm.init():
-        searched(space={"batch": [8, 16], "learning_rate": [0.1, 0.2, 0.5]}, on_progress=count)
+        searched(
+            space={"batch_per_worker": [8, 16], "learning_rate": [0.1, 0.2, 0.5]}, on_progress=count
+        )
     first, again, last = counts[:3]
     assert first == again == last
     assert counts[3] > last, "another batch is another program"
@@ -267,7 +276,7 @@ def test_trials_share_compiled_programs() -> None:
 
 
 def test_workers_are_pools_that_trials_share() -> None:
-    space = {"batch": [8], "workers": [0, 1], "learning_rate": [0.1, 0.5]}
+    space = {"batch_per_worker": [8], "workers": [0, 1], "learning_rate": [0.1, 0.5]}
     results = searched(space=space, device="cpu")
     assert [t.workers for t in results.trials] == [0, 0, 1, 1]
     for one, other in zip(results.trials[:2], results.trials[2:], strict=True):
@@ -282,7 +291,7 @@ def test_plots_mark_what_was_stopped_and_nothing_that_was_not_tried() -> None:
         (8, 0.1, "finished", curve), (16, 0.1, "stopped", longer), (32, 0.5, "diverged", LossCurve())
     ]  # fmt: skip
     trials = [
-        Trial(i, {"batch": batch, "learning_rate": rate}, state, found)
+        Trial(i, {"batch_per_worker": batch, "learning_rate": rate}, state, found)
         for i, (batch, rate, state, found) in enumerate(tried)
     ]
     results = SearchResults(tuple(trials), 1.8, 480)
@@ -290,7 +299,7 @@ def test_plots_mark_what_was_stopped_and_nothing_that_was_not_tried() -> None:
     assert {(t.get_position(), t.get_text()) for t in axes.texts} == {((0, 1), "≥"), ((1, 2), "×")}
     (frame,) = axes.patches
     assert frame.get_xy() == (-0.5, -0.5), "around the winner"
-    assert histograms(results).axes[0].get_title() == "best: batch 8, learning rate 0.1"
+    assert histograms(results).axes[0].get_title() == "best: batch_per_worker 8, learning rate 0.1"
 
 
 # a killed search ----------------------------------------------------------------------------------
@@ -308,12 +317,12 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
         if len(results.trials) == 2:
             raise Killed
 
-    def note(results: SearchResults, trial: Trial) -> None:
+    def record_trial(results: SearchResults, trial: Trial) -> None:
         ended.append(trial.number)
 
     with pytest.raises(Killed):
         searched(storage=store, on_progress=kill)
-    resumed = searched(storage=store, on_progress=note)
+    resumed = searched(storage=store, on_progress=record_trial)
     assert set(ended) == {2, 3, 4, 5}, "the first two are not trained again"
     whole = searched()
     for one, other in zip(resumed.trials, whole.trials, strict=True):
@@ -325,7 +334,7 @@ def test_a_killed_search_goes_on(tmp_path: Path) -> None:
 def test_halving_that_was_killed_starts_its_group_again(tmp_path: Path) -> None:
     """The trials of the first run, which are measured again, must not stop themselves."""
     store = tmp_path / "search.sqlite"
-    space = {"batch": [8, 16], "learning_rate": [0.1, 0.5]}
+    space = {"batch_per_worker": [8, 16], "learning_rate": [0.1, 0.5]}
     options: dict[str, Any] = {
         "space": space, "images": 288, "threshold": 5.0, "halving": 2, "early_stopping": True,
         "storage": store,
@@ -352,21 +361,21 @@ def test_halving_that_was_killed_starts_its_group_again(tmp_path: Path) -> None:
 
 def test_the_database_of_another_search_is_refused(tmp_path: Path) -> None:
     store = tmp_path / "search.sqlite"
-    searched(storage=store, space={"batch": [8]})
+    searched(storage=store, space={"batch_per_worker": [8]})
     with pytest.raises(DataError, match=r"another search: threshold is 1.2 there and 1.0 here"):
-        searched(storage=store, space={"batch": [8]}, threshold=1.0)
+        searched(storage=store, space={"batch_per_worker": [8]}, threshold=1.0)
     with pytest.raises(DataError, match="space is "):
-        searched(storage=store, space={"batch": [16]})
+        searched(storage=store, space={"batch_per_worker": [16]})
     x, y = data()
     common: dict[str, Any] = {"images": 480, "threshold": 1.2, "early_stopping": False}
     with pytest.raises(DataError, match="targets is "):
-        mm.train.search(build, x, y * 0, {"batch": [8]}, **common, storage=store)
+        mm.train.search(build, x, y * 0, {"batch_per_worker": [8]}, **common, storage=store)
 
     def wider() -> Any:
         return mm.nn.NeuralNetwork([mm.nn.Dense(9), mm.nn.Dense(3)], optimizer=mm.optim.Adam(0.1))
 
     with pytest.raises(DataError, match=r"network is .*GradientDescent.* there and .*Adam.* here"):
-        mm.train.search(wider, x, y, {"batch": [8]}, **common, storage=store)
+        mm.train.search(wider, x, y, {"batch_per_worker": [8]}, **common, storage=store)
 
     def squared(scores: Any, targets: Any) -> Any:
         return mm.mean((scores - mm.nn.functional.one_hot(targets, 3)) ** 2)
@@ -376,9 +385,11 @@ def test_the_database_of_another_search_is_refused(tmp_path: Path) -> None:
         return mm.nn.NeuralNetwork(layers, loss=squared, optimizer=mm.optim.GradientDescent(0.1))
 
     with pytest.raises(DataError, match=r"network is .*cross_entropy.* there and .*squared.* here"):
-        mm.train.search(other_loss, x, y, {"batch": [8]}, **common, storage=store)
+        mm.train.search(other_loss, x, y, {"batch_per_worker": [8]}, **common, storage=store)
     with pytest.raises(DataError, match="device is .*auto.* there and .*cpu.* here"):
-        mm.train.search(build, x, y, {"batch": [8]}, **common, storage=store, device="cpu")
+        mm.train.search(
+            build, x, y, {"batch_per_worker": [8]}, **common, storage=store, device="cpu"
+        )
     with pytest.raises(DataError, match="are a folder; name a file in it"):
         searched(storage=tmp_path)
     text = tmp_path / "notes.txt"
@@ -400,7 +411,7 @@ def test_a_search_that_failed_before_its_first_trial_leaves_nothing_to_protect(
 ) -> None:
     """After the correction of its settings the same file is accepted."""
     store = tmp_path / "search.sqlite"
-    space = {"batch": [8]}
+    space = {"batch_per_worker": [8]}
     with pytest.raises(MagmathError, match="device must be"):
         searched(storage=store, space={**space, "workers": [0]}, device="abacus")
     assert store.exists()
@@ -420,12 +431,12 @@ def test_epochs_before_a_new_step_size_are_not_measured(
 
     def noted(self: TrialRun, trainer: Any, record: Any) -> None:
         original(self, trainer, record)
-        ended.append((self.trial.number, self.trial.settings["batch"]))
+        ended.append((self.trial.number, self.trial.settings["batch_per_worker"]))
 
     module = import_module("magmath.train.parameter_search.search")
     monkeypatch.setattr(module, "WARM_SECONDS", seconds)
     monkeypatch.setattr(TrialRun, "on_epoch_end", noted)
-    searched(space={"batch": [8, 16], "learning_rate": [0.1, 0.5]})
+    searched(space={"batch_per_worker": [8, 16], "learning_rate": [0.1, 0.5]})
     before = ended.count((-1, 8))
     assert before == ended.count((-1, 16)) == per_trial
     assert ended.index((1, 8)) > before, "the second trial begins without them"
@@ -439,13 +450,29 @@ def test_epochs_before_a_new_step_size_are_not_measured(
     ("changes", "error", "message"),
     [
         ({"space": {}}, OptionError, "the space is empty"),
-        ({"space": {"batch": []}}, OptionError, "batch needs a list of at least one"),
-        ({"space": {"learning_rate": [0.1]}}, OptionError, 'needs "batch"'),
-        ({"space": {"batch": [97]}}, DataError, "a step takes 97 images .* the data set has 96"),
-        ({"space": {"batch": [32], "workers": [4]}}, DataError, "a step takes 128 images"),
-        ({"space": {"batch": [7]}}, OptionError, "cannot be divided .* images=455 can"),
-        ({"space": {"batch": [8, 8]}}, OptionError, "must differ"),
-        ({"space": {"batch": [8], "learning_rate": [{}]}}, OptionError, "numbers or names"),
+        (
+            {"space": {"batch_per_worker": []}},
+            OptionError,
+            "batch_per_worker needs a list of at least one",
+        ),
+        ({"space": {"learning_rate": [0.1]}}, OptionError, 'needs "batch_per_worker"'),
+        (
+            {"space": {"batch_per_worker": [97]}},
+            DataError,
+            "a step takes 97 images .* the data set has 96",
+        ),
+        (
+            {"space": {"batch_per_worker": [32], "workers": [4]}},
+            DataError,
+            "a step takes 128 images",
+        ),
+        ({"space": {"batch_per_worker": [7]}}, OptionError, "cannot be divided .* images=455 can"),
+        ({"space": {"batch_per_worker": [8, 8]}}, OptionError, "must differ"),
+        (
+            {"space": {"batch_per_worker": [8], "learning_rate": [{}]}},
+            OptionError,
+            "numbers or names",
+        ),
         ({"method": "magic"}, OptionError, "known are grid, random, optuna"),
         ({"trials": 0}, OptionError, "at least 1"),
         ({"halving": 1}, OptionError, "halving must be at least 2"),
@@ -460,7 +487,7 @@ def test_bad_input(changes: dict[str, Any], error: type[MagmathError], message: 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = [
-        "search", "--network", "mlp", "--data", "digits", "--batch", "64,128",
+        "search", "--network", "mlp", "--data", "digits", "--batch-per-worker", "64,128",
         "--learning-rate", "0.5", "--images", "1280", "--threshold", "2.5", "--no-early-stopping",
         "--output", str(tmp_path / "out"), "--json",
     ]  # fmt: skip
@@ -482,15 +509,23 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "another search" in " ".join(capsys.readouterr().err.split())
     assert main(["search", "--network", "perceptron"]) == 1
     assert "unknown network" in capsys.readouterr().err
-    assert main(["search", "--batch", "8,x", "--output", str(tmp_path)]) == 1
-    assert "--batch needs numbers" in capsys.readouterr().err
+    assert main(["search", "--batch-per-worker", "8,x", "--output", str(tmp_path)]) == 1
+    assert "--batch-per-worker needs numbers" in capsys.readouterr().err
 
 
 def test_an_impossible_learning_rate_is_an_error_before_the_first_trial(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for rate in ("-1", "nan"):
-        command = ["search", "--batch", "64", "--learning-rate", f"0.1,{rate}", "--images", "640"]
+        command = [
+            "search",
+            "--batch-per-worker",
+            "64",
+            "--learning-rate",
+            f"0.1,{rate}",
+            "--images",
+            "640",
+        ]
         assert main([*command, "--output", str(tmp_path)]) == 1
         assert "learning_rate must be at least 0" in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]
@@ -499,7 +534,7 @@ def test_an_impossible_learning_rate_is_an_error_before_the_first_trial(
 def test_the_command_says_that_there_is_no_winner(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["search", "--batch", "64", "--learning-rate", "0.1", "--images", "640"]
+    command = ["search", "--batch-per-worker", "64", "--learning-rate", "0.1", "--images", "640"]
     assert main([*command, "--threshold", "1e-9", "--output", str(tmp_path)]) == 0
     printed = " ".join(capsys.readouterr().out.split())
     assert (

@@ -1,5 +1,5 @@
-"""Chains of records: what a value was computed from, directly or indirectly, and how long the
-records of that are kept."""
+"""Chains of provenance records: what a value was computed from, directly or indirectly, and how
+long these records are kept."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TypeAlias, TypeGuard
 
 from magmath.graph.operation import Node
-from magmath.graph.provenance.recorded_operands import (
-    LeafOperand,
+from magmath.graph.provenance.operand_references import (
+    LeafReference,
+    OperandReference,
     ProvenanceRecord,
-    RecordedOperand,
 )
 
 MAX_LENGTH = 20_000
@@ -18,7 +18,7 @@ MAX_LENGTH = 20_000
 recorded."""
 
 
-def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int]:
+def chain_before(operands: Sequence[OperandReference]) -> tuple[int, int, int]:
     """Return the bytes that operands keep alive, and the length and the start of the longest chain
     that ends with one of them.
 
@@ -39,7 +39,7 @@ def chain_before(operands: Sequence[RecordedOperand]) -> tuple[int, int, int]:
     return kept_bytes, length, start
 
 
-def longest(operands: Sequence[RecordedOperand]) -> int:
+def longest(operands: Sequence[OperandReference]) -> int:
     """Return the number of recorded operations of the longest chain before a result."""
     _, length, start = chain_before(operands)
     return length - start
@@ -47,7 +47,7 @@ def longest(operands: Sequence[RecordedOperand]) -> int:
 
 def operands_before(
     record: ProvenanceRecord, *, through_gradients: bool = True
-) -> Iterator[RecordedOperand]:
+) -> Iterator[OperandReference]:
     """Yield all operands from which the value was computed, directly or indirectly."""
     seen, stack = set[object]((record,)), [record]
     while stack:
@@ -68,7 +68,7 @@ def nodes_before(record: ProvenanceRecord, *, through_gradients: bool = True) ->
         yield from x.nodes()
 
 
-def _provenance(operand: RecordedOperand) -> ProvenanceRecord | None:
+def _provenance(operand: OperandReference) -> ProvenanceRecord | None:
     return operand.provenance
 
 
@@ -122,7 +122,7 @@ def _reached(
     return selected, others
 
 
-_Operands: TypeAlias = dict[ProvenanceRecord, list[RecordedOperand]]
+_Operands: TypeAlias = dict[ProvenanceRecord, list[OperandReference]]
 
 
 def _existing(records: Sequence[ProvenanceRecord]) -> tuple[_Operands, _Operands]:
@@ -146,7 +146,7 @@ def _existing_of_each(
     Those of several records are found in one walk, as sets; one record, the usual case, needs none.
     """
     if len(records) == 1:
-        read: Iterable[RecordedOperand] = operands_before(records[0], through_gradients=False)
+        read: Iterable[OperandReference] = operands_before(records[0], through_gradients=False)
         if through_gradients:
             read = [operand for record in reached for operand in record.direct_operands()]
         nodes = dict.fromkeys([node.leaf_or_self for x in read for node in x.nodes()])
@@ -176,8 +176,8 @@ def _existing_of_each(
     }
 
 
-def _without_provenance(nodes: Iterable[Node]) -> list[RecordedOperand]:
-    operands = [LeafOperand.of(node) for node in nodes]
+def _without_provenance(nodes: Iterable[Node]) -> list[OperandReference]:
+    operands = [LeafReference.of(node) for node in nodes]
     for leaf in operands:
         leaf.forget_provenance()
     return [*operands]

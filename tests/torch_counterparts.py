@@ -23,8 +23,8 @@ ACTIVATIONS: dict[Any, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
-class Twin:
-    """A module's twin, with its variables as tensors by path."""
+class Counterpart:
+    """A module's counterpart, with its variables as tensors by path."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -54,7 +54,7 @@ class Twin:
         return x
 
 
-def _convolution(t: Twin, m: Any, x: Any) -> Any:
+def _convolution(t: Counterpart, m: Any, x: Any) -> Any:
     function = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[m.space]
     groups = x.shape[1] if m.groups == "depthwise" else m.groups
     padding = m.padding
@@ -62,47 +62,47 @@ def _convolution(t: Twin, m: Any, x: Any) -> Any:
     return ACTIVATIONS[m.activation](y)
 
 
-def _transposed(t: Twin, m: Any, x: Any) -> Any:
+def _transposed(t: Counterpart, m: Any, x: Any) -> Any:
     function = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[m.space]
     y = function(x, t.of(m.weight), t.of(m.bias), m.stride, m.padding)
     return ACTIVATIONS[m.activation](y)
 
 
-def _batch_norm(t: Twin, m: Any, x: Any) -> Any:
+def _batch_norm(t: Counterpart, m: Any, x: Any) -> Any:
     mean, variance = t.of(m.running_mean), t.of(m.running_variance)
     return F.batch_norm(
         x, mean, variance, t.of(m.weight), t.of(m.bias), m.training, m.momentum, m.epsilon
     )
 
 
-def _max_pool(t: Twin, m: Any, x: Any) -> Any:
+def _max_pool(t: Counterpart, m: Any, x: Any) -> Any:
     return F.max_pool2d(x, m.kernel, m.stride, m.padding, m.dilation, m.ceil_mode)
 
 
-def _avg_pool(t: Twin, m: Any, x: Any) -> Any:
+def _avg_pool(t: Counterpart, m: Any, x: Any) -> Any:
     return F.avg_pool2d(x, m.kernel, m.stride, m.padding, m.ceil_mode, m.count_include_pad)
 
 
-def _basic_block(t: Twin, m: Any, x: Any) -> Any:
+def _basic_block(t: Counterpart, m: Any, x: Any) -> Any:
     y = torch.relu(t.chain((m.conv1, m.norm1), x))
     y = t.chain((m.conv2, m.norm2), y)
     return torch.relu(y + (x if m.shortcut is None else t.run(m.shortcut, x)))
 
 
-def _bottleneck(t: Twin, m: Any, x: Any) -> Any:
+def _bottleneck(t: Counterpart, m: Any, x: Any) -> Any:
     y = torch.relu(t.chain((m.conv1, m.norm1), x))
     y = torch.relu(t.chain((m.conv2, m.norm2), y))
     y = t.chain((m.conv3, m.norm3), y)
     return torch.relu(y + (x if m.shortcut is None else t.run(m.shortcut, x)))
 
 
-def _resnet(t: Twin, m: Any, x: Any) -> Any:
+def _resnet(t: Counterpart, m: Any, x: Any) -> Any:
     x = torch.relu(t.chain((m.conv, m.norm), x))
     x = x if m.pool is None else t.run(m.pool, x)
     return t.chain((*m.stages, m.average, m.dense), x)
 
 
-def _googlenet(t: Twin, m: Any, x: Any) -> Any:
+def _googlenet(t: Counterpart, m: Any, x: Any) -> Any:
     x = t.chain((m.stem, m.inception3), x)
     maps = []
     for inception_module in m.inception4:
@@ -114,22 +114,22 @@ def _googlenet(t: Twin, m: Any, x: Any) -> Any:
     return scores, t.run(m.auxiliary[0], maps[0]), t.run(m.auxiliary[1], maps[3])
 
 
-def _inception(t: Twin, m: Any, x: Any) -> Any:
+def _inception(t: Counterpart, m: Any, x: Any) -> Any:
     x = t.chain((m.stem, m.maps35, m.maps17), x)
     scores = t.chain((m.maps8, m.head), x)
     return (scores, t.run(m.auxiliary, x)) if m.auxiliary and m.training else scores
 
 
-def _residual(t: Twin, m: Any, x: Any) -> Any:
+def _residual(t: Counterpart, m: Any, x: Any) -> Any:
     return t.run(m.body, x) + (x if m.shortcut is None else t.run(m.shortcut, x))
 
 
-def _dropout(t: Twin, m: Any, x: Any) -> Any:
+def _dropout(t: Counterpart, m: Any, x: Any) -> Any:
     assert m.rate == 0 or not m.training, "masks are not compared"
     return x
 
 
-RULES: dict[type, Callable[[Twin, Any, Any], Any]] = {
+RULES: dict[type, Callable[[Counterpart, Any, Any], Any]] = {
     nn.Sequential: lambda t, m, x: t.chain(m.layers, x),
     nn.Parallel: lambda t, m, x: torch.cat([t.run(b, x) for b in m.branches], m.axis),
     nn.Residual: _residual,
