@@ -299,7 +299,7 @@ def test_plots_mark_what_was_stopped_and_nothing_that_was_not_tried() -> None:
     assert {(t.get_position(), t.get_text()) for t in axes.texts} == {((0, 1), "≥"), ((1, 2), "×")}
     (frame,) = axes.patches
     assert frame.get_xy() == (-0.5, -0.5), "around the winner"
-    assert histograms(results).axes[0].get_title() == "best: batch_per_worker 8, learning rate 0.1"
+    assert histograms(results).axes[0].get_title() == "best: batch per worker 8, learning rate 0.1"
 
 
 # a killed search ----------------------------------------------------------------------------------
