@@ -13,12 +13,16 @@ from magmath.core import wait_policy
 REPORT = """
 import ctypes, os, threading
 from threadpoolctl import threadpool_info
-timeouts = [
-    ctypes.CDLL(found["filepath"]).openblas_thread_timeout()
+libraries = [
+    ctypes.CDLL(found["filepath"])
     for found in threadpool_info() if found["internal_api"] == "openblas"
 ]
+timeouts = {  # the library of NumPy 2.5 hides the function
+    library.openblas_thread_timeout()
+    for library in libraries if hasattr(library, "openblas_thread_timeout")
+}
 parked = [thread for thread in threading.enumerate() if thread.name == "magmath-parked-team"]
-print(len(timeouts), set(timeouts), len(parked), os.environ.get("GOMP_SPINCOUNT"))
+print(len(libraries), timeouts, len(parked), os.environ.get("GOMP_SPINCOUNT"))
 """
 START = "import magmath as mm; mm.init(); import scipy.linalg.blas, numpy as np; "
 START += "mm.evaluate(mm.ones((300, 300)) @ mm.ones((300, 300))); np.ones((300, 300)) @ np.ones((300, 300))"

@@ -29,7 +29,7 @@ def run(self, binding):
     for kernel in fused_kernels.fused_kernels(binding.tensors, runs):
         step.run_some(range(position, kernel.positions.start))
         assert not kernel._kernel._built.exception(), kernel._kernel._built.exception()
-        assert kernel.checked(lambda: step.run_some(kernel.positions)), kernel._kernel.source
+        assert kernel.verify(lambda: step.run_some(kernel.positions)), kernel._kernel.source
         found.append((len(kernel.positions), len(kernel._read), len(kernel._written)))
         position = kernel.positions.stop
     step.run_some(range(position, len(program.instructions)))
