@@ -188,3 +188,50 @@ def test_a_view_has_what_other_threads_write(columns: int) -> None:
                 assert all((view.numpy() == 20.0).all() for view in views)
         finally:
             sys.setswitchinterval(switch_interval)
+
+
+@pytest.mark.parametrize("columns", [10, 60_000])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_threads_that_read_lose_no_writes_of_another_one(
+    kind: str, workers: int, columns: int
+) -> None:
+    """They compute the array, and its rows, while it gets other values."""
+    switch_interval = sys.getswitchinterval()
+    with current(kind, workers):
+        sys.setswitchinterval(1e-5)
+        try:
+            x, expected = mm.zeros((4, columns)), np.zeros((4, columns))
+            rows, is_done = list(x), threading.Event()
+
+            def look(read: Callable[[], Any]) -> None:
+                least = np.zeros(4)
+                while not is_done.is_set():
+                    seen = read()
+                    assert (seen >= least).all()
+                    least = seen
+
+            readers: list[Callable[[], Any]] = [
+                lambda: x.numpy()[:, 0],
+                lambda: np.array([float(row[0]) for row in rows]),
+            ]
+            with ThreadPoolExecutor(2) as pool:
+                looking = [pool.submit(look, read) for read in readers]
+                try:
+                    for step in range(24):
+                        for one in (x, expected):
+                            if step % 3 == 0:
+                                one += 1
+                            elif step % 3 == 1 or one is expected:
+                                one[step % 4] += 1
+                            else:
+                                rows[step % 4] += 1
+                finally:
+                    is_done.set()
+                for one in looking:
+                    one.result()
+            assert np.array_equal(x.numpy(), expected)
+            assert all(
+                np.array_equal(row.numpy(), y) for row, y in zip(rows, expected, strict=True)
+            )
+        finally:
+            sys.setswitchinterval(switch_interval)

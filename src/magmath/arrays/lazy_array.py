@@ -186,8 +186,9 @@ class LazyArray(ArrayHandle):
             evaluate(self)
         if tracing.current() is not None:
             depend_on_value(node)
-        assert self._leaf is not None
-        return self._leaf
+        while (leaf := self._leaf) is None:  # another thread has updated the array meanwhile
+            evaluate(self)
+        return leaf
 
     def _evaluate_write(self) -> None:
         """Compute the array after a write. If this is interrupted before anything was written, the
@@ -239,8 +240,7 @@ class LazyArray(ArrayHandle):
             return None
         if session.eager_computation() is None:  # a trace changes no arrays
             return None
-        self.set_computed(known)
-        return known
+        return known if self.set_computed_of(node, known) else None
 
     @property
     def is_computed(self) -> bool:
@@ -276,6 +276,15 @@ class LazyArray(ArrayHandle):
             set_value(node, leaf)  # for pending expressions that read this node
         add_leaf_to_captures(node, leaf)
         self._node = leaf
+
+    def set_computed_of(self, node: Node, leaf: Node) -> bool:
+        """Set `leaf` as this array's value if the array still refers to the node that was computed,
+        and not to another one after an update by another thread; return True if it does."""
+        with expression_lock.lock:
+            is_current = self._node is node
+            if is_current:
+                self.set_computed(leaf)
+            return is_current
 
     def keep_operands(self, leaf: Node) -> None:
         """Keep the arrays and values that an expression of variables has read, for gradients and
@@ -321,14 +330,18 @@ class LazyArray(ArrayHandle):
         if trace is None and leaf is None and update is not None and update.is_long:
             self._evaluate_early(Provenance.keep_arrays)
 
+    @property
+    def is_stale(self) -> bool:
+        """True if `set_stale` was called, and the array was not used since."""
+        return self.view_of is not None and self.view_of.stale_base is not None
+
     def set_stale(self, base: LazyArray) -> None:
         """Forget the node, after a write into an array that shares elements.
 
         When this array is used next, it is read from the base again, which it keeps alive until
         then.
         """
-        assert self.view_of is not None
-        if self.view_of.stale_base is None:
+        if self.view_of is not None and not self.is_stale:
             invalidate_captures(self._node)
             self.view_of.stale_base = base
             self.view_of.storage.set_stale(self)
@@ -458,14 +471,16 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
             engine.runs.wait_for_fallible_run()
             engine.evaluator.forget_failed()
         for array in missing:  # another array with the same node may be evaluated by now
-            if array.node.value is not None and not array.node.is_leaf:
-                array.set_computed(array.node.value)
+            node = array.node
+            if node.value is not None and not node.is_leaf:
+                array.set_computed_of(node, node.value)
         if missing := [a for a in missing if not a.is_computed]:
-            known = engine.evaluate([array.node for array in missing])
+            nodes = [array.node for array in missing]
+            leaves_of_nodes = engine.evaluate(nodes)
             if updated:
                 engine.runs.wait_for_fallible_run()
-            for array, leaf in zip(missing, known, strict=True):
-                array.set_computed(leaf)
+            for array, node, leaf in zip(missing, nodes, leaves_of_nodes, strict=True):
+                array.set_computed_of(node, leaf)
     except Exception as error:
         undo_failed_updates(topological([array.node for array in missing], pending=True), error)
         raise

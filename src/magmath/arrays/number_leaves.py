@@ -15,6 +15,4 @@ def number_leaf(eager: EagerComputation, array: LazyArray) -> Node | None:
     if array._leaf is not None or array.pending_update is not None or not node.is_of_numbers:
         return None
     leaf = eager.leaf_of_needed_node(node)
-    if leaf is not None:
-        array.set_computed(leaf)
-    return leaf
+    return leaf if leaf is not None and array.set_computed_of(node, leaf) else None

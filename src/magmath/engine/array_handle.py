@@ -35,8 +35,17 @@ class ArrayHandle:
         """True if the value has been computed."""
         raise NotImplementedError
 
+    @property
+    def is_stale(self) -> bool:
+        """True if a write into another array has changed elements: it is read again when used."""
+        raise NotImplementedError
+
     def set_computed(self, leaf: Node) -> None:
         """Set a leaf as the array's value and drop its expression."""
+        raise NotImplementedError
+
+    def set_computed_of(self, node: Node, leaf: Node) -> bool:
+        """Do so if the array still refers to the node that was computed; return True if it does."""
         raise NotImplementedError
 
     def forget_values(self) -> None:

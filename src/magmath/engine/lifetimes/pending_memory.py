@@ -123,7 +123,8 @@ def _pending() -> list[ArrayHandle]:
     thread, array_class = get_ident(), ArrayHandle
     arrays = [x for x in gc.get_objects() if issubclass(type(x), array_class)]
     # Arrays of other threads may have no attributes yet, and evaluated ones have no thread.
-    pending = [x for x in arrays if getattr(x, "thread", None) == thread and not x.is_computed]
+    own = [x for x in arrays if getattr(x, "thread", None) == thread]
+    pending = [x for x in own if not (x.is_stale or x.is_computed)]
     return sorted(pending, key=lambda x: x.node.depth)
 
 
@@ -146,12 +147,11 @@ def _compute_holders(engine: EngineMemory) -> None:
         held_bytes = sum([x.nbytes for x in set(values)])
         del order, values  # references count: `worthwhile_intermediates`
         if isinstance(node.value, Node):
-            array.set_computed(node.value)
+            array.set_computed_of(node, node.value)
         elif held_bytes > MAX_HELD_RATIO * node.nbytes:
             with suppress(MemoryLimitError):
                 (leaf,) = engine.evaluate((node,))
-                if array.node is node:
-                    array.set_computed(leaf)
+                array.set_computed_of(node, leaf)
 
 
 def _depth(node: Node) -> int:
