@@ -128,24 +128,26 @@ def seed(value: int) -> None:
 
 @contextmanager
 def drawing_from(state: StreamState) -> Iterator[None]:
-    """Make the functions of this module draw from `state` instead of the pool's generator."""
-    engine = session.engine()
-    former, engine.stream_state = engine.stream_state, state
+    """Make the functions of this module draw from `state` instead of the pool's generator, in this
+    thread."""
+    streams = session.engine().streams_of_thread
+    former, streams.current = streams.current, state
     try:
         yield
     finally:
-        engine.stream_state = former
+        streams.current = former
 
 
 @contextmanager
 def initial_values_from(state: StreamState) -> Iterator[None]:
-    """Draw initial values of parameters from `state` instead of the pool's generator."""
-    engine = session.engine()
-    former, engine.initial_stream_state = engine.initial_stream_state, state
+    """Draw initial values of parameters from `state` instead of the pool's generator, in this
+    thread."""
+    streams = session.engine().streams_of_thread
+    former, streams.initial = streams.initial, state
     try:
         yield
     finally:
-        engine.initial_stream_state = former
+        streams.initial = former
 
 
 @final

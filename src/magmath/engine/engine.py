@@ -27,7 +27,7 @@ from magmath.engine.programs.program_runs import ProgramRuns
 from magmath.engine.programs.program_table import ProgramTable
 from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.traces.stream_ranges import INITIAL_STREAMS
-from magmath.engine.traces.stream_state import StreamState
+from magmath.engine.traces.stream_state import StreamState, StreamStatesOfThread
 from magmath.graph import Graph, Node
 from magmath.passes.environment import Environment
 
@@ -49,8 +49,7 @@ class Engine:
     redistribution_cache  the cache of these copies
     loops                 the programs of loops with a fixed number of steps
     pending_memory        the memory that pending expressions hold
-    stream_state          the state of the random numbers; `initial_stream_state` draws initial
-                          values
+    streams_of_thread     the states of random numbers that replace those of the pool in a thread
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -58,8 +57,9 @@ class Engine:
         environment = environment_of(pool)
         self.eager_computation = EagerComputation(pool, environment.replicated)
         self.eager_gradients = EagerGradients(self.eager_computation)
-        self.stream_state = StreamState(pool.seed)
-        self.initial_stream_state = StreamState(pool.seed, INITIAL_STREAMS)
+        self._stream_state = StreamState(pool.seed)
+        self._initial_stream_state = StreamState(pool.seed, INITIAL_STREAMS)
+        self.streams_of_thread = StreamStatesOfThread()
         self.redistribution_cache = RedistributionCache(pool.workers, pool.memory_limit)
         self.pending_memory = PendingMemory(self)
         self.runs = runs = ProgramRuns(pool, self.redistribution_cache, self.pending_memory)
@@ -77,6 +77,16 @@ class Engine:
             self.loops,
         )
         self.small_sizes = SmallSizes.of(pool)
+
+    @property
+    def stream_state(self) -> StreamState:
+        """The state of random numbers in this thread."""
+        return self.streams_of_thread.current or self._stream_state
+
+    @property
+    def initial_stream_state(self) -> StreamState:
+        """The state that draws initial values of parameters in this thread."""
+        return self.streams_of_thread.initial or self._initial_stream_state
 
     @property
     def environment(self) -> Environment:

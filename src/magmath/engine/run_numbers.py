@@ -24,6 +24,16 @@ class _Reservations(threading.local):
 
 
 _reservations = _Reservations()
+_lock = threading.Lock()
+
+
+def advance(counter: object, name: str, count: int) -> int:
+    """Advance the attribute `name` of a counter by `count`; return its former value. No two threads
+    get the same one."""
+    with _lock:
+        former: int = getattr(counter, name)
+        setattr(counter, name, former + count)
+        return former
 
 
 def reserve_for_run(counter: object, name: str, count: int) -> int:
@@ -32,12 +42,12 @@ def reserve_for_run(counter: object, name: str, count: int) -> int:
 
     A failure of the run gives the numbers back, unless others were taken from the counter since.
     """
-    former: int = getattr(counter, name)
-    setattr(counter, name, former + count)
+    former = advance(counter, name, count)
 
     def undo() -> None:
-        if getattr(counter, name) == former + count:
-            setattr(counter, name, former)
+        with _lock:
+            if getattr(counter, name) == former + count:
+                setattr(counter, name, former)
 
     _reservations.undo.append(undo)
     return former

@@ -3,8 +3,10 @@ others."""
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +16,8 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath import nn
+from magmath.api.random import drawing_from, initial_values_from
+from magmath.engine.traces.stream_state import StreamState
 
 X = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
 
@@ -67,3 +71,36 @@ def test_compiled_functions_see_the_mode_while_another_thread_has_set_one() -> N
         assert (compiled(X).numpy() == 0).any()
     module.eval()
     assert (compiled(X).numpy() != 0).all()
+
+
+@pytest.mark.parametrize("block", [initial_values_from, drawing_from])
+def test_random_numbers_of_a_thread_are_its_own(block: Callable[[StreamState], Any]) -> None:
+    def drawn() -> list[Any]:
+        network = nn.NeuralNetwork([nn.Dense(3)], loss="mean_squared_error", seed=1)
+        network.build((1, 8))
+        mm.random.seed(5)
+        initial = nn.Dense(2).build((1, 8)).parameters()[0]
+        return [network.module.parameters()[0].tolist(), initial.tolist(), mm.random.rand().item()]
+
+    def other(entered: threading.Event, leave: threading.Event) -> None:
+        with block(StreamState(7)):
+            entered.set()
+            leave.wait()
+
+    alone = drawn()
+    with while_another_thread_is_in(other):
+        assert drawn() == alone
+
+
+def test_threads_draw_different_numbers() -> None:
+    switch_interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            draws = pool.map(
+                lambda _: [tuple(mm.random.rand(4).tolist()) for _ in range(200)], range(4)
+            )
+        numbers = [number for one in draws for number in one]
+    finally:
+        sys.setswitchinterval(switch_interval)
+    assert len(set(numbers)) == len(numbers)

@@ -6,11 +6,12 @@ In a traced function the stream numbers are scalars of the program, which advanc
 
 from __future__ import annotations
 
+from threading import local
 from typing import final
 from weakref import WeakKeyDictionary
 
 from magmath.core.dtypes import int64
-from magmath.engine.run_numbers import reserve_for_run
+from magmath.engine.run_numbers import advance, reserve_for_run
 from magmath.engine.traces import tracing
 from magmath.engine.traces.drawn_streams import Stream
 from magmath.engine.traces.stream_ranges import USER_STREAMS
@@ -52,9 +53,7 @@ class StreamState:
 
     def skip(self, count: int) -> int:
         """Reserve the next `count` streams; return the number of the first."""
-        number = self.next
-        self.next += count
-        return number
+        return advance(self, "next", count)
 
     def skip_for_run(self, count: int) -> int:
         """Reserve the next `count` streams for a run, whose failure gives them back; return the
@@ -74,6 +73,19 @@ class StreamState:
         number = scalar(self.skip(1), int64)
         _drawn[number] = self
         return Stream(scalar(self.seed, int64), number)
+
+
+@final
+class StreamStatesOfThread(local):
+    """The states from which the current thread draws in place of those of the pool; None where it
+    draws from the pool's.
+
+    current  for random numbers
+    initial  for initial values of parameters
+    """
+
+    current: StreamState | None = None
+    initial: StreamState | None = None
 
 
 _drawn: WeakKeyDictionary[Node, StreamState] = WeakKeyDictionary()
