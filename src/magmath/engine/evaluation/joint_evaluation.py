@@ -136,7 +136,9 @@ class JointEvaluation:
         updates: dict[Node, None] = {}
         for reference in arrays:
             array = reference()
-            if array is None or array.is_computed or array.node.value is not None:
+            if array is None or array.is_stale:
+                continue
+            if array.is_computed or array.node.value is not None:
                 continue
             if array.node in pending or array.node in updates:
                 continue
