@@ -333,13 +333,17 @@ class LazyArray(ArrayHandle):
     @property
     def is_stale(self) -> bool:
         """True if `set_stale` was called, and the array was not used since."""
-        return self.view_of is not None and self.view_of.stale_base is not None
+        try:
+            _NODE.__get__(self)
+        except AttributeError:
+            return True
+        return False
 
     def set_stale(self, base: LazyArray) -> None:
         """Forget the node, after a write into an array that shares elements.
 
         When this array is used next, it is read from the base again, which it keeps alive until
-        then.
+        then. Interrupts must be deferred.
         """
         if self.view_of is not None and not self.is_stale:
             invalidate_captures(self._node)
@@ -364,18 +368,18 @@ class LazyArray(ArrayHandle):
 
     def _read_again(self) -> None:
         with expression_lock.lock:
+            if not self.is_stale:  # another thread has read it
+                return
             view = self.view_of
             assert view is not None
             base = view.stale_base
-            if base is None:  # another thread has read it
-                return
             path = view.path_from(base)
             node = read(base.node, path)
             leaf = None if node.operation is leaves.INPUT else session.eager_leaf(node)
-            view.stale_base = None
             view.storage.set_current(self)
             self.pending_update = None if leaf is not None else view_record(base, path)
             self._refer_to(node, leaf)
+            view.stale_base = None
 
     def replace_node(self, node: Node) -> None:
         """Refer to another node with the same value, or with that before a failed update."""
@@ -385,6 +389,7 @@ class LazyArray(ArrayHandle):
         self._leaf = node if node.operation is leaves.INPUT else None
 
 
+_NODE: Any = LazyArray.__dict__["_node"]
 _OF_CURRENT_ARRAYS = ("_node", "_leaf", "pending_update")
 
 
