@@ -1241,3 +1241,17 @@ def test_weights_have_the_dimensions_of_the_axes_in_their_order(
         for lib, w in ((mm, mm.asarray(weights)), (np, weights))
     )
     np.testing.assert_allclose(np.asarray(found), expected)
+
+
+@pytest.mark.parametrize("default", [mm.float32, mm.float64])
+@pytest.mark.parametrize("kind", ["float32", "float64", "int64", "float16", "complex64"])
+def test_values_of_all_types_are_interpolated(default: Any, kind: str) -> None:
+    points, values = np.array([0.0, 1.0, 2.5]), np.array([3, 5, -1]).astype(kind)
+    x = np.array([-1.0, 0.25, 2.0, 4.0], "float32")
+    mm.set_default_dtype(default)
+    try:
+        for ends in ({}, {"left": 7.0}, {"right": np.float32(2)}):
+            found = mm.interp(mm.asarray(x), mm.asarray(points), mm.asarray(values), **ends)
+            np.testing.assert_allclose(found.numpy(), np.interp(x, points, values, **ends))
+    finally:
+        mm.set_default_dtype(mm.float32)

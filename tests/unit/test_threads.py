@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from engines import current
 from magmath import runtime
+from magmath.arrays import lazy_array
 from magmath.graph import Node, operation, recording_nodes
 from magmath.ops.elementwise.node_functions import negative
 from magmath.runtime import Pool, PoolOptions
@@ -235,3 +236,29 @@ def test_threads_that_read_lose_no_writes_of_another_one(
             )
         finally:
             sys.setswitchinterval(switch_interval)
+
+
+def test_an_update_while_a_thread_stores_the_computed_value(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reading thread pauses after the check that the array has not been updated."""
+    stores, is_updated, main = threading.Event(), threading.Event(), threading.get_ident()
+    keep_expression = lazy_array.keep_expression
+
+    def paused(node: Node) -> None:
+        keep_expression(node)
+        if threading.get_ident() != main:
+            stores.set()
+            is_updated.wait(0.5)
+
+    with current("inline"):
+        x = mm.asarray(np.zeros(300_000))
+        x += 1
+        monkeypatch.setattr(lazy_array, "keep_expression", paused)
+        reader = threading.Thread(target=x.numpy)
+        reader.start()
+        assert stores.wait(30)
+        x += 10
+        is_updated.set()
+        reader.join()
+        assert (x.numpy() == 11).all()

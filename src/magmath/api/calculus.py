@@ -190,7 +190,8 @@ def interp(
 
 
 def _interpolated(*operands: Array) -> Array:
-    return Array(apply(INTERPOLATION, *[x.node for x in operands], line=user_line()))
+    wide = [e.astype(x.node, float64) for x in operands]
+    return Array(apply(INTERPOLATION, *wide, line=user_line()))
 
 
 @dispatch_cached

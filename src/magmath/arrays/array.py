@@ -389,10 +389,10 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         if node.shape != old.shape or node.dtype is not old.dtype:
             raise update_error(old, node)
         del old  # an evaluation counts references
-        if self.view_of is None:
-            self.refer_to_updated(node)
-        if self.view_of is not None:  # also if another thread has linked a view meanwhile
-            with expression_lock.lock:
+        with expression_lock.lock:  # no other thread stores a computed value, or links a view
+            if self.view_of is None:
+                self.refer_to_updated(node)
+            else:
                 self._refer_with_views(node)
         if self._leaf is None and tracing.current() is None:
             session.engine().evaluator.add_update(self, node)

@@ -350,7 +350,6 @@ class LazyArray(ArrayHandle):
             self.view_of.stale_base = base
             self.view_of.storage.set_stale(self)
             del self._node, self._leaf, self.pending_update
-            self._kept = None
 
     def detach(self) -> None:
         """Share the elements with no other array from now on."""

@@ -20,6 +20,8 @@ from magmath.ops import elementwise as e
 
 _LINEAR = ("negative", "astype", "sum", "reshape", "permute_dims", "broadcast_to")
 """Operations of one operand that are linear and read no numbers."""
+_REPEATING = ("broadcast_to", "full")
+"""Operations whose result has equal elements for all samples, if the operand has."""
 
 
 @final
@@ -153,6 +155,8 @@ class _Comparison:
                 raise _NotLinear
             if part in self._varying:
                 self._check_per_sample(part, whole)
+            elif part.shape != whole.shape and part.name not in _REPEATING:
+                raise _NotLinear  # its elements may depend on the position of a sample
             waiting += zip(part.inputs, whole.inputs, strict=True)
 
     def _check_per_sample(self, part: Node, whole: Node) -> None:
@@ -195,8 +199,10 @@ def _have_equal_values(part: Node, whole: Node) -> bool:
 
 def _of_whole_batch(part: Node, whole: Node) -> Node:
     """Return a node of the whole batch that does not depend on the samples, but perhaps on their
-    number. Raises _NotLinear if it reads other arrays or variables than that of the part."""
-    read = {x for x in topological((whole,)) if x.is_leaf and not x.is_of_numbers}
+    number. Raises _NotLinear if it reads other arrays, variables or numbers of the step, such as
+    those of random streams, than that of the part."""
+    leaves = [x for x in topological((whole,)) if x.is_leaf]
+    read = {x for x in leaves if not x.is_of_numbers or (x.name == "scalar" and x.value is None)}
     if not read.issubset(topological((part,))):
         raise _NotLinear
     return whole

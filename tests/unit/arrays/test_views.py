@@ -682,3 +682,16 @@ def test_gradients_of_views_that_are_read_again() -> None:
 
     gradient = mm.grad(loss)(mm.asarray([1.0, 2.0, 3.0]))
     assert gradient.tolist() == [2.0, 8.0, 19.0]
+
+
+def test_gradients_of_a_view_after_its_variable_was_assigned() -> None:
+    v = mm.variable("v", [1.0, 1.0, 1.0])
+    y = mm.zeros((2, 3))
+    row = y[0]
+    y[:] = v * 2
+    row.numpy()
+    for value in (3, 4):
+        y[1] = value
+        (y if value == 3 else row).numpy()
+    v.assign(v * 3)
+    assert mm.grad((row * row).sum(), v).tolist() == [8.0, 8.0, 8.0]

@@ -35,6 +35,7 @@ LINEAR: dict[str, Loss] = {
     "transposed": lambda o: mm.sum(mm.mean(o.T, axis=1)),
     "chosen columns": lambda o: mm.sum(o[:, 1] * mm.softmax(o, axis=1)[:, 0]),
     "joined": lambda o: mm.mean(mm.concat([o, 2 * o], axis=1)),
+    "constant weights": lambda o: mm.sum(o * mm.full((len(o), 4), 2.0) * mm.ones((1, 4))),
     "difference": lambda o: mm.mean(o) - 2 * mm.sum(o),
 }
 OTHERS: dict[str, Loss] = {
@@ -48,6 +49,11 @@ OTHERS: dict[str, Loss] = {
     "differences of samples": lambda o: mm.sum((o[1:] - o[:-1]) ** 2),
     "pairs": lambda o: mm.sum(o @ o.T),
     "factors of samples": lambda o: mm.sum((o / len(o)) ** 2),
+    "weights by position": lambda o: mm.sum(o * mm.arange(len(o))[:, None]),
+    "triangle": lambda o: mm.sum(mm.triu(o)),
+    "first samples": lambda o: mm.sum(mm.where(mm.arange(len(o))[:, None] < 2, o, 0)),
+    "running weights": lambda o: mm.sum(mm.cumulative_sum(mm.ones(len(o)))[:, None] * o),
+    "random term": lambda o: mm.sum(o) + mm.sum(mm.random.uniform(shape=(1,))),
     "random": lambda o: mm.sum(o * mm.random.uniform(shape=o.shape)),
 }
 
