@@ -311,7 +311,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
             raise unread_write_error()
         with expression_lock.lock:  # writes of several threads follow one another
             if value_has_no_name:
-                value.detach()  # not read after the write
+                value.unlink()  # not read after the write
             if self._leaf is None and is_small_write_into_new(self, key):
                 self.evaluated()
             operand = small_operand(self, value)
@@ -361,7 +361,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
         has_no_name = self.view_of is not None and sys.getrefcount(self) <= TEMPORARY_UPDATE
         if has_no_name and calling_instruction(2) == BINARY:
             with expression_lock.lock:  # not while another thread updates it with its base
-                self.detach()  # the x[i] of x[i] += v, which Python writes into x itself
+                self.unlink()  # the x[i] of x[i] += v, which Python writes into x itself
         node = operator_result(operation, self, other, operator_node, OPERATOR_FRAMES)
         if node is NotImplemented:
             return node  # type: ignore[no-any-return]

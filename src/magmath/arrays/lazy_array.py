@@ -351,7 +351,7 @@ class LazyArray(ArrayHandle):
             self.view_of.storage.set_stale(self)
             del self._node, self._leaf, self.pending_update
 
-    def detach(self) -> None:
+    def unlink(self) -> None:
         """Share the elements with no other array from now on."""
         _ = self._node  # of a stale array, read while it knows its base
         self.view_of = None
