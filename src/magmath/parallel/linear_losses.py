@@ -21,7 +21,7 @@ from magmath.ops import elementwise as e
 _LINEAR = ("negative", "astype", "sum", "reshape", "permute_dims", "broadcast_to")
 """Operations of one operand that are linear and read no numbers."""
 _REPEATING = ("broadcast_to", "full")
-"""Operations whose result has equal elements for all samples, if the operand has."""
+"""Operations that repeat elements."""
 
 
 @final
@@ -155,9 +155,16 @@ class _Comparison:
                 raise _NotLinear
             if part in self._varying:
                 self._check_per_sample(part, whole)
-            elif part.shape != whole.shape and part.name not in _REPEATING:
-                raise _NotLinear  # its elements may depend on the position of a sample
+            elif part.shape != whole.shape and not self._is_equal_for_samples(part, whole):
+                raise _NotLinear
             waiting += zip(part.inputs, whole.inputs, strict=True)
+
+    def _is_equal_for_samples(self, part: Node, whole: Node) -> bool:
+        """Return True if the elements of a node that depends on no samples are equal along the axis
+        of the samples, where those of its operands are."""
+        if part.name == "iota":
+            return part.attributes["axis"] not in self._scaled_axes(part, whole)
+        return part.name in _REPEATING or part.operation.is_elementwise
 
     def _check_per_sample(self, part: Node, whole: Node) -> None:
         """Raise _NotLinear unless an operation can be divided along the samples of its operands and

@@ -36,6 +36,7 @@ LINEAR: dict[str, Loss] = {
     "chosen columns": lambda o: mm.sum(o[:, 1] * mm.softmax(o, axis=1)[:, 0]),
     "joined": lambda o: mm.mean(mm.concat([o, 2 * o], axis=1)),
     "constant weights": lambda o: mm.sum(o * mm.full((len(o), 4), 2.0) * mm.ones((1, 4))),
+    "marked columns": lambda o: mm.sum(mm.where(mm.arange(4) + mm.zeros((len(o), 4)) < 2, o, 0)),
     "difference": lambda o: mm.mean(o) - 2 * mm.sum(o),
 }
 OTHERS: dict[str, Loss] = {
