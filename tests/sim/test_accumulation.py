@@ -103,6 +103,13 @@ LOSSES: dict[str, Any] = {
     "at least one": lambda o, y: (
         mm.sum((y >= 0)[:, None] * _of_scores(o, y)) / mm.maximum(mm.sum(1.0 * (y >= 0)), 1.0)
     ),
+    "mean by mean": lambda o, y: (
+        mm.mean(1.0 * (y >= 0) * mm.sum(_of_scores(o, y), axis=1)) / mm.mean(1.0 * (y >= 0))
+    ),
+    "weights in NumPy": lambda o, y: mm.sum(_of_scores(o, y) * CLASS_WEIGHTS) / (9 * len(o)),
+    "smoothed": lambda o, y: (
+        mm.sum((y >= 0)[:, None] * _of_scores(o, y)) / (mm.sum(1.0 * (y >= 0)) + 0.1 * len(o))
+    ),
     "sequences": lambda o, y: nn.cross_entropy(
         mm.repeat(o, 3, axis=0), mm.repeat(y, 3), ignore_index=-1
     ),
@@ -153,6 +160,16 @@ def test_losses_of_other_weights_than_samples(
             found.append([*history.step_losses, *net.layers[0].weight.numpy().ravel()])
     for other in found[1:]:
         np.testing.assert_allclose(other, found[0], rtol=1e-4, atol=1e-5)
+
+
+def test_losses_that_are_no_sums_over_the_samples_are_told_of() -> None:
+    with current("inline"):
+        trainer = mm.train.Trainer(
+            nn.Sequential(nn.Dense(5)), lambda o, y: mm.sqrt(mm.mean(_of_scores(o, y))),
+            mm.optim.Momentum(0.01), seed=1, strategy=DataParallel(accumulate=4),
+        )  # fmt: skip
+        with pytest.warns(UserWarning, match="accumulate=4 weights the losses of the parts"):
+            trainer.fit(X[:40], Y[:40], batch_size=20, epochs=1)
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])

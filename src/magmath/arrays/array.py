@@ -39,7 +39,7 @@ from magmath.arrays.inputs.operands import (
     unpromoted_nodes,
     written_operand,
 )
-from magmath.arrays.lazy_array import WAS_ATTEMPTED, LazyArray, evaluate
+from magmath.arrays.lazy_array import STALE_ATTRIBUTES, WAS_ATTEMPTED, LazyArray, evaluate
 from magmath.arrays.number_protocols import NumberProtocols
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.protocols.interchange_protocols import InterchangeProtocols
@@ -115,10 +115,9 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
 
         def __getattr__(self, name: str) -> Any:
             """Raise AttributeError, whose message says what to write instead."""
-            try:
+            if name in STALE_ATTRIBUTES:
                 return super().__getattr__(name)
-            except AttributeError:
-                raise missing_array_attribute(name) from None
+            raise missing_array_attribute(name)
 
     # elements -------------------------------------------------------------------------------
 

@@ -277,11 +277,16 @@ class LazyArray(ArrayHandle):
         add_leaf_to_captures(node, leaf)
         self._node = leaf
 
+    def refers_to(self, node: Node) -> bool:
+        """Return True if this array refers to a node: not if it has been updated since, or is
+        stale."""
+        return not self.is_stale and self._node is node
+
     def set_computed_of(self, node: Node, leaf: Node) -> bool:
         """Set `leaf` as this array's value if the array still refers to the node that was computed,
         and not to another one after an update by another thread; return True if it does."""
         with expression_lock.lock:
-            is_current = self._node is node
+            is_current = self.refers_to(node)
             if is_current:
                 self.set_computed(leaf)
             return is_current
@@ -333,7 +338,9 @@ class LazyArray(ArrayHandle):
     @property
     def is_stale(self) -> bool:
         """True if `set_stale` was called, and the array was not used since."""
-        try:
+        if self.view_of is None or self.view_of.stale_base is None:
+            return False
+        try:  # an interrupt may have prevented that the base is forgotten
             _NODE.__get__(self)
         except AttributeError:
             return True
@@ -351,23 +358,10 @@ class LazyArray(ArrayHandle):
             self.view_of.storage.set_stale(self)
             del self._node, self._leaf, self.pending_update
 
-    def unlink(self) -> None:
-        """Share the elements with no other array from now on."""
-        _ = self._node  # of a stale array, read while it knows its base
-        self.view_of = None
-
-    if not TYPE_CHECKING:  # which knows the attributes
-
-        def __getattr__(self, name: str) -> Any:
-            """Return an attribute that `set_stale` has deleted, after the array is read again."""
-            if name not in _OF_CURRENT_ARRAYS:
-                raise AttributeError(name)
-            self._read_again()
-            return getattr(self, name)
-
-    def _read_again(self) -> None:
+    def read_again(self) -> None:
+        """Read the array from its base if it is stale."""
         with expression_lock.lock:
-            if not self.is_stale:  # another thread has read it
+            if not self.is_stale:  # another thread may have read it
                 return
             view = self.view_of
             assert view is not None
@@ -380,6 +374,20 @@ class LazyArray(ArrayHandle):
             self._refer_to(node, leaf)
             view.stale_base = None
 
+    if not TYPE_CHECKING:  # which knows the attributes
+
+        def __getattr__(self, name: str) -> Any:
+            """Return an attribute that `set_stale` has deleted, after the array is read again."""
+            if name not in STALE_ATTRIBUTES:
+                raise AttributeError(name)
+            self.read_again()
+            return getattr(self, name)
+
+    def unlink(self) -> None:
+        """Share the elements with no other array from now on."""
+        self.read_again()
+        self.view_of = None
+
     def replace_node(self, node: Node) -> None:
         """Refer to another node with the same value, or with that before a failed update."""
         invalidate_captures(self._node)
@@ -389,7 +397,8 @@ class LazyArray(ArrayHandle):
 
 
 _NODE: Any = LazyArray.__dict__["_node"]
-_OF_CURRENT_ARRAYS = ("_node", "_leaf", "pending_update")
+STALE_ATTRIBUTES = ("_node", "_leaf", "pending_update")
+"""The attributes that a stale array does not have."""
 
 
 def depend_on_value(node: Node) -> None:

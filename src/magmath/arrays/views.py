@@ -249,8 +249,8 @@ def prepare_shared_write(array: LazyArray) -> Callable[[], None] | None:
         )
     if tracing.current() is not None:  # which restores them, so it must know their nodes
         others = [x for x in storage.arrays() if x is not array and x is not base]
-        former_nodes = [x.node for x in others]
-        assert len(former_nodes) == len(others)
+        for other in others:
+            other.read_again()
     return lambda: _share(array, base, others)
 
 

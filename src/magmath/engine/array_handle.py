@@ -40,6 +40,10 @@ class ArrayHandle:
         """True if a write into another array has changed elements: it is read again when used."""
         raise NotImplementedError
 
+    def refers_to(self, node: Node) -> bool:
+        """Return True if this array refers to a node, and is not stale."""
+        raise NotImplementedError
+
     def set_computed(self, leaf: Node) -> None:
         """Set a leaf as the array's value and drop its expression."""
         raise NotImplementedError

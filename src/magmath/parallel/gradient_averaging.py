@@ -24,6 +24,7 @@ from magmath.core.integers import require_integer
 from magmath.engine import session
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import Trace
+from magmath.engine.user_line import warn_user
 from magmath.errors import ShapeError
 from magmath.graph import Graph, Node, apply_to
 from magmath.layout import Layout, even_cuts
@@ -184,7 +185,7 @@ class GradientAveraging(Strategy):
             return loss, outputs, training.unscaled(gradients)
         losses, results, gradients = [], [], list[Array]()
         parameters = [v.node for v in training.parameters]
-        whole = cache(partial(_traced_loss, forward, leaves, tree))
+        whole = _traced_loss(forward, leaves, tree)
         for start, stop in pairwise(cuts):
             part = [self.share(_rows(x, start, stop)) for x in leaves]
             part = [_after(x, gradients) for x in part]
@@ -195,6 +196,13 @@ class GradientAveraging(Strategy):
             pairs = zip(gradients, part_gradients, strict=True) if gradients else ()
             gradients = [a + b for a, b in pairs] or part_gradients
             results.append(flatten(outputs))
+        if not all(x.is_exact for x in losses):
+            warn_user(
+                f"fit: accumulate={self.accumulate} weights the losses of the parts by their "
+                f"samples, because the loss is no linear function of sums and means over the "
+                f"samples: its gradient is not that of the whole batch; write it as a sum or a "
+                f"mean of values of single samples, or train without accumulate"
+            )
         loss = reduce(add, [x.summand for x in losses])
         divisor = total_divisor(losses, samples)
         if divisor is not None:

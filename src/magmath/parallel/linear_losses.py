@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, final
 
-import numpy as np
-
+from magmath.core.shapes import size_of
 from magmath.engine.remote_array import RemoteArray
 from magmath.graph import Node, topological
+from magmath.graph.graph import substituted
 from magmath.ops import elementwise as e
 
 _LINEAR = ("negative", "astype", "sum", "reshape", "permute_dims", "broadcast_to")
@@ -39,6 +39,22 @@ class TracedLoss(NamedTuple):
 
 
 @final
+class WeightedMean(NamedTuple):
+    """A quotient of sums over the samples.
+
+    node      the quotient of the part
+    dividend  whose sum over the parts is that of the batch
+    divisor   that of the batch, with the sums of the part in place of those of the batch
+    sums      the sums of the part in the divisor
+    """
+
+    node: Node
+    dividend: Node
+    divisor: Node
+    sums: Sequence[Node]
+
+
+@final
 class LossTerms(NamedTuple):
     """The terms of a loss.
 
@@ -50,7 +66,7 @@ class LossTerms(NamedTuple):
 
     varying: Node | None
     fixed: Node | None
-    quotient: Node | None = None
+    quotient: WeightedMean | None = None
 
     def mapped(self, function: Callable[[Node], Node]) -> LossTerms:
         """Return a linear function of the terms."""
@@ -117,11 +133,44 @@ class _Comparison:
             factor = _of_whole_batch(*pairs[1])
             return self.terms(*pairs[0]).mapped(lambda x: whole.replace((x, factor)))
         if part.name == "divide" and first in self._varying:
-            return LossTerms(part, None, part)
+            return LossTerms(part, None, self._weighted_mean(part, *pairs))
         if part.name == "divide" or first in self._varying:
             raise _NotLinear
         factor = _of_whole_batch(*pairs[0])
         return self.terms(*pairs[1]).mapped(lambda x: part.replace((factor, x)))
+
+    def _weighted_mean(
+        self, part: Node, dividend: tuple[Node, Node], divisor: tuple[Node, Node]
+    ) -> WeightedMean:
+        """Return a quotient of the part, given its dividend and its divisor with those of the
+        batch."""
+        terms = self.terms(*dividend)
+        if terms.varying is None or terms.fixed is not None or terms.quotient is not None:
+            raise _NotLinear
+        sums = self._sums(*divisor)
+        (of_batch,) = substituted([divisor[1]], {whole: part for part, whole in sums.items()})
+        return WeightedMean(part, terms.varying, of_batch, list(sums))
+
+    def _sums(self, part: Node, whole: Node) -> dict[Node, Node]:
+        """Return the sums over the samples on which a node depends, with those of the batch. Raises
+        _NotLinear if it depends on samples otherwise."""
+        sums: dict[Node, Node] = {}
+        waiting, seen = [(part, whole)], set[tuple[Node, Node]]()
+        while waiting:
+            pair = part, whole = waiting.pop()
+            if pair in seen:
+                continue
+            seen.add(pair)
+            if part not in self._varying:
+                _of_whole_batch(part, whole)
+            elif part.is_leaf or part.name != whole.name or part.shape != whole.shape:
+                raise _NotLinear
+            elif part.name == "sum" and self._is_over_samples(part, whole):
+                self._check_equal(part.inputs[0], whole.inputs[0])
+                sums[part] = whole
+            else:
+                waiting += zip(part.inputs, whole.inputs, strict=True)
+        return sums
 
     def _is_over_samples(self, part: Node, whole: Node) -> bool:
         """Return True for a sum over the samples, perhaps over other axes too."""
@@ -169,6 +218,9 @@ class _Comparison:
     def _check_per_sample(self, part: Node, whole: Node) -> None:
         """Raise _NotLinear unless an operation can be divided along the samples of its operands and
         of its result."""
+        if part.name == "reshape":
+            self._check_blocks(part, whole)
+            return
         operands, result = part.operation.axes(part).split("->")
         letters = {result[axis] for axis in self._scaled_axes(part, whole)}
         read = [
@@ -179,6 +231,18 @@ class _Comparison:
             for axis in self._scaled_axes(*pair)
         ]
         if len(letters) != 1 or "." in letters or not letters.issuperset(read):
+            raise _NotLinear
+
+    def _check_blocks(self, part: Node, whole: Node) -> None:
+        """Raise _NotLinear unless `reshape` makes a block of elements of each block that belongs to
+        a sample: the axes before those of the samples have equal lengths in total."""
+        operands = part.inputs[0], whole.inputs[0]
+        axes = [self._scaled_axes(*pair) for pair in (operands, (part, whole))]
+        shapes = operands[0].shape, part.shape
+        if (
+            any(len(one) != 1 for one in axes)
+            or len({size_of(shape[:axis]) for shape, (axis,) in zip(shapes, axes, strict=True)}) > 1
+        ):
             raise _NotLinear
 
 
@@ -194,13 +258,11 @@ def _attributes(node: Node) -> dict[str, Any]:
 
 
 def _have_equal_values(part: Node, whole: Node) -> bool:
-    """Return True for leaves with equal numbers, or arrays that this process stores."""
+    """Return True for leaves with equal numbers: each trace makes its own arrays of those of NumPy."""
     mine, others = part.value, whole.value
     if isinstance(mine, RemoteArray) and isinstance(others, RemoteArray):
-        if mine is others:
-            return True
-        arrays: list[Any] = [mine.host_array, others.host_array]
-        return all(x is not None for x in arrays) and np.array_equal(*arrays)
+        is_alike = part.shape == whole.shape and part.dtype is whole.dtype
+        return mine is others or (is_alike and bool((mine.fetch() == others.fetch()).all()))
     return mine is not None and type(mine) is type(others) and bool(mine == others)
 
 
@@ -210,8 +272,10 @@ def _of_whole_batch(part: Node, whole: Node) -> Node:
     those of random streams, than that of the part."""
     leaves = [x for x in topological((whole,)) if x.is_leaf]
     read = {x for x in leaves if not x.is_of_numbers or (x.name == "scalar" and x.value is None)}
-    if not read.issubset(topological((part,))):
-        raise _NotLinear
+    known = [x for x in topological((part,)) if x.is_leaf]
+    for leaf in read.difference(known):
+        if not any(_have_equal_values(x, leaf) for x in known):
+            raise _NotLinear
     return whole
 
 

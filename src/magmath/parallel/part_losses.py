@@ -1,14 +1,14 @@
 """Losses of the parts of a batch, whose combination is the loss of the batch.
 
-A loss is usually the mean over the samples. A weighted mean, such as that over the labels that are
-not ignored, is a quotient whose divisor depends on sums over the samples: the dividends of the
-parts are added, and the sums in their divisors. Other losses may be linear functions of such means
-and of sums (`linear_losses`). The form is read from the expression of the loss.
+A loss is usually the mean over the samples. It may be another linear function of means and of sums
+over the samples (`linear_losses`), or of a weighted mean, such as that over the labels that are not
+ignored: a quotient whose divisor depends on sums over the samples. The dividends of the parts are
+added, and the sums in their divisors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import reduce
 from operator import add
 from typing import NamedTuple, final
@@ -23,59 +23,44 @@ from magmath.parallel.linear_losses import TracedLoss, loss_terms
 class PartLoss(NamedTuple):
     """The summand of a part of a batch.
 
-    divisor  what the sum of all summands is to be divided by; None if it is not to be divided
-    sums     the sums over the samples of the part in the divisor
-    fixed    what is to be added once to the loss of the batch: terms that do not depend on samples
+    divisor   what the sum of all summands is to be divided by; None if it is not to be divided
+    sums      the sums over the samples of the part in the divisor
+    fixed     what is to be added once to the loss of the batch: terms that do not depend on samples
+    is_exact  False if the sum is not the loss of the batch
     """
 
     summand: Array
     divisor: Node | None = None
     sums: Sequence[Node] = ()
     fixed: Array | None = None
+    is_exact: bool = True
 
 
 def part_loss(
-    part: TracedLoss,
-    samples: int,
-    parameters: Collection[Node],
-    whole: Callable[[], TracedLoss],
+    part: TracedLoss, samples: int, parameters: Collection[Node], whole: TracedLoss
 ) -> PartLoss:
-    """Return the summand of a part.
+    """Return the summand of a part: the loss weighted by the samples if it has another form.
 
     part        the loss of the part alone
     samples     the number of samples of the batch
-    parameters  on which the divisor of a weighted mean does not depend
-    whole       returns the loss of the batch, which is asked for unless the loss is a weighted mean
+    parameters  on which the divisor of a weighted mean must not depend
+    whole       the loss of the batch
     """
-    weighted = _weighted_mean(part.loss, part, samples, parameters)
-    if weighted is not None:
-        return weighted
-    share, terms = part.samples / samples, loss_terms(part, whole())
-    if terms is None or terms.varying is None:
-        return PartLoss(Array(part.loss) * share)
+    terms = loss_terms(part, whole)
+    share = Array(part.loss) * (part.samples / samples)
+    if terms is None:
+        return PartLoss(share, is_exact=False)
+    if terms.varying is None:
+        return PartLoss(share)
     fixed = None if terms.fixed is None else Array(terms.fixed)
-    if terms.quotient is None:
+    quotient = terms.quotient
+    if quotient is None:
         return PartLoss(Array(terms.varying), fixed=fixed)
-    weighted = _weighted_mean(terms.quotient, part, samples, parameters)
-    if weighted is None:
-        return PartLoss(Array(part.loss) * share)
-    (summand,) = substituted([terms.varying], {terms.quotient: weighted.summand.node})
-    return weighted._replace(summand=Array(summand), fixed=fixed)
-
-
-def _weighted_mean(
-    node: Node, part: TracedLoss, samples: int, parameters: Collection[Node]
-) -> PartLoss | None:
-    """Return the summand of a quotient of sums over the samples; None for another expression."""
-    if node.name != "divide":
-        return None
-    (dividend, divisor), batch = node.inputs, set(part.batch)
-    sums, others = _sums_of_samples(divisor, part.samples)
-    is_constant = batch.union(parameters).isdisjoint(others)
-    is_weighted = sums and is_constant and _ancestors(sums, batch).isdisjoint(parameters)
-    if not (is_weighted and _is_sum_of_samples(_without_casts(dividend), part.samples)):
-        return None
-    return PartLoss(Array(dividend) / samples, divisor, sums)
+    if not _ancestors([quotient.divisor], part.batch).isdisjoint(parameters):
+        return PartLoss(share, is_exact=False)
+    dividend = Array(quotient.dividend) / samples
+    (summand,) = substituted([terms.varying], {quotient.node: dividend.node})
+    return PartLoss(Array(summand), quotient.divisor, quotient.sums, fixed)
 
 
 def total_divisor(losses: Sequence[PartLoss], samples: int) -> Array | None:
@@ -90,20 +75,6 @@ def total_divisor(losses: Sequence[PartLoss], samples: int) -> Array | None:
     return Array(divisor) / samples
 
 
-def _sums_of_samples(node: Node, count: int) -> tuple[list[Node], set[Node]]:
-    """Return the sums over the samples on which a node depends, and the nodes that combine them."""
-    sums: list[Node] = []
-    others, waiting = set[Node](), [node]
-    while waiting:
-        node = waiting.pop()
-        if _is_sum_of_samples(node, count):
-            sums += [node] if node not in sums else []
-        elif node not in others:
-            others.add(node)
-            waiting += node.inputs
-    return sums, others
-
-
 def _ancestors(nodes: Iterable[Node], ends: Collection[Node]) -> set[Node]:
     """Return the nodes on which nodes depend, without those on which only `ends` depend."""
     read, waiting = set[Node](), [*nodes]
@@ -113,17 +84,3 @@ def _ancestors(nodes: Iterable[Node], ends: Collection[Node]) -> set[Node]:
             read.add(node)
             waiting += () if node in ends else node.inputs
     return read
-
-
-def _is_sum_of_samples(node: Node, count: int) -> bool:
-    """Return True for a sum over the first axis of an array that has this many samples, or as many
-    for each element of a sequence."""
-    if node.name != "sum" or 0 not in node.attributes["axis"]:
-        return False
-    return node.inputs[0].shape[0] % count == 0
-
-
-def _without_casts(node: Node) -> Node:
-    while node.name == "astype":
-        (node,) = node.inputs
-    return node

@@ -37,6 +37,8 @@ LINEAR: dict[str, Loss] = {
     "joined": lambda o: mm.mean(mm.concat([o, 2 * o], axis=1)),
     "constant weights": lambda o: mm.sum(o * mm.full((len(o), 4), 2.0) * mm.ones((1, 4))),
     "marked columns": lambda o: mm.sum(mm.where(mm.arange(4) + mm.zeros((len(o), 4)) < 2, o, 0)),
+    "repeated samples": lambda o: mm.sum(mm.repeat(o, 3, axis=0) ** 2),
+    "sequences": lambda o: mm.sum(mm.reshape(o, (len(o), 2, 2))[:, 0] ** 2),
     "difference": lambda o: mm.mean(o) - 2 * mm.sum(o),
 }
 OTHERS: dict[str, Loss] = {
@@ -48,6 +50,8 @@ OTHERS: dict[str, Loss] = {
     "running sums": lambda o: mm.sum(mm.cumulative_sum(o, axis=0) ** 2),
     "order": lambda o: mm.sum(mm.sort(o, axis=0) * mm.arange(len(o))[:, None]),
     "differences of samples": lambda o: mm.sum((o[1:] - o[:-1]) ** 2),
+    "blocks of samples": lambda o: mm.sum(mm.reshape(o.T, (-1,))[:2] ** 2),
+    "mixed samples": lambda o: mm.sum(mm.reshape(o.T, (len(o), 4)) * mm.arange(4)),
     "pairs": lambda o: mm.sum(o @ o.T),
     "factors of samples": lambda o: mm.sum((o / len(o)) ** 2),
     "weights by position": lambda o: mm.sum(o * mm.arange(len(o))[:, None]),

@@ -334,8 +334,7 @@ class Evaluator:
         for node in nodes:
             can_drop = not is_fallible and (not node.reads_version or node in expression.results)
             array = node.user_array() if can_drop and node.user_array is not None else None
-            if array is not None and not array.is_stale and array.node is node:
-                array.set_computed(leaves[node])
+            if array is not None and array.set_computed_of(node, leaves[node]):
                 continue
             set_value(node, leaves[node])
             # A written value cannot be recomputed.

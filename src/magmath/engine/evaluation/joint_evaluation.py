@@ -55,7 +55,9 @@ class _Result(NamedTuple):
     def node(self) -> Node | None:
         """The node, if the array still exists, refers to it and is pending; otherwise None."""
         array, original = self.array(), self.original()
-        if array is None or original is None or array.is_computed or array.node is not original:
+        if array is None or original is None or not array.refers_to(original):
+            return None
+        if array.is_computed:
             return None
         return None if original.value is not None or original.is_leaf_or_constant else original
 

@@ -117,4 +117,4 @@ def is_unobservable(order: Sequence[Node], own_nodes: Sequence[Node]) -> bool:
 def has_array(node: Node) -> bool:
     """Return True if an array of user code refers to this node."""
     array = None if node.user_array is None else node.user_array()
-    return array is not None and not array.is_stale and array.node is node
+    return array is not None and array.refers_to(node)
