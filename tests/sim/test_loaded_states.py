@@ -205,6 +205,7 @@ WRONG = {
         {"net.b.first": np.zeros(4)}, ShapeError, r"net.b.first has shape \(4,\), .* needs \(3,\)",
     ),
     "count": ({"net.w.count": np.zeros(2)}, ShapeError, r"net.w.count has shape \(2,\)"),
+    "no count": ({"net.w.count": "many"}, OptionError, "net.w.count must be a number of steps"),
     "missing": ({"net.w.second": None}, OptionError, "net.w lack net.w.second; load all"),
     "missing count": ({"net.b.count": None}, OptionError, "net.b lack net.b.count"),
     "other optimizer": ({"net.b.velocity": B}, OptionError, "are velocity, this optimizer needs"),
@@ -240,6 +241,21 @@ def test_states_that_do_not_fit_change_nothing(case: str, is_updated: bool) -> N
         training.run(2)
         other.run(2)
         training.check(other.w.numpy(), other.b.numpy())
+
+
+def test_a_schedule_that_cannot_be_loaded_changes_nothing() -> None:
+    with current("inline"):
+        training = Training(Adam(mm.optim.schedules.Plateau(0.05)))
+        training.run(2)
+        former, _ = training.save()
+        training.run(1)
+        broken = {name: x for name, x in former.items() if not name.endswith(".rate")}
+        assert broken.keys() != former.keys()
+        later, _ = training.save()
+        with pytest.raises(OptionError, match="Plateau lacks rate"):
+            training.optimizer.load_state_dict(broken)
+        for name, value in training.optimizer.state_dict().items():
+            np.testing.assert_array_equal(np.asarray(value), later[name])
 
 
 @pytest.mark.parametrize(("kind", "workers"), POOLS)

@@ -464,9 +464,10 @@ class Optimizer(metaclass=KeywordHints):
         shape, and then changes nothing; the update does for a variable that is updated later.
         """
         values, schedules, steps = decoded_state(state)
-        self.variable_states.load_state_dict(values)
-        self.restore_steps(steps)
+        self.variable_states.check_state_dict(values)
         load_schedule_states(self.learning_rates, schedules)
+        self.restore_steps(steps)
+        self.variable_states.load_state_dict(values)
 
 
 def _check_expression(expression: Any) -> None:

@@ -300,7 +300,14 @@ class Plateau(Schedule):
         return {"rate": self.rate, "best": self._best, "bad": self._bad, "waiting": self._waiting}
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
-        """Load what `state_dict` returned."""
+        """Load what `state_dict` returned. Raises OptionError, and changes nothing, if a value is
+        missing."""
+        missing = [name for name in self.state_dict() if name not in state]
+        if missing:
+            raise OptionError(
+                f"load_state_dict: the state of Plateau lacks {missing[0]}; load all that "
+                f"state_dict returned"
+            )
         self.rate, self._best = state["rate"], state["best"]
         self._bad, self._waiting = int(state["bad"]), int(state["waiting"])
 

@@ -182,17 +182,19 @@ class States:
                 labels[id(v)] = v.name if number == 1 else f"{v.name}#{number}"
         return labels
 
+    def check_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Raise OptionError or ShapeError if values do not fit the variables that have states."""
+        for entry, label in self._labelled():
+            _check_loaded(state, label, entry.variable(), entry.required)
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load what `state_dict` returned.
+        """Load what `state_dict` returned, after `check_state_dict`.
 
         Assigns the values of the variables that have states. The states of variables that have no
         values, or shared a step count and do not any more, are removed, and programs that use them
-        are rebuilt. Raises OptionError or ShapeError, and changes nothing, for values that do not
-        fit.
+        are rebuilt.
         """
         entries, loaded = self._labelled(), dict(state)
-        for entry, label in entries:
-            _check_loaded(loaded, label, entry.variable(), entry.required)
         values: dict[int, tuple[Variable, Any]] = {}
         kept: set[VariableStates] = set()
         for entry, label in entries:
@@ -321,6 +323,18 @@ def _check_loaded(
                 f"{needed_shape}; load the state of an optimizer of the same variables, or load "
                 f"that of a network of other sizes into another optimizer"
             )
+    if "count" in names and not _is_count(loaded[f"{prefix}count"]):
+        raise OptionError(
+            f"load_state_dict: {prefix}count must be a number of steps, was given "
+            f"{loaded[f'{prefix}count']!r}; load what state_dict returned"
+        )
+
+
+def _is_count(value: Any) -> bool:
+    try:
+        return int(value) >= 0
+    except (TypeError, ValueError):
+        return False
 
 
 def _is_count_shared(

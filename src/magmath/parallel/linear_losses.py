@@ -258,7 +258,7 @@ def _attributes(node: Node) -> dict[str, Any]:
 
 
 def _have_equal_values(part: Node, whole: Node) -> bool:
-    """Return True for leaves with equal numbers: each trace makes its own arrays of those of NumPy."""
+    """Return True for leaves with equal numbers. Each trace makes its own arrays from NumPy's."""
     mine, others = part.value, whole.value
     if isinstance(mine, RemoteArray) and isinstance(others, RemoteArray):
         is_alike = part.shape == whole.shape and part.dtype is whole.dtype
