@@ -247,11 +247,11 @@ def test_a_schedule_that_cannot_be_loaded_changes_nothing() -> None:
     with current("inline"):
         training = Training(Adam(mm.optim.schedules.Plateau(0.05)))
         training.run(2)
-        former, _ = training.save()
+        former = training.optimizer.state_dict()
         training.run(1)
         broken = {name: x for name, x in former.items() if not name.endswith(".rate")}
         assert broken.keys() != former.keys()
-        later, _ = training.save()
+        later = training.optimizer.state_dict()
         with pytest.raises(OptionError, match="Plateau lacks rate"):
             training.optimizer.load_state_dict(broken)
         for name, value in training.optimizer.state_dict().items():

@@ -33,8 +33,9 @@ from magmath.parallel.simulator.program_tasks import (
 from magmath.passes.environment import Environment
 from magmath.program.instructions import AsynchronousStep, Program, Slot, WorkerProgram
 
-TimesOf = Callable[[Program, Environment], CallTimes]
-"""Returns the times of the calls of a program for one worker."""
+TimesOf = Callable[[Program, Environment, list[float]], CallTimes]
+"""Returns the times of the calls of a program for one worker, given the predicted seconds of its
+instructions."""
 
 
 def step_parts(
@@ -77,7 +78,7 @@ class _PartWriter:
         alone = self._environment.of_one_worker()
         estimates = [x.seconds for x in explain_program(part.program, alone).instructions]
         network = replace(self._network, shares_memory=False)
-        tiers = [self._times_of(part.program, alone)]
+        tiers = [self._times_of(part.program, alone, estimates)]
         tasks, _ = program_tasks(part.program, tiers, network, estimates)
         seconds, nbytes = sum(x.seconds for x in tasks), sum(x.nbytes for x in tasks)
         return SimulatedTask(f"{name} ({KERNEL})", (0,), (COMPUTE,), float(seconds), nbytes=nbytes)

@@ -198,9 +198,8 @@ def _asynchronous(
     step, forms = program.asynchronous, dict[str, None]()
     assert step is not None
 
-    def times_of(part: Program, alone: Environment) -> CallTimes:
+    def times_of(part: Program, alone: Environment, estimates: list[float]) -> CallTimes:
         if times == "predicted":
-            estimates = [x.seconds for x in explain_program(part, alone).instructions]
             forms["predicted"] = None
             return _predicted(part, estimates, alone)
         measured = {form: calls for form, (calls,) in _measured(part, alone, True).items()}
