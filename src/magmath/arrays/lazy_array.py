@@ -13,6 +13,7 @@ from weakref import ref
 
 import numpy as np
 
+from magmath.arrays.leaf_values import depend_on_value, fetch, small_local_array
 from magmath.arrays.saved_operands import SavedOperands
 from magmath.arrays.storage.element_storage import ArrayView, read
 from magmath.arrays.storage.failed_updates import (
@@ -23,12 +24,10 @@ from magmath.arrays.storage.failed_updates import (
     view_record,
 )
 from magmath.core import expression_lock
-from magmath.core.call_effects import CALL_EFFECTS
 from magmath.core.dtypes import DType
 from magmath.core.shapes import size_of
 from magmath.engine import session
 from magmath.engine.array_handle import ArrayHandle
-from magmath.engine.array_sizes import MAX_BYTES_INLINE
 from magmath.engine.lifetimes.expression_bounds import FIRST_CHECK, Keep, early_evaluation
 from magmath.engine.lifetimes.kept_expressions import keep_expression
 from magmath.engine.lifetimes.loop_parts import MIN_DEPTH
@@ -46,7 +45,6 @@ from magmath.graph import (
     set_value,
     topological,
 )
-from magmath.graph.provenance.provenance_chains import nodes_before
 from magmath.layout import Layout
 from magmath.ops import leaves
 
@@ -401,54 +399,11 @@ STALE_ATTRIBUTES = ("_node", "_leaf", "pending_update")
 """The attributes that a stale array does not have."""
 
 
-def depend_on_value(node: Node) -> None:
-    """Record that the function that is being traced depends on the value of a node, which its
-    program does not read: a number in a shape or in an `if`, a mask whose elements are counted.
-
-    An update in place of an array from which the value was computed makes it be traced again.
-    """
-    trace = tracing.current()
-    assert trace is not None
-    for x in topological((node,)):
-        is_leaf = x.operation is leaves.INPUT and not isinstance(x.value, Node)
-        provenance = provenance_of(x) if is_leaf else None
-        for source in (x, *(() if provenance is None else nodes_before(provenance))):
-            trace.depend_on_state(source)
-            if isinstance(source.value, Node):
-                trace.depend_on_state(source.value)
-
-
 def _is_array(node: Node) -> bool:
     """Return True for a plain array, and for an evaluated operation."""
     return node.operation is leaves.INPUT or (
         isinstance(node.value, Node) and not node.operation.is_version
     )
-
-
-def fetch(leaf: Node) -> torch.Tensor:
-    """Return the whole value of a leaf as a new PyTorch tensor on the CPU.
-
-    If the run that computes it has failed, the failed updates in place that it has read are undone.
-    """
-    CALL_EFFECTS.count += 1
-    data = remote_array_of(leaf)
-    if data.pool.has_failures:
-        session.engine().runs.restore([data])
-    provenance = provenance_of(leaf)
-    try:
-        return data.fetch()
-    except Exception as error:
-        undo_failed_updates(() if provenance is None else nodes_before(provenance), error)
-        raise
-
-
-def small_local_array(leaf: Node) -> np.ndarray[Any, Any] | None:
-    """Return the values of a small array that this process stores, for reading; otherwise None."""
-    CALL_EFFECTS.count += 1
-    data = leaf.value
-    if type(data) is not RemoteArray or data.pool.closed or data.has_failed:
-        return None
-    return data.local_array() if data.nbytes <= MAX_BYTES_INLINE else None
 
 
 def evaluate(*arrays: LazyArray, wait: bool = False) -> None:

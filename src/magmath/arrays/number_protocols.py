@@ -8,7 +8,8 @@ import sys
 from typing import Any
 
 from magmath.arrays.indexing.element_reads import element_of
-from magmath.arrays.lazy_array import LazyArray, depend_on_value
+from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.leaf_values import depend_on_value
 from magmath.arrays.temporary_references import TEMPORARY_NUMBER
 from magmath.core.call_effects import CALL_EFFECTS
 from magmath.engine.called_function import called_function

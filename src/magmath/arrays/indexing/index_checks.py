@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from magmath.arrays.lazy_array import small_local_array
+from magmath.arrays.leaf_values import small_local_array
 from magmath.engine.remote_array import RemoteArray
 from magmath.engine.traces import tracing
 from magmath.graph import Node

@@ -29,7 +29,8 @@ from magmath.arrays.indexing.single_elements import METHOD_FRAMES, written_leaf
 from magmath.arrays.indexing.slice_recipes import with_starts
 from magmath.arrays.indexing.subscripts import Part, SliceForm, fixed_bounds
 from magmath.arrays.indexing.written_values import written_value
-from magmath.arrays.lazy_array import LazyArray, small_local_array
+from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.leaf_values import small_local_array
 from magmath.arrays.number_leaves import number_leaf
 from magmath.arrays.storage.element_storage import ViewStep
 from magmath.core.dtypes import int64, uint64

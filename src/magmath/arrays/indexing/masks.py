@@ -15,7 +15,8 @@ from typing import final
 
 import numpy as np
 
-from magmath.arrays.lazy_array import LazyArray, fetch, small_local_array
+from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.leaf_values import fetch, small_local_array
 from magmath.engine import session
 from magmath.engine.called_function import called_function
 from magmath.engine.traces import tracing

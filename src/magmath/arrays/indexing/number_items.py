@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from magmath.arrays.indexing.subscripts import Part, known_part
-from magmath.arrays.lazy_array import LazyArray, small_local_array
+from magmath.arrays.lazy_array import LazyArray
+from magmath.arrays.leaf_values import small_local_array
 from magmath.engine import session
 from magmath.graph import Node
 
