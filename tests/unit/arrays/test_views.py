@@ -695,3 +695,9 @@ def test_gradients_of_a_view_after_its_variable_was_assigned() -> None:
         (y if value == 3 else row).numpy()
     v.assign(v * 3)
     assert mm.grad((row * row).sum(), v).tolist() == [8.0, 8.0, 8.0]
+
+
+def test_variables_refer_to_their_nodes() -> None:
+    for v in (mm.variable("v", [1.0]), mm.nn.Parameter([1.0])):
+        assert not v.is_stale
+        assert v.refers_to(v.node)
