@@ -9,9 +9,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2] / "src/magmath"
 PREFIXES = ("is", "has", "can", "should", "are", "have")
 """First words of predicates; the last two are of several objects, as in `are_identical(x, y)`."""
-VERBS = ("contains", "overlaps", "reads")
-"""Verbs that predicates may begin with: terms of sets and of dependence analysis, for which no name
-with a prefix is as plain."""
+VERBS = ("contains", "overlaps", "reads", "refers")
+"""Verbs that predicates may begin with: terms of sets, of dependence analysis and of references,
+for which no name with a prefix is as plain."""
 ACTIONS = (
     "add",
     "apply",
