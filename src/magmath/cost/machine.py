@@ -54,7 +54,8 @@ class Machine:
     gemm             speeds of large matrix products
     operations       measured speeds of single operations; others are predicted from the rates
     bandwidth        bytes of memory that one thread reads and writes
-    host_bandwidth   the same for all threads of the host
+    host_bandwidth   the same for all workers of the innermost level together; inf if each worker
+                     has its own memory
     arithmetic       elements of simple element-wise operations (add, multiply, maximum) in cache
     division         elements of divisions and square roots
     transcendental   elements of exp, log, sin and others

@@ -81,7 +81,7 @@ class _TableReader:
         return Machine(
             gemm=tuple(GemmRate(name, 1, self._number(rates, name, "gemm.")) for name in rates),
             bandwidth=bandwidth,
-            host_bandwidth=bandwidth * max(1, inner.fan_out),
+            host_bandwidth=bandwidth * inner.fan_out if inner.fan_out else math.inf,
             arithmetic=self._number(device, "arithmetic"),
             division=self._number(device, "division"),
             transcendental=self._number(device, "transcendental"),

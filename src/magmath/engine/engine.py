@@ -140,11 +140,11 @@ class Engine:
 
     @property
     def modes(self) -> ProgramModes:
-        """The modes of programs that are compiled now."""
+        """The modes of the programs that this thread compiles now."""
         return self._programs.modes
 
     def in_modes(self, modes: ProgramModes) -> AbstractContextManager[None]:
-        """Compile programs with these modes within a block."""
+        """Compile programs with these modes within a block of this thread."""
         return self._programs.in_modes(modes)
 
     def forget_programs(self) -> None:

@@ -118,7 +118,8 @@ def init(
 
     Arrays of an earlier pool are lost with it. Options are checked before it ends: OptionError and
     DeviceError leave it as it is, and so does WorkerError for a missing launcher or a host that
-    does not answer. Raises WorkerError if the workers do not start.
+    does not answer. Raises WorkerError if the workers do not start. A failure of the earlier pool
+    that was not raised yet is raised as soon as the new pool has started.
     """
     global _options, _session
     from magmath.runtime import PoolOptions, prepare_pool
@@ -139,11 +140,17 @@ def init(
         heartbeat_timeout=heartbeat_timeout,
     )
     start = prepare_pool(options)
-    shutdown()
+    failure: Exception | None = None
+    try:
+        shutdown()
+    except Exception as error:  # of the earlier pool: later lines must not compute in a default one
+        failure = error
     pool = start()
     _options = options
     set_current_pool(pool)
     _session = Session(pool)
+    if failure is not None:
+        raise failure
     return _session
 
 
@@ -178,18 +185,18 @@ def restart() -> Pool:
 
 
 def _smaller_pools(options: PoolOptions) -> Iterator[PoolOptions]:
-    """Yield the options, then with fewer workers, down to one, or without one of the hosts."""
+    """Yield the options, then with fewer workers, down to one, or without one of the hosts: then
+    the others have as many workers as before."""
+    from magmath.runtime.hosts import parse_hosts
+
     yield options
-    hosts, workers = options.hosts, options.workers
-    if hosts is None:
-        for count in range(workers - 1, 0, -1):
+    if options.hosts is None:
+        for count in range(options.workers - 1, 0, -1):
             yield replace(options, workers=count)
         return
-    listed = hosts.split(",") if isinstance(hosts, str) else list(hosts)
-    for left_out in range(len(listed) if len(listed) > 1 else 0):
-        remaining_hosts = [host for i, host in enumerate(listed) if i != left_out]
-        fewer = workers - -(-workers // len(listed)) if workers else 0
-        yield replace(options, hosts=remaining_hosts, workers=fewer)
+    hosts = str(parse_hosts(options.hosts, options.workers)).split(",")
+    for left_out in hosts if len(hosts) > 1 else ():
+        yield replace(options, hosts=[host for host in hosts if host != left_out], workers=0)
 
 
 def set_current_pool(pool: Pool) -> Engine:

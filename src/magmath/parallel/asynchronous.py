@@ -124,22 +124,25 @@ class Asynchronous(GradientAveraging):
             self._counts = variable("updates", 0, dtype=int64), schedule
         is_other_module = (self._module and self._module()) is not training.module
         self._module = ref(training.module)
-        changed = False
-        for v in training.parameters:
+        if not is_other_module and all(map(self._is_current, training.parameters)):
+            return
+        for v in training.parameters:  # all: they have one count of updates
             past, shape = self._past.find(v), (self.staleness + 1, *v.shape)
             current = broadcast_to(Array(v.node), shape)
-            is_on_pool = past is not None and past.values.stored.pool is pool
-            if past is None or not is_on_pool or past.values.dtype is not v.dtype:
-                values = variable(f"{v.name}.past", current, dtype=v.dtype)
-                self._past[v] = _Past(values, values.number - v.number)
-            elif is_other_module or past.values.number - v.number != past.ahead:
+            if past is not None and _can_have_past_of(past.values, v):
                 past.values.assign(current)
             else:
-                continue
-            changed = True
-        if changed:
-            self._counts[0].assign(0)
-            self.accept(training)
+                values = variable(f"{v.name}.past", current, dtype=v.dtype)
+                self._past[v] = _Past(values, values.number - v.number)
+        self._counts[0].assign(0)
+        self.accept(training)
+
+    def _is_current(self, v: Variable) -> bool:
+        """Return True if the past values of a parameter are up to date: not after an assignment."""
+        past = self._past.find(v)
+        if past is None or not _can_have_past_of(past.values, v):
+            return False
+        return past.values.number - v.number == past.ahead
 
     def accept(self, training: Training) -> None:
         for v in training.parameters:
@@ -239,6 +242,12 @@ def _delays(schedule: Iterable[int], staleness: int) -> list[int]:
             f"{delays}; give a larger staleness"
         )
     return delays
+
+
+def _can_have_past_of(values: Variable, v: Variable) -> bool:
+    """Return True if a variable of past values can have those of a parameter in the current
+    pool."""
+    return values.stored.pool is session.engine().pool and values.dtype is v.dtype
 
 
 def _check_pool(environment: Environment) -> None:

@@ -74,8 +74,12 @@ class _Layer:
 
 
 def _layers(graph: Graph) -> Mapping[Node, _Layer]:
-    """Return the nodes that can be folded, by the operand x that they read."""
+    """Return the nodes that can be folded, by the operand x that they read.
+
+    The sum of the rows of g becomes a part of [1 x]ᵀ·g, so x must be known where it is computed.
+    """
     layers: dict[Node, _Layer] = {}
+    number = {node: i for i, node in enumerate(graph.nodes)}
     sums = {node.inputs[0]: node for node in graph.nodes if _is_sum_of_rows(node)}
     for node in graph.nodes:
         if node.operation is not GEMM or node.attributes["accumulate"]:
@@ -83,9 +87,9 @@ def _layers(graph: Graph) -> Mapping[Node, _Layer]:
         x, y = node.inputs[:2]
         if node.attributes["bias"] and _is_product(node):
             layers.setdefault(x, _Layer()).products.append(node)
-        elif y in sums and _is_gradient(node, x, 0, sums[y]):
+        elif y in sums and number[x] < number[sums[y]] and _is_gradient(node, x, 0, sums[y]):
             layers.setdefault(x, _Layer()).gradients.append((node, sums[y]))
-        elif x in sums and _is_gradient(node, y, 1, sums[x]):
+        elif x in sums and number[y] < number[sums[x]] and _is_gradient(node, y, 1, sums[x]):
             layers.setdefault(y, _Layer()).gradients.append((node, sums[x]))
     return layers
 

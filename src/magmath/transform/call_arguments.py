@@ -33,7 +33,6 @@ from magmath.ops.leaves import input_leaf, scalar
 
 _SCALARS = (np.number, np.bool_)
 """NumPy's numbers, which have element types."""
-_NUMBERS = (bool, int, float, complex, *_SCALARS)
 
 
 @final
@@ -46,6 +45,12 @@ class KnownNumber:
 
     text: str
     value: bool | int | float | complex | np.number[Any] | np.bool_ = field(compare=False)
+
+
+def _is_number(value: Any) -> bool:
+    """Return True for Python's and NumPy's numbers; not for objects of derived classes, such as
+    members of an `IntEnum`, which functions may compare by identity."""
+    return type(value) in PYTHON_NUMBERS or isinstance(value, _SCALARS)
 
 
 def with_arrays(arguments: Sequence[Any]) -> list[Any]:
@@ -118,7 +123,7 @@ def with_known_numbers(values: Sequence[Any], needed: Iterable[int]) -> list[Any
     """Return arguments with the numbers at these positions as known ones."""
     known = list(values)
     for i in needed:
-        if isinstance(known[i], _NUMBERS):
+        if _is_number(known[i]):
             known[i] = KnownNumber(repr(known[i]), known[i])
     return known
 
@@ -127,7 +132,7 @@ def argument_signature(value: Any) -> Hashable:
     """Return the properties of an argument that its program depends on."""
     if isinstance(value, RemoteArray):
         return value.shape, value.dtype, value.layout
-    if isinstance(value, _NUMBERS):
+    if _is_number(value):
         return "number", type(value).__name__
     if isinstance(value, Variable):
         return "variable", value.leaf  # which stays, so that no other variable is taken for it
@@ -139,7 +144,13 @@ def argument_signature(value: Any) -> Hashable:
             f"compile: an argument must be an array, a number or hashable, was given a "
             f"{type(value).__name__}; let the function read it from outside"
         ) from None
-    return hashable
+    return type(value), hashable  # equal members of two enumerations are two objects
+
+
+def has_repeated_arrays(arguments: Iterable[Any]) -> bool:
+    """Return True if an array occurs more than once among positional arguments."""
+    arrays = [id(x) for x in arguments if type(x) is Array]
+    return len(set(arrays)) < len(arrays)
 
 
 def first_occurrences(leaves: Sequence[Any]) -> Sequence[int]:
@@ -158,7 +169,7 @@ def placeholder_of(value: Any) -> Node | None:
         return input_leaf(value.shape, value.dtype, value.layout, None)
     if isinstance(value, _SCALARS):
         return scalar(None, as_dtype(value.dtype))
-    if isinstance(value, _NUMBERS):
+    if _is_number(value):
         return scalar(None, DTYPE_OF_PYTHON[type(value)])
     return None
 

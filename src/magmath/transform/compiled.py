@@ -22,6 +22,7 @@ from magmath.transform.call_arguments import (
     argument_signature,
     argument_value,
     first_occurrences,
+    has_repeated_arrays,
     is_update_shared,
     number_of_run,
     with_arrays,
@@ -153,6 +154,7 @@ class _CompiledFunction:
             and last.floating is DEFAULT.floating
             and last.precision == PRECISION.key
             and not kwargs
+            and not (last.takes_several_arrays and has_repeated_arrays(args))
         ):
             provenance = last.provenance
             if provenance.chains and last.captured.is_current:

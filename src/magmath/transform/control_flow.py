@@ -42,8 +42,9 @@ def cond(
     called. Otherwise both functions are called once: where the predicate is computed already, the
     other one for the shapes and types of its results only. Within a compiled function or another
     transformation both are computed and the results are selected. The results, gradients, errors
-    and assignments are those of the chosen function in either case (a variable that only the other
-    function assigns keeps its value), but both functions draw their random numbers.
+    and assignments are those of the chosen function in every case: a variable that only the other
+    function assigns keeps its value. Where both functions are called, both draw their random
+    numbers.
 
     Raises DTypeError or ShapeError for a predicate other than a 0-d truth value; ShapeError,
     DTypeError or OptionError if the results differ in shape, type or structure. Name and semantics
@@ -54,7 +55,7 @@ def cond(
     _check_predicate("cond", predicate)
     functions = true_function, false_function
     if not isinstance(predicate, Array):
-        return (true_function if bool(predicate) else false_function)(*operands)
+        return (true_function if bool(predicate) else false_function)(*_copies(operands))
     if tracing.current() is None:
         return _chosen(bool(predicate), functions, operands)
     leaves, tree = flatten(operands)

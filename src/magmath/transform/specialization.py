@@ -80,6 +80,7 @@ class Specialization:
         self._choose_sources(graph, compiled, position, len(values))
         self._required = self._required_arguments(tree, same, values)
         """What `accepted_values` requires of the arguments; None if it accepts none."""
+        self.takes_several_arrays = len([x for x in values if type(x) is RemoteArray]) > 1
         self.captured = Captured(traced, call.placeholders)
         self.captured.add_state(trace)
         kinds = None

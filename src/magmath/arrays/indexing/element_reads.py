@@ -49,7 +49,10 @@ def element_of(node: Node) -> Any:
 
 
 def _fetched(data: RemoteArray) -> Any:
-    """Return the values of a small array of other processes, from now on kept with its data."""
+    """Return the values of a small array of other processes, from now on kept with its data; None
+    for a larger one, or one in this process, whose memory may get other values."""
+    if data.pool.is_inline:
+        return None
     if data.fetched_tensor is None and data.nbytes <= MAX_BYTES_WITH_WORKERS:
         try:
             data.fetched_tensor = data.fetch()

@@ -21,7 +21,7 @@ from magmath.engine.lifetimes.redistribution_cache import RedistributionCache
 from magmath.engine.programs.asynchronous_build import build_asynchronous
 from magmath.engine.programs.memory_check import check_memory, total_bytes
 from magmath.engine.programs.program_build import CompiledProgram, build_program, plan_and_lower
-from magmath.engine.programs.program_modes import DEFAULT_MODES, ProgramModes
+from magmath.engine.programs.program_modes import ModesOfThread, ProgramModes
 from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.remote_array import RemoteArray, lost_array_error
 from magmath.graph import Graph, Node
@@ -48,8 +48,7 @@ class ProgramTable:
         self._spared: set[int] = set()
         self.built = 0
         """The number of programs that were built, the forgotten ones included."""
-        self.modes = DEFAULT_MODES
-        """The modes of all programs that are built now."""
+        self._modes = ModesOfThread()
 
     def __iter__(self) -> Iterator[CompiledProgram]:
         """Iterate over the programs, the least recently used one first."""
@@ -79,14 +78,19 @@ class ProgramTable:
             self._forget_oldest()
         return compiled
 
+    @property
+    def modes(self) -> ProgramModes:
+        """The modes of the programs that this thread builds now."""
+        return self._modes.current
+
     @contextmanager
     def in_modes(self, modes: ProgramModes) -> Iterator[None]:
-        """Build programs with these modes within this block."""
-        outer, self.modes = self.modes, modes
+        """Build programs with these modes within this block of this thread."""
+        outer, self._modes.current = self._modes.current, modes
         try:
             yield
         finally:
-            self.modes = outer
+            self._modes.current = outer
 
     def mark_used(self, compiled: CompiledProgram) -> None:
         """Record a use of a program that did not pass through this table: it is spared once when it

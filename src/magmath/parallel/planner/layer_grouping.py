@@ -80,6 +80,7 @@ class _Draft:
         roles = grouping.roles[anchor]
         extents = {role: n for role, n in zip(roles, anchor.shape, strict=True) if role is not None}
         weights = grouping.weight_of(self) if self.product else None
+        of_product = grouping.parameters_of(weights) if weights is not None else ()
         rows = extents.get(CHANNEL, 0) if self.product else 0
         flops = anchor.operation.flops(anchor) if self.product else 0.0
         depth = int(flops / (2 * anchor.size)) if self.product else 0
@@ -101,7 +102,7 @@ class _Draft:
             depth=depth,
             groups=anchor.attributes.get("groups", 1) if self.product else 1,
             weights=weight_bytes,
-            other_weights=sum(p.size * item for p in self.parameters if p is not weights),
+            other_weights=sum(p.size * item for p in self.parameters if p not in of_product),
             tensors=len(self.parameters),
             extents=extents,
             halo=_halo_bytes(self.members, grouping),
@@ -196,9 +197,14 @@ class _Grouping:
         )
 
     def weight_of(self, draft: _Draft) -> Node:
-        """Return the parameter of a product, as its operand."""
+        """Return the operand of a product that is a parameter, or computed from parameters, as a
+        transposed one."""
         (operand,) = [x for x in draft.anchor.inputs if not self.is_input_dependent(x)]
         return operand
+
+    def parameters_of(self, operand: Node) -> tuple[Node, ...]:
+        """Return the parameters from which an operand is computed."""
+        return self._parameters[operand]
 
     def _summed(self, draft: _Draft) -> int | None:
         """Return the dimension of the activation over which a product sums."""
