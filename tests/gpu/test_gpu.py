@@ -156,6 +156,15 @@ def test_an_index_out_of_range_is_an_error_and_the_gpu_goes_on() -> None:
 
 
 @pytest.mark.usefixtures("gpu")
+def test_evaluate_waits_for_the_gpu() -> None:
+    x = mm.random.normal(shape=(4096, 4096))
+    for _ in range(3):
+        x = x @ x / 4096
+    mm.evaluate(x, wait=True)
+    assert torch.cuda.current_stream().query()
+
+
+@pytest.mark.usefixtures("gpu")
 def test_recorded_steps_compute_what_others_do() -> None:
     """Steps that run often are recorded as graphs; new numbers, arrays and random numbers count."""
     rng = np.random.default_rng(0)

@@ -413,7 +413,8 @@ class Pool:
         return self._queue.deferred_interrupts
 
     def stats(self) -> list[dict[str, int | float | str]]:
-        """Return the counters of each worker: arrays, programs and memory."""
+        """Return the counters of each worker: arrays, programs and memory. Devices have finished
+        all earlier commands then."""
         self._registry.release_collected()
         pending = self._queue.request(messages.Stats(self._queue.ticket()))
         return [pending.counters[rank] for rank in range(self.workers)]

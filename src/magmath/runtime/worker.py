@@ -406,6 +406,8 @@ class Worker:
         self._poison.resume()
 
     def _stats(self, command: messages.Stats, payload: Payload) -> Answer:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # started kernels belong to earlier commands
         counters: dict[str, int | float | str] = {
             "rank": self.rank,
             "host": HOST,

@@ -139,8 +139,11 @@ class ProgramRuns:
         return not data.has_failed
 
     def wait_for(self, leaves: Sequence[Node]) -> None:
-        """Wait until all started runs are done. Raises their failures, and those of the leaves."""
+        """Wait until all started runs are done, also on GPUs. Raises their failures, and those of
+        the leaves."""
         self.wait()
+        if not self.pool.is_on_cpu:
+            self.pool.stats()
         if self.pool.has_failures:
             data = [remote_array_of(x) for x in leaves]
             self.restore(data)
