@@ -198,14 +198,15 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
 
     def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
         """Return the values, element type and layout rule for pickle."""
-        return _restored, values_of(self)
+        return _restored, (self.view_of is not None, *values_of(self))
 
     def __copy__(self) -> Array:
         return self.__deepcopy__({})
 
     def __deepcopy__(self, memo: dict[int, object]) -> Array:
         """Return a copy with its own memory, made by the workers."""
-        return Array(copy_of(self, self.layout).evaluated())
+        copied = Array(copy_of(self, self.layout).evaluated())
+        return copied if self.view_of is None else as_memory(copied)
 
     def __repr__(self) -> str:
         return printing.representation(self)
@@ -493,5 +494,7 @@ def _with_parts(dtype: DType, real: Any, imag: Any) -> Array:
     return Array(apply_to(e.OPERATIONS["complex"], parts, user_line()))
 
 
-def _restored(*values: Any) -> Array:
-    return Array(restored_leaf(*values))
+def _restored(is_memory: bool, *values: Any) -> Array:
+    """Return a pickled array. `is_memory`: without dimensions it is no number (`as_memory`)."""
+    array = Array(restored_leaf(*values))
+    return as_memory(array) if is_memory else array

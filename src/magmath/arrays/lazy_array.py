@@ -105,13 +105,20 @@ class LazyArray(ArrayHandle):
         if leaf is not None:
             self.set_computed(leaf)
             return
-        set_user_array(node, ref(self))
+        self._register_at(node)
         self.thread = get_ident()
         engine = session.current_engine
         if engine is not None and engine.pending_memory.room < 0:
             engine.pending_memory.limit_held_bytes()
         if depth >= MIN_DEPTH or (depth >= FIRST_CHECK and not depth & (depth - 1)):
             self._bound_expression()
+
+    def _register_at(self, node: Node) -> None:
+        """Make this the array of the user's code that refers to a node, unless another one does:
+        this one may be a handle for the time of an operation."""
+        registered = None if node.user_array is None else node.user_array()
+        if registered is None or not registered.refers_to(node):
+            set_user_array(node, ref(self))
 
     def _bound_expression(self) -> None:
         """Compute a pending expression that is longer than `expression_bounds` permits."""
@@ -390,7 +397,7 @@ class LazyArray(ArrayHandle):
         """Refer to another node with the same value, or with that before a failed update."""
         invalidate_captures(self._node)
         self._node, self.pending_update = node, None
-        set_user_array(node, ref(self))
+        self._register_at(node)
         self._leaf = node if node.operation is leaves.INPUT else None
 
 

@@ -182,6 +182,13 @@ def _read_only(shape: Shape) -> ReadOnlyError:
     )
 
 
+def _part_of_variable(shape: Shape) -> ReadOnlyError:
+    return ReadOnlyError(
+        f"update in place: the array of shape {shape} is a part of a variable; write "
+        f"v[i] = … for the variable v, or copy the part first: x = v[i].copy()"
+    )
+
+
 def _view_of(array: LazyArray) -> ArrayView:
     assert array.view_of is not None
     return array.view_of
@@ -223,6 +230,14 @@ def check_writable(array: LazyArray) -> None:
         raise _read_only(array.shape)
 
 
+def check_not_read_only(array: LazyArray) -> None:
+    """Raise ReadOnlyError for views that are only read, and for views of variables."""
+    check_writable(array)
+    base = base_of(array)
+    if base is not None and base.is_variable:
+        raise _part_of_variable(array.shape)
+
+
 def prepare_shared_write(array: LazyArray) -> Callable[[], None] | None:
     """Prepare a write into an array; return a function that updates the arrays which share
     elements with it, None if there are none.
@@ -243,10 +258,7 @@ def prepare_shared_write(array: LazyArray) -> Callable[[], None] | None:
     if base is None:
         return (lambda: _share_without_base(array, others)) if others else None
     if base.is_variable:
-        raise ReadOnlyError(
-            f"update in place: the array of shape {array.shape} is a part of a variable; write "
-            f"v[i] = … for the variable v, or copy the part first: x = v[i].copy()"
-        )
+        raise _part_of_variable(array.shape)
     if tracing.current() is not None:  # which restores them, so it must know their nodes
         others = [x for x in storage.arrays() if x is not array and x is not base]
         for other in others:

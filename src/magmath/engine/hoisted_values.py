@@ -1,7 +1,7 @@
 """The hoisted values of a compiled function, computed once for each state of its variables.
 
 `passes/hoisting.py` finds them. They are kept while the function exists; the arrays from which they
-are computed are compared by their numbers, which change with every assignment.
+are computed are compared by their versions, which change with every assignment.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class HoistedValues:
 
     def __init__(self, engine: Engine, values: Sequence[Node]) -> None:
         self._engine = engine
-        self._numbers: Sequence[int] | None = None
+        self._versions: Sequence[int] | None = None
         self._data: Mapping[Node, RemoteArray] = {}
         self.leaves: list[Node] = []
         if not values:
@@ -93,11 +93,11 @@ class HoistedValues:
         """Return the current data by leaf; compute them if their operands have changed."""
         if not self.leaves:
             return self._data
-        numbers = self._engine.runs.numbers_of([remote_array_of(leaf) for leaf in self._read])
+        versions = self._engine.runs.versions_of([remote_array_of(leaf) for leaf in self._read])
         pool = self._engine.pool
         failed = pool.has_failures and any(pool.has_failed(x.number) for x in self._data.values())
-        if numbers != self._numbers or failed:
+        if versions != self._versions or failed:
             data, _ = self._engine.runs.run(self._compiled, self._graph.leaves)
             self._data = dict(zip(self.leaves, data, strict=True))
-            self._numbers = numbers  # after the data, which another thread may read at once
+            self._versions = versions  # after the data, which another thread may read at once
         return self._data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any, Final, final
 from weakref import ref
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 OVERWRITTEN: Final = object()
 """The value of a leaf that stands for an array whose memory was reused."""
+_reuses: Final = count(1)
 
 
 @final
@@ -50,6 +52,9 @@ class RemoteArray(Struct, eq=False, weakref=True):
     copies: dict[Layout, RemoteArray] = {}
     """Copies in other layouts, managed by the engine."""
     owner: OwnerReference | None = None
+    reuse: int = 0
+    """What identifies the values after its memory got other ones under the same number
+    (`RepeatedRuns`): negative, and different for each reuse in this process."""
 
     def __post_init__(self) -> None:
         if self._number is not None:
@@ -65,6 +70,16 @@ class RemoteArray(Struct, eq=False, weakref=True):
             if self.pool.is_inline:
                 self.host_array = None  # a program may use the memory of the worker again
         return self._number
+
+    @property
+    def version(self) -> int:
+        """A number that only these values have: that of the array, until its memory is used
+        again."""
+        return self.reuse or self.number
+
+    def mark_reused(self) -> None:
+        """Record that the memory gets other values."""
+        self.reuse = -next(_reuses)
 
     @property
     def is_sent(self) -> bool:

@@ -105,6 +105,8 @@ class RepeatedRuns:
                 self._count_bound_run()
             elif self._excess:
                 self._excess -= 1
+            for one in results.data:
+                one.mark_reused()
             engine.pool.run_prepared(call, operands, numbers)
         if self._draws:
             commit_reservations()

@@ -292,13 +292,17 @@ def _reusable_operand(
     node: Node, buffers: BufferAssignment, roots: Collection[Node], read_later: Collection[Node]
 ) -> Node | None:
     """Return the first operand in whose buffer a node can be computed; None if there is none: not
-    in that of roots, or of nodes that are read later."""
+    in that of roots, or of nodes that are read later.
+
+    If only one of several operands can be replaced, no other one may have its memory: not even the
+    same node a second time.
+    """
     operands = _replaceable(node)
     is_one_of_several = len(operands) == 1 < len(node.inputs)
     for x in operands:
         root = buffers.root(x)
         inside = [v for v in node.inputs if buffers.root(v) is root]
-        if is_one_of_several and any(v is not x for v in inside):
+        if is_one_of_several and len(inside) > 1:
             return None
         if root.is_leaf_or_constant or root in roots or root in buffers.peer_readable:
             continue

@@ -17,7 +17,7 @@ def freeze_filters(graph: Graph, hoisted: Collection[Node]) -> tuple[Graph, Mapp
     """Return the graph with versions as operands of convolutions whose filters are among the leaves
     `hoisted`, and the leaf of each version.
 
-    A version is a number (int64), equal as long as the data of the leaf are the same.
+    A version is a number (int64), equal only while the data of the leaf are the same.
     """
     versions: dict[Node, Node] = {}  # of leaves
     new: dict[Node, Node] = {}

@@ -15,7 +15,7 @@ from magmath.arrays.array import Array
 from magmath.arrays.storage.element_storage import can_overlap
 from magmath.arrays.traced_scalar import TracedScalar, TypedScalar
 from magmath.arrays.variables.variable import Variable
-from magmath.arrays.views import sharing_arrays
+from magmath.arrays.views import check_not_read_only, sharing_arrays
 from magmath.core.dtypes import (
     DTYPE_OF_PYTHON,
     PYTHON_NUMBERS,
@@ -26,7 +26,7 @@ from magmath.core.dtypes import (
 )
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces.captured_arrays import Captured
-from magmath.errors import OptionError
+from magmath.errors import OptionError, ReadOnlyError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.ops.leaves import input_leaf, scalar
@@ -65,6 +65,18 @@ def with_arrays(arguments: Sequence[Any]) -> list[Any]:
             x = converted[id(x)]
         leaves.append(x)
     return leaves
+
+
+def check_updatable(array: Any, original: Any) -> None:
+    """Raise ReadOnlyError for an argument that the function updates in place, but that cannot be
+    written, before anything else has changed."""
+    if isinstance(original, np.ndarray) and not original.flags.writeable:
+        raise ReadOnlyError(
+            f"compile: the function updates an argument in place, a NumPy array of shape "
+            f"{original.shape} that is only read; copy it first: x = x.copy()"
+        )
+    if isinstance(array, Array) and array.view_of is not None:
+        check_not_read_only(array)
 
 
 def write_back(array: Any, original: Any) -> None:

@@ -15,12 +15,14 @@ from magmath.core.promotion import DEFAULT
 from magmath.engine import session
 from magmath.engine.engine import Engine
 from magmath.engine.traces import tracing
+from magmath.engine.traces.captured_arrays import Captured, recording_updates
 from magmath.engine.user_line import warn_user
 from magmath.errors import StateError
 from magmath.passes.subgraphs import contains_loop
 from magmath.transform.call_arguments import (
     argument_signature,
     argument_value,
+    check_updatable,
     first_occurrences,
     has_repeated_arrays,
     is_update_shared,
@@ -43,7 +45,6 @@ from magmath.transform.traced_call import TracedCall, result_array
 
 if TYPE_CHECKING:
     from magmath.diagnostics.explanation import Explanation
-    from magmath.engine.traces.captured_arrays import Captured
 
 
 def compile(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -175,6 +176,8 @@ class _CompiledFunction:
             and is_update_shared(specialization.updated, leaves, originals, specialization.captured)
         ) or (specialization.rebound and has_repeated_containers((args, kwargs))):
             return self._uncompiled(args, kwargs)
+        for i in specialization.updated:
+            check_updatable(leaves[i], originals[i])
         result = specialization.run([*map(number_of_run, values)], leaves)
         for i in specialization.updated:
             write_back(leaves[i], originals[i])
@@ -207,18 +210,19 @@ class _CompiledFunction:
                 if known.captured.is_current:
                     return known, known_values
                 self._count_trace_after_rebinding(known.captured)
-            call = TracedCall(self._function, tree, same, known_values)
-            if call.needed:
-                self._needed_numbers.setdefault(tree, set()).update(call.needed)
-                continue
-            self._warn_of_uncompared(call.uncompared)
-            if tree in self._needed_numbers:
-                self._count_trace_for_number()
-            new: FunctionPrograms
-            if contains_loop(call.outputs):
-                new = DividedSpecialization(call, compile)
-            else:
-                new = Specialization(engine, call, tree, same, known_values)
+            with recording_updates():
+                call = TracedCall(self._function, tree, same, known_values)
+                if call.needed:
+                    self._needed_numbers.setdefault(tree, set()).update(call.needed)
+                    continue
+                self._warn_of_uncompared(call.uncompared)
+                if tree in self._needed_numbers:
+                    self._count_trace_for_number()
+                new: FunctionPrograms
+                if contains_loop(call.outputs):
+                    new = DividedSpecialization(call, compile)
+                else:
+                    new = Specialization(engine, call, tree, same, known_values)
             self._specializations.store(key, new)
             return new, known_values
 

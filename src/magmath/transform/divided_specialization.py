@@ -95,8 +95,13 @@ class DividedSpecialization:
         """Return the function's result, and update the arguments that it updates in place."""
         traced = self._traced
         count = len(results) - len(traced.updated)
-        for i, x in zip(traced.updated, results[count:], strict=True):
-            arguments[i].replace_value(x.evaluated())
+        if traced.updated:
+            leaves = [x.evaluated() for x in results[count:]]
+            engine = session.engine()
+            engine.runs.wait_for_fallible_run()
+            with engine.pool.defer_interrupts():  # all of them change, or none
+                for i, leaf in zip(traced.updated, leaves, strict=True):
+                    arguments[i].replace_value(leaf)
         for x in results[:count] if traced.trace.read else ():
             x.keep_operands(x.evaluated())
             register_reader(x)

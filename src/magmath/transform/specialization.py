@@ -255,15 +255,14 @@ class Specialization:
     def _with_versions(
         self, numbers: Sequence[Any], hoisted: Mapping[Node, RemoteArray]
     ) -> Sequence[Any]:
-        """Return the numbers of a call with the versions of the arrays that it reads: their
-        numbers, after interrupted runs were repeated."""
+        """Return the numbers of a call with the versions of the arrays that it reads."""
         if not self._versions:
             return numbers
         leaves = list(self._versions.values())
         data = [hoisted.get(leaf) or remote_array_of(leaf) for leaf in leaves]
-        array_numbers = dict(zip(self._versions, self.engine.runs.numbers_of(data), strict=True))
+        versions = dict(zip(self._versions, self.engine.runs.versions_of(data), strict=True))
         return [
-            array_numbers.get(x, number) if isinstance(x, Node) else number
+            versions.get(x, number) if isinstance(x, Node) else number
             for x, number in zip(self._numbers, numbers, strict=True)
         ]
 

@@ -88,7 +88,10 @@ def call_function(
     function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
 ) -> Any:
     """Return the result of a function of NumPy on arrays of magmath."""
-    written = args[0] if args and function.__name__ in _WRITING else options.get("out")
+    if function.__name__ in _WRITING:
+        written = args[0] if args else next(iter(options.values()), None)
+    else:
+        written = options.get("out")
     if isinstance(written, np.ndarray):
         return function(*_copied(tuple(args)), **_copied_options(options))
     if function is np.broadcast_arrays:

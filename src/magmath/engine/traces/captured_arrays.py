@@ -6,7 +6,9 @@ marks the capture as stale, and the function is traced again at its next call.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from threading import get_ident
 from typing import TYPE_CHECKING, final
 from weakref import WeakSet, finalize
 
@@ -16,6 +18,28 @@ if TYPE_CHECKING:
     from magmath.engine.traces.tracing import ObservedState, Trace
 
 _readers: dict[int, WeakSet[Captured]] = {}  # by the id of the nodes, which the captures keep alive
+_open_records: list[_UpdatesOfOthers] = []
+
+
+@final
+class _UpdatesOfOthers:
+    """What other threads update while a function is traced, and its capture is not made yet."""
+
+    def __init__(self) -> None:
+        self.thread = get_ident()
+        self.nodes: list[object] = []
+
+
+@contextmanager
+def recording_updates() -> Iterator[None]:
+    """Within this block a function is traced, and its `Captured` is made: arrays that other threads
+    update meanwhile make it stale."""
+    record = _UpdatesOfOthers()
+    _open_records.append(record)
+    try:
+        yield
+    finally:
+        _open_records.remove(record)
 
 
 @final
@@ -36,6 +60,9 @@ class Captured:
         for node in _read(traced, placeholders):
             if counts_moves or node.name != "variable":
                 self.add(node)
+        for record in list(_open_records):
+            if record.thread == get_ident() and any(map(self.contains, record.nodes)):
+                self.is_stale = True
         finalize(self, _forget, self._identities)
 
     def add_state(self, trace: Trace) -> None:
@@ -71,10 +98,15 @@ class Captured:
 
 
 def _read(traced: Graph, placeholders: Collection[Node | None]) -> list[Node]:
-    """Return the variables of a function, and its nodes that do not depend on arguments, variables
-    or random numbers."""
+    """Return the variables of a function, and its nodes that do not depend on arguments, current
+    values of variables, or random numbers.
+
+    A version is the value that a variable had at a line outside of the function.
+    """
     varying: set[Node] = set()
     for node in traced.nodes:
+        if node.operation.is_version:
+            continue
         varies = node in placeholders or node.name == "variable"
         varies = varies or (node.name == "scalar" and node.value is None)
         if varies or not varying.isdisjoint(node.inputs):
@@ -102,6 +134,9 @@ def add_leaf_to_captures(node: Node, leaf: Node) -> None:
 def invalidate_captures(node: object) -> None:
     """Mark captures as stale after an in-place update of an array that referred to this node, or a
     change of an object's state."""
+    for record in list(_open_records):
+        if record.thread != get_ident():
+            record.nodes.append(node)
     if _readers:
         for captured in _readers.pop(id(node), ()):
             captured.is_stale = True
