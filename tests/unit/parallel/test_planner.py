@@ -65,6 +65,26 @@ def test_layers_of_alexnet():
     assert products[1].passes_back
 
 
+@pytest.mark.parametrize(
+    ("shape", "weight_of"),
+    [((10, 784), lambda w: w.T),
+     ((784, 10), lambda w: w.astype(mm.float64).astype(mm.float32)),
+     ((7840,), lambda w: mm.reshape(w, (784, 10))),
+     ((10, 784), lambda w: mm.flip(w * 2.0, axis=0).T)],
+)  # fmt: skip
+@pytest.mark.parametrize("bias", [False, True])
+def test_weights_that_are_computed_from_parameters_count_once(shape, weight_of, bias):
+    class Linear(mm.nn.Module):
+        def __init__(self):
+            self.weight = mm.nn.Parameter(mm.zeros(shape))
+            self.bias = mm.nn.Parameter(mm.zeros(10)) if bias else 0.0
+
+        def __call__(self, x):
+            return x @ weight_of(self.weight) + self.bias
+
+    assert layer_graph(Linear(), (32, 784)).parameter_bytes == 4 * (7840 + 10 * bias)
+
+
 def test_an_unbuilt_network_stays_unbuilt():
     network = mm.nn.Dense(3)
     layer_graph(network, (4, 5))
