@@ -395,6 +395,29 @@ def test_bad_arguments():
         mm.parallel.plan(mm.nn.Dense(2), (1, 2), "abacus")
 
 
+@pytest.mark.parametrize(
+    ("setting", "values"),
+    [("algorithm", ["rnig", ""]), ("slots", [-3, 1.5]), ("speed", [0, -1.0, math.nan, math.inf]),
+     ("memory", [math.nan, -1])],
+)  # fmt: skip
+def test_settings_without_a_meaning_are_refused(setting, values):
+    for strategy in ("auto", "data"):
+        for value in values:
+            with pytest.raises(OptionError, match=f"plan: {setting} must be"):
+                mm.parallel.plan(
+                    mm.nn.Dense(8), (64, 4), "dgx-h200", 2, strategy=strategy, **{setting: value}
+                )
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "hierarchical", "tree", "pairwise", "bruck"])
+def test_a_named_algorithm_is_one_of_those_that_are_compared(algorithm):
+    made = [
+        mm.parallel.plan(mm.nn.Dense(100), (64, 50), "dgx-h200", 16, strategy="data", algorithm=x)
+        for x in (None, algorithm)
+    ]
+    assert made[0].seconds <= made[1].seconds
+
+
 def test_files(tmp_path):
     plan = mm.parallel.plan(mm.nn.Dense(8), (16, 4), "dgx-h200", 2)
     plan.save_svg(tmp_path / "plan.svg")
