@@ -17,6 +17,7 @@ from magmath.engine.session import _smaller_pools
 from magmath.errors import MagmathError, OptionError, WorkerError, WorkerLost
 from magmath.parallel import DataParallel, WeightAveraging
 from magmath.runtime import PoolOptions, start_pool
+from magmath.runtime.hosts import parse_hosts
 
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(192, 8)).astype(np.float32), np.arange(192) % 4
@@ -252,3 +253,16 @@ def test_smaller_pools_have_fewer_workers_or_hosts() -> None:
     assert [one.workers for one in _smaller_pools(PoolOptions(3))] == [3, 2, 1]
     listed = PoolOptions(hosts="a:2,b:2")
     assert [one.hosts for one in _smaller_pools(listed)] == ["a:2,b:2", ["b:2"], ["a:2"]]
+
+
+@pytest.mark.parametrize(
+    ("workers", "hosts", "counts"),
+    [(4, "a:3,b:1", [1, 3]), (0, "a:3,b:1", [1, 3]), (6, ["a:1", "b:2", "c:3"], [5, 4, 3]),
+     (3, "a,b", [1, 2]), (4, ["a", "b"], [2, 2]), (5, "a:3,b", [2, 3])],
+)  # fmt: skip
+def test_without_a_host_the_others_have_as_many_workers_as_before(
+    workers: int, hosts: Any, counts: list[int]
+) -> None:
+    """Each of the smaller pools is one that can be started."""
+    _, *smaller = _smaller_pools(PoolOptions(workers, launcher="threads", hosts=hosts))
+    assert [parse_hosts(one.hosts, one.workers).workers for one in smaller] == counts

@@ -148,6 +148,34 @@ def test_an_assigned_parameter_begins_the_schedule_anew() -> None:
         np.testing.assert_array_equal(ends[0], ends[1])
 
 
+@pytest.mark.parametrize("updates", [1, 2, 5])
+@pytest.mark.parametrize("change", ["assigned", "frozen"])
+def test_a_change_of_one_parameter_leaves_no_older_values_of_others(
+    change: str, updates: int
+) -> None:
+    """Without delays training is plain, whatever the number of updates before."""
+
+    def trained(strategy: Any) -> dict[str, np.ndarray]:
+        net = nn.NeuralNetwork([nn.Dense(4), nn.Dense(2)], loss="mean_squared_error",
+                               optimizer=mm.optim.GradientDescent(RATE), seed=1)  # fmt: skip
+        rows = 14 * updates
+        for i in range(3):
+            net.fit(X[:rows], Y[:rows], batch_size=14, epochs=1, shuffle=False, strategy=strategy)
+            if change == "assigned":
+                weight = net.module.parameters()[i]
+                weight.assign(weight.numpy() * 0.5)
+            elif change == "frozen":
+                net.module.unfreeze()
+                net.module.freeze(str(i % 2))
+        return state(net)
+
+    with current("inline"):
+        expected = trained("data")
+        found = trained(Asynchronous(3, schedule=[0]))
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, err_msg=name)
+
+
 @pytest.mark.parametrize("schedule", [[1, 3, 2], None], ids=str)
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 3)])
 def test_a_checkpoint_continues(

@@ -23,6 +23,7 @@ from magmath.parallel import (
     ModelParallel,
     server_times,
 )
+from magmath.parallel.gradient_messages import OneBit
 
 DRAW = np.random.default_rng(5)
 X = DRAW.normal(size=(70, 12))
@@ -184,6 +185,24 @@ def test_one_bit_with_error_feedback(kind: str, workers: int, exchange: str) -> 
         strategy = DataParallel(exchange, messages="1-bit")
         net.fit(X, Y[:, np.newaxis].astype(float), batch_size=28, shuffle=False, strategy=strategy)
         np.testing.assert_allclose(layer.weight.numpy(), expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_the_bits_of_many_elements_stand_for_their_means(
+    kind: str, workers: int, dtype: str
+) -> None:
+    """Half types hold neither the count of the elements nor their sum."""
+    drawn = np.random.default_rng(0).uniform(-1, 50, (2, 70_000))
+    with current(kind, workers):
+        parts = mm.asarray(drawn).astype(getattr(mm, dtype))
+        rounded = parts.astype(mm.float64).numpy()
+        bits = OneBit.of(parts)
+        found = bits.values(drawn.shape[1])
+        assert found.dtype is parts.dtype
+        expected = np.stack([np.where(x >= 0, x[x >= 0].mean(), x[x < 0].mean()) for x in rounded])
+        limit = {"float16": 1e-3, "bfloat16": 8e-3, "float32": 1e-5, "float64": 1e-12}[dtype]
+        np.testing.assert_allclose(found.astype(mm.float64).numpy(), expected, rtol=limit)
 
 
 # algorithms ---------------------------------------------------------------------------------------

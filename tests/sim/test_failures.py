@@ -155,6 +155,17 @@ def test_a_pool_that_ends_tells_what_went_wrong() -> None:
         mm.evaluate(not_definite())
 
 
+def test_the_next_pool_starts_before_a_failure_of_the_former_one_is_raised() -> None:
+    """Later lines compute in the pool that was asked for."""
+    mm.init(workers=2, launcher="threads", device="cpu")
+    mm.evaluate(not_definite())
+    with pytest.raises(LinAlgError, match="positive definite"):
+        mm.init(workers=3, launcher="threads", device="cpu")
+    assert mm.pool().workers == 3
+    assert mm.arange(4).tolist() == [0, 1, 2, 3]
+    mm.shutdown()
+
+
 def test_a_block_that_fails_raises_its_own_error() -> None:
     def block() -> None:
         with mm.init(workers=2, launcher="threads", device="cpu"):

@@ -207,3 +207,29 @@ def test_a_matrix_times_itself_is_no_gradient_of_weights() -> None:
             mm.evaluate(product, total)
             np.testing.assert_allclose(product.numpy(), values.T @ values)
             np.testing.assert_allclose(total.numpy(), values.sum(0))
+
+
+def _centred(x: Any, g: Any) -> Any:
+    return (x - x.sum(0) / len(x)).T @ x
+
+
+def _normalized(x: Any, g: Any) -> Any:
+    return x.T @ (x / x.sum(0))
+
+
+def _weighted_variance(x: Any, g: Any) -> Any:
+    """Two products share a sum, on which the operand of the second depends."""
+    total = g.sum(0)
+    mean = (g.T @ x) / total[:, None]
+    return (g.T @ (x - mean[0]) ** 2) / total[:, None]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("form", FOLDED)
+def test_products_with_what_is_computed_from_the_sum(form: str, workers: int) -> None:
+    random = np.random.default_rng(0)
+    x, g = random.uniform(1, 2, (200, 7)), random.uniform(1, 2, (200, 3))
+    with pool(workers, form):
+        for function in (_centred, _normalized, _weighted_variance):
+            found = mm.compile(function)(mm.asarray(x), mm.asarray(g))
+            np.testing.assert_allclose(np.asarray(found), function(x, g), rtol=1e-9)

@@ -138,3 +138,20 @@ def test_writes_into_memory_hide_errors_of_numpy_alone(
         else:
             with pytest.raises(KeyError, match="of a test"):
                 x[5] = 1.0
+
+
+BOXES = mm.Layout.blocks([(((0, 2), (0, 4)), 0), (((2, 4), (0, 4)), 0)])
+
+
+@pytest.mark.parametrize("layout", [None, mm.Layout.split(0), BOXES], ids=["any", "rows", "boxes"])
+def test_elements_of_results_of_repeated_calls(pool: Pool, layout: Any) -> None:
+    """A result may be computed in the memory of an earlier one."""
+
+    @mm.compile
+    def function(x: mm.Array) -> mm.Array:
+        return (x + 1).redistribute(layout) if layout is not None else x + 1
+
+    for k in range(6):
+        result = function(mm.asarray(np.full((4, 4), k, np.float32)))
+        assert [float(result[0, 0]), float(result[3, 1])] == [k + 1, k + 1]
+        np.testing.assert_array_equal(result.numpy(), k + 1)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
 import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
@@ -47,6 +50,43 @@ def test_vectorize(number: int) -> None:
     for one, value in zip(results, wanted, strict=True):
         assert one.dtype == value.dtype
         numpy.testing.assert_allclose(one.numpy(), value)
+
+
+TYPES = ["bool", "uint8", "int8", "int32", "int64", "uint64", "float32", "float64", "complex64"]
+RULES: list[Callable[..., Any]] = [
+    lambda v, w: v * w,
+    lambda v, w: v / 3 - w,
+    lambda v, w: (v - 2 * w, v * w * 1e30),
+]
+
+
+@given(
+    types=st.tuples(st.sampled_from(TYPES), st.sampled_from(TYPES)),
+    rule=st.sampled_from(RULES),
+    otype=st.sampled_from([None, "int64", "float64", "complex128"]),
+)
+@example(types=("uint8", "uint8"), rule=RULES[0], otype="int64")
+@example(types=("float32", "float32"), rule=RULES[1], otype="float64")
+def test_functions_compute_with_pythons_numbers(
+    types: tuple[str, str], rule: Callable[..., Any], otype: str | None
+) -> None:
+    """Elements of small types neither wrap nor are rounded before the result."""
+    a, b = (numpy.asarray([1, 0, 100], one) for one in types)
+    assume("bool" not in types or rule is not RULES[0])  # products of Python's are integers
+    options: dict[str, Any] = {}
+    if otype is not None:
+        options["otypes"] = [otype] * (2 if rule is RULES[2] else 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            expected = numpy.vectorize(rule, **options)(a, b)
+        except (OverflowError, TypeError):  # a number that the type of the result does not hold
+            assume(False)
+        found = mm.vectorize(rule, **options)(mm.asarray(a), mm.asarray(b))
+    pairs = zip(found, expected, strict=True) if rule is RULES[2] else [(found, expected)]
+    for one, value in pairs:
+        assert one.dtype == value.dtype
+        numpy.testing.assert_allclose(one.numpy(), value, rtol=1e-15)
 
 
 def test_errors_of_the_function_are_raised() -> None:

@@ -131,6 +131,13 @@ def algorithm_costs(
     return tuple(_cost(levels, parts, one) for one in named)
 
 
+def algorithm_names() -> list[str]:
+    """Return the names of all algorithms; no collective has all of them."""
+    levels, pair = (Level("any", 0, 1.0, 1.0),), Group(2, 1, 2)
+    costs = [cost for kind in _BUILDERS for cost in algorithm_costs(levels, kind, pair)]
+    return list(dict.fromkeys(cost.algorithm.name for cost in costs))
+
+
 def fastest(
     levels: tuple[Level, ...], kind: str, nbytes: float, group: Group, name: str | None = None
 ) -> AlgorithmCost:

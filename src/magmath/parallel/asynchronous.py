@@ -37,11 +37,12 @@ from magmath.passes.environment import Environment
 @dataclass
 class _Past:
     """The last values of a parameter: an array (staleness + 1, …), a ring of rows by the number of
-    updates. `ahead`: its version number minus that of the parameter; another difference means that
-    the parameter was assigned elsewhere."""
+    updates. `ahead`: its version number, and that of the count of updates, minus that of the
+    parameter; other differences mean that the parameter was assigned elsewhere, or was frozen
+    during some updates."""
 
     values: Variable
-    ahead: int
+    ahead: tuple[int, int] | None = None
 
 
 @final
@@ -132,22 +133,27 @@ class Asynchronous(GradientAveraging):
             if past is not None and _can_have_past_of(past.values, v):
                 past.values.assign(current)
             else:
-                values = variable(f"{v.name}.past", current, dtype=v.dtype)
-                self._past[v] = _Past(values, values.number - v.number)
+                self._past[v] = _Past(variable(f"{v.name}.past", current, dtype=v.dtype))
         self._counts[0].assign(0)
         self.accept(training)
 
     def _is_current(self, v: Variable) -> bool:
-        """Return True if the past values of a parameter are up to date: not after an assignment."""
+        """Return True if the past values of a parameter are up to date: not after an assignment,
+        nor after updates of other parameters alone."""
         past = self._past.find(v)
         if past is None or not _can_have_past_of(past.values, v):
             return False
-        return past.values.number - v.number == past.ahead
+        return self._ahead(past.values, v) == past.ahead
+
+    def _ahead(self, values: Variable, v: Variable) -> tuple[int, int]:
+        """Return `_Past.ahead` for the past values of a parameter as they are now."""
+        assert self._counts is not None
+        return values.number - v.number, self._counts[0].number - v.number
 
     def accept(self, training: Training) -> None:
         for v in training.parameters:
             if (past := self._past.find(v)) is not None:
-                past.ahead = past.values.number - v.number
+                past.ahead = self._ahead(past.values, v)
 
     def state(self, training: Training) -> Mapping[str, Variable]:
         if self._counts is None:

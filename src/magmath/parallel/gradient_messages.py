@@ -15,7 +15,7 @@ from magmath.api.packed_bits import packbits, unpackbits
 from magmath.api.reductions import sum
 from magmath.api.searching import where
 from magmath.arrays.array import Array
-from magmath.core.dtypes import DType
+from magmath.core.dtypes import DType, compute_dtype
 from magmath.graph import Node, apply, apply_to
 from magmath.layout import Layout, Split
 from magmath.ops.redistribute import redistribute
@@ -95,8 +95,9 @@ def _with_parts(layout: Layout, count: int) -> Layout:
 
 @final
 class OneBit(NamedTuple):
-    """Parts (workers, n) in one bit for each element: the signs, packed, and the values that stand
-    for positive and negative elements of each part, (workers, 1)."""
+    """Parts (workers, n) in one bit for each element: the signs, packed, and the values
+    (workers, 1) that stand for the elements of each part of at least 0, `positive`, and below 0,
+    `negative`."""
 
     signs: Array
     positive: Array
@@ -110,14 +111,15 @@ class OneBit(NamedTuple):
         application to data-parallel distributed training of speech DNNs, section 3.1.
         """
         is_positive = greater_equal(parts, 0)
-        count = sum(astype(is_positive, parts.dtype), axis=1, keepdims=True)
-        total = sum(where(is_positive, parts, 0.0), axis=1, keepdims=True)
-        negative_total = sum(where(is_positive, 0.0, parts), axis=1, keepdims=True)
+        wide = astype(parts, compute_dtype(parts.dtype))  # half types hold no large counts and sums
+        count = sum(astype(is_positive, wide.dtype), axis=1, keepdims=True)
+        total = sum(where(is_positive, wide, 0.0), axis=1, keepdims=True)
+        negative_total = sum(where(is_positive, 0.0, wide), axis=1, keepdims=True)
         negative_count = maximum(parts.shape[1] - count, 1.0)
         return OneBit(
             packbits(is_positive, axis=1),
-            total / maximum(count, 1.0),
-            negative_total / negative_count,
+            astype(total / maximum(count, 1.0), parts.dtype),
+            astype(negative_total / negative_count, parts.dtype),
         )
 
     def values(self, count: int) -> Array:

@@ -23,7 +23,7 @@ _STORES = {"STORE_ATTR", "STORE_GLOBAL", "STORE_DEREF"}
 _CONSTANTS = {"LOAD_CONST", "LOAD_SMALL_INT"}
 _WITHOUT_EFFECT = {"CACHE", "EXTENDED_ARG"}
 _ITEM_CHANGES = ("STORE_SUBSCR", "DELETE_SUBSCR")
-_UPDATES = ("+=", "-=", "*=", "/=", "//=", "%=", "**=")
+_UPDATES = {"+=", "-=", "*=", "/=", "//=", "%=", "**=", "@=", "<<=", ">>=", "&=", "|=", "^="}
 _BY_TEXT = {"getattr", "hasattr", "attrgetter"}
 """Functions that read attributes whose names are texts in the code."""
 _NAMESPACES = {"vars", "__dict__"}
@@ -44,7 +44,8 @@ class CodeReads:
     attributes   of any object
     tentative    those attributes that it may find absent, as by hasattr
     modules      that it imports
-    keys         by the name of a dictionary, the keys at which it is read
+    keys         for each name and attribute that it reads, the constants at which it reads the
+                 object as a dictionary; ANY_KEY if it uses the object otherwise too
     stored       names of attributes and variables that it binds
     rebound      names, and keys (in a tuple of one element), that it reads and afterwards binds
     initialized  those that it binds before it reads them
@@ -181,7 +182,7 @@ class MergedReads:
         if is_guarded:
             self.tentative |= reads.attributes
         if is_guarded or reads.catches:
-            self.guarded |= reads.keys.keys()
+            self.guarded |= reads.keys.keys()  # all names that it reads
         self.attributes |= reads.attributes
         self.tentative |= reads.tentative
         self.stored |= reads.stored

@@ -46,8 +46,12 @@ def vjp(function: Callable[..., Any], *args: Any) -> tuple[Any, Callable[[Any], 
     cotangents of another shape or nesting.
     """
     require_function("vjp: needs a function", function)
-    leaves, tree = flatten(args)
-    arrays = [argument("vjp", value, i, is_real=True) for i, value in enumerate(leaves)]
+    tree = flatten(args)[1]
+    arrays = [
+        argument("vjp", value, i, is_real=True)
+        for i, entry in enumerate(args)
+        for value in flatten(entry)[0]
+    ]
     nodes = [array.node for array in arrays]
     with keeping_expressions() as expressions:
         outputs = function(*unflatten(tree, arrays))
@@ -254,8 +258,6 @@ def _shapes(arrays: Sequence[Any]) -> str:
 
 
 def _inner(xs: list[Any], ys: list[Any]) -> Array:
-    """Return the sum of the products of the elements of two lists of arrays."""
-    first, *others = [sum(x * y) for x, y in zip(xs, ys, strict=True)]
-    for term in others:
-        first = first + term
-    return first
+    """Return the sum of the products of the elements of two lists of arrays; 0 for empty lists."""
+    terms = [sum(x * y) for x, y in zip(xs, ys, strict=True)]
+    return builtins.sum(terms[1:], terms[0]) if terms else asarray(0.0)

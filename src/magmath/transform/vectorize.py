@@ -1,26 +1,30 @@
 """`vectorize`: NumPy's class that applies a Python function of numbers to each element of arrays.
 
-A function that computes with its arguments only is traced once, and the workers apply it to all
-elements, as by `vmap`. Any other one is called for each element, on a copy in this process.
+A function that computes with its arguments only is traced, and the workers apply it to all
+elements, as by `vmap`, in the types of the Python numbers that NumPy passes. Any other one is
+called for each element, on a copy in this process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
 
 import numpy as np
 
 from magmath.api.creation import asarray
 from magmath.arrays.array import Array, as_array
-from magmath.arrays.tree import flatten, unflatten
-from magmath.core.dtypes import as_dtype
+from magmath.arrays.tree import Tree, flatten, unflatten
+from magmath.core.dtypes import as_dtype, complex128, float64, int64, uint64
 from magmath.core.shapes import broadcast
 from magmath.graph import Node
 from magmath.ops.elementwise import astype
 from magmath.ops.manipulation import reshape
 from magmath.ops.sums import broadcast_to
 from magmath.transform.vmap import vmap
+
+_WIDEST = {"int": int64, "uint": int64, "float": float64, "complex": complex128}
+"""The element types of Python's numbers, by the kinds of those that become them."""
 
 
 @final
@@ -59,16 +63,18 @@ class vectorize:
         arrays = [as_array("vectorize", x).node for x in args]
         shape = broadcast("vectorize", *[x.shape for x in arrays])
         flat = [Array(_flat(x, shape)) for x in arrays]
-        if not flat[0].size:
+        wide = [_widened(x) for x in flat]
+        results = self._mapped(wide)
+        if results is None:
             return None
-        try:
-            results = vmap(self.pyfunc)(*flat)
-        except Exception:  # of any class: the function is not made for arrays
-            return None
-        leaves, tree = flatten(results)
-        if any(not isinstance(x, Array) or x.shape != (flat[0].size,) for x in leaves):
-            return None
-        types = self._types or [x.dtype for x in leaves]
+        leaves, tree = results
+        types = self._types
+        if types is None:  # as in NumPy, those that the elements themselves give
+            is_same = all(x is y for x, y in zip(wide, flat, strict=True))
+            typed = results if is_same else self._mapped(flat)
+            if typed is None:
+                return None
+            types = [x.dtype for x in typed[0]]
         if len(types) != len(leaves):
             return None
         shaped = [
@@ -76,6 +82,18 @@ class vectorize:
             for x, dtype in zip(leaves, types, strict=True)
         ]
         return unflatten(tree, shaped)
+
+    def _mapped(self, flat: Sequence[Array]) -> tuple[list[Any], Tree] | None:
+        """Return the results of the function for all elements, and their nesting, None if it does
+        not give an array for each."""
+        if not flat[0].size:
+            return None
+        try:
+            leaves, tree = flatten(vmap(self.pyfunc)(*flat))
+        except Exception:  # of any class: the function is not made for arrays
+            return None
+        are_arrays = all(isinstance(x, Array) and x.shape == flat[0].shape for x in leaves)
+        return (leaves, tree) if are_arrays else None
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = [x.numpy() if isinstance(x, Array) else x for x in args]
@@ -88,3 +106,9 @@ def _flat(x: Node, shape: tuple[int, ...]) -> Node:
     """Return the elements of an array, broadcast to a shape, in one dimension."""
     wide = broadcast_to(x, shape)
     return reshape(wide, (wide.size,))
+
+
+def _widened(x: Array) -> Array:
+    """Return an array in the type of the Python numbers that its elements become."""
+    dtype = x.dtype if x.dtype is uint64 else _WIDEST.get(x.dtype.kind, x.dtype)
+    return x if x.dtype is dtype else Array(astype(x.node, dtype))

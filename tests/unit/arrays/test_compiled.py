@@ -4,11 +4,14 @@ compiled."""
 from __future__ import annotations
 
 import copy
+import enum
 import weakref
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import magmath as mm
 from arrays import GRID, check, programs
@@ -219,6 +222,57 @@ def test_number_arguments_have_the_types_of_numbers(name: str, number: Any, dtyp
     expected, found = NUMBERS[name](x, number), mm.compile(NUMBERS[name])(x, number)
     assert found.dtype is expected.dtype
     np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-6)
+
+
+class Mode(enum.IntEnum):
+    PLAIN = 1
+    DOUBLE = 2
+
+
+class Unit(enum.IntEnum):
+    ONE = 1
+    TWO = 2
+
+
+class Factor(float):
+    """A number of a class derived from a Python number."""
+
+
+def test_objects_that_are_numbers_reach_the_function_as_themselves() -> None:
+    """Equal members of two enumerations too."""
+
+    @mm.compile
+    def f(x: mm.Array, argument: Any) -> mm.Array:
+        if argument is Mode.DOUBLE:
+            return x * argument
+        return x * argument + (0.5 if isinstance(argument, Unit) else 0.0)
+
+    for argument, expected in (
+        (2, 2.0), (Mode.DOUBLE, 2.0), (Unit.TWO, 2.5), (2, 2.0), (Mode.PLAIN, 1.0), (Unit.ONE, 1.5),
+        (Factor(3.0), 3.0), (4.0, 4.0), (Factor(5.0), 5.0),
+    ):  # fmt: skip
+        assert f(mm.ones(2), argument).tolist() == [expected] * 2, argument
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("planned", 1), ("shared", 2)])
+@given(calls=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), min_size=2, max_size=8))
+def test_an_array_in_two_places_is_one_array_in_each_call(
+    kind: str, workers: int, calls: list[tuple[int, int]]
+) -> None:
+    """Also where the calls before had two arrays, or each received the result of the one before."""
+
+    def slope(x: mm.Array, y: mm.Array) -> mm.Array:
+        found: mm.Array = mm.grad(mm.sum(mm.sin(x) * y), x)
+        return found
+
+    with current(kind, workers):
+        compiled = mm.compile(slope)
+        arrays = [mm.asarray(GRID), mm.asarray(GRID + 1), mm.asarray(GRID - 1)]
+        for i, j in calls:
+            x, y = arrays[i].numpy(), arrays[j].numpy()
+            arrays[2] = compiled(arrays[i], arrays[j])
+            expected = np.cos(x) * y + (np.sin(x) if i == j else 0)
+            np.testing.assert_allclose(arrays[2].numpy(), expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("size", [10, 20_000])

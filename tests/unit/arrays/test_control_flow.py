@@ -682,7 +682,14 @@ def test_updates_in_place_of_operands_stay_in_the_branch() -> None:
     def choose(a: Any) -> Any:
         return mm.cond(mm.sum(a) >= 0, update, lambda x: x, a)
 
-    for function in (choose, mm.compile(choose), mm.remat(update)):
+    def chosen(a: Any) -> Any:
+        return mm.cond(True, update, lambda x: x, a)
+
+    def chosen_by_numpy(a: Any) -> Any:
+        return mm.cond(np.bool_(False), lambda x: x, update, a)
+
+    choices = choose, chosen, chosen_by_numpy
+    for function in (*choices, *map(mm.compile, choices), mm.remat(update)):
         a = mm.zeros(2)
         assert function(a).tolist() == [2.0, 2.0]
         assert a.tolist() == [0.0, 0.0]

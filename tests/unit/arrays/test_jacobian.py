@@ -202,6 +202,20 @@ def test_products_with_the_jacobian(function: Function) -> None:
     _check(found, known)
 
 
+def test_functions_without_results_or_without_arguments() -> None:
+    x = mm.asarray(X)
+    outputs, pullback = mm.vjp(lambda x, y: {"a": [], "b": ()}, x, [2.0])
+    first, (second,) = pullback(outputs)
+    assert not np.any(first.numpy())
+    assert first.shape == x.shape
+    assert float(second) == 0
+    assert mm.jvp(lambda x: (), (x,), (x,)) == ((), ())
+    result, derivative = mm.jvp(lambda: x, (), ())
+    np.testing.assert_array_equal(result.numpy(), X)
+    assert not np.any(derivative.numpy())
+    assert mm.jacobian(lambda x: [])(x) == []
+
+
 def test_derivatives_of_higher_order_and_of_networks() -> None:
     """Along a coordinate, as equations of physics need them."""
     third = mm.jacobian(mm.jacobian(mm.jacobian(lambda t: t**4)))
@@ -229,6 +243,11 @@ def test_derivatives_of_higher_order_and_of_networks() -> None:
         (lambda x: mm.vjp(mm.sin, x)[1](np.ones(3)), ShapeError, r"outputs.* shapes \[\(3, 2\)\]"),
         (lambda x: mm.vjp(mm.sin, x)[1]([x]), ShapeError, "nested and shaped like the outputs"),
         (lambda x: mm.vjp(mm.sin, mm.arange(3)), DTypeError, "argument 0 has an array of type int"),
+        (
+            lambda x: mm.vjp(lambda d, y: y, {"a": x, "b": mm.arange(3)}, x),
+            DTypeError,
+            r"argument 0 has an array of type int64.* convert it with mm.astype\(x, mm.float32\)$",
+        ),
         (lambda x: mm.vjp(mm.abs, x + 0j), DTypeError, "argument 0 has an array of type complex"),
         (lambda x: mm.jvp(mm.abs, (x + 0j,), (x,)), DTypeError, "jvp: needs real floating point"),
         (lambda x: mm.jacobian(mm.abs)(x + 0j), DTypeError, "jacobian: needs real floating point"),

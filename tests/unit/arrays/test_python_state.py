@@ -628,6 +628,14 @@ def test_counts_are_warned_of_if_they_are_used() -> None:
     mm.compile(counted)(mm.ones(1))
 
 
+@pytest.mark.parametrize("operator", ["+", "-", "*", "//", "%", "**", "<<", ">>", "&", "|", "^"])
+def test_counts_of_every_operator_that_no_result_depends_on(operator: str) -> None:
+    names: dict[str, Any] = {"state": types.SimpleNamespace(n=29), "counts": {"n": 29}}
+    exec(f"def f(x):\n state.n {operator}= 3\n counts['n'] {operator}= 3\n return x", names)
+    mm.compile(names["f"])(mm.ones(1))
+    assert names["state"].n == names["counts"]["n"] == eval(f"29 {operator} 3")
+
+
 def test_what_a_call_stores_for_later_is_no_state() -> None:
     """As the mean of a variational autoencoder, which the loss reads."""
 

@@ -17,6 +17,8 @@ import magmath as mm
 from engines import current
 from magmath import nn
 from magmath.api.random import drawing_from, initial_values_from
+from magmath.engine import session
+from magmath.engine.programs.program_modes import DEFAULT_MODES
 from magmath.engine.traces.stream_state import StreamState
 
 X = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
@@ -55,6 +57,25 @@ def test_the_precision_of_a_thread_is_its_own() -> None:
         np.testing.assert_array_equal(module(X).numpy(), exact)
     with nn.precision("mixed-bfloat16"):
         assert np.any(module(X).numpy() != exact)
+
+
+def test_the_modes_of_the_programs_of_a_thread_are_its_own() -> None:
+    """Blocks of two threads that overlap leave nothing behind."""
+    engine = session.engine()
+    training = engine.modes.of_training()
+    own = engine.in_modes(training)
+
+    def in_training(entered: threading.Event, leave: threading.Event) -> None:
+        with engine.in_modes(training):
+            entered.set()
+            leave.wait()
+
+    with while_another_thread_is_in(in_training):
+        assert engine.modes == DEFAULT_MODES
+        own.__enter__()
+    assert engine.modes == training
+    own.__exit__(None, None, None)
+    assert engine.modes == DEFAULT_MODES
 
 
 def test_compiled_functions_see_the_mode_while_another_thread_has_set_one() -> None:

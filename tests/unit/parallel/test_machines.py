@@ -100,6 +100,17 @@ def test_a_machine_has_no_more_workers_than_its_levels_connect(tmp_path):
         plan(nn.Dense(64), (64, 64), machine=path, workers=33)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_computation_takes_no_longer_on_more_workers_with_as_many_samples_each(name):
+    """Each worker of the innermost level has its share of the memory's bandwidth."""
+    network = nn.Sequential([nn.Dense(64), nn.ReLU(), nn.Dense(10)])
+    seconds = [
+        sum(layer.compute for layer in plan(network, (32 * n, 64), name, n, strategy="data").layers)
+        for n in (1, 8, 64)
+    ]
+    assert max(seconds) < 1.001 * seconds[0]
+
+
 def test_unknown_machine_lists_the_known_ones(tmp_path):
     with pytest.raises(DataError, match="k80-fdr"):
         load_machine("cray-1")

@@ -65,6 +65,26 @@ def test_layers_of_alexnet():
     assert products[1].passes_back
 
 
+@pytest.mark.parametrize(
+    ("shape", "weight_of"),
+    [((10, 784), lambda w: w.T),
+     ((784, 10), lambda w: w.astype(mm.float64).astype(mm.float32)),
+     ((7840,), lambda w: mm.reshape(w, (784, 10))),
+     ((10, 784), lambda w: mm.flip(w * 2.0, axis=0).T)],
+)  # fmt: skip
+@pytest.mark.parametrize("bias", [False, True])
+def test_weights_that_are_computed_from_parameters_count_once(shape, weight_of, bias):
+    class Linear(mm.nn.Module):
+        def __init__(self):
+            self.weight = mm.nn.Parameter(mm.zeros(shape))
+            self.bias = mm.nn.Parameter(mm.zeros(10)) if bias else 0.0
+
+        def __call__(self, x):
+            return x @ weight_of(self.weight) + self.bias
+
+    assert layer_graph(Linear(), (32, 784)).parameter_bytes == 4 * (7840 + 10 * bias)
+
+
 def test_an_unbuilt_network_stays_unbuilt():
     network = mm.nn.Dense(3)
     layer_graph(network, (4, 5))
@@ -373,6 +393,29 @@ def test_bad_arguments():
         mm.parallel.plan("alexnet", (1, 2))
     with pytest.raises(DataError, match="no machine 'abacus'"):
         mm.parallel.plan(mm.nn.Dense(2), (1, 2), "abacus")
+
+
+@pytest.mark.parametrize(
+    ("setting", "values"),
+    [("algorithm", ["rnig", ""]), ("slots", [-3, 1.5]), ("speed", [0, -1.0, math.nan, math.inf]),
+     ("memory", [math.nan, -1])],
+)  # fmt: skip
+def test_settings_without_a_meaning_are_refused(setting, values):
+    for strategy in ("auto", "data"):
+        for value in values:
+            with pytest.raises(OptionError, match=f"plan: {setting} must be"):
+                mm.parallel.plan(
+                    mm.nn.Dense(8), (64, 4), "dgx-h200", 2, strategy=strategy, **{setting: value}
+                )
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "hierarchical", "tree", "pairwise", "bruck"])
+def test_a_named_algorithm_is_one_of_those_that_are_compared(algorithm):
+    made = [
+        mm.parallel.plan(mm.nn.Dense(100), (64, 50), "dgx-h200", 16, strategy="data", algorithm=x)
+        for x in (None, algorithm)
+    ]
+    assert made[0].seconds <= made[1].seconds
 
 
 def test_files(tmp_path):

@@ -17,9 +17,13 @@ from typing import Final, NamedTuple, final
 import numpy as np
 
 from magmath.core.dtypes import DType, float32
+from magmath.core.integers import require_integer
+from magmath.core.real_numbers import require_number
+from magmath.core.shown_value import shown
 from magmath.core.stage_times import count
-from magmath.cost.collective_costs import AlgorithmCost, algorithm_costs
+from magmath.cost.collective_costs import AlgorithmCost, algorithm_costs, algorithm_names
 from magmath.cost.machine import Machine
+from magmath.errors import OptionError
 from magmath.parallel.planner.layer_graph import BATCH, CHANNEL, SPACE, Edge, Layer, LayerGraph
 from magmath.parallel.planner.layer_options import (
     ALL_ROLES,
@@ -38,6 +42,8 @@ from magmath.parallel.planner.layer_options import (
     transfer,
 )
 
+LEAST_SPEED: Final = 1e-9
+"""The least speed of the arithmetic, in that of the machine's description."""
 SPLIT_DEPTH: Final = 512
 """Least number of summed elements for which a kernel divides the sum of a weight gradient."""
 Table = np.ndarray
@@ -51,9 +57,11 @@ class CostModel:
     dtype      the element type of the computation
     slots      values that the optimizer stores for each parameter
     speed      measured speed of the arithmetic over that of the machine's description
-    algorithm  the algorithm of collectives, or None for the fastest one of each
+    algorithm  the algorithm of the collectives that have it; for others, and with None, the fastest
     fused      True if the gradients of a layer are exchanged in one collective, False if those of
                each parameter are
+
+    Raises OptionError for an unknown algorithm, negative slots and a speed that is not positive.
     """
 
     machine: Machine
@@ -62,6 +70,16 @@ class CostModel:
     speed: float = 1.0
     algorithm: str | None = None
     fused: bool = True
+
+    def __post_init__(self) -> None:
+        require_integer("plan: slots", self.slots, 0)
+        require_number("plan: speed", self.speed, LEAST_SPEED)
+        names = algorithm_names()
+        if self.algorithm is not None and self.algorithm not in names:
+            raise OptionError(
+                f"plan: algorithm must be None or one of {', '.join(names)}, was given "
+                f"{shown(self.algorithm)}"
+            )
 
 
 @final

@@ -6,10 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 from typing import Any, final
 
 from magmath.core.dtypes import as_dtype, float32
 from magmath.core.integers import require_integer
+from magmath.core.real_numbers import require_number
 from magmath.cost import Machine, load_machine
 from magmath.errors import OptionError
 from magmath.nn.module import Module
@@ -245,7 +247,10 @@ def plan(
     strategy: str = "auto",
     dtype: Any = None,
     memory: float | None = None,
-    **model: Any,
+    slots: int = 1,
+    speed: float = 1.0,
+    algorithm: str | None = None,
+    fused: bool = True,
 ) -> Plan:
     """Return the fastest plan for training a network on the workers of a machine.
 
@@ -258,19 +263,25 @@ def plan(
     strategy  "auto", or a fixed one: "data" divides the samples in all layers, "model" the outputs,
               "hybrid" the samples in convolutions and the outputs in dense layers
     memory    bytes that a worker may use; by default those of the machine
-    model     further fields of `CostModel`, such as slots=2 for an optimizer with two states
+    slots     values that the optimizer stores for each parameter, as 2 of Adam
+    speed     measured speed of the arithmetic over that of the machine's description
+    algorithm "ring", "hierarchical", "tree", "pairwise" or "bruck": that of the collectives that
+              have it; for others, and by default, the fastest one
+    fused     False: the gradient of each parameter is exchanged on its own, not all of a layer
 
     Raises DataError for an unknown or incomplete machine, OptionError for more workers than the
-    machine has, an unknown strategy or a fixed one that divides no layer over so many workers, and
-    MemoryLimitError if no division of the network fits the memory.
+    machine has, an unknown algorithm or strategy, a fixed strategy that divides no layer over so
+    many workers, and other values that no plan can have, and MemoryLimitError if no division of the
+    network fits the memory.
     """
     if not isinstance(module, Module):
         raise OptionError(f"plan: needs a module such as mm.nn.Dense(10), was given {module!r}")
     element = float32 if dtype is None else as_dtype(dtype)
     graph = layer_graph(module, shape, dtype)
     return plan_graph(
-        graph, machine, workers, strategy=strategy, memory=memory, dtype=element, **model
-    )
+        graph, machine, workers, strategy=strategy, memory=memory, dtype=element,
+        slots=slots, speed=speed, algorithm=algorithm, fused=fused,
+    )  # fmt: skip
 
 
 def plan_graph(
@@ -282,7 +293,8 @@ def plan_graph(
     memory: float | None = None,
     **model: Any,
 ) -> Plan:
-    """Return the plan of a layer graph; the arguments are those of `plan`."""
+    """Return the plan of a layer graph; the arguments are those of `plan`, and further ones are the
+    fields of `CostModel`."""
     workers = require_integer("plan: workers", workers, 1)
     described = machine if isinstance(machine, Machine) else load_machine(machine)
     if workers > (capacity := described.max_workers):
@@ -291,6 +303,8 @@ def plan_graph(
             f"fan_out of the outermost level to 0 if it connects any number of units"
         )
     costs = CostModel(described, **model)
+    if memory is not None and memory != inf:
+        require_number("plan: memory", memory, 0)
     if strategy == "auto":
         limit = described.memory if memory is None else float(memory)
         return Plan(graph, described, search_meshes(graph, costs, workers, limit))
@@ -334,20 +348,25 @@ def measured_speed(
 ) -> float:
     """Return the speed (see `CostModel`) at which one worker trains this many samples a second.
 
-    Raises OptionError if no speed of the arithmetic gives this number.
+    Raises OptionError if no speed of the arithmetic between 0.001 and 1000 gives this number.
     """
+
+    def trained(speed: float) -> float:
+        made = plan_graph(graph, machine, strategy="data", speed=speed, **model)
+        return made.samples_per_second
+
     low, high = 1e-3, 1e3
+    least, most = trained(low), trained(high)
+    if not least <= samples_per_second <= most:
+        raise OptionError(
+            f"measured_speed: one worker of {machine} trains at least {least:.4g} samples/s with "
+            f"arithmetic of speed {low:g}, and at most {most:.4g}, by the bandwidth of its memory; "
+            f"{samples_per_second:.4g} were given"
+        )
     while high / low > 1 + 1e-9:
         middle = (low * high) ** 0.5
-        tried = plan_graph(graph, machine, strategy="data", speed=middle, **model)
-        if tried.samples_per_second < samples_per_second:
+        if trained(middle) < samples_per_second:
             low = middle
         else:
             high = middle
-    if high > 999:
-        raise OptionError(
-            f"measured_speed: one worker of {machine} trains at most "
-            f"{tried.samples_per_second:.4g} samples/s, by the bandwidth of its memory; "
-            f"{samples_per_second:.4g} were given"
-        )
     return high
