@@ -359,7 +359,7 @@ class TrainingStep:
         return the values that the steps emit, in order."""
         kind = batch, exchanges
         operands = dict(zip(self._placeholders[kind], data, strict=True))
-        numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
+        numbers = {**self._rates.numbers, self._epoch: epoch, self._seed: seed}
         emitted = self._programs[kind].run(operands, numbers, self._done, steps, progress)
         if batch == self.batch_size:
             self._done += steps
