@@ -130,14 +130,16 @@ class EpochRates:
         return [reshape(slice_along(row, 1, i, i + 1), ()) for i in range(len(self.numbers))]
 
     def set(self, epoch: int, completed: int = 0) -> None:
-        """Set the rates of the steps after the first `completed` of the epoch with this number."""
+        """Set the rates of the steps after the first `completed` of the epoch with this number,
+        which the optimizer has counted."""
         first = self._optimizer.steps
-        rates = self._optimizer.rates(first + completed, epoch)
+        rates = self._optimizer.rates(first, epoch)
         if self._table is None:
             self.numbers = dict(zip(self.numbers, rates, strict=True))
             return
         has_new_rates = self._rows[completed : completed + 1] not in ([], [rates])
         if not completed or has_new_rates:
-            rows = [self._optimizer.rates(first + i, epoch) for i in range(completed, self._steps)]
+            remaining = range(self._steps - completed)
+            rows = [self._optimizer.rates(first + i, epoch) for i in remaining]
             self._rows[completed:] = rows
             self._table.assign(np.array(self._rows, dtype=self._table.dtype.name))

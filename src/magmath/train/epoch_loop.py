@@ -124,7 +124,7 @@ class EpochLoop:
             getattr(listener, event)(self._trainer, *values)
 
     def _epoch(self, epoch: int, history: History) -> EpochRecord:
-        """Train one epoch, advance the counters, and return its record."""
+        """Train one epoch, count it, and return its record."""
         trainer = self._trainer
         if not self._step.is_current_for(trainer.optimizer):  # a callback has changed the module
             self._step = self._step_now()
@@ -136,7 +136,6 @@ class EpochLoop:
         values, weights = reported.values, reported.samples
         seconds = time.perf_counter() - start
         trainer.epochs_done += 1
-        trainer.optimizer.advance(self._steps)
         columns = {name: values[i :: len(step.reported)] for i, name in enumerate(step.reported)}
         loss = weighted_mean(columns["loss"], weights)
         figures = {k: m.figure(columns.get(k, ()), weights) for k, m in step.metrics.items()}
