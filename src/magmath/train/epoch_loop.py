@@ -36,7 +36,7 @@ class EpochOwner(Protocol):
 
     @property
     def optimizer(self) -> Optimizer:
-        """The optimizer, whose step and epoch counts the loop advances."""
+        """The optimizer, whose rates observe the metrics of each epoch."""
 
     @property
     def loss_scale(self) -> LossScale | None:
@@ -104,6 +104,7 @@ class EpochLoop:
                 self._notify("on_epoch_begin", trainer.epochs_done)
                 record = self._epoch(epoch, history)
                 history.records.append(record)
+                observe_metrics(trainer.optimizer.learning_rates, record.figures())
                 self._notify("on_epoch_end", record)
                 if self._checkpoint is not None:
                     self._checkpoint.save(history, last)
@@ -143,7 +144,6 @@ class EpochLoop:
         record = self._record(epoch, loss, figures, seconds, staleness)
         if scale is not None:
             record = with_scaling(record, scale, skipped)
-        observe_metrics(trainer.optimizer.learning_rates, record.figures())
         return record
 
     def _run_steps(self, epoch: int, history: History, start: float) -> _Reported:
