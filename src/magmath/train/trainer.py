@@ -323,7 +323,7 @@ class Trainer(metaclass=KeywordHints):
         """
         rows = _rows_of_call("predict", x, batch_size)
         if isinstance(x, Loader):
-            return self._outputs_of(self._data.evaluation_feed(x, None))[0]
+            return self._outputs_of(self._data.unlabelled_feed("predict", x))[0]
         return self._inference.outputs(self._data.unlabelled("predict", x), rows)
 
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None) -> dict[str, Any]:

@@ -107,6 +107,13 @@ class TrainerData:
         self._abstract_outputs(data, EXAMPLE_ROWS, training=False)
         return data
 
+    def unlabelled_feed(self, operation: str, loader: Loader) -> Feed:
+        """Return the feed of a loader whose labels are not checked, after the parameters have been
+        made."""
+        feed = self._stream_feed(operation, loader, None, None)
+        self._abstract_outputs(feed.example, EXAMPLE_ROWS, training=False)
+        return feed
+
     def metrics_of(self, feed: Feed, rows: int, *, training: bool) -> Mapping[str, MetricFunction]:
         """Return the trainer's metrics, or the default ones, by name, for batches of `rows`
         samples."""
