@@ -178,6 +178,32 @@ def test_integers_have_the_loss_of_floating_point_numbers(name: str, dtype: str)
         np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-5)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize(
+    ("loss", "setting"),
+    [
+        (losses.binary_cross_entropy, "weight"),
+        (losses.binary_cross_entropy_with_logits, "weight"),
+        (losses.binary_cross_entropy_with_logits, "pos_weight"),
+    ],
+)
+def test_factors_of_elements_have_the_type_of_the_outputs(
+    loss: Call, setting: str, dtype: str
+) -> None:
+    with current("inline"):
+        outputs = mm.asarray(PROBABILITIES, dtype=dtype)
+        expected = loss(outputs, BITS, **{setting: mm.asarray(WEIGHT, dtype=dtype)})
+        assert expected.dtype == outputs.dtype
+        for factors in (WEIGHT, mm.asarray(WEIGHT), WEIGHT.tolist(), WEIGHT.astype(dtype)):
+            found = loss(outputs, BITS, **{setting: factors})
+            assert found.dtype == outputs.dtype
+            assert float(found) == float(expected)
+        for number in (2, 2.0, np.float64(2)):
+            found = loss(outputs, BITS, **{setting: number})
+            assert found.dtype == outputs.dtype
+            assert float(found) == float(loss(outputs, BITS, **{setting: np.full(5, 2.0)}))
+
+
 def test_probabilities_of_zero_and_one_are_finite() -> None:
     with current("inline"):
         p, t = mm.asarray([0.0, 0.0, 1.0, 1.0]), mm.asarray([0.0, 1.0, 0.0, 1.0])
@@ -246,6 +272,8 @@ def test_fit_takes_losses_by_name(name: str, kind: str, workers: int) -> None:
         (lambda x, y: losses.cross_entropy(x, y, label_smoothing=2.0), MagmathError, r"\[0, 1\]"),
         (lambda x, y: losses.cross_entropy(x, y, weight=[1.0, 2.0]), ShapeError,
          r"each of the 5 classes, was given \(2,\)"),
+        (lambda x, y: losses.cross_entropy(x, mm.softmax(x), ignore_index=0), MagmathError,
+         r"ignore_index is a label, was given 0 with probabilities \(17, 5\)"),
         (lambda x, y: losses.mean_squared_error(x, x[:, 0]), ShapeError, r"\(17,\) differ"),
         (lambda x, y: losses.huber(x, x, delta=0), MagmathError, "delta must be positive"),
         (lambda x, y: losses.hinge(x, y, power=3), MagmathError, "power must be 1 or 2"),

@@ -265,6 +265,29 @@ def test_overflow_changes_nothing_but_the_scale(strategy: str) -> None:
         assert finite.loss[-1] < finite.loss[0] < 10
 
 
+@pytest.mark.parametrize("other", [None, "float32", "mixed-bfloat16"])
+def test_another_precision_drops_the_default_scale(other: str | None, tmp_path: Path) -> None:
+    """So that another trainer of that precision continues from the checkpoint; a given one stays."""
+    with current("inline"):
+        first = Trainer(nn.Dense(2), precision="mixed-float16", seed=1)
+        scale = first.loss_scale
+        first.precision = "mixed-float16"
+        assert first.loss_scale is scale is not None
+        first.precision = other
+        assert first.loss_scale is None
+        x, y = np.ones((8, 4), np.float32), np.arange(8) % 2
+        first.fit(x, y, checkpoint=tmp_path)
+        second = Trainer(nn.Dense(2), precision=other, seed=1)
+        second.fit(x, y, epochs=2, checkpoint=tmp_path, resume=True)
+        assert second.epochs_done == 2
+        first.precision = "mixed-float16"
+        assert first.loss_scale is not None
+        given = LossScale()
+        third = Trainer(nn.Dense(2), precision="mixed-float16", loss_scale=given)
+        third.precision = other
+        assert third.loss_scale is given
+
+
 def test_scale_descends_to_one_that_fits() -> None:
     with current("inline"):
         trainer = trained("data", "mixed-float16", 2.0**40, epochs=12)

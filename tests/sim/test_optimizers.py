@@ -408,6 +408,41 @@ def test_a_group_without_parameters_is_refused() -> None:
             net.fit(X, np.zeros(len(X), int), batch_size=8)
 
 
+class Affine(mm.nn.Module):
+    """x · weight + bias, whose bias is made at the first call if `defers`."""
+
+    def __init__(self, defers: bool) -> None:
+        self.weight = mm.nn.Parameter(1.0, (3,))
+        ones = lambda shape, dtype: mm.ones(shape, dtype=dtype)  # noqa: E731
+        self.bias = mm.nn.deferred(ones) if defers else mm.nn.Parameter(1.0, (3,))
+
+    def __call__(self, x: mm.Array) -> mm.Array:
+        self.materialize(bias=(3,))
+        return x * self.weight + self.bias
+
+
+@pytest.mark.parametrize("defers", [False, True])
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_groups_of_parameters_that_a_loop_lists(is_compiled: bool, defers: bool) -> None:
+    """A call names the parameters of the module, also those that it makes."""
+    with current("inline"):
+        net = Affine(defers)
+        optimizer = Momentum(0.1, weight_decay=0.5, groups={"*bias": {"weight_decay": 0.0}})
+
+        def step(x: mm.Array) -> mm.Array:
+            loss = mm.sum(net(x))
+            parameters = [net.weight, net.bias]
+            slopes = mm.grad(loss, parameters)
+            optimizer.update(dict(zip(parameters, slopes, strict=True)))
+            return loss
+
+        (mm.compile(step) if is_compiled else step)(mm.zeros((2, 3)))
+        np.testing.assert_allclose(net.bias.numpy(), np.full(3, 1 - 0.1 * 2))
+        np.testing.assert_allclose(net.weight.numpy(), np.full(3, 1 - 0.1 * 0.5))
+        states = ["bias.velocity", "steps", "weight.velocity"]
+        assert sorted(optimizer.state_dict()) == states
+
+
 def test_groups_may_have_schedules_and_other_states() -> None:
     """A rate of its own that changes, and amsgrad for one variable only."""
     with current("inline"):

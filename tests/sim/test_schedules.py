@@ -351,6 +351,17 @@ def test_a_plateau_takes_the_value_of_each_epoch() -> None:
             fitted(s.Plateau(0.4, monitor="validation_loss"), [1], 8)
 
 
+def test_an_epoch_is_recorded_before_its_metrics_are_observed() -> None:
+    """An error of the schedule leaves the epoch complete."""
+    with current("inline"):
+        trainer = mm.train.Trainer(mm.nn.Dense(2), optimizer=Adam(s.Plateau(0.1, monitor="f1")))
+        with pytest.raises(MagmathError, match="no value is recorded as 'f1'"):
+            trainer.fit(np.ones((8, 4)), np.arange(8) % 2, batch_size=4, epochs=2)
+        assert trainer.history is not None
+        assert len(trainer.history.records) == trainer.epochs_done == 1
+        assert len(trainer.history.step_losses) == trainer.optimizer.steps == 2
+
+
 def test_a_warm_up_precedes_any_learning_rate() -> None:
     for after in (0.8, s.Constant(0.8), lambda step: 0.8):
         found = [s.WarmUp(after, 4, 0.5)(step) for step in range(6)]

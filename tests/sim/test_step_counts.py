@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,7 +15,10 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath.errors import TracingError
+from magmath.ops import counted_loops
 from magmath.optim import schedules
+from magmath.train import Callback
+from magmath.transform import traced_loop
 
 STEPS = 6
 Update = Callable[[], None]
@@ -139,3 +146,111 @@ def test_a_rate_is_not_assigned_in_a_traced_function(form: str) -> None:
         assert float(v) == 0.0
         step(0.25)
         assert float(v) == -0.25
+
+
+class Sum(mm.nn.Module):
+    """A sum over the steps of a sequence, by a loop."""
+
+    def __init__(self) -> None:
+        self.weight = mm.nn.Parameter(1.0, (2,))
+
+    def __call__(self, x: mm.Array) -> mm.Array:
+        step = lambda h, row: (h + row * self.weight, 0.0)  # noqa: E731
+        return mm.scan(step, mm.zeros(x[:, 0].shape), mm.swapaxes(x, 0, 1))[0]
+
+
+class StopsAt(Callback):
+    """Interrupts training after a step: as a callback each step is a run, as a reporter an epoch."""
+
+    def __init__(self, step: int, how: Callable[[], object]) -> None:
+        self._step, self._how = step, how
+
+    def on_step_end(self, trainer: Any, done: int, loss: float, speed: float) -> None:
+        self.step(done, loss, speed)
+
+    def begin(self, epochs: int, steps: int) -> None: ...
+
+    def epoch(self, record: mm.train.EpochRecord) -> None: ...
+
+    def end(self) -> None: ...
+
+    def step(self, done: int, loss: float, speed: float) -> None:
+        if done >= self._step:
+            self._how()
+
+
+def raise_error() -> None:
+    raise KeyboardInterrupt
+
+
+def press_ctrl_c() -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def divided_loops(divides: bool) -> Iterator[None]:
+    """Divide steps at short loops too."""
+    with pytest.MonkeyPatch.context() as patch:
+        if divides:
+            patch.setattr(counted_loops, "MAX_UNROLLED", -1)
+            patch.setattr(traced_loop, "MIN_STEPS", 1)
+        yield
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@pytest.mark.parametrize("how", [raise_error, press_ctrl_c])
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("divides", [False, True])
+def test_an_interrupted_epoch_counts_its_steps(
+    divides: bool, alone: bool, how: Callable[[], object], kind: str, workers: int
+) -> None:
+    """As many as the states count; a schedule per step continues there."""
+    with current(kind, workers), divided_loops(divides):
+        seen: list[int] = []
+
+        class Recorded(schedules.Schedule):
+            per = "step"
+
+            def __call__(self, step: int) -> float:
+                seen.append(step)
+                return 0.1
+
+        optimizer = mm.optim.Adam(Recorded())
+        loss = lambda outputs, _: mm.mean(outputs)  # noqa: E731
+        net = mm.nn.NeuralNetwork(Sum(), loss=loss, optimizer=optimizer)
+        x, y = np.ones((44, 3, 2), np.float32), np.zeros(44)
+        stop = StopsAt(4, how)
+        options = {"callbacks": [stop]} if alone else {"reporter": stop}
+        for epoch in range(2):
+            with pytest.raises(KeyboardInterrupt):
+                net.fit(x, y, batch_size=4, **options)
+            steps, state = optimizer.steps, optimizer.state_dict()
+            assert steps == int(state["steps"]) == int(state["weight.count"])
+            assert 4 * (epoch + 1) <= steps <= 11 * (epoch + 1)
+            if alone:
+                assert steps == 4 * (epoch + 1)
+        seen.clear()
+        net.fit(x, y, batch_size=4)
+        assert optimizer.steps == steps + 11
+        assert seen[-11:] == list(range(steps, steps + 11))
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@pytest.mark.parametrize("rate", [1.0, lambda step: 1.0], ids=["number", "function"])
+@pytest.mark.parametrize("is_fallible", [False, True])
+def test_an_interrupted_minimization_counts_its_steps(
+    is_fallible: bool, rate: Any, kind: str, workers: int
+) -> None:
+    with current(kind, workers):
+        v = mm.variable("v", np.zeros(2))
+        descent = mm.optim.GradientDescent(rate)
+        index = mm.asarray(np.array([0, 1]))
+        loss = mm.sum(mm.take(v, index) if is_fallible else v * 1.0)
+        descent.minimize(loss, [v], 3)
+        press = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
+        press.start()
+        with pytest.raises(KeyboardInterrupt):
+            descent.minimize(loss, [v], 10**6 if rate == 1.0 else 10**5)
+        press.join()
+        np.testing.assert_array_equal(v.numpy(), [-descent.steps] * 2)
+        assert 3 <= descent.steps < 10**5

@@ -142,6 +142,47 @@ def test_compiled_steps_through_loops(strategy: Any, pool: Any) -> None:
             check_equal(stepped(strategy), expected)
 
 
+class Assigns(mm.train.Callback):
+    """Assigns another rate at the beginning of each epoch, and after each step."""
+
+    def on_epoch_begin(self, trainer: Any, epoch: int) -> None:
+        trainer.optimizer.learning_rate = 0.1 / (1 + epoch)
+
+    def on_step_end(self, trainer: Any, done: int, loss: float, speed: float) -> None:
+        trainer.optimizer.learning_rate *= 0.5
+
+
+schedules = mm.optim.schedules
+RATES: dict[str, Any] = {
+    "per epoch": lambda: (schedules.Exponential(0.1, 0.2), []),
+    "per step": lambda: (schedules.Exponential(0.1, 0.7, per="step"), []),
+    "function": lambda: (lambda epoch: 0.1 / (1 + epoch), []),
+    "plateau": lambda: (schedules.Plateau(0.1, 0.2, patience=0, threshold=0.9), []),
+    "callback": lambda: (0.1, [mm.train.LearningRateSchedule(lambda epoch: 0.1 * (epoch != 1))]),
+    "assigned": lambda: (0.1, [Assigns()]),
+}
+
+
+@pytest.mark.parametrize("groups", [{}, {"*_bias": {"learning_rate": lambda n: 0.2 * (n != 1)}}])
+@pytest.mark.parametrize("kind", RATES)
+def test_rates_that_change_through_loops(kind: str, groups: Any) -> None:
+    """Each step of divided programs has the rate that it has in unrolled ones."""
+    found = []
+    for operations in (10**9, -1):
+        rate, callbacks = RATES[kind]()
+        with current("inline"), limits(operations):
+            network = nn.Sequential(nn.RNN(3))
+            loss = lambda outputs, y: mm.mean(outputs[0] ** 2)  # noqa: E731
+            momentum = mm.optim.Momentum(rate, groups=groups)
+            trainer = mm.train.Trainer(network, loss, momentum, metrics=(), seed=1)
+            losses = [
+                trainer.fit(X, Y, batch_size=5, epochs=2, callbacks=callbacks).step_losses
+                for _ in range(2)
+            ]
+            found.append([losses, *[v.numpy() for v in network.state_dict().values()]])
+    check_equal(*found)
+
+
 def test_planning_does_not_depend_on_the_number_of_steps() -> None:
     """The traces, and the instructions of the programs, are as many."""
     sizes = []

@@ -428,6 +428,17 @@ def test_flip_mirrors_some_images() -> None:
     )
 
 
+@pytest.mark.parametrize("shape", [(4, 5), (2, 4, 5), (2, 3, 4, 5)])
+def test_flip_takes_samples_of_any_shape(shape: tuple[int, ...]) -> None:
+    images = np.random.default_rng(2).random((50, *shape), np.float32)
+    loader = Loader((images, np.arange(50)), 50, transforms=[random_flip()], threads=0)
+    flipped, numbers = next(iter(loader))
+    assert flipped.shape == images.shape
+    for found, number in zip(flipped, numbers, strict=True):
+        image = images[number]
+        assert (found == image).all() or (found == image[..., ::-1]).all()
+
+
 def test_crop_is_a_window_of_the_padded_image() -> None:
     images = images_of(50)
     cropped = random_crop(2)(images, np.random.default_rng(0))
@@ -532,6 +543,30 @@ def test_transforms_have_random_numbers_of_their_own_in_each_batch() -> None:
         loader = Loader((IMAGES, LABELS), 4, transforms=[record_draw], seed=seed, threads=0)
         batches(loader, 0), batches(loader, 1)
     assert len(set(drawn)) == len(drawn) == 24
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_orders_and_transforms_have_streams_of_their_own(epoch: int) -> None:
+    """No batch permutes its samples as the epoch does."""
+    drawn: list[list[int]] = []
+
+    def permute(samples: Any, random: np.random.Generator) -> Any:
+        drawn.append(random.permutation(8).tolist())
+        return samples
+
+    source = np.arange(8.0)[:, None], np.arange(8)
+    order = next(Loader(source, 8, threads=0, seed=1).epoch(epoch))[1].tolist()
+    loader = Loader(source, 2, transforms=[permute], threads=0, seed=1)
+    assert loader.sample_shape == (1,)
+    batches(loader, epoch)
+    assert len(drawn) == 1 + 4
+    assert order not in drawn
+
+
+@pytest.mark.parametrize("source", [(1j * np.ones((2, 3)), [0, 1]), (np.ones((2, 3)), [0, 1j])])
+def test_batches_are_real(source: Any) -> None:
+    with pytest.raises(DataError, match=r"batches are real, was given complex128; give real"):
+        next(iter(Loader(source, 2, threads=0)))
 
 
 def test_a_failing_transform_is_raised_and_threads_end() -> None:

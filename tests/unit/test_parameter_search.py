@@ -443,6 +443,39 @@ def test_epochs_before_a_new_step_size_are_not_measured(
     assert [ended.count((number, 8)) for number in (0, 1)] == [5, 5]
 
 
+def test_a_step_has_the_batches_of_all_workers_of_the_current_pool() -> None:
+    space = {"batch_per_worker": [16], "learning_rate": [0.1]}
+    with current("shared", 2):
+        found = searched(space=space, images=96)
+    with current("inline"):
+        expected = searched(space={**space, "batch_per_worker": [32]}, images=96)
+    (ours,), (theirs,) = found.trials, expected.trials
+    assert len(ours.curve.losses) == len(theirs.curve.losses) == 3
+    np.testing.assert_allclose(ours.curve.losses, theirs.curve.losses, rtol=1e-4)
+
+
+def test_each_network_is_warmed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the space changes its layers: the first one of them must not gain by it."""
+    warmed: list[dict[str, Any]] = []
+    search = import_module("magmath.train.parameter_search.search")._Search
+    warm_up = lambda self, settings, *_: warmed.append(settings)  # noqa: E731
+    monkeypatch.setattr(search, "_warm_up", warm_up)
+
+    def built(units: int, name: str, rate: float) -> Any:
+        activation = {"relu": mm.relu, "sine": lambda x: mm.sin(x)}[name]
+        layers = [mm.nn.Dense(units, activation=activation), mm.nn.Dense(3)]
+        return mm.nn.NeuralNetwork(layers, optimizer=mm.optim.GradientDescent(rate))
+
+    space = {
+        "batch_per_worker": [32], "units": [4, 5], "name": ["relu", "sine"], "rate": [0.1, 0.2]
+    }  # fmt: skip
+    with current("inline"):
+        mm.train.search(built, *data(), space, images=96)
+    assert [(x["units"], x["name"], x["rate"]) for x in warmed] == [
+        (4, "relu", 0.1), (4, "sine", 0.1), (5, "relu", 0.1), (5, "sine", 0.1)
+    ]  # fmt: skip
+
+
 # bad input ----------------------------------------------------------------------------------------
 
 

@@ -55,7 +55,13 @@ class _Arrays:
 
 
 def _in_batch_type(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return values in the type of batches: int64 for integers, otherwise float32."""
+    """Return values in the type of batches: int64 for integers, otherwise float32. Raises DataError
+    for complex numbers."""
+    if values.dtype.kind == "c":
+        raise DataError(
+            f"Loader: batches are real, was given {values.dtype}; give real and imaginary parts as "
+            f"features, np.stack([x.real, x.imag], axis=1)"
+        )
     return np.ascontiguousarray(values, np.int64 if values.dtype.kind in "biu" else np.float32)
 
 
@@ -161,7 +167,7 @@ class Loader(metaclass=KeywordHints):
     def first(self) -> Batch:
         """A batch of the first sample of the source, after the transforms."""
         if self._first is None:
-            self._first = self._read(np.zeros(1, np.int64), np.random.default_rng(self.seed))
+            self._first = self._batch(0, 0, np.zeros(1, np.int64))
         return self._first
 
     def __iter__(self) -> Iterator[Batch]:
@@ -193,9 +199,8 @@ class Loader(metaclass=KeywordHints):
         return self._prefetched(epoch, parts)
 
     def _batch(self, epoch: int, number: int, indices: npt.NDArray[np.int64]) -> Batch:
-        return self._read(indices, np.random.default_rng((self.seed, epoch, number)))
-
-    def _read(self, indices: npt.NDArray[np.int64], random: np.random.Generator) -> Batch:
+        # From 1: NumPy ignores zeros at the end, and the epoch alone seeds the order.
+        random = np.random.default_rng((self.seed, epoch, number + 1))
         samples = apply_transforms(self.transforms, self.source.read(indices, random), random)
         targets = np.asarray(self.source.labels)[indices]
         return _in_batch_type(np.asarray(samples)), _in_batch_type(targets)

@@ -24,7 +24,9 @@ def random_flip(probability: float = 0.5) -> Transform:
 
     def flip(images: Images, random: np.random.Generator) -> Images:
         chosen = random.random(len(images)) < probability
-        return np.where(chosen[:, None, None, None], images[..., ::-1], images)
+        flipped = images.copy()
+        flipped[chosen] = images[chosen, ..., ::-1]
+        return flipped
 
     return flip
 

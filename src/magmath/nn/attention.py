@@ -9,6 +9,7 @@ from typing import Any
 
 from magmath.api.activations import softmax, softmax_or_zero
 from magmath.api.creation import ones
+from magmath.api.data_types import astype
 from magmath.api.diagonals import tril
 from magmath.api.elementwise import logical_and
 from magmath.api.manipulation import reshape, swapaxes
@@ -36,7 +37,7 @@ def attention_weights(
     query (…, queries, features), key (…, keys, features) → (…, queries, keys).
 
     mask    bool, True for keys that take part, or floating point, added to the scores before the
-            softmax; broadcasts to the result
+            softmax, in their type; broadcasts to the result
     causal  if True, query i attends to the keys 0 … i only
     scale   by default 1/√features
 
@@ -58,7 +59,10 @@ def attention_weights(
     if mask is None:  # each query has a key
         return softmax(scores, axis=-1)
     mask = _checked_mask(mask, scores.shape)
-    scores = where(mask, scores, -float("inf")) if mask.dtype is bool_ else scores + mask
+    if mask.dtype is bool_:
+        scores = where(mask, scores, -float("inf"))
+    else:
+        scores = scores + astype(mask, scores.dtype, copy=False)
     return softmax_or_zero(scores, axis=-1)
 
 

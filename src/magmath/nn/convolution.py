@@ -17,7 +17,7 @@ from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.user_line import user_line
 from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape, apply
-from magmath.nn.layer_input import layer_input
+from magmath.nn.layer_input import check_shape, layer_input
 from magmath.nn.numbered_functions import general
 from magmath.nn.window_settings import Padding, Pads, Size, check_covered, check_images, pads, sizes
 from magmath.ops.conv.convolution import CORRELATION_INPUT, correlation
@@ -51,8 +51,8 @@ def conv(
 
     Returns (N, outputs, *space'); with padding before and after it, a dimension of n elements
     becomes ⌊(n + before + after - dilation·(kernel - 1) - 1) / stride⌋ + 1. Integers are converted
-    to the weight's type. Raises ShapeError where channels do not divide into groups, or a filter
-    exceeds the padded image.
+    to the weight's type. Raises ShapeError where channels do not divide into groups, a filter
+    exceeds the padded image, or the bias has another shape.
     """
     x, weight = _operands(name, x, weight, space)
     kernel, image = weight.shape[2:], x.shape[2:]
@@ -64,7 +64,7 @@ def conv(
         x.node, weight.node, stride=strides, padding=padded, dilation=dilations, groups=groups
     )
     node = node.at_line(user_line())
-    return _biased(Array(node), bias)
+    return _biased(name, Array(node), bias)
 
 
 @general
@@ -96,8 +96,9 @@ def conv_transpose(
 
     Each dimension of n elements becomes (n - 1)·stride - before - after + dilation·(kernel - 1) + 1
     + output_padding, where before and after are the padding at its ends; with padding="same",
-    n·stride. Raises ShapeError where channels do not fit the weight and the groups, or padding
-    leaves nothing, OptionError for settings out of range. Source: Zeiler et al. (2010).
+    which takes no output_padding, n·stride. Raises ShapeError where channels do not fit the weight
+    and the groups, padding leaves nothing, or the bias has another shape, OptionError for settings
+    out of range. Source: Zeiler et al. (2010).
     """
     x, weight = _operands(name, x, weight, space)
     kernel, image = weight.shape[2:], x.shape[2:]
@@ -117,6 +118,11 @@ def conv_transpose(
         )
     parts = list(zip(image, kernel, strides, dilations, strict=True))
     if padding == "same":
+        if any(added):
+            raise OptionError(
+                f'{name}: with padding="same" the result has n · stride elements, was given '
+                f"output_padding {added}; leave it out, or give padding as numbers"
+            )
         extents = tuple([n * s for n, _, s, _ in parts])
         padded = pads(name, padding, extents, kernel, strides, dilations)
     else:
@@ -126,7 +132,7 @@ def conv_transpose(
         CORRELATION_INPUT, x.node, weight.node, space=extents, stride=strides, padding=padded,
         dilation=dilations, groups=groups, line=user_line(),
     )  # fmt: skip
-    return _biased(Array(node), bias)
+    return _biased(name, Array(node), bias)
 
 
 def _transposed_space(
@@ -179,12 +185,14 @@ def _steps(name: str, stride: Size, dilation: Size, count: int) -> tuple[Shape, 
     return sizes(f"{name}: stride", stride, count), sizes(f"{name}: dilation", dilation, count)
 
 
-def _biased(y: Array, bias: Array | None) -> Array:
+def _biased(name: str, y: Array, bias: Array | None) -> Array:
     if bias is None:
         return y
-    if not hasattr(bias, "size"):
+    if not hasattr(bias, "shape"):
         raise TypeError(
-            f"conv: the bias is an array (outputs,), was given {bias!r}; stride and padding are "
+            f"{name}: the bias is an array (outputs,), was given {bias!r}; stride and padding are "
             f"given by name, as in stride=2"
         )
-    return y + reshape(bias, (1, bias.size, *(1,) * (y.ndim - 2)))
+    outputs = y.shape[1]
+    check_shape(name, "bias", bias, (outputs,), "a number for each of the outputs of the weight")
+    return y + reshape(bias, (1, outputs, *(1,) * (y.ndim - 2)))

@@ -16,9 +16,10 @@ from magmath.api.manipulation import expand_dims, reshape
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core import foreign_names
+from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import normalize_axes, size_of
-from magmath.errors import DTypeError
+from magmath.errors import DTypeError, OptionError
 from magmath.graph import apply
 from magmath.nn.activation_functions import (
     ACTIVATIONS,
@@ -228,12 +229,25 @@ def one_hot(labels: Array, classes: int, *, dtype: Any = None) -> Array:
     return astype(numbers == expand_dims(labels, axis=-1), element)
 
 
+def checked_padding_row(name: str, padding_idx: int, count: int) -> int:
+    """Return the row of an embedding with this many rows that stands for padding. Raises
+    OptionError if it has no such row; `name` is the function that errors name."""
+    index = require_integer(f"{name}: padding_idx", padding_idx, -count)
+    if index >= count:
+        raise OptionError(
+            f"{name}: padding_idx must be less than count, {count}, was given {index}"
+        )
+    return index % count
+
+
 def embedding(indices: Array, weight: Array, padding_idx: int | None = None) -> Array:
     """Return the rows of `weight` (count, features) at integer indices (…), as (…, features).
 
-    padding_idx   an index whose row counts as a constant for gradients: that of padding
+    padding_idx   an index whose row counts as a constant for gradients: that of padding; it may
+                  count from the end
 
     Indices go from 0 to count - 1, as in PyTorch: for others the computation raises IndexError.
+    Raises OptionError for a padding_idx out of range.
     """
     indices = as_array("embedding", indices)
     if not indices.dtype.is_integer:
@@ -246,7 +260,8 @@ def embedding(indices: Array, weight: Array, padding_idx: int | None = None) -> 
     features = reshape(rows, (*indices.shape, *weight.shape[1:]))
     if padding_idx is None:
         return features
-    is_padding = expand_dims(indices == padding_idx % weight.shape[0], axis=-1)
+    padding_row = checked_padding_row("embedding", padding_idx, weight.shape[0])
+    is_padding = expand_dims(indices == padding_row, axis=-1)
     return where(is_padding, stop_gradient(features), features)
 
 

@@ -1,4 +1,4 @@
-"""The input of a layer, in a type that its weight can multiply."""
+"""The input of a layer, in a type that its weight can multiply, and the shape of a parameter."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 from magmath.api.data_types import astype
 from magmath.arrays.array import Array, as_array, floating
+from magmath.errors import ShapeError
+from magmath.graph import Shape
 
 
 def layer_input(name: str, x: Any, weight: Array | None) -> Array:
@@ -19,3 +21,22 @@ def layer_input(name: str, x: Any, weight: Array | None) -> Array:
         return floating(name, x)
     x = as_array(name, x)
     return x if x.dtype.kind in ("float", "complex") else astype(x, weight.dtype)
+
+
+def check_shape(
+    name: str,
+    argument: str,
+    values: Any,
+    shape: Shape,
+    meaning: str,
+    remedy: str = "give one of this shape",
+) -> None:
+    """Raise ShapeError unless a parameter is None or has this shape, since one that broadcasts is
+    a mistake. `meaning` says what its numbers are, in the message."""
+    if values is None:
+        return
+    found = as_array(name, values).shape
+    if found != shape:
+        raise ShapeError(
+            f"{name}: takes a {argument} of shape {shape}, {meaning}; was given {found}; {remedy}"
+        )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from magmath.api.einsum import einsum
 from magmath.arrays.array import Array, as_array
 from magmath.errors import ShapeError
-from magmath.nn.layer_input import layer_input
+from magmath.nn.layer_input import check_shape, layer_input
 
 
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """Return x · weight + bias: x (…, inputs), weight (inputs, units), bias (units,).
 
-    Integers are converted to the weight's type.
+    Integers are converted to the weight's type. Raises ShapeError for other shapes.
     """
     weight = as_array("linear", weight)
     x = layer_input("linear", x, weight)
@@ -23,13 +23,13 @@ def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
             f"{weight.shape}; {remedy or 'the last extent of x is the first one of the weight'}"
         )
     y = x @ weight
-    return y if bias is None else y + bias
+    return _biased("linear", y, bias, weight.shape[-1])
 
 
 def bilinear(x1: Array, x2: Array, weight: Array, bias: Array | None = None) -> Array:
     """Return y[…,k] = bias[k] + Σ_i,j x1[…,i] · weight[k,i,j] · x2[…,j].
 
-    Integers are converted to the weight's type.
+    Integers are converted to the weight's type. Raises ShapeError for other shapes.
     """
     x1, x2 = layer_input("bilinear", x1, weight), layer_input("bilinear", x2, weight)
     first, second = weight.shape[1:]
@@ -39,4 +39,10 @@ def bilinear(x1: Array, x2: Array, weight: Array, bias: Array | None = None) -> 
             f"{x1.shape} and {x2.shape}; give inputs with these last axes and equal other axes"
         )
     y = einsum("...i,kij,...j->...k", x1, weight, x2)
+    return _biased("bilinear", y, bias, weight.shape[0])
+
+
+def _biased(name: str, y: Array, bias: Array | None, units: int) -> Array:
+    """Return y (…, units) plus the bias of the units."""
+    check_shape(name, "bias", bias, (units,), "a number for each unit of the weight")
     return y if bias is None else y + bias

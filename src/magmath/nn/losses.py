@@ -77,7 +77,8 @@ def cross_entropy(
     targets          (N, …) integers in [0, classes), or probabilities of the shape of the outputs
     weight           (classes,) factors; with integer targets the mean is a weighted one
     label_smoothing  share of each target that is spread evenly over all classes
-    ignore_index     samples with this label have loss 0 and do not count in the mean
+    ignore_index     samples with this label have loss 0 and do not count in the mean; with
+                     probabilities, which have no labels, it raises OptionError
 
     A label out of range, except `ignore_index`, raises PositionError if this process knows the
     labels: numbers, NumPy arrays and small computed arrays, while no function is traced. Otherwise
@@ -100,6 +101,12 @@ def cross_entropy(
     factors = None if weight is None else _class_factors(weight, outputs)
     if targets.ndim == outputs.ndim and not _is_column_of_labels(outputs, targets):
         _check_shapes("cross_entropy", outputs, targets)
+        if ignore_index is not None:
+            raise OptionError(
+                f"cross_entropy: ignore_index is a label, was given {ignore_index} with "
+                f"probabilities {targets.shape}; give integer labels, or take the mean of the "
+                f"losses that count, with reduction='none'"
+            )
         probabilities = astype(targets, outputs.dtype, copy=False)
         if label_smoothing:
             even = label_smoothing / outputs.shape[1]
@@ -169,7 +176,17 @@ def binary_cross_entropy(
     at_end = _cross_entropy_of_bits(_log(end), _log(1.0 - end), targets) + (outputs - end) * slope
     within = _cross_entropy_of_bits(elementwise.log(inner), elementwise.log(1.0 - inner), targets)
     losses = where(is_end, at_end, within)
-    return _reduced(losses if weight is None else losses * weight, reduction)
+    return _reduced(_weighted(losses, weight), reduction)
+
+
+def _weighted(losses: Array, weight: Any) -> Array:
+    """Return losses times factors of the elements, if there are any."""
+    return losses if weight is None else losses * _factors(weight, losses)
+
+
+def _factors(weight: Any, values: Array) -> Array:
+    """Return factors as an array of the type of the values, which they must not widen."""
+    return astype(as_arrays("loss", values, weight)[1], values.dtype, copy=False)
 
 
 def _cross_entropy_of_bits(log_one: Array, log_zero: Array, targets: Array) -> Array:
@@ -194,9 +211,9 @@ def binary_cross_entropy_with_logits(
     if pos_weight is None:
         losses = elementwise.logaddexp(outputs, 0.0) - outputs * targets
     else:
-        factor = (pos_weight - 1.0) * targets + 1.0
+        factor = (_factors(pos_weight, outputs) - 1.0) * targets + 1.0
         losses = (1.0 - targets) * outputs + factor * elementwise.logaddexp(-outputs, 0.0)
-    return _reduced(losses if weight is None else losses * weight, reduction)
+    return _reduced(_weighted(losses, weight), reduction)
 
 
 @_documented
@@ -453,7 +470,7 @@ def _axis_hint(outputs: Shape, labels: Shape) -> str:
 
 def _class_factors(weight: Any, outputs: Array) -> Array:
     """Return the factors of the classes, in a shape that broadcasts with the outputs."""
-    factors = astype(as_arrays("loss", outputs, weight)[1], outputs.dtype, copy=False)
+    factors = _factors(weight, outputs)
     if factors.shape != (outputs.shape[1],):
         raise ShapeError(
             f"loss: weight must have a number for each of the {outputs.shape[1]} classes, was "

@@ -88,6 +88,8 @@ def _wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
                 outputs = call_in_half_type(partial(call, self), self.keeps_float32, args, kwargs)
         finally:
             active.pop()
+        if not active:
+            self._current_inventory()  # which names the variables, also those that were just made
         for hook in CALLS.hooks:
             hook(self, outputs)
         return outputs

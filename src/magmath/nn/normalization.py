@@ -18,7 +18,7 @@ from magmath.core.keyword_hints import keyword_hints
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import apply
-from magmath.nn.layer_input import layer_input
+from magmath.nn.layer_input import check_shape, layer_input
 from magmath.ops.conv.pooling import SUM_POOL
 from magmath.ops.normalization import affine, centred_squares
 
@@ -33,16 +33,21 @@ def layer_norm(
 ) -> Array:
     """Return x normalized to mean 0 and variance 1 over its last axes, times weight, plus bias.
 
-    The last axes have the shape `normalized_shape`. Source: Ba, Kiros and Hinton (2016). Moments of
-    half types are computed in float32.
+    The last axes, weight and bias have the shape `normalized_shape`, otherwise ShapeError. Source:
+    Ba, Kiros and Hinton (2016). Moments of half types are computed in float32.
     """
     x = layer_input("layer_norm", x, weight)
-    axes = _last_axes("layer_norm", x, normalized_shape)
-    wide = astype(x, compute_dtype(x.dtype), copy=False)
+    axes = _last_axes("layer_norm", x, normalized_shape, {"weight": weight, "bias": bias})
+    y = _normalized(astype(x, compute_dtype(x.dtype), copy=False), axes, epsilon)
+    y = y if weight is None else y * weight
+    return astype(y if bias is None else y + bias, x.dtype, copy=False)
+
+
+def _normalized(wide: Array, axes: tuple[int, ...], epsilon: float) -> Array:
+    """Return an array normalized to mean 0 and variance 1 over axes, in float32 at least."""
     centred = wide - statistics.mean(wide, axis=axes, keepdims=True)
     variance = statistics.mean(elementwise.square(centred), axis=axes, keepdims=True)
-    y = _scaled(centred, variance, weight, bias, epsilon)
-    return astype(y, x.dtype, copy=False)
+    return centred / elementwise.sqrt(variance + epsilon)
 
 
 @keyword_hints
@@ -54,20 +59,24 @@ def rms_norm(
 ) -> Array:
     """Return x divided by the root of the mean of its squares over its last axes, times weight.
 
-    The last axes have the shape `normalized_shape`. `epsilon` is added to the mean, by default the
-    distance from 1 to the next number of the type, as in PyTorch. Source: Zhang and Sennrich
-    (2019). Means of half types are computed in float32.
+    The last axes and the weight have the shape `normalized_shape`, otherwise ShapeError. `epsilon`
+    is added to the mean, by default the distance from 1 to the next number of the type, as in
+    PyTorch. Source: Zhang and Sennrich (2019). Means of half types are computed in float32.
     """
     x = layer_input("rms_norm", x, weight)
-    axes = _last_axes("rms_norm", x, normalized_shape)
+    axes = _last_axes("rms_norm", x, normalized_shape, {"weight": weight})
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     squares = statistics.mean(elementwise.square(wide), axis=axes, keepdims=True)
     epsilon = finfo(x.dtype).eps if epsilon is None else epsilon
-    return astype(_scaled(wide, squares, weight, None, epsilon), x.dtype, copy=False)
+    y = wide / elementwise.sqrt(squares + epsilon)
+    return astype(y if weight is None else y * weight, x.dtype, copy=False)
 
 
-def _last_axes(name: str, x: Array, normalized_shape: Any) -> tuple[int, ...]:
-    """Return the last axes of x, which have this shape. Raises ShapeError if they do not."""
+def _last_axes(
+    name: str, x: Array, normalized_shape: Any, parameters: Mapping[str, Array | None]
+) -> tuple[int, ...]:
+    """Return the last axes of x, which have this shape. Raises ShapeError unless they and the
+    parameters do."""
     if isinstance(normalized_shape, Array):
         raise TypeError(
             f"{name}: the second argument is the shape of the last axes, was given an array of "
@@ -79,6 +88,8 @@ def _last_axes(name: str, x: Array, normalized_shape: Any) -> tuple[int, ...]:
             f"{name}: normalizes last axes of shape {shape}, was given {x.shape}"
             "; give the shape of the input's last axes"
         )
+    for argument, values in parameters.items():
+        check_shape(name, argument, values, shape, "that of the normalized axes")
     return tuple(range(x.ndim - len(shape), x.ndim))
 
 
@@ -130,14 +141,10 @@ def _check_channels(name: str, x: Array, axis: int, vectors: Mapping[str, Array 
             f"{name}: takes an input with channels at axis {axis}, was given {x.shape}; add a "
             f"dimension with mm.expand_dims, or give axis="
         )
-    channels = x.shape[axis]
+    meaning = f"a number for each channel of the input {x.shape}, which are at axis {axis}"
+    remedy = "transpose the input if its channels are at another axis"
     for argument, values in vectors.items():
-        if values is not None and values.shape != (channels,):
-            raise ShapeError(
-                f"{name}: takes a {argument} of shape ({channels},), one number for each channel "
-                f"of the input {x.shape}, which are at axis {axis}; was given {values.shape}; "
-                f"transpose the input if its channels are at another axis"
-            )
+        check_shape(name, argument, values, (x.shape[axis],), meaning, remedy)
 
 
 def _along(values: Array, axis: int, ndim: int) -> Array:
@@ -145,14 +152,6 @@ def _along(values: Array, axis: int, ndim: int) -> Array:
     shape = [1] * ndim
     shape[axis] = values.shape[0]
     return reshape(values, tuple(shape))
-
-
-def _scaled(
-    centred: Array, variance: Array, weight: Array | None, bias: Array | None, epsilon: float
-) -> Array:
-    y = centred / elementwise.sqrt(variance + epsilon)
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
 
 
 @keyword_hints
@@ -185,10 +184,7 @@ def _group_norm(
     _check_channels(name, x, 1, {"weight": weight, "bias": bias})
     wide = astype(x, compute_dtype(x.dtype), copy=False)
     grouped = reshape(wide, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
-    axes = tuple(range(2, grouped.ndim))
-    centred = grouped - statistics.mean(grouped, axis=axes, keepdims=True)
-    variance = statistics.mean(elementwise.square(centred), axis=axes, keepdims=True)
-    y = reshape(_scaled(centred, variance, None, None, epsilon), x.shape)
+    y = reshape(_normalized(grouped, tuple(range(2, grouped.ndim)), epsilon), x.shape)
     y = y if weight is None else y * _along(weight, 1, x.ndim)
     y = y if bias is None else y + _along(bias, 1, x.ndim)
     return astype(y, x.dtype, copy=False)

@@ -426,7 +426,6 @@ class Optimizer(metaclass=KeywordHints):
         else:
             rates, each = [self.rates(0)], steps
         values = self._minimizer.run(expression, variables, rates, each)
-        self.advance(steps)
         if check_finite:
             check_finite_losses(values)
         return values[-1]

@@ -51,6 +51,9 @@ class Updating(Protocol):
     def rates(self, step: int) -> list[float]:
         """Return the learning rate at a step, and those of groups that have their own."""
 
+    def advance(self, steps: int) -> None:
+        """Count steps that used `next_values`."""
+
     def next_values(
         self, parameters: Sequence[ParameterNodes], gradients: Sequence[Node], rates: Sequence[Node]
     ) -> list[tuple[Node, Node]]:
@@ -85,7 +88,8 @@ class Minimizer:
     ) -> list[float]:
         """Take `steps` steps with each of the rates; return the expression's values before them.
 
-        Each entry of `rates` has a rate for each group with its own rate.
+        Each entry of `rates` has a rate for each group with its own rate. The optimizer counts the
+        steps: if Ctrl-C ends them, those that were completed.
         """
         function = self._function
         if function is None or not function.is_of(expression, variables):
@@ -96,11 +100,13 @@ class Minimizer:
         released = _Released(expression) if function.reads_present_values else None
         values: list[float] = []
         first: list[float] = []
+        before = program.steps
         try:
             with program.undone_on_failure(first):
                 for rate, count, uses_drawn in _step_runs(rates, steps, drawn):
                     values += program.run(function, rate, count, first, drawn=uses_drawn)
         finally:
+            self._optimizer.advance(program.steps - before)
             if released is not None:
                 released.end(first)
             if first or minimized:
@@ -238,7 +244,8 @@ class _Program:
         placeholders = {leaf: _operand_leaf(leaf) for leaf in function.leaves}
         self._placeholders = [placeholders[leaf] for leaf in function.leaves]
         self._step = variable("step", 0, dtype=int64) if function.draws else None
-        self._steps = 0
+        self.steps = 0
+        """The number of steps that were taken."""
         numbered = {
             leaf: self._numbered(placeholders[leaf], function.draws_of(leaf))
             for leaf in function.draws
@@ -274,12 +281,12 @@ class _Program:
         if not self.compiled.is_fallible:
             yield
             return
-        steps = self._steps
+        steps = self.steps
         try:
             with rollback_on_failure(), restored_on_failure(self.targets):
                 yield
         except Exception:
-            self._steps = steps
+            self.steps = steps
             first.clear()
             raise
 
@@ -301,14 +308,16 @@ class _Program:
         numbers = _streams(function, steps, drawn)
         for placeholder, leaf in zip(self._placeholders, function.leaves, strict=True):
             if leaf in numbers:
-                operands[placeholder] = numbers[leaf] - self._steps * function.draws_of(leaf)
+                operands[placeholder] = numbers[leaf] - self.steps * function.draws_of(leaf)
             elif leaf.name == "scalar":
                 operands[placeholder] = leaf.value
             elif placeholder is not leaf:
                 operands[placeholder] = remote_array_of(leaf)
         leaves, compiled = self.graph.leaves, self.compiled
+        run: RunHandle | None = None
 
         def start() -> tuple[list[RemoteArray], RunHandle]:
+            nonlocal run
             inputs = [
                 operands.get(leaves[i]) or remote_array_of(leaves[i]) for i in compiled.inputs
             ]
@@ -316,17 +325,19 @@ class _Program:
             started = self.engine.runs.start(
                 compiled, inputs, parameters, steps=steps, progress=keep_first
             )
-            self._steps += steps
+            run = started[1]
+            self.steps += steps
             return started
 
         def keep_first(completed_steps: int, values: list[float]) -> None:
             first.extend(values[: 1 - len(first)])
 
-        _, run = overwrite(self.targets, start, is_fallible=compiled.is_fallible)
         try:
-            values = run.values()
+            _, started = overwrite(self.targets, start, is_fallible=compiled.is_fallible)
+            values = started.values()
         except KeyboardInterrupt:
-            self._steps -= steps - run.steps
+            if run is not None:
+                self.steps -= steps - run.steps
             raise
         keep_first(steps, values)
         return values

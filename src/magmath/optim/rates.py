@@ -13,7 +13,7 @@ from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_list import is_module
 from magmath.core.dtypes import DType
 from magmath.errors import OptionError
-from magmath.graph import Node, set_value
+from magmath.graph import Node
 from magmath.ops.indexing.dynamic_slice import dynamic_slice
 from magmath.ops.leaves import scalar
 from magmath.ops.manipulation import reshape
@@ -102,15 +102,16 @@ class RatedOptimizer(Protocol):
 class EpochRates:
     """The learning rates of the steps of an epoch, which the workers run after one message.
 
-    Rates that are the same in all steps are scalars of the step's program. Rates of schedules
-    per step are rows of a table, which the controller sends at the start of each epoch.
+    Rates that are the same in all steps are numbers that each run receives, `numbers`. Rates of
+    schedules per step are rows of a table, which the controller sends at the start of each epoch.
     """
 
     def __init__(self, optimizer: RatedOptimizer, dtype: DType, steps: int) -> None:
         self._optimizer = optimizer
         self._steps = steps
         rates = optimizer.rates(optimizer.steps, 0)
-        self._numbers = [scalar(rate, dtype) for rate in rates]
+        self.numbers = {scalar(None, dtype): rate for rate in rates}
+        """The present rates by their leaves, in order; if there is a table, programs read that."""
         self._table: Variable | None = None
         self._rows: list[list[float]] = []
         if has_step_schedule(optimizer.learning_rates):
@@ -124,20 +125,21 @@ class EpochRates:
     def nodes(self, step: Node) -> list[Node]:
         """Return the rates at a step of the epoch, given by its number, 0-d, from 0."""
         if self._table is None:
-            return self._numbers
+            return list(self.numbers)
         row = dynamic_slice(self._table.leaf, 0, step, 1)
-        return [reshape(slice_along(row, 1, i, i + 1), ()) for i in range(len(self._numbers))]
+        return [reshape(slice_along(row, 1, i, i + 1), ()) for i in range(len(self.numbers))]
 
     def set(self, epoch: int, completed: int = 0) -> None:
-        """Set the rates of the steps after the first `completed` of the epoch with this number."""
+        """Set the rates of the steps after the first `completed` of the epoch with this number,
+        which the optimizer has counted."""
         first = self._optimizer.steps
-        rates = self._optimizer.rates(first + completed, epoch)
+        rates = self._optimizer.rates(first, epoch)
         if self._table is None:
-            for number, rate in zip(self._numbers, rates, strict=True):
-                set_value(number, rate)
+            self.numbers = dict(zip(self.numbers, rates, strict=True))
             return
         has_new_rates = self._rows[completed : completed + 1] not in ([], [rates])
         if not completed or has_new_rates:
-            rows = [self._optimizer.rates(first + i, epoch) for i in range(completed, self._steps)]
+            remaining = range(self._steps - completed)
+            rows = [self._optimizer.rates(first + i, epoch) for i in remaining]
             self._rows[completed:] = rows
             self._table.assign(np.array(self._rows, dtype=self._table.dtype.name))

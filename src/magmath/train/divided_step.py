@@ -46,6 +46,8 @@ class DividedStep:
         targets = [variables[leaf] for leaf in graph.targets if leaf is not None]
         assigned = dict(zip(targets, roots[:count], strict=True))
         self._programs = SubgraphPrograms(roots[count:], (), compile, variables, assigned)
+        self.completed = 0
+        """The number of steps that the last run has taken, also if it was interrupted."""
 
     def run(
         self,
@@ -57,6 +59,7 @@ class DividedStep:
     ) -> list[float]:
         """Run the steps one after the other."""
         emitted: list[float] = []
+        self.completed = 0
         for i in range(steps):
             values = self._run_step(data, numbers, first + i)
             emitted += values
@@ -73,6 +76,7 @@ class DividedStep:
             operands = {x: Array(leaf) for x, leaf in data.items()}
             operands |= {x: asarray(value, dtype=x.dtype) for x, value in numbers.items()}
             results = self._programs.run(operands)
+            self.completed += 1
         emitted, numbers_after = results[: self._emitted], results[self._emitted :]
         for draws, number in zip(self._draws, numbers_after, strict=True):
             draws.generator.skip_for_run(int(number) - draws.generator.next)

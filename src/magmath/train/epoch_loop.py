@@ -36,7 +36,7 @@ class EpochOwner(Protocol):
 
     @property
     def optimizer(self) -> Optimizer:
-        """The optimizer, whose step and epoch counts the loop advances."""
+        """The optimizer, whose rates observe the metrics of each epoch."""
 
     @property
     def loss_scale(self) -> LossScale | None:
@@ -104,6 +104,7 @@ class EpochLoop:
                 self._notify("on_epoch_begin", trainer.epochs_done)
                 record = self._epoch(epoch, history)
                 history.records.append(record)
+                observe_metrics(trainer.optimizer.learning_rates, record.figures())
                 self._notify("on_epoch_end", record)
                 if self._checkpoint is not None:
                     self._checkpoint.save(history, last)
@@ -124,7 +125,7 @@ class EpochLoop:
             getattr(listener, event)(self._trainer, *values)
 
     def _epoch(self, epoch: int, history: History) -> EpochRecord:
-        """Train one epoch, advance the counters, and return its record."""
+        """Train one epoch, count it, and return its record."""
         trainer = self._trainer
         if not self._step.is_current_for(trainer.optimizer):  # a callback has changed the module
             self._step = self._step_now()
@@ -136,7 +137,6 @@ class EpochLoop:
         values, weights = reported.values, reported.samples
         seconds = time.perf_counter() - start
         trainer.epochs_done += 1
-        trainer.optimizer.advance(self._steps)
         columns = {name: values[i :: len(step.reported)] for i, name in enumerate(step.reported)}
         loss = weighted_mean(columns["loss"], weights)
         figures = {k: m.figure(columns.get(k, ()), weights) for k, m in step.metrics.items()}
@@ -144,7 +144,6 @@ class EpochLoop:
         record = self._record(epoch, loss, figures, seconds, staleness)
         if scale is not None:
             record = with_scaling(record, scale, skipped)
-        observe_metrics(trainer.optimizer.learning_rates, record.figures())
         return record
 
     def _run_steps(self, epoch: int, history: History, start: float) -> _Reported:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, Protocol, final
 
 import numpy as np
 
-from magmath.api.creation import asarray
 from magmath.arrays.array import Array
 from magmath.core.dtypes import DType, int64
 from magmath.core.integers import require_integer
@@ -20,12 +19,11 @@ from magmath.engine import session
 from magmath.engine.traces.stream_ranges import ORDER_STREAMS
 from magmath.graph import Node, apply
 from magmath.layout import Layout
-from magmath.nn.abstract import AbstractArray
 from magmath.ops import creation
 from magmath.ops import elementwise as e
 from magmath.ops.indexing import dynamic_slice, gather_scatter
 from magmath.ops.leaves import constant, input_leaf, scalar
-from magmath.train.resident_data import Batch, ResidentData, check_classes, check_labels
+from magmath.train.resident_data import Batch, ResidentData, are_labels, check_classes, check_labels
 
 EXAMPLE_ROWS = 2
 """Samples that represent a batch in abstract calls, which determine shapes."""
@@ -228,6 +226,5 @@ class StreamFeed:
     def check_classes(self, operation: str, outputs: Any) -> None:
         """Check the labels of all samples of the loader. Raises DataError."""
         labels = self._loader.labels
-        is_label = labels.ndim == 1 and labels.dtype == np.int64
-        if is_label and isinstance(outputs, AbstractArray) and len(outputs.shape) == 2:
-            check_labels(operation, outputs.shape[1], asarray(labels))
+        if labels.dtype == np.int64 and are_labels(outputs, labels.shape):
+            check_labels(operation, outputs.shape[1], int(labels.min()), int(labels.max()))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, final
 
 from magmath.api.manipulation import concat
 from magmath.arrays.array import Array
 from magmath.arrays.tree import flatten, unflatten
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.shapes import size_of
 from magmath.engine.traces import tracing
 from magmath.nn.abstract import call_module
@@ -24,6 +25,9 @@ SCORING_ROWS = 4096
 SCORING_ELEMENTS = 1 << 22
 """Maximum number of elements of the inputs in one call of a module, unless a sample has more."""
 
+KEPT_FUNCTIONS = 8
+"""Sizes of parts, and sets of metrics, for which compiled functions are kept."""
+
 
 @final
 class Inference:
@@ -34,8 +38,9 @@ class Inference:
     ) -> None:
         self._module, self._loss, self._precision = module, loss, precision
         self._all = compile(partial(_outputs, module, precision))  # no reference to this object
-        self._parts: dict[int, Callable[..., Any]] = {}
-        self._scores: dict[Any, Callable[..., Any]] = {}
+        self._parts: RecentlyUsed[int, Callable[..., Any]] = RecentlyUsed(KEPT_FUNCTIONS)
+        """By the number of samples."""
+        self._scores: RecentlyUsed[Hashable, Callable[..., Any]] = RecentlyUsed(KEPT_FUNCTIONS)
 
     def outputs(self, data: ResidentData, rows: int | None = None) -> Any:
         """Return the outputs for all samples, nested as the module nests them.
@@ -64,9 +69,11 @@ class Inference:
     ) -> dict[str, Any]:
         """Return the loss and the metrics over all samples, as numbers, or arrays if not 0-d."""
         key = tuple(metrics.items())
-        if key not in self._scores:
-            self._scores[key] = compile(partial(_measured, self._loss, dict(metrics)))
-        values = self._scores[key](outputs, targets)
+        measured = self._scores.find(key)
+        if measured is None:
+            measured = compile(partial(_measured, self._loss, dict(metrics)))
+            self._scores.store(key, measured)
+        values = measured(outputs, targets)
         return {
             name: value if value.ndim else float(value)
             for name, value in zip(("loss", *metrics), values, strict=True)
@@ -74,11 +81,11 @@ class Inference:
 
     def _part(self, count: int) -> Callable[..., Any]:
         """Return a compiled function of inputs and a start: the outputs for `count` samples."""
-        if count not in self._parts:
-            self._parts[count] = compile(
-                partial(_outputs_of_part, self._module, self._precision, count)
-            )
-        return self._parts[count]
+        part = self._parts.find(count)
+        if part is None:
+            part = compile(partial(_outputs_of_part, self._module, self._precision, count))
+            self._parts.store(count, part)
+        return part
 
 
 def _outputs(module: Module, name: str | None, inputs: Any) -> Any:

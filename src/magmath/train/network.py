@@ -83,6 +83,8 @@ class NeuralNetwork(metaclass=KeywordHints):
         self.module = layers if isinstance(layers, Module) else _sequential(layers)
         self.trainer = Trainer(self.module, loss, optimizer, precision=precision, seed=seed)
         self.input_shape: Shape | None = None
+        self._input_dtype: DType | None = None
+        """The type of the samples with which it was built, if that is none of the parameters."""
 
     def __repr__(self) -> str:
         inside = repr(self.module).replace("\n", "\n  ")
@@ -147,7 +149,8 @@ class NeuralNetwork(metaclass=KeywordHints):
         """Make the parameters for inputs of these shapes, batch included, as `Module.build` does;
         return the network. `fit` and `predict` make them if needed.
 
-        dtype: the type of the inputs, by default that of the parameters. Raises ShapeError, naming
+        dtype: the type of the inputs, by default that of the parameters; `summary` and `load` use
+        it too. Raises ShapeError, naming
         the layer that does not fit, or if it was built for samples of another shape.
         """
         kind = self.dtype if dtype is None else dtype
@@ -155,10 +158,15 @@ class NeuralNetwork(metaclass=KeywordHints):
         sample = inputs[0].shape[1:] if len(inputs) == 1 else None
         if self.input_shape is None:
             self.trainer.trace(inputs, training=True)
-            self.input_shape = sample
+            self._note_samples(sample, inputs[0].dtype)
         elif sample is not None:
             self._check_shape("build", sample)
         return self
+
+    def _note_samples(self, shape: Shape | None, dtype: DType) -> None:
+        """Record the shape and the type of the samples with which the network was built."""
+        self.input_shape = shape
+        self._input_dtype = None if dtype.is_floating else dtype
 
     def _check_shape(self, operation: str, sample: Shape) -> None:
         """Raise ShapeError for samples of another shape than that of the network."""
@@ -176,9 +184,9 @@ class NeuralNetwork(metaclass=KeywordHints):
 
     @contextmanager
     def _noting_shape(self, operation: str, x: Any) -> Iterator[Any]:
-        """Yield the samples, and record their shape if the network is built within the block.
+        """Yield the samples; record their shape and type if the network is built within the block.
 
-        Raises ShapeError if the network was built for another shape. The shape is recorded even if
+        Raises ShapeError if the network was built for another shape. They are recorded even if
         training in the block is interrupted.
         """
         if isinstance(x, (tuple, dict)):
@@ -187,13 +195,15 @@ class NeuralNetwork(metaclass=KeywordHints):
         check_no_batches(operation, x)
         samples = x if isinstance(x, Loader) or hasattr(x, "shape") else asarray(x)
         shape = x.sample_shape if isinstance(x, Loader) else tuple(samples.shape[1:])
-        if self.input_shape is not None and (isinstance(x, Loader) or samples.shape):
+        has_samples = isinstance(x, Loader) or bool(samples.shape)
+        if self.input_shape is not None and has_samples:
             self._check_shape(operation, shape)
         try:
             yield samples
         finally:
-            if self.input_shape is None and self.module.is_built:
-                self.input_shape = shape
+            if self.input_shape is None and has_samples and self.module.is_built:
+                first = x.first[0] if isinstance(x, Loader) else samples[:1]
+                self._note_samples(shape, asarray(first).dtype)
 
     # using ------------------------------------------------------------------------------------
 
@@ -250,7 +260,7 @@ class NeuralNetwork(metaclass=KeywordHints):
         """Return the layers with their output shapes and parameter counts, as text."""
         if self.input_shape is None:
             raise StateError("summary: the network is not built; call net.build(shape) or fit")
-        return self.module.summary((1, *self.input_shape), dtype=self.dtype)
+        return self.module.summary((1, *self.input_shape), dtype=self._input_dtype or self.dtype)
 
     def explain(self, strategy: StrategyLike | None = None) -> Explanation:
         """Explain the program of a training step by operation, line and layer; see
@@ -289,6 +299,8 @@ class NeuralNetwork(metaclass=KeywordHints):
             "layers": json.dumps([repr(layer) for layer in self.layers]),
             "input_shape": json.dumps(self.input_shape),
         }
+        if self._input_dtype is not None:
+            metadata["input_dtype"] = self._input_dtype.name
         write(path, self.module.state_dict(), metadata)
 
     def load(self, path: str | os.PathLike[str]) -> None:
@@ -300,7 +312,8 @@ class NeuralNetwork(metaclass=KeywordHints):
         tensors, metadata = read(path)
         session.engine()
         if not self.is_built:
-            self.build((EXAMPLE_ROWS, *_sample_shape(path, metadata)))
+            shape = (EXAMPLE_ROWS, *_sample_shape(path, metadata))
+            self.build(shape, dtype=metadata.get("input_dtype"))
         load_arrays(self.module, path, tensors, metadata)
 
 

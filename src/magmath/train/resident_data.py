@@ -20,7 +20,7 @@ from magmath.core.dtypes import DType
 from magmath.core.identity import are_identical
 from magmath.engine import session
 from magmath.errors import DataError
-from magmath.graph import Node
+from magmath.graph import Node, Shape
 from magmath.nn.abstract import AbstractArray
 
 Batch = tuple[Any, Any, Array | None]
@@ -158,25 +158,42 @@ def _identity_of(*values: Any) -> tuple[list[Node], Tree] | None:
 
 
 def check_classes(operation: str, outputs: Any, data: ResidentData) -> None:
-    """Check the targets of cross-entropy: labels in range, or probabilities."""
+    """Check the targets of cross-entropy: labels in range, or probabilities. Those of other shapes
+    are left to the loss."""
     targets = data.targets
-    single = isinstance(outputs, AbstractArray) and isinstance(targets, Array)
-    if not single or len(outputs.shape) != 2:
+    if not isinstance(targets, Array):
         return
-    if targets.ndim == 1 and not targets.dtype.is_integer:
-        raise DataError(
-            f"{operation}: labels must be integers, or (N, {outputs.shape[1]}) probabilities, was "
-            f"given {data.targets_dtype}; convert them with mm.astype(labels, mm.int64)"
-        )
-    if targets.ndim == 1:
-        check_labels(operation, outputs.shape[1], targets)
-    elif targets.ndim == 2:
-        if targets.shape[1] == 1 and outputs.shape[1] > 1:
+    if are_labels(outputs, targets.shape):
+        if not targets.dtype.is_integer:
             raise DataError(
-                f"{operation}: labels must be 1-D, or (N, {outputs.shape[1]}) probabilities, was "
-                f"given shape {targets.shape}; give labels[:, 0]"
+                f"{operation}: labels must be integers, or {_probabilities(outputs)}, was given "
+                f"{data.targets_dtype}; convert them with mm.astype(labels, mm.int64)"
             )
+        low, high = reductions.min(targets), reductions.max(targets)
+        evaluate(low, high)
+        check_labels(operation, outputs.shape[1], int(low), int(high))
+    elif isinstance(outputs, AbstractArray) and targets.shape[1:] == outputs.shape[1:]:
         _check_probabilities(operation, targets)
+    elif isinstance(outputs, AbstractArray) and targets.shape[1:] == (1, *outputs.shape[2:]):
+        raise DataError(
+            f"{operation}: labels must be {targets.ndim - 1}-D, or {_probabilities(outputs)}, was "
+            f"given shape {targets.shape}; give labels[:, 0]"
+        )
+
+
+def are_labels(outputs: Any, targets: Shape) -> bool:
+    """Return True for abstract outputs (N, classes, …) and targets (N, …)."""
+    return (
+        isinstance(outputs, AbstractArray)
+        and len(outputs.shape) >= 2
+        and len(targets) == len(outputs.shape) - 1
+        and targets[1:] == outputs.shape[2:]
+    )
+
+
+def _probabilities(outputs: AbstractArray) -> str:
+    """Return what probabilities for these outputs are, for messages."""
+    return f"({', '.join(['N', *map(str, outputs.shape[1:])])}) probabilities"
 
 
 def _check_probabilities(operation: str, targets: Array) -> None:
@@ -193,9 +210,9 @@ def _check_probabilities(operation: str, targets: Array) -> None:
         )
 
 
-def check_labels(operation: str, classes: int, labels: Array) -> None:
-    """Check that labels are less than the number of classes. Raises DataError."""
-    low, high = int(reductions.min(labels)), int(reductions.max(labels))
+def check_labels(operation: str, classes: int, low: int, high: int) -> None:
+    """Check that labels, from the least to the greatest one, are less than the number of classes.
+    Raises DataError."""
     if low < 0 or high >= classes:
         raise DataError(
             f"{operation}: labels must be in 0 … {classes - 1} (the network has {classes} "

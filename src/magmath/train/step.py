@@ -32,6 +32,7 @@ from magmath.engine.traces.captured_arrays import Captured
 from magmath.engine.traces.stream_state import StreamState
 from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
+from magmath.errors import NonFiniteLoss
 from magmath.graph import Graph, Node
 from magmath.nn.abstract import call_module
 from magmath.nn.mixed_precision import in_compute_type, precision
@@ -356,11 +357,20 @@ class TrainingStep:
         progress: ProgressCallback | None = None,
     ) -> list[float]:
         """Run several steps with batches of `batch` samples from these operands, with one message;
-        return the values that the steps emit, in order."""
+        return the values that the steps emit, in order.
+
+        The optimizer counts the steps: of a run that is interrupted, those that were completed.
+        """
         kind = batch, exchanges
         operands = dict(zip(self._placeholders[kind], data, strict=True))
-        numbers: dict[Node, float] = {self._epoch: epoch, self._seed: seed}
-        emitted = self._programs[kind].run(operands, numbers, self._done, steps, progress)
+        numbers = {**self._rates.numbers, self._epoch: epoch, self._seed: seed}
+        programs = self._programs[kind]
+        try:
+            emitted = programs.run(operands, numbers, self._done, steps, progress)
+        except (KeyboardInterrupt, NonFiniteLoss):
+            self._optimizer.advance(programs.completed)
+            raise
+        self._optimizer.advance(steps)
         if batch == self.batch_size:
             self._done += steps
         return emitted

@@ -38,6 +38,10 @@ class StepPrograms(Protocol):
         """Run steps from number `first` on, on these operands and numbers; return the values that
         they emit, in order."""
 
+    @property
+    def completed(self) -> int:
+        """The number of steps that the last run has taken, also if it was interrupted."""
+
     def programs(self) -> list[RepeatedProgram]:
         """Return the programs of a step, in order."""
 
@@ -58,6 +62,7 @@ class SingleProgram:
     ) -> None:
         self.compiled = compiled
         self._trace, self._leaves, self._variables = trace, graph.leaves, variables
+        self._last: RunHandle | None = None
         self._profiled: RunHandle | None = None
 
     def run(
@@ -71,19 +76,27 @@ class SingleProgram:
         """Run the steps by one message."""
         runs, compiled, leaves = session.engine().runs, self.compiled, self._leaves
         numbers = {**numbers, **self._trace.numbers_of_run(steps, first)}
+        self._last = None
 
         def start() -> tuple[list[RemoteArray], RunHandle]:
             arrays = [leaves[i] for i in compiled.inputs]
             inputs = [remote_array_of(data.get(leaf, leaf)) for leaf in arrays]
             scalars = [leaves[i] for i in compiled.scalars]
             values = [numbers.get(leaf, leaf.value) for leaf in scalars]
-            return runs.start(compiled, inputs, values, steps=steps, progress=progress)
+            started = runs.start(compiled, inputs, values, steps=steps, progress=progress)
+            self._last = started[1]
+            return started
 
         _, run = overwrite(self._variables, start, is_fallible=compiled.is_fallible)
         emitted = run.values()
         if run.timings:
             self._profiled = run
         return emitted
+
+    @property
+    def completed(self) -> int:
+        """The number of steps that the last run has taken, also if it was interrupted."""
+        return 0 if self._last is None else self._last.steps
 
     def programs(self) -> list[RepeatedProgram]:
         """Return the program, which a step runs once."""

@@ -103,8 +103,8 @@ class Trainer(metaclass=KeywordHints):
         self.metrics = metrics
         self.callbacks = callback_list(callbacks)
         self.strategy = strategy
-        self._precision = check_precision("Trainer", precision)
-        self.loss_scale = loss_scale_for(self._precision, loss_scale)
+        self._default_scale: LossScale | None = None
+        self._set_precision(precision, loss_scale)
         self.epochs_done = 0
         """The number of finished epochs, in all calls of `fit`."""
         self.history: History | None = None
@@ -149,9 +149,16 @@ class Trainer(metaclass=KeywordHints):
 
     @precision.setter
     def precision(self, precision: str | None) -> None:
-        self._precision = check_precision("Trainer", precision)
-        self.loss_scale = loss_scale_for(self._precision, self.loss_scale)
+        is_default = self.loss_scale is self._default_scale and precision != self._precision
+        self._set_precision(precision, None if is_default else self.loss_scale)
         self._inference = Inference(self.module, self.loss, self._precision)
+
+    def _set_precision(self, precision: str | None, loss_scale: LossScale | None) -> None:
+        """Set the precision and the scale of the loss, by default the one that it needs."""
+        self._precision = check_precision("Trainer", precision)
+        self.loss_scale = loss_scale_for(self._precision, loss_scale)
+        if loss_scale is None:
+            self._default_scale = self.loss_scale
 
     @property
     def seed(self) -> int | None:
@@ -323,7 +330,7 @@ class Trainer(metaclass=KeywordHints):
         """
         rows = _rows_of_call("predict", x, batch_size)
         if isinstance(x, Loader):
-            return self._outputs_of(self._data.evaluation_feed(x, None))[0]
+            return self._outputs_of(self._data.unlabelled_feed("predict", x))[0]
         return self._inference.outputs(self._data.unlabelled("predict", x), rows)
 
     def evaluate(self, x: Any, y: Any = None, *, batch_size: int | None = None) -> dict[str, Any]:

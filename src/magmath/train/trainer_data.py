@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Protocol, final
 from weakref import ref
 
+from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType
 from magmath.core.identity import are_identical
 from magmath.data.loader import Loader
@@ -17,6 +18,7 @@ from magmath.train.metric_choice import MetricFunction, Metrics, chosen_metrics
 from magmath.train.resident_data import ResidentData, abstract_rows, check_no_batches
 
 KEPT_DATA_SETS = 2  # for training and for validation
+KEPT_OUTPUTS = 16  # signatures of data sets for which abstract outputs are kept
 
 
 class DataOwner(Protocol):
@@ -51,7 +53,7 @@ class TrainerData:
     def __init__(self, trainer: DataOwner) -> None:
         self._owner = ref(trainer)
         self._data_sets: list[ResidentData] = []
-        self._outputs: dict[Hashable, Any] = {}
+        self._outputs: RecentlyUsed[Hashable, Any] = RecentlyUsed(KEPT_OUTPUTS)
         """Abstract outputs of the module whose parts are `_modules`."""
         self._modules: list[ref[Module]] = []
 
@@ -107,6 +109,13 @@ class TrainerData:
         self._abstract_outputs(data, EXAMPLE_ROWS, training=False)
         return data
 
+    def unlabelled_feed(self, operation: str, loader: Loader) -> Feed:
+        """Return the feed of a loader whose labels are not checked, after the parameters have been
+        made."""
+        feed = self._stream_feed(operation, loader, None, None)
+        self._abstract_outputs(feed.example, EXAMPLE_ROWS, training=False)
+        return feed
+
     def metrics_of(self, feed: Feed, rows: int, *, training: bool) -> Mapping[str, MetricFunction]:
         """Return the trainer's metrics, or the default ones, by name, for batches of `rows`
         samples."""
@@ -159,6 +168,8 @@ class TrainerData:
             self._outputs.clear()
             self._modules = list(map(ref, modules))
         key = data.signature, count, training
-        if key not in self._outputs or not trainer.module.is_built:
-            self._outputs[key] = trainer.trace(data.abstract(count), training)
-        return self._outputs[key]
+        outputs = self._outputs.find(key)
+        if outputs is None or not trainer.module.is_built:
+            outputs = trainer.trace(data.abstract(count), training)
+            self._outputs.store(key, outputs)
+        return outputs

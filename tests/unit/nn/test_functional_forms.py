@@ -226,3 +226,21 @@ def test_numbered_functions_have_their_own_help(name: str, space: int) -> None:
         numbered(mm.ones(()), second)
     with pytest.raises(TypeError, match=r"it takes x, (?!.*\bspace\b)|unexpected keyword"):
         numbered(x, second, wrong=1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16"])
+def test_a_mask_that_is_added_has_the_type_of_the_scores(dtype: str) -> None:
+    with current("inline"):
+        mask = np.triu(np.full((4, 4), -np.inf), 1)
+        x = mm.asarray(X[:, :4], dtype=dtype)
+        expected = f.attention_weights(x, x, causal=True)
+        for given in (mask, mask.astype("float32"), mm.asarray(mask), mask.tolist()):
+            found = f.attention_weights(x, x, given)
+            assert found.dtype == x.dtype
+            np.testing.assert_array_equal(found.numpy(), expected.numpy())
+        layer = nn.MultiheadAttention(4, 2)
+        y = mm.ones((2, 4, 4), dtype="float32")
+        layer.build(y.shape)
+        layer.astype(mm.float32)
+        with mm.nn.precision("mixed-bfloat16"):
+            assert layer(y, mask=mask).dtype == layer(y, causal=True).dtype

@@ -12,7 +12,7 @@ import torch
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import PositionError
+from magmath.errors import DataError, PositionError
 
 SCORES = np.random.default_rng(0).normal(size=(6, 3))
 KINDS = [("inline", 1), ("shared", 2)]
@@ -106,3 +106,45 @@ def test_an_index_outside_of_the_table_is_named(
                 with pytest.raises(IndexError, match=f"index {index} is out of range"):
                     call(mm.asarray(bad), table).numpy()
             np.testing.assert_array_equal(table[mm.asarray(-1 - good)].numpy(), weight[-1 - good])
+
+
+@pytest.mark.parametrize("label", [3, -1])
+@pytest.mark.parametrize("space", [(), (2,), (4, 4)])
+@pytest.mark.parametrize("streams", [False, True])
+def test_fit_and_evaluate_refuse_labels_out_of_range(
+    streams: bool, space: tuple[int, ...], label: int
+) -> None:
+    """For outputs of any number of dimensions; predictions do not use them."""
+    x = np.zeros((4, 1, *space), np.float32)
+    y = np.arange(4 * int(np.prod(space))).reshape(4, *space) % 3
+    wrong = y.copy()
+    wrong[2] = label
+    with current("inline"):
+        layer = [nn.Dense(3), nn.Conv1d(3, 1), nn.Conv2d(3, 1)][len(space)]
+        net = nn.NeuralNetwork([layer])
+
+        def given(targets: np.ndarray) -> tuple[object, ...]:
+            return (mm.data.Loader((x, targets), 4),) if streams else (x, targets)
+
+        for operation, call in (("fit", net.fit), ("evaluate", net.evaluate)):
+            with pytest.raises(DataError, match=rf"{operation}: labels must be in 0 … 2.*{label}"):
+                call(*given(wrong))
+        found = net.predict(given(wrong)[0])
+        np.testing.assert_array_equal(found, net.predict(x))
+        net.fit(*given(y))
+
+
+@pytest.mark.parametrize("space", [(), (2,), (4, 4)])
+def test_targets_that_are_no_labels(space: tuple[int, ...]) -> None:
+    x, shape = np.zeros((4, 1, *space), np.float32), (4, *space)
+    with current("inline"):
+        net = nn.NeuralNetwork([[nn.Dense(3), nn.Conv1d(3, 1), nn.Conv2d(3, 1)][len(space)]])
+        extents = ", ".join(["N", "3", *map(str, space)])
+        for targets, message in (
+            (np.ones(shape), rf"must be integers, or \({extents}\) probabilities.*float64"),
+            (np.ones((4, 1, *space), int), rf"must be {len(shape)}-D, .* give labels\[:, 0\]"),
+            (np.ones((4, 3, *space)), "have sum 1 for each sample"),
+        ):
+            with pytest.raises(DataError, match=message):
+                net.evaluate(x, targets)
+        assert np.isfinite(net.evaluate(x, np.full((4, 3, *space), 1 / 3))["loss"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -270,3 +271,55 @@ def test_a_shape_alone_is_named_if_the_type_does_not_fit() -> None:
             call((1, 4))
         assert "for integer inputs pass dtype='int64'" in failed.value.__notes__[0]
     assert network.build((1, 4), dtype="int64").is_built
+
+
+F = mm.nn.functional
+ONES = mm.ones
+BROADCASTING: dict[str, Callable[[], Any]] = {
+    "conv2d: takes a bias": lambda: F.conv2d(ONES((1, 3, 8, 8)), ONES((4, 3, 3, 3)), ONES(1)),
+    "conv1d: takes a bias": lambda: F.conv1d(ONES((1, 3, 8)), ONES((1, 3, 3)), ONES(16)),
+    "conv_transpose2d: takes a bias": lambda: F.conv_transpose2d(
+        ONES((1, 3, 8, 8)), ONES((3, 2, 3, 3)), ONES((2, 1))
+    ),
+    "linear: takes a bias": lambda: F.linear(ONES((2, 3)), ONES((3, 1)), ONES(16)),
+    "linear: takes a bias of shape (4,)": lambda: F.linear(ONES((2, 3)), ONES((3, 4)), ONES(())),
+    "bilinear: takes a bias": lambda: F.bilinear(
+        ONES((2, 3)), ONES((2, 3)), ONES((4, 3, 3)), ONES(1)
+    ),
+    "layer_norm: takes a weight": lambda: F.layer_norm(ONES((4, 8)), 8, ONES((4, 8))),
+    "layer_norm: takes a bias": lambda: F.layer_norm(ONES((4, 8)), 8, None, ONES(1)),
+    "rms_norm: takes a weight": lambda: F.rms_norm(ONES((4, 8)), (4, 8), ONES(8)),
+    "batch_norm: takes a bias": lambda: F.batch_norm(ONES((4, 8)), ONES(8), ONES(8), None, ONES(1)),
+    "group_norm: takes a weight": lambda: F.group_norm(ONES((4, 8, 2)), 2, ONES(2)),
+}
+
+
+@pytest.mark.parametrize("name", BROADCASTING)
+def test_parameters_do_not_broadcast(name: str) -> None:
+    with pytest.raises(ShapeError, match=f"^{re.escape(name)}.*; was given"):
+        BROADCASTING[name]()
+
+
+def test_lists_are_parameters() -> None:
+    x = mm.asarray([[1.0, 3.0]])
+    assert F.linear(x, mm.ones((2, 2)), [1.0, 2.0]).tolist() == [[5.0, 6.0]]
+    assert F.layer_norm(x, 2, [1.0, 2.0], [0.0, 1.0], 0.0).tolist() == [[-1.0, 3.0]]
+
+
+@pytest.mark.parametrize("index", [10, 11, -11])
+def test_a_padding_row_is_one_of_the_table(index: int) -> None:
+    weight, indices = mm.ones((10, 2)), mm.asarray([0, 1])
+    with pytest.raises(OptionError, match="embedding: padding_idx must be"):
+        F.embedding(indices, weight, index)
+    with pytest.raises(OptionError, match="Embedding: padding_idx must be"):
+        mm.nn.Embedding(10, 2, index)
+    slope = mm.grad(lambda w: mm.sum(F.embedding(indices, w, index % 10 - 10)))(weight)
+    assert float(mm.sum(slope)) == 4.0 - 2.0 * (index % 10 < 2)
+
+
+def test_same_padding_of_a_transposed_convolution_fixes_the_size() -> None:
+    x, w = mm.ones((1, 1, 4, 4)), mm.ones((1, 1, 3, 3))
+    for added in (1, (0, 1)):
+        with pytest.raises(OptionError, match=r"n · stride elements, was given output_padding"):
+            F.conv_transpose2d(x, w, stride=2, padding="same", output_padding=added)
+    assert F.conv_transpose2d(x, w, stride=2, padding="same").shape == (1, 1, 8, 8)

@@ -62,6 +62,32 @@ def test_the_type_of_inputs_and_several_inputs(tmp_path: Path) -> None:
             np.testing.assert_array_equal(other.parameters[name], v)
 
 
+WORDS = np.arange(40, dtype=np.int32).reshape(8, 5) % 9
+BUILDS: dict[str, Callable[[nn.NeuralNetwork], object]] = {
+    "build": lambda network: network.build((1, 5), dtype="int32"),
+    "fit": lambda network: network.fit(WORDS, WORDS[:, 0] % 2),
+    "lists": lambda network: network.fit(WORDS.tolist(), WORDS[:, 0] % 2),
+    "predict": lambda network: network.predict(mm.asarray(WORDS)),
+    "loader": lambda network: network.fit(mm.data.Loader((WORDS, WORDS[:, 0] % 2), 4)),
+}
+
+
+@pytest.mark.parametrize("way", BUILDS)
+def test_a_network_keeps_the_type_of_its_inputs(way: str, tmp_path: Path) -> None:
+    """Its summary and its file do not need it again."""
+    with current("inline"):
+        first, second = (
+            nn.NeuralNetwork([nn.Embedding(9, 4), nn.Flatten(), nn.Dense(2)]) for _ in range(2)
+        )
+        BUILDS[way](first)
+        first.save(tmp_path / "words")
+        second.load(tmp_path / "words")
+        assert first.summary() == second.summary()
+        np.testing.assert_array_equal(first.predict(WORDS), second.predict(WORDS))
+        second.save(tmp_path / "again")
+        assert (tmp_path / "again").read_bytes() == (tmp_path / "words").read_bytes()
+
+
 def test_shapes_that_do_not_fit() -> None:
     with current("inline"):
         network = nn.NeuralNetwork([nn.Dense(2)]).build((1, 5))

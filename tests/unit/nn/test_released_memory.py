@@ -84,6 +84,25 @@ def test_a_dropped_network_is_freed_at_once(make: Callable[[], Any]) -> None:
     assert [one() for one in weak] == [None] * len(weak)
 
 
+def test_a_trainer_keeps_a_bounded_number_of_functions() -> None:
+    """For data sets of other sizes, and for new metrics."""
+    net = mm.nn.NeuralNetwork([mm.nn.Dense(2)])
+    functions = []
+    for n in range(20):
+        x, y = np.zeros((20 + n, 4), np.float32), np.zeros(20 + n, int)
+        net.predict(x, batch_size=19)  # the last part has n + 1 samples
+
+        def metric(outputs: Any, targets: Any) -> Any:
+            return mm.mean(outputs)
+
+        net.trainer.metrics = [metric]
+        net.evaluate(x, y)
+        functions.append(ref(metric))
+    assert sum(one() is not None for one in functions) < 12
+    assert len(net.trainer._inference._parts) < 12
+    assert len(net.trainer._data._outputs) < 24
+
+
 def test_the_states_of_a_dropped_optimizer_are_freed_at_once() -> None:
     x = mm.variable("x", np.ones(100_000, dtype="float32"))
     optimizer = mm.optim.Momentum(0.1)

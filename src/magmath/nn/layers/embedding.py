@@ -9,9 +9,8 @@ from magmath.api.numpy_creation import copy
 from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
 from magmath.core.integers import require_integer
-from magmath.errors import OptionError
 from magmath.graph import Shape
-from magmath.nn.functional import embedding
+from magmath.nn.functional import checked_padding_row, embedding
 from magmath.nn.initializers import initializer
 from magmath.nn.module import Module
 from magmath.nn.variables import Initial, Parameter, deferred
@@ -35,12 +34,7 @@ class Embedding(Module):
         self.count = require_integer("Embedding: count", count, 1)
         self.features = require_integer("Embedding: features", features, 1)
         if padding_idx is not None:
-            padding_idx = require_integer("Embedding: padding_idx", padding_idx, -count)
-            if padding_idx >= count:
-                raise OptionError(
-                    f"Embedding: padding_idx must be less than count, {count}, was given "
-                    f"{padding_idx}"
-                )
+            padding_idx = checked_padding_row("Embedding", padding_idx, count)
         self.padding_idx = padding_idx
         first = initializer(_normal if weight_init is None else weight_init)
         self.weight: Parameter = deferred(

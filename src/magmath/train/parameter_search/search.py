@@ -73,8 +73,8 @@ def search(
     on_progress     receives the results so far and the current trial after every epoch
 
     The time is that of training, without compilation: before the first trial with a new step
-    size, epochs run that are not measured, for about two seconds, but at least one of them and at
-    most twice those of a trial.
+    size, other layers or another optimizer, epochs run that are not measured, for about two
+    seconds, but at least one of them and at most twice those of a trial.
 
     Raises ShapeError if the lengths of x and y differ, OptionError for an empty space, impossible
     numbers, or trials that are too short for halving, DataError for batches larger than the data,
@@ -127,7 +127,10 @@ class _Rules:
         self, build: Build, space: Space, x: npt.NDArray[Any], y: npt.NDArray[Any]
     ) -> dict[str, Any]:
         """Return the identity of the search with this space and these samples, for its database."""
+        environment = session.engine().environment
+        in_pool = {} if "workers" in space.values else {"workers": environment.workers}
         return {
+            **in_pool,
             "space": {name: list(values) for name, values in space.values.items()},
             **asdict(self),
             "samples": _described(x),
@@ -145,7 +148,11 @@ def _network_text(build: Build, space: Space) -> str:
     """Return the network, the loss and the optimizer of the first trial as text, without the
     addresses of functions."""
     network = _built(build, space.settings()[0])
-    text = f"{network.module!r}, {network.loss!r}, {network.trainer.optimizer!r}"
+    return _without_addresses(f"{network.module!r}, {network.loss!r}, {network.optimizer!r}")
+
+
+def _without_addresses(text: str) -> str:
+    """Return the text of objects in one line, without the addresses of functions."""
     return " ".join(re.sub(r" at 0x[0-9a-f]+", "", text).split())
 
 
@@ -276,18 +283,18 @@ class _Search:
         return SearchResults(tuple(self._trials), self._rules.threshold, images)
 
     def _started(self, settings: Settings, number: int) -> TrialRun:
-        """Return the run of a trial in its pool, after warming up for a new step size."""
-        key = (settings.get("workers"), settings["batch_per_worker"])
+        """Return the run of a trial in its pool, after warming up for a new step or network."""
         data = self._pools.data(settings.get("workers"))
+        network = self._network(settings)
+        step = settings.get("workers"), settings["batch_per_worker"]
+        key = (*step, _without_addresses(repr(network.module)), type(network.optimizer))
         epochs = self._amount.epochs
         if key not in self._warm:
             self._warm_up(settings, data, 2 * epochs)
             self._warm.add(key)
         points = max(1, POINTS // epochs)
         trial = Trial(number, settings, "finished", LossCurve())
-        return TrialRun(
-            self._network(settings), trial, data, epochs, points, self._limit, self._show
-        )
+        return TrialRun(network, trial, data, epochs, points, self._limit, self._show)
 
     def _warm_up(self, settings: Settings, data: tuple[Any, Any], max_epochs: int) -> None:
         """Train for some epochs, `max_epochs` at most, while the step is compiled in the

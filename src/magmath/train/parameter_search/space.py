@@ -15,6 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from magmath.core.integers import require_integer
+from magmath.engine import session
 from magmath.errors import DataError, OptionError
 
 Settings = dict[str, Any]
@@ -67,8 +68,12 @@ class Space:
 
 
 def step_images(settings: Settings) -> int:
-    """Return the number of images of a step: the batches of all workers."""
-    return int(settings["batch_per_worker"]) * max(1, settings.get("workers") or 1)
+    """Return the number of images of a step: the batches of all workers, without "workers" those of
+    the current pool."""
+    workers = settings.get("workers")
+    if workers is None:
+        workers = session.engine().environment.workers
+    return int(settings["batch_per_worker"]) * max(1, workers)
 
 
 def _plain(values: Any) -> Any:
