@@ -228,7 +228,7 @@ def _emit_take(w: Writer, call: NativeCall) -> bool:
         return False
     position = w.name("access")
     with w.loops(call.out.shape[: axis + 1]) as outer:
-        w.line(f"{position} = {indices[0].at([outer[axis]])}")
+        w.line(f"{position} = np.int64({indices[0].at([outer[axis]])})")
         w.line(f"if {position} < 0:")
         w.line(f"    {position} += {x.shape[axis]}")
         outside = f"{position} < 0 or {position} >= {x.shape[axis]}"
