@@ -21,10 +21,19 @@ class OneShape(Draws):
         return shape if next(self.made) % 3 else shape[-1:]
 
 
+def narrow_indices() -> list[tuple[int, torch.Tensor]]:
+    """Counts of rows that the types of their indices cannot hold, and such indices."""
+    small, byte = torch.tensor([-1, 127, -128, 0, 5]), torch.tensor([0, 255, 128, 127])
+    return [
+        *[(count, small.to(torch.int8)) for count in (128, 200, 256, 300)],
+        *[(count, byte.to(torch.uint8)) for count in (256, 300)],
+    ]
+
+
 def structured(draws: Draws) -> list[tuple[str, Case]]:
     """Cases of the operations that are written with loops of their own."""
     x, y = draws.numbers(SHAPE), draws.numbers(SHAPE, "factor")
-    rows = torch.tensor([2, 0, 1, 2])
+    rows, long = torch.tensor([2, 0, 1, 2]), draws.numbers((300, 2))
     element = draws.dtype
     drawn = (torch.tensor(5), torch.tensor(8))
     return [
@@ -44,6 +53,10 @@ def structured(draws: Draws) -> list[tuple[str, Case]]:
         ("concat", Case((x, y[:, :2]), {"axis": 1})),
         ("take", Case((x, rows), {"axes": (0,), "at": 0})),
         ("take", Case((x, rows - 3), {"axes": (1,), "at": 1})),
+        *[
+            ("take", Case((long[:count], index), {"axes": (0,), "at": 0}))
+            for count, index in narrow_indices()
+        ],
         (
             "dynamic_slice",
             Case((x.reshape(-1), torch.tensor(3)), {"axes": (0,), "extents": (4,), "steps": (1,)}),

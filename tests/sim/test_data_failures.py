@@ -14,7 +14,7 @@ import magmath as mm
 from engines import current
 
 N = 4
-ERRORS = (IndexError, np.linalg.LinAlgError)
+ERRORS = (IndexError, ValueError, np.linalg.LinAlgError)
 POOLS = [("inline", 1), ("planned", 1), ("shared", 2), ("messages", 3)]
 
 
@@ -32,11 +32,21 @@ def _put(lib: Any, x: Any, positions: Any) -> Any:
     return made
 
 
+def _powers(good: bool) -> Any:
+    return np.array([2, 0, 1, 3 if good else -3])
+
+
+def _rates(good: bool) -> Any:
+    return np.array([1.0, 0.0, 2.0, 3.0 if good else -3.0])
+
+
 KINDS: dict[str, tuple[Callable[[bool], Any], Callable[[Any, Any, Any], Any]]] = {
     "take": (_positions, lambda lib, x, i: lib.zeros(N) + lib.sum(lib.take(x, i, axis=0))),
     "setitem": (_positions, _put),
     "cholesky": (_matrix, lambda lib, x, a: x + lib.linalg.cholesky(a)[0]),
     "solve": (_matrix, lambda lib, x, a: lib.linalg.solve(a, x)),
+    "power": (_powers, lambda lib, x, i: x + lib.where(lib.asarray([2] * N) ** i > 0, 1.0, 0.0)),
+    "poisson": (_rates, lambda lib, x, r: x + lib.where(lib.random.poisson(r) >= 0, 1.0, 0.0)),
     "inv": (_matrix, lambda lib, x, a: lib.linalg.inv(a) @ x),
 }
 """For each kind of operation: its good or bad operand, and an expression of x."""

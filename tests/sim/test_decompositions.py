@@ -13,7 +13,7 @@ from engines import current, engine_of
 from magmath.graph import apply
 from magmath.graph.operation import no_decomposition
 from magmath.ops import OPERATIONS, scans
-from magmath.ops.scans import CUMULATIVE_SUM
+from magmath.ops.scans import CUMULATIVE_PROD, CUMULATIVE_SUM
 from operation_table import ROWS, cases
 
 found = [Phase.explicit, Phase.reuse, Phase.generate]
@@ -56,6 +56,31 @@ def test_scans_go_on_from_block_to_block(dtype: str, monkeypatch: pytest.MonkeyP
                 apply(CUMULATIVE_SUM, x.node, axis=axis), [x.layout]
             )
             np.testing.assert_array_equal(np.asarray(mm.Array(way)), values.cumsum(axis))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "complex64"])
+def test_running_results_leave_the_range_of_their_type_and_return(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A product underflows before the parts of other workers, whose own products overflow; a sum is
+    far below the range before they add to it."""
+    monkeypatch.setattr(scans, "BLOCK_BYTES", 40)
+    limits = np.finfo(dtype)
+    factors, summands = np.ones((2, 90), dtype)
+    digits = int(limits.maxexp * 0.302) + 1
+    factors[:20] = 10 ** -(digits / 10)
+    factors[35:90] = 10 ** (digits / 10)
+    summands[:4], summands[40:48] = -0.4 * limits.max, 0.4 * limits.max
+    with current("shared", 3):
+        for operation, values, wide in (
+            (CUMULATIVE_PROD, factors, np.cumprod),
+            (CUMULATIVE_SUM, summands, np.cumsum),
+        ):
+            x = mm.asarray(values, layout=mm.Layout.split(0))
+            (way,) = operation.decompositions(apply(operation, x.node, axis=0), [x.layout])
+            with np.errstate(all="ignore"):
+                expected = wide(values, dtype=np.result_type(dtype, np.float64)).astype(dtype)
+            np.testing.assert_allclose(np.asarray(mm.Array(way)), expected, rtol=1e-2)
 
 
 @pytest.mark.parametrize(("shape", "axis"), [((0, 60), 1), ((60, 0), 0), ((2, 60, 0), 1)])

@@ -329,6 +329,9 @@ def run(n: int64) -> int64:
         "x = np.i0(2.0)",
         "x = {}",
         "for i in range(3, 0, -1): x = i",
+        "x = np.int8(3) + 300",
+        "x = np.uint32(4294967296)",
+        "x = np.uint8(-129)",
     ],
 )
 def test_python_outside_of_the_compiled_language_is_an_error(line: str) -> None:

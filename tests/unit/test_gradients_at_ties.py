@@ -104,6 +104,17 @@ def test_extrema_over_axes(name: str, axis: Any) -> None:
         run()
 
 
+@pytest.mark.parametrize("dtype", [mm.float16, mm.bfloat16])
+@pytest.mark.parametrize("count", [300, 100_000])
+def test_many_equal_elements_of_half_types(dtype: Any, count: int) -> None:
+    """More than the type counts exactly, and more than its largest number."""
+    with current("inline"):
+        x = mm.zeros(count, dtype=dtype)
+        for function in (mm.max, mm.min):
+            found = mm.astype(mm.grad(function(x), x), mm.float32).numpy()
+            np.testing.assert_allclose(found, np.full(count, 1 / count, np.float32), rtol=1e-2)
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [(mm.abs, torch.abs), (mm.fabs, torch.abs), (mm.sign, torch.sign), (mm.relu, torch.relu)],

@@ -105,6 +105,16 @@ def test_namespace_says_what_it_is() -> None:
         x.__array_namespace__(api_version="2030.12")
     most = info.capabilities()["max dimensions"]
     assert mm.sum(mm.ones((1,) * most) + 1).item() == 2
+    x = mm.asarray(np.ones((1,) * most))
+    assert (mm.exp(x) @ x).sum().item() == np.e
+    for many in (
+        lambda: mm.asarray(np.ones((1,) * most + (2,))),
+        lambda: mm.zeros((1,) * 100),
+        lambda: x[None],
+        lambda: mm.compile(lambda x: mm.expand_dims(x, 0))(x),
+    ):
+        with pytest.raises(ShapeError, match=f"at most {most} dimensions, this one would have"):
+            many()
     defaults = info.default_dtypes()
     assert mm.zeros(1).dtype is defaults["real floating"]
     assert mm.asarray(1j).dtype is defaults["complex floating"]

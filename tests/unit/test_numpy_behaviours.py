@@ -1220,6 +1220,25 @@ def test_parts_of_complex_numbers_are_interpolated_by_themselves(
     np.testing.assert_array_equal(found.imag, expected.imag)
 
 
+@settings(max_examples=30)
+@given(
+    lengths=st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=1, max_size=4),
+    at=st.lists(st.integers(-2, 9), min_size=1, max_size=6),
+)
+def test_gradients_of_interpolation_are_finite_at_equal_points(
+    lengths: list[float], at: list[int]
+) -> None:
+    """A change of one of the values changes the result by its share."""
+    points = np.cumsum([0.0, *lengths])
+    x, values = np.array(at) / 4, np.arange(float(len(points))) ** 2
+    operands = [mm.asarray(operand) for operand in (x, points, values)]
+    by_x, by_points, by_values = mm.grad(mm.sum(mm.interp(*operands)), operands)
+    expected = [np.interp(x, points, unit).sum() for unit in np.eye(len(points))]
+    np.testing.assert_allclose(by_values.numpy(), expected, atol=1e-12)
+    assert np.isfinite(by_x.numpy()).all()
+    assert np.isfinite(by_points.numpy()).all()
+
+
 # weights -------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from string import ascii_letters, ascii_lowercase, ascii_uppercase
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any, final
 
 import numpy as np
@@ -27,7 +27,7 @@ from magmath.errors import ShapeError
 from magmath.graph import Node, Shape
 from magmath.ops import elementwise as e
 from magmath.ops.creation import iota
-from magmath.ops.index_letters import LETTERS
+from magmath.ops.index_letters import LETTERS, einsum_text
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.product.contraction import contraction
@@ -236,9 +236,8 @@ def _greedy_path(
     if len(operands) < 3:
         return (tuple(range(len(operands))),)
     subscripts = ",".join([letters for letters, _ in operands]) + "->" + output
-    subscripts = subscripts.translate(str.maketrans(LETTERS, ascii_letters[: len(LETTERS)]))
     dummies = [np.broadcast_to(np.float32(0), shape) for _, shape in operands]
-    path, _ = np.einsum_path(subscripts, *dummies, optimize="greedy")
+    path, _ = np.einsum_path(einsum_text(subscripts), *dummies, optimize="greedy")
     return tuple(path[1:])
 
 

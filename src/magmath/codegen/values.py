@@ -187,7 +187,12 @@ def convert(at: Builder, value: Value | Literal, dtype: str) -> Value:
 def _literal(value: float, dtype: str) -> float:
     if is_float(dtype):
         return float(value)
-    return int(bool(value)) if dtype == "bool" else int(value)
+    if dtype == "bool":
+        return int(bool(value))
+    width = llvm_type(dtype).width
+    if not -(1 << width - 1) <= value < 1 << width:  # LLVM would drop the first bits
+        raise SyntaxError(f"not in the language: the literal {value} as {dtype}")
+    return int(value)
 
 
 def _cast(at: Builder, x: Any, old: str, new: str) -> Any:

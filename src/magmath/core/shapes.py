@@ -19,6 +19,19 @@ Axis = int | tuple[int, ...] | None
 """The axes that a user gives: one, several, or all of them (None)."""
 
 
+MAX_DIMENSIONS = 32
+"""Most dimensions of an array: index notation has letters for them and for those of indices."""
+
+
+def check_dimensions(operation: str, shape: Shape) -> None:
+    """Raise ShapeError for an array of more than `MAX_DIMENSIONS` dimensions."""
+    if len(shape) > MAX_DIMENSIONS:
+        raise ShapeError(
+            f"{operation}: arrays have at most {MAX_DIMENSIONS} dimensions, this one would have "
+            f"{len(shape)}; reshape its operands to fewer"
+        )
+
+
 def size_of(shape: Iterable[int]) -> int:
     """Return the number of elements of an array of this shape."""
     return math.prod(shape)

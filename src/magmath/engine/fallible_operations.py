@@ -1,4 +1,5 @@
-"""Operations that fail for some values of their operands: a singular matrix, an index out of range.
+"""Operations that fail for some values of their operands: a singular matrix, an index out of range,
+a negative power of an integer.
 
 Code that replaces values by those of such an expression waits until it is known to have succeeded,
 and keeps the former values until then (`Evaluator.assign`, `arrays/variables/variable.py`).
@@ -10,7 +11,7 @@ from collections.abc import Collection, Iterable
 
 from magmath.graph import Graph, Node, topological
 from magmath.ops.counted_loops import SCAN
-from magmath.ops.leaves import SCALAR
+from magmath.ops.leaves import CONSTANT, SCALAR
 from magmath.passes.expand import expand
 
 
@@ -21,22 +22,25 @@ def is_pending_and_fallible(node: Node) -> bool:
 
 def has_pending_fallible(order: Iterable[Node]) -> bool:
     """Return True if the nodes contain a pending operation that fails for some values."""
-    return any(
-        map(is_fallible, [x for x in order if x.value is None and not x.operation.is_elementwise])
-    )
+    pending = [x for x in order if x.value is None]
+    return any(map(is_fallible, [x for x in pending if x.operation.checked or x.operation is SCAN]))
 
 
 def is_fallible(node: Node) -> bool:
-    """Return True for an operation, pending or not, that fails for some values of its operands."""
-    operation = node.operation
-    if operation is SCAN:
+    """Return True for an operation, pending or not, that fails for some values of its operands.
+
+    Numbers whose values are known were checked at the user's line.
+    """
+    checked = node.operation.checked
+    if checked is None:
+        if node.operation is not SCAN:
+            return False
         return has_pending_fallible(topological(node.attributes["body"].outputs, pending=True))
-    if operation.is_elementwise or operation.is_leaf or operation.is_version or operation.is_mark:
-        return False
-    if operation.uses_lapack or operation.expansion is not None:
-        return True
-    return operation.checks_indices and any(
-        x.operation is not SCALAR for x in checked_indices(node)
+    operands = [node.inputs[i] for i in checked.positions(node)]
+    return any(
+        x.operation is not CONSTANT
+        and not (x.operation is SCALAR and (checked.accepts_numbers or x.value is not None))
+        for x in operands
     )
 
 
@@ -49,19 +53,17 @@ def is_fallible_program(graph: Graph, in_range: Collection[Node] = ()) -> bool:
     graph = expand(graph)
     varying: set[Node] = set()
     for node in graph.nodes:
+        checked = node.operation.checked
         if node.is_leaf:
             if node.operation is not SCALAR and node not in in_range:
                 varying.add(node)
-        elif node.operation.uses_lapack or not varying.isdisjoint(checked_indices(node)):
-            return True
-        elif not varying.isdisjoint(node.inputs):
+            continue
+        if checked is not None:
+            operands = [node.inputs[i] for i in checked.positions(node)]
+            if checked.accepts_numbers:
+                operands = [x for x in operands if x in varying]
+            if any(x.operation is not CONSTANT for x in operands):
+                return True
+        if not varying.isdisjoint(node.inputs):
             varying.add(node)
     return False
-
-
-def checked_indices(node: Node) -> Iterable[Node]:
-    """Return the operands of a node that it checks as indices."""
-    if not node.operation.checks_indices:
-        return ()
-    first = 2 if node.operation.overwrites_first else 1  # after the array and the written values
-    return [x for x in node.inputs[first:] if x.dtype.is_integer]

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from magmath.core.bounded_memo import store_bounded
+from magmath.core.shapes import check_dimensions
 from magmath.graph.operation import NO_ATTRIBUTES, Line, Node, Operation, make_node
 from magmath.graph.signature import Signature
 from magmath.layout import Layout
@@ -57,12 +58,12 @@ def apply_to(
         key = _key(operation, inputs)
     signature = _signatures.get(key)
     if signature is None:
+        shape, dtype = operation.infer(*inputs, **attributes)
+        check_dimensions(operation.name, shape)
         signature = store_bounded(
             _signatures,
             key,
-            Signature(
-                key, MappingProxyType({**attributes}), *operation.infer(*inputs, **attributes)
-            ),
+            Signature(key, MappingProxyType({**attributes}), shape, dtype),
             _MAX_SIGNATURES,
         )
     if line is None and inputs:

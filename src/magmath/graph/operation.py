@@ -365,6 +365,24 @@ class CollectiveKernel:
 
 
 @final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedOperands:
+    """The operands whose values can make an operation, or its gradient, fail: indices, matrices,
+    parameters.
+
+    positions        node → their positions in `inputs`
+    harmless         (node, position) → a value for such an operand with which the operation and its
+                     gradient succeed; it broadcasts to the operand
+    accepts_numbers  operands that are computed from numbers of the program alone do not make it
+                     fail
+    """
+
+    positions: Callable[[Node], Sequence[int]]
+    harmless: Callable[[Node, int], Node]
+    accepts_numbers: bool = False
+
+
+@final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Operation:
     """One operation.
@@ -380,8 +398,7 @@ class Operation:
     is_additive       is the sum of its operands: pending sums may be added before they are reduced
     reads_subset      reads at most as many elements of its first operand as the result holds (for
                       the cost model)
-    checks_indices    its integer operands after the first are indices; one out of range makes it
-                      fail (IndexError)
+    checked           the operands whose values can make it fail; None: it never does
 
     How it is computed:
 
@@ -402,8 +419,8 @@ class Operation:
     numpy_ufunc       NumPy's function of the same meaning, if it is faster for short arrays
     numpy_function    node → NumPy's code for the operation, a function of whole operands and of the
                       result that is faster than the kernel for short arrays, or None
-    uses_lapack       computed by LAPACK: data can make it fail (LinAlgError), and one worker may
-                      compute it for all, with the threads of its whole host
+    uses_lapack       computed by LAPACK: one worker may compute it for all, with the threads of its
+                      whole host
 
     Where it is computed:
 
@@ -460,7 +477,7 @@ class Operation:
     is_elementwise: bool = False
     is_additive: bool = False
     reads_subset: bool = False
-    checks_indices: bool = False
+    checked: CheckedOperands | None = None
     has_same_bits: SameBits = is_never_exact
     expansion: Callable[[Node], Node] | None = None
     decompositions: Decompositions = no_decomposition

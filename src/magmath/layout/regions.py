@@ -4,7 +4,7 @@ combination of intervals. If there are too many, the middle ones are omitted."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import final
@@ -83,33 +83,30 @@ def _intervals(layout: LayoutParts, axis: int, max_intervals: int) -> tuple[Inte
 def _abbreviated(split: Split, max_intervals: int) -> tuple[Interval, ...]:
     """Return the intervals of a split; only the first and last ones if there are more than
     `max_intervals`."""
-    count = _count(split)
-    if count <= max_intervals:
-        return tuple(_numbered(split, range(count)))
+    pieces = split.pieces
+    assert not isinstance(pieces, HaloRanges), "halo ranges are layouts of temporaries only"
+    numbers = _nonempty(pieces)
+    if len(numbers) <= max_intervals:
+        return tuple([_interval(pieces, i) for i in numbers])
     before = max_intervals // 2
     after = max_intervals - before - 1
-    first = list(_numbered(split, range(before)))
-    last = list(_numbered(split, range(count - after, count)))
+    first = [_interval(pieces, i) for i in numbers[:before]]
+    last = [_interval(pieces, i) for i in numbers[-after:]]
     return (*first, Interval(first[-1].stop, last[0].start, hidden=True), *last)
 
 
-def _count(split: Split) -> int:
-    pieces = split.pieces
-    assert not isinstance(pieces, HaloRanges), "halo ranges are layouts of temporaries only"
-    return (
-        len(pieces.owners) if isinstance(pieces, CutPieces) else -(-pieces.extent // pieces.block)
-    )
+def _nonempty(pieces: CutPieces | Cyclic) -> Sequence[int]:
+    """Return the numbers of the pieces that have elements."""
+    if isinstance(pieces, Cyclic):
+        return range(-(-pieces.extent // pieces.block))
+    return [i for i, (start, stop) in enumerate(pairwise(pieces.cuts)) if start < stop]
 
 
-def _numbered(split: Split, numbers: Sequence[int]) -> Iterator[Interval]:
-    """Yield the non-empty pieces with these numbers."""
-    pieces = split.pieces
-    for i in numbers:
-        if isinstance(pieces, Cyclic):
-            start = i * pieces.block
-            yield Interval(start, min(start + pieces.block, pieces.extent), i % pieces.count)
-        elif isinstance(pieces, CutPieces) and pieces.cuts[i] < pieces.cuts[i + 1]:
-            yield Interval(pieces.cuts[i], pieces.cuts[i + 1], pieces.owners[i])
+def _interval(pieces: CutPieces | Cyclic, i: int) -> Interval:
+    if isinstance(pieces, CutPieces):
+        return Interval(pieces.cuts[i], pieces.cuts[i + 1], pieces.owners[i])
+    start = i * pieces.block
+    return Interval(start, min(start + pieces.block, pieces.extent), i % pieces.count)
 
 
 def _section(

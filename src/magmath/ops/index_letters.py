@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from string import ascii_letters
 
 from magmath.graph import Node, Shape
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzαβγδεζηθικλμνξοπρτυφχψω"
 """One letter for each dimension. The upper-case form stands for a derived split."""
+
+
+_ASCII = str.maketrans(dict(zip(LETTERS, ascii_letters, strict=False)))
+
+
+def einsum_text(subscripts: str) -> str:
+    """Return subscripts in the letters that NumPy's `einsum` takes."""
+    return subscripts.translate(_ASCII)
 
 
 def whole_letters(ndim: int) -> str:

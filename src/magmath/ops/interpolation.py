@@ -81,7 +81,10 @@ def _reference(at: Any, points: Any, values: Any, left: Any, right: Any) -> Any:
 
 
 def _vjp(node: Node, g: Node) -> Gradients:
-    """Return the slope of the line at each position, and the shares of its two ends."""
+    """Return the slope of the line at each position, and the shares of its two ends.
+
+    The last of equal points has the value there, and the slope 0.
+    """
     at, points, values, *_ = node.inputs
     zero, n = constant(0, float64), points.size
     first, last = (take(points, constant(i, int64), 0) for i in (0, n - 1))
@@ -97,8 +100,10 @@ def _vjp(node: Node, g: Node) -> Gradients:
     number = e.call("maximum", number, constant(0, int64))
     below = e.call("minimum", number, constant(n - 2, int64))
     rises, runs = (slice_along(x, 0, 1, n) - slice_along(x, 0, 0, n - 1) for x in (values, points))
-    run, slope = take(runs, below, 0), take(rises / runs, below, 0)
-    share = (at - take(points, below, 0)) / run
+    is_step, one = e.call("equal", runs, zero), constant(1, float64)
+    runs = e.where(is_step, one, runs)
+    run, slope = take(runs, below, 0), take(e.where(is_step, zero, rises / runs), below, 0)
+    share = e.where(e.call("less", below, number), one, (at - take(points, below, 0)) / run)
 
     def to_ends(x: Node) -> Node:
         above = below + constant(1, int64)

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from magmath.core.dtypes import DType, convert_number
+from magmath.core.shapes import check_dimensions
 from magmath.core.type_aliases import BoundCall, Number
 from magmath.graph import KernelCall, Node, Operation, Shape, apply, make_node
 from magmath.graph.operation import NO_ATTRIBUTES
@@ -82,7 +83,8 @@ NUMBERS = frozenset({CONSTANT, SCALAR})
 
 
 def input_leaf(shape: Shape, dtype: DType, layout: Layout, value: Any) -> Node:
-    """Create a leaf for an evaluated array."""
+    """Create a leaf for an evaluated array. Raises ShapeError for too many dimensions."""
+    check_dimensions("asarray", shape)
     return Node(INPUT, (), NO_ATTRIBUTES, shape, dtype, layout, None, value)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from magmath.core.dtypes import DType, accumulator_dtype, bool_
+from magmath.core.dtypes import DType, accumulator_dtype, bool_, compute_dtype
 from magmath.core.shapes import AxisNumbers, normalize_axes
 from magmath.graph import Node, apply
 from magmath.graph.operation import Gradients
+from magmath.ops.elementwise import astype, where
 from magmath.ops.elementwise import call as pointwise
-from magmath.ops.elementwise import where
 from magmath.ops.leaves import constant
 from magmath.ops.product_gradients import products_of_others
 from magmath.ops.shared_fields import no_gradient
@@ -17,12 +17,17 @@ from magmath.ops.sums import BROADCAST, SUM, expand_reduced, reduction_record, s
 
 
 def _extremum_vjp(node: Node, g: Node) -> Gradients:
-    """Divide the cotangent evenly between the elements that attain the extremum."""
+    """Divide the cotangent evenly between the elements that attain the extremum.
+
+    They are counted in float32 at least: float16 has no numbers above 65504.
+    """
     (x,) = node.inputs
     attained = pointwise("equal", x, expand_reduced(node, node))
     ones = where(attained, constant(1, x.dtype), constant(0, x.dtype))
-    count = sum_(ones, node.attributes["axis"], node.attributes["keepdims"])
-    return (ones * expand_reduced(node, g / count),)
+    wide = compute_dtype(x.dtype)
+    count = sum_(astype(ones, wide), node.attributes["axis"], node.attributes["keepdims"])
+    share = astype(astype(g, wide) / count, g.dtype)
+    return (ones * expand_reduced(node, share),)
 
 
 def _prod_vjp(node: Node, g: Node) -> Gradients:

@@ -14,8 +14,9 @@ from magmath.core.parameter_ranges import LARGEST, MAX_ITEMS, MIN_EXPONENT, Para
 from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, GradientError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape
-from magmath.graph.operation import Infer, Kernel
+from magmath.graph.operation import CheckedOperands, Infer, Kernel
 from magmath.ops.index_letters import LETTERS
+from magmath.ops.leaves import constant
 from magmath.ops.shared_fields import no_gradient
 
 
@@ -74,6 +75,15 @@ def _reference(sampler: str, ranges: tuple[ParameterRange, ...]) -> Callable[...
     return reference
 
 
+def _checked(ranges: tuple[ParameterRange, ...]) -> CheckedOperands:
+    """Return the parameters; one out of its range makes a distribution fail (OptionError)."""
+    first = 2  # after the seed and the stream
+    return CheckedOperands(
+        positions=lambda node: range(first, len(node.inputs)),
+        harmless=lambda node, i: constant(ranges[i - first].low, float64),
+    )
+
+
 def _no_derivative(node: Node, cotangent: Node) -> NoReturn:
     raise GradientError(
         "random: there is no gradient with respect to the shape of gamma numbers or the kappa of "
@@ -96,6 +106,7 @@ def _sampler(
         kernel=_kernel(sampler, ranges),
         native=None,
         reference=_reference(sampler, ranges),
+        checked=_checked(ranges),
         is_random=True,
         flops=lambda node: flops * node.size,
     )

@@ -56,7 +56,7 @@ from magmath.ops.type_rules import require_kind
 if TYPE_CHECKING:
     import torch
 
-BLOCK_BYTES = 1 << 18  # part of a segment per step, so that the sums are still in the cache
+BLOCK_BYTES = 1 << 18  # part of a segment per step, so that running results are in the cache
 
 
 @final
@@ -92,11 +92,16 @@ class Scan(NamedTuple):
             function(x, axis, dtype=out.dtype, out=out)
 
     def total(self, x: torch.Tensor, axis: int, out: torch.Tensor) -> torch.Tensor:
-        """Return the total of a block along an axis, for a sum in `out`."""
+        """Return the total of a block along an axis, in the type in which it is combined with
+        `out`."""
         function = getattr(x, self.total_name)
         if self.is_extremum:
             return function(axis, keepdim=True)  # type: ignore[no-any-return]
-        return function(axis, keepdim=True, dtype=_block_type(x, out))  # type: ignore[no-any-return]
+        if self.numpy_combine is np.add:
+            total = function(axis, keepdim=True, dtype=_block_type(x, out))
+            if total.dtype == out.dtype or total.isfinite().all():
+                return total  # type: ignore[no-any-return]
+        return function(axis, keepdim=True, dtype=out.dtype)  # type: ignore[no-any-return]
 
     def combine(
         self, x: torch.Tensor, y: torch.Tensor, out: torch.Tensor | None = None
@@ -309,7 +314,7 @@ def _totals_reference(x: Any, *, axis: int, cuts: Cuts, name: str) -> Any:
     return np.stack([function(segment, axis) for segment in segments], axis)
 
 
-SEGMENT_TOTALS = Operation(  # the sum or product of each segment of an axis
+SEGMENT_TOTALS = Operation(  # the total of each segment of an axis: its sum, product or extremum
     name="segment_totals",
     infer=_totals_infer,
     axes=axes_of_segments,
@@ -367,19 +372,21 @@ def _scan_kernel(call: KernelCall) -> BoundCall:
 
 
 def _scan(x: torch.Tensor, out: torch.Tensor, before: torch.Tensor, axis: int, scan: Scan) -> None:
-    """Write the cumulative sums of a segment, starting with `before`.
+    """Write the running results of a segment, starting with `before`.
 
-    The carry from block to block keeps the wider type of `before`.
+    They are computed in the wider type of `before`, as those of one worker: a product before the
+    segment may underflow in the type of the result, and one within it overflow.
     """
     carry = before
     for rows, start, count in _blocks(x, axis):
         if start == 0:
             carry = before[rows]
-        target = out[rows].narrow(axis, start, count)
-        scan.run(_summable(x[rows].narrow(axis, start, count), out), axis, target)
-        following = scan.combine(carry, target.narrow(axis, count - 1, 1))
-        scan.combine(target, carry.to(out.dtype), out=target)
-        carry = following
+        block = x[rows].narrow(axis, start, count).to(before.dtype, copy=True)
+        first = block.narrow(axis, 0, 1)
+        scan.combine(carry, first, out=first)
+        scan.run(block, axis, block)
+        out[rows].narrow(axis, start, count).copy_(block)
+        carry = block.narrow(axis, count - 1, 1)
 
 
 def _scan_reference(x: Any, totals: Any, *, axis: int, cuts: Cuts, name: str) -> Any:

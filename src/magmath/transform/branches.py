@@ -12,11 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from magmath.arrays.tree import Tree
-from magmath.engine.fallible_operations import checked_indices, is_fallible
+from magmath.engine.fallible_operations import is_fallible
 from magmath.graph import Node, recording_nodes
 from magmath.ops.elementwise import where
-from magmath.ops.leaves import constant
-from magmath.ops.linalg.matrix_algebra import identity_matrix
 from magmath.ops.predication import BRANCH, branch, branch_result
 from magmath.transform.traced_function import TracedFunction, trace_function
 
@@ -79,16 +77,9 @@ def _protected(outputs: Sequence[Node], predicate: Node, recorded: Collection[No
 
 
 def _harmless(node: Node, inputs: Sequence[Node], predicate: Node) -> list[Node]:
-    """Return operands with which an operation succeeds if the predicate is false: the index 0, or
-    the identity as the matrix."""
-    indices = checked_indices(node)
-    if indices:
-        zeros = [where(predicate, new, constant(0, new.dtype)) for new in inputs]
-        return [
-            z if x in indices else new for x, new, z in zip(node.inputs, inputs, zeros, strict=True)
-        ]
-    matrix, *rest = inputs
-    if node.name == "lu_solve":  # its first operand is a factorization, computed before
-        return list(inputs)
-    m, n = matrix.shape[-2:]
-    return [where(predicate, matrix, identity_matrix(m, n, matrix)), *rest]
+    """Return operands with which an operation succeeds if the predicate is false."""
+    checked, harmless = node.operation.checked, list(inputs)
+    assert checked is not None, "only loops fail otherwise, and those in branches are unrolled"
+    for i in checked.positions(node):
+        harmless[i] = where(predicate, inputs[i], checked.harmless(node, i))
+    return harmless

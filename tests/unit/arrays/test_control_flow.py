@@ -449,6 +449,9 @@ FAILING: dict[str, Callable[[Any], Any]] = {
     "svd": lambda a: mm.linalg.svd(a / (a - a))[1],
     "take": lambda a: mm.take(a, mm.astype(a[0, :1] * -7, mm.int64), axis=0),
     "row": lambda a: a[mm.astype(a[0, 0] * -7, mm.int64)],
+    "power": lambda a: mm.astype(2 ** mm.astype(a * 7, mm.int64), mm.float64),
+    "poisson": lambda a: mm.astype(mm.random.poisson(mm.stop_gradient(a)), mm.float64),
+    "gamma": lambda a: mm.random.gamma(mm.stop_gradient(a[0]), dtype=mm.float64),
 }
 
 
@@ -472,10 +475,28 @@ def test_errors_of_the_other_branch_are_not_raised(name: str, every_pool: object
         check(mm.compile(g)(a, mm.asarray(0.0)), expected)
         batch = mm.stack([a, a * 2])
         check(mm.vmap(g, (0, None))(batch, mm.asarray(0.0))[0], expected)
-    with pytest.raises((np.linalg.LinAlgError, IndexError)):
+    with pytest.raises((np.linalg.LinAlgError, IndexError, ValueError)):
         mm.compile(f)(a, mm.asarray(-9.0)).numpy()
     examples = mm.vmap(f)(mm.stack([a, -a]), mm.asarray([0.0, 5.0]))
     check(examples[0], np.sum(a.numpy()))
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 3)])
+def test_branches_may_have_medians_and_determinants(shape: tuple[int, ...]) -> None:
+    x = np.arange(6.0)[: np.prod(shape)].reshape(shape)
+
+    def f(x: mm.Array, p: mm.Array) -> mm.Array:
+        return mm.cond(
+            p,
+            lambda: mm.sum(mm.median(x, axis=-1)),
+            lambda: mm.sum(mm.quantile(x, 0.3, axis=-1)) + mm.linalg.det(mm.diag(x.ravel())),
+        )
+
+    for choice, expected in (
+        (True, np.median(x, -1).sum()),
+        (False, np.quantile(x, 0.3, -1).sum() + np.prod(x)),
+    ):
+        check(mm.compile(f)(mm.asarray(x), mm.asarray(choice)), expected)
 
 
 # while_loop ---------------------------------------------------------------------------------------

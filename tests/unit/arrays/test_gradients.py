@@ -239,6 +239,27 @@ def test_gradients_through_loops() -> None:
 
 
 @pytest.mark.parametrize(
+    "function",
+    [
+        mm.power, mm.maximum, mm.minimum, lambda x, p: mm.maximum(p, x), lambda x, p: p**x,
+        lambda x, p: mm.clip(x, p, None), lambda x, p: mm.clip(x, None, p), mm.multiply, mm.arctan2,
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("number", [2.5, np.float32(2.5), np.float64(2.5)])
+def test_numbers_among_the_arguments_of_compiled_functions(function: Any, number: Any) -> None:
+    """An argument has a gradient, also if it is a number."""
+
+    def slope(x: Any, p: Any) -> Any:
+        p = mm.asarray(p)
+        return mm.grad(mm.sum(function(x, p) * x), p)
+
+    x = mm.asarray(np.array([1.0, 2.5, 3.0], np.float32))
+    expected = slope(x, number)
+    assert float(expected) != 0
+    check(mm.compile(slope)(x, number), expected.numpy())
+
+
+@pytest.mark.parametrize(
     ("function", "expected"),
     [
         (lambda x: mm.astype(x, mm.int32) * 1.0, [0, 0, 0]),

@@ -7,10 +7,10 @@ from typing import Any, final
 
 from magmath.core.dtypes import DTYPES, KINDS, DType, int64
 from magmath.core.promotion import default_complex_dtype, get_default_dtype
+from magmath.core.shapes import MAX_DIMENSIONS
 from magmath.engine.devices import check_device, current_device
 
 VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12", "2025.12")
-MAX_DIMENSIONS = 32
 EXTENSIONS_OF_THE_STANDARD = ("float16", "bfloat16")  # types that magmath adds to the standard
 
 

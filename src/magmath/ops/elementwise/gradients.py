@@ -44,8 +44,10 @@ def square(x: Node) -> Node:
     return x * x
 
 
-def _is_number(node: Node) -> bool:
-    return node.name in ("constant", "scalar")
+def _is_known(node: Node) -> bool:
+    """Return True for a number whose value is known, so that it has no cotangent; that of an
+    argument of a traced function is not."""
+    return node.name == "constant" or (node.name == "scalar" and node.value is not None)
 
 
 def _nonzero(x: Node) -> Node:
@@ -99,13 +101,13 @@ def root_vjp(node: Node, g: Node) -> Gradients:
 
 
 def power_vjp(node: Node, g: Node) -> Gradients:
-    """Return the cotangents of x**y; a number y has none."""
+    """Return the cotangents of x**y; a known number y has none."""
     x, y = node.inputs
     one, zero, zero_exponent = constant_like(1, x), constant_like(0, x), constant_like(0, y)
     # x**0 is 1 even at x = 0
     exponent = where(call("equal", y, zero_exponent), zero_exponent, y - 1)
     by_x = g * (y * x**exponent)
-    if _is_number(y):
+    if _is_known(y):
         return by_x, None
     safe = where(call("equal", x, zero), one, x)  # d/dy has the limit 0 at x = 0, as in PyTorch
     return by_x, g * (node * call("log", safe))
@@ -125,8 +127,8 @@ def extremum_vjp(comparison: str) -> Vjp:
         if is_relu and x.shape == node.shape and x.dtype.kind == "float":
             return call("where_positive", g, node), None
         zero, shared = constant_like(0, g), where(call("equal", x, y), g / 2, g)
-        first = None if _is_number(x) else where(call(opposite, x, y), zero, shared)
-        second = None if _is_number(y) else where(call(comparison, x, y), zero, shared)
+        first = None if _is_known(x) else where(call(opposite, x, y), zero, shared)
+        second = None if _is_known(y) else where(call(comparison, x, y), zero, shared)
         return first, second
 
     return vjp
@@ -138,8 +140,8 @@ def clamp_vjp(within: str, beyond: str) -> Vjp:
     def vjp(node: Node, g: Node) -> Gradients:
         x, bound = node.inputs
         zero = constant_like(0, g)
-        first = None if _is_number(x) else where(call(within, x, bound), g, zero)
-        return first, None if _is_number(bound) else where(call(beyond, x, bound), g, zero)
+        first = None if _is_known(x) else where(call(within, x, bound), g, zero)
+        return first, None if _is_known(bound) else where(call(beyond, x, bound), g, zero)
 
     return vjp
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from magmath.core.dtypes import DType, bool_, complex_dtype, real_dtype, uint8
 from magmath.errors import DTypeError
+from magmath.graph.operation import CheckedOperands
 from magmath.ops.elementwise.gradients import (
     abs_vjp,
     acosh_vjp,
@@ -80,6 +81,12 @@ def _complex_result(part: DType) -> DType:
         )
     return complex_dtype(part)
 
+
+_CHECKED_EXPONENT = CheckedOperands(
+    positions=lambda node: (1,) if node.dtype.kind == "int" else (),
+    harmless=lambda node, position: constant_like(0, node.inputs[1]),
+)
+"""The exponent of integers, of which a negative one makes a power fail (RangeError)."""
 
 PARTS = (
     row("real", "any", "{0}", unary_vjp(lambda g, x, y: astype(g, x.dtype)),
@@ -263,7 +270,7 @@ BINARY = (
         summary="The remainder of x1 / x2 with the sign of x1."),
     row("power", "numeric", dict.fromkeys(("uint", "float", "complex"), "({0} ** {1})"), power_vjp,
         torch="pow", numpy=np.power, kernel=power_kernel, flops=20, avx512=2.8,
-        of_bools="int8",
+        of_bools="int8", checked=_CHECKED_EXPONENT,
         summary="x1 raised to the power x2, element by element."),
     row("maximum", "ordered", "np.maximum({0}, {1})", extremum_vjp("greater"),
         has_same_bits=is_exact_for_integers, is_associative=True,

@@ -24,7 +24,7 @@ from magmath.ops.indexing.gather_scatter import (
     check_indices,
     unindexed,
 )
-from magmath.ops.indexing.local_index import neutral
+from magmath.ops.indexing.local_index import CHECKED_INDICES, neutral
 from magmath.ops.indexing.numpy_indexing import with_checked_indices
 from magmath.ops.indexing.request_reply import (
     IndexedAccess,
@@ -127,7 +127,7 @@ TAKE_ALONG = Operation(
     reference=_take_along_reference,
     numpy_function=_numpy_take_along,
     flops=no_flops,
-    checks_indices=True,
+    checked=CHECKED_INDICES,
     reads_subset=True,
     collective=collective_access(
         lambda shapes, shape, a: _access(shapes[0], shape, a["axis"]),
@@ -192,7 +192,7 @@ SCATTER_ALONG = Operation(
     native=None,
     reference=_scatter_along_reference,
     flops=no_flops,
-    checks_indices=True,
+    checked=CHECKED_INDICES,
     collective=collective_access(
         lambda shapes, shape, a: _access(shape, shapes[1], a["axis"]),
         ("picked",),

@@ -34,7 +34,13 @@ from magmath.errors import DTypeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
 from magmath.ops.index_letters import LETTERS, aligned_letters
-from magmath.ops.indexing.local_index import neutral, out_of_range, record_first_failure
+from magmath.ops.indexing.local_index import (
+    CHECKED_INDICES,
+    CHECKED_PLACES,
+    neutral,
+    out_of_range,
+    record_first_failure,
+)
 from magmath.ops.kernel_binding import as_signed
 from magmath.ops.leaves import constant
 from magmath.ops.shared_fields import is_always_exact, no_flops
@@ -374,7 +380,7 @@ DYNAMIC_SLICE = Operation(
     reference=_slice_reference,
     numpy_function=_numpy_slice,
     flops=no_flops,
-    checks_indices=True,
+    checked=CHECKED_INDICES,
     has_same_bits=is_always_exact,
     reads_subset=True,
 )
@@ -457,7 +463,7 @@ DYNAMIC_UPDATE_SLICE = Operation(
     reference=_update_reference,
     numpy_function=_numpy_update,
     flops=no_flops,
-    checks_indices=True,
+    checked=CHECKED_PLACES,
     has_same_bits=is_always_exact,
     overwrites_first=True,
 )

@@ -27,6 +27,8 @@ from magmath.ops.elementwise import astype, where
 from magmath.ops.elementwise import call as pointwise
 from magmath.ops.index_letters import LETTERS, aligned_letters
 from magmath.ops.indexing.local_index import (
+    CHECKED_INDICES,
+    CHECKED_PLACES,
     Locator,
     conjunction,
     front,
@@ -226,7 +228,7 @@ def _emit_take(w: Writer, call: NativeCall) -> bool:
         return False
     position = w.name("access")
     with w.loops(call.out.shape[: axis + 1]) as outer:
-        w.line(f"{position} = {indices[0].at([outer[axis]])}")
+        w.line(f"{position} = np.int64({indices[0].at([outer[axis]])})")
         w.line(f"if {position} < 0:")
         w.line(f"    {position} += {x.shape[axis]}")
         outside = f"{position} < 0 or {position} >= {x.shape[axis]}"
@@ -250,7 +252,7 @@ TAKE = Operation(
     reference=_take_reference,
     numpy_function=numpy_take,
     flops=no_flops,
-    checks_indices=True,
+    checked=CHECKED_INDICES,
     has_same_bits=is_always_exact,
     reads_subset=True,
     collective=collective_access(
@@ -381,7 +383,7 @@ SCATTER_ADD = Operation(  # split indices give a pending sum
     reference=_scatter_reference,
     numpy_function=numpy_scatter,
     flops=no_flops,
-    checks_indices=True,
+    checked=CHECKED_INDICES,
     collective=collective_access(
         lambda shapes, shape, a: IndexedAccess(
             shape, a["axes"], common_shape(*shapes[1:]), a["at"]
@@ -488,7 +490,7 @@ PUT = Operation(
     native=None,
     reference=_put_reference,
     flops=no_flops,
-    checks_indices=True,
+    checked=CHECKED_PLACES,
     overwrites_first=True,
     collective=collective_access(
         lambda shapes, shape, a: IndexedAccess(

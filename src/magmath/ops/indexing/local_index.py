@@ -16,6 +16,7 @@ from magmath.core.dtypes import int64
 from magmath.core.index_set import IndexSet
 from magmath.errors import IndexingError
 from magmath.graph import Node
+from magmath.graph.operation import CheckedOperands
 from magmath.ops.elementwise import astype, call
 from magmath.ops.leaves import constant
 
@@ -168,6 +169,27 @@ index_out_of_range = partial(
 )
 """Return the error for an element of an index array, in `take`, `embedding` or an indexing
 expression."""
+
+
+def _index_zero(node: Node, position: int) -> Node:
+    return constant(0, node.inputs[position].dtype)
+
+
+def _checked_indices(first: int) -> CheckedOperands:
+    """Return the indices of an operation: its integer operands from the one with this number on."""
+    return CheckedOperands(
+        positions=lambda node: [
+            i for i, x in enumerate(node.inputs) if i >= first and x.dtype.is_integer
+        ],
+        harmless=_index_zero,
+        accepts_numbers=True,
+    )
+
+
+CHECKED_INDICES = _checked_indices(1)
+"""The indices of an operation that reads an array; one out of range makes it fail (IndexError)."""
+CHECKED_PLACES = _checked_indices(2)
+"""Those of an operation that writes its second operand into its first one."""
 
 
 def conjunction(*masks: torch.Tensor | None) -> torch.Tensor | None:

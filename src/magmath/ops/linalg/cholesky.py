@@ -28,7 +28,13 @@ from magmath.ops.linalg.lapack import (
     square_infer,
     stacked_axes,
 )
-from magmath.ops.linalg.matrix_algebra import adjoint, diagonal_part, hermitian_part, triangle
+from magmath.ops.linalg.matrix_algebra import (
+    CHECKED_MATRIX,
+    adjoint,
+    diagonal_part,
+    hermitian_part,
+    triangle,
+)
 from magmath.ops.linalg.triangular import solve_adjoint
 from magmath.ops.product.contraction import matmul
 
@@ -72,6 +78,7 @@ CHOLESKY = Operation(  # a = L·Lᴴ; reads the lower triangle of a
     reference=np.linalg.cholesky,
     flops=lambda node: matrix_count(node) * node.shape[-1] ** 3 / 3,
     uses_lapack=True,
+    checked=CHECKED_MATRIX,
     collective=CollectiveKernel(
         layouts=_cholesky_layouts,
         kernel=collective_kernel(_collective_cholesky),

@@ -28,7 +28,13 @@ from magmath.ops.linalg.lapack import (
     stacked_axes,
 )
 from magmath.ops.linalg.lu import lu, lu_solve
-from magmath.ops.linalg.matrix_algebra import diagonal, identity_matrix, rows, with_diagonal
+from magmath.ops.linalg.matrix_algebra import (
+    CHECKED_MATRIX,
+    diagonal,
+    identity_matrix,
+    rows,
+    with_diagonal,
+)
 from magmath.ops.linalg.solvers import inv
 from magmath.ops.linalg.svd import svd, svd_parts
 from magmath.ops.manipulation import reshape, transpose
@@ -139,6 +145,7 @@ COFACTORS = Operation(  # the derivatives of det(A) by the elements of A
     native=None,
     reference=_cofactors_reference,
     flops=no_flops,
+    checked=CHECKED_MATRIX,
     expansion=_cofactors_expansion,
 )
 
@@ -228,6 +235,7 @@ COFACTORS_GRADIENT = Operation(  # the derivatives of ⟨G, cofactors(A)⟩ by t
     native=None,
     reference=_cofactors_gradient_reference,
     flops=no_flops,
+    checked=CHECKED_MATRIX,
     expansion=_cofactors_gradient_expansion,
 )
 
@@ -253,6 +261,7 @@ DET = Operation(
     reference=np.linalg.det,
     numpy_function=_of_small,
     flops=no_flops,
+    checked=CHECKED_MATRIX,
     expansion=lambda node: _determinant(*_pivots(node.inputs[0])),
 )
 
@@ -300,6 +309,7 @@ SLOGDET = Operation(  # det(A) / |det(A)|, 0 for a singular matrix, and log |det
     reference=lambda a: np.stack(np.linalg.slogdet(a), -1),
     numpy_function=_of_small,
     flops=no_flops,
+    checked=CHECKED_MATRIX,
     expansion=_slogdet_expansion,
 )
 

@@ -25,6 +25,7 @@ from magmath.ops.linalg.lapack import (
     stacked_axes,
 )
 from magmath.ops.linalg.matrix_algebra import (
+    CHECKED_MATRIX,
     adjoint,
     hermitian_part,
     identity_matrix,
@@ -85,6 +86,7 @@ EIGH = Operation(  # the row of eigenvalues over the eigenvectors; reads the low
     reference=_eigh_reference,
     flops=lambda node: 9.0 * matrix_count(node) * node.shape[-1] ** 3,
     uses_lapack=True,
+    checked=CHECKED_MATRIX,
     collective=collective_spectrum(bind_eigh, sums=1, passes=1),
 )
 
@@ -108,6 +110,7 @@ EIGVALSH = Operation(
     reference=np.linalg.eigvalsh,
     flops=lambda node: 4 / 3 * matrix_count(node) * node.shape[-1] ** 3,
     uses_lapack=True,
+    checked=CHECKED_MATRIX,
     collective=collective_spectrum(bind_eigvalsh, sums=1, passes=1),
 )
 
@@ -150,6 +153,7 @@ EIG = Operation(  # the row of eigenvalues over the eigenvectors, complex, in an
     reference=_eig_reference,
     flops=lambda node: 25.0 * matrix_count(node) * node.shape[-1] ** 3,
     uses_lapack=True,
+    checked=CHECKED_MATRIX,
 )
 
 
@@ -174,6 +178,7 @@ EIGVALS = Operation(
     reference=lambda a: np.linalg.eigvals(a).astype(_complex_name(a)),
     flops=lambda node: 10.0 * matrix_count(node) * node.shape[-1] ** 3,
     uses_lapack=True,
+    checked=CHECKED_MATRIX,
 )
 
 OPERATIONS = {operation.name: operation for operation in (EIGH, EIGVALSH, EIG, EIGVALS)}

@@ -19,7 +19,7 @@ from magmath.ops.elementwise import call, conj, real, where
 from magmath.ops.index_letters import LETTERS, whole_letters
 from magmath.ops.leaves import constant
 from magmath.ops.linalg.lapack import check_matrix, check_type
-from magmath.ops.linalg.matrix_algebra import adjoint, columns
+from magmath.ops.linalg.matrix_algebra import CHECKED_MATRIX, adjoint, columns
 from magmath.ops.linalg.svd import svd, svd_parts
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.product.contraction import matmul
@@ -101,6 +101,7 @@ PINV = Operation(
     native=None,
     reference=_pinv_reference,
     flops=no_flops,
+    checked=CHECKED_MATRIX,
     expansion=_pinv_expansion,
 )
 
@@ -161,6 +162,7 @@ LSTSQ = Operation(
     native=None,
     reference=_lstsq_reference,
     flops=no_flops,
+    checked=CHECKED_MATRIX,
     expansion=_lstsq_expansion,
 )
 

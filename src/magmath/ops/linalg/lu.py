@@ -7,6 +7,7 @@ algorithmic differentiation"; cotangents are with respect to x, not to its conju
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,11 +36,17 @@ from magmath.ops.linalg.lapack import (
     matrix_count,
     stacked_axes,
 )
-from magmath.ops.linalg.matrix_algebra import columns, identity_matrix, rows, triangle
+from magmath.ops.linalg.matrix_algebra import (
+    CHECKED_MATRIX,
+    columns,
+    identity_matrix,
+    rows,
+    triangle,
+)
 from magmath.ops.linalg.triangular import columns_layouts, solve_triangular
 from magmath.ops.manipulation import transpose
 from magmath.ops.product.contraction import matmul
-from magmath.ops.shared_fields import vjp_after_gradients
+from magmath.ops.shared_fields import unreachable, vjp_after_gradients
 
 
 def _lu_infer(a: Node) -> tuple[Shape, DType]:
@@ -146,6 +153,7 @@ LU = Operation(  # a·P = L·U; partial pivoting of columns needs no transpositi
     reference=_lu_reference,
     flops=lambda node: matrix_count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
     uses_lapack=True,
+    checked=CHECKED_MATRIX,
     collective=CollectiveKernel(
         layouts=_lu_layouts,
         kernel=collective_kernel(_collective_lu),
@@ -202,6 +210,7 @@ LU_SOLVE = Operation(
     reference=_lu_solve_reference,
     flops=lambda node: 2.0 * node.size * node.shape[-2],
     uses_lapack=True,
+    checked=replace(CHECKED_MATRIX, harmless=unreachable),  # made after branches
     collective=CollectiveKernel(
         layouts=columns_layouts(1),
         kernel=collective_kernel(_collective_lu_solve, "transpose", before=1),

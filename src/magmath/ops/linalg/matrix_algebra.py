@@ -14,7 +14,7 @@ from magmath.core.dtypes import DType, int64
 from magmath.core.type_aliases import BoundCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
-from magmath.graph.operation import Gradients, Line
+from magmath.graph.operation import CheckedOperands, Gradients, Line
 from magmath.layout import Layout
 from magmath.ops.creation import iota
 from magmath.ops.elementwise import astype, call, conj, real, where
@@ -72,6 +72,15 @@ def diagonal_part(x: Node) -> Node:
 def identity_matrix(m: int, n: int, like: Node) -> Node:
     """Return ones on the diagonal, (m, n), of the type of `like`."""
     return astype(_compared("equal", m, n), like.dtype)
+
+
+def _identity_of(node: Node, position: int) -> Node:
+    matrix = node.inputs[position]
+    return identity_matrix(matrix.shape[-2], matrix.shape[-1], matrix)
+
+
+CHECKED_MATRIX = CheckedOperands(positions=lambda node: (0,), harmless=_identity_of)
+"""The matrix of an operation that a singular or infinite one makes fail (LinAlgError)."""
 
 
 def real_diagonal(x: Node) -> Node:

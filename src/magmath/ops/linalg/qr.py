@@ -44,7 +44,14 @@ from magmath.ops.linalg.lapack import (
     small_matrices,
     stacked_axes,
 )
-from magmath.ops.linalg.matrix_algebra import adjoint, columns, hermitian_from_lower, rows, triangle
+from magmath.ops.linalg.matrix_algebra import (
+    CHECKED_MATRIX,
+    adjoint,
+    columns,
+    hermitian_from_lower,
+    rows,
+    triangle,
+)
 from magmath.ops.linalg.triangular import solve_triangular
 from magmath.ops.product.contraction import matmul
 
@@ -186,6 +193,7 @@ QR = Operation(  # Q over R
     reference=_qr_reference,
     flops=lambda node: 4 * matrix_count(node) * elimination_flops(*node.inputs[0].shape[-2:]),
     uses_lapack=True,
+    checked=CHECKED_MATRIX,
     collective=CollectiveKernel(
         layouts=_qr_layouts, kernel=_qr_kernel, workspace=_qr_workspace, traffic=_qr_traffic
     ),

@@ -27,7 +27,7 @@ from magmath.ops.linalg.lapack import (
     stacked_axes,
 )
 from magmath.ops.linalg.lu import lu, lu_solve
-from magmath.ops.linalg.matrix_algebra import identity_matrix
+from magmath.ops.linalg.matrix_algebra import CHECKED_MATRIX, identity_matrix
 from magmath.ops.manipulation import transpose
 from magmath.ops.product.contraction import matmul
 from magmath.ops.shared_fields import no_flops, unreachable
@@ -86,6 +86,7 @@ SOLVE = Operation(
     reference=_solve_reference,
     flops=no_flops,
     numpy_function=_numpy_solve,
+    checked=CHECKED_MATRIX,
     expansion=lambda node: lu_solve(
         lu(node.inputs[0]), node.inputs[1], transpose=node.attributes["transpose"]
     ),
@@ -134,6 +135,7 @@ INV = Operation(
     decompositions=_by_solution,
     numpy_function=_numpy_inv,
     uses_lapack=True,
+    checked=CHECKED_MATRIX,
 )
 
 

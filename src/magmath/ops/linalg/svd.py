@@ -30,7 +30,14 @@ from magmath.ops.linalg.lapack import (
     small_matrices,
     stacked_axes,
 )
-from magmath.ops.linalg.matrix_algebra import adjoint, columns, diagonal_part, identity_matrix, rows
+from magmath.ops.linalg.matrix_algebra import (
+    CHECKED_MATRIX,
+    adjoint,
+    columns,
+    diagonal_part,
+    identity_matrix,
+    rows,
+)
 from magmath.ops.linalg.qr import qr, qr_parts
 from magmath.ops.manipulation import reshape, transpose
 from magmath.ops.product.contraction import matmul
@@ -160,6 +167,7 @@ SVD = Operation(  # U over the row of singular values over Vᴴ transposed
     flops=lambda node: matrix_count(node) * _svd_flops(*node.inputs[0].shape[-2:]),
     decompositions=_svd_by_qr,
     uses_lapack=True,
+    checked=CHECKED_MATRIX,
     collective=collective_spectrum(bind_svd, sums=2, passes=2),
 )
 
@@ -204,6 +212,7 @@ SVDVALS = Operation(
     ),
     decompositions=_svdvals_by_qr,
     uses_lapack=True,
+    checked=CHECKED_MATRIX,
     collective=collective_spectrum(bind_svdvals, sums=2, passes=2),
 )
 

@@ -23,7 +23,7 @@ from magmath.ops.linalg.factorization_layouts import (
     panel_traffic,
 )
 from magmath.ops.linalg.lapack import check_system, check_type, columns_axes, lapack
-from magmath.ops.linalg.matrix_algebra import triangle
+from magmath.ops.linalg.matrix_algebra import CHECKED_MATRIX, triangle
 from magmath.ops.manipulation import transpose
 from magmath.ops.product.contraction import matmul
 
@@ -93,6 +93,7 @@ SOLVE_TRIANGULAR = Operation(
     reference=_solve_triangular_reference,
     flops=lambda node: float(node.size * node.shape[-2]),
     uses_lapack=True,
+    checked=CHECKED_MATRIX,
     collective=CollectiveKernel(
         layouts=columns_layouts(0),
         kernel=collective_kernel(_collective_solve, "lower", "transpose", "unit"),

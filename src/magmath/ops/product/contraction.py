@@ -27,7 +27,7 @@ from magmath.graph import KernelCall, Node, Operation, Shape, apply, apply_to
 from magmath.graph.operation import Gradients, Line
 from magmath.ops.elementwise import OPERATIONS as ELEMENTWISE
 from magmath.ops.elementwise import astype
-from magmath.ops.index_letters import LETTERS
+from magmath.ops.index_letters import LETTERS, einsum_text
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import permute, reshape
 from magmath.ops.product.gemm import (
@@ -237,7 +237,7 @@ def _reference(a: Any, b: Any, *, subscripts: str, dtype: DType) -> Any:
         np.broadcast_to(x, [extents[c] for c in operand])
         for operand, x in ((parsed.a, a), (parsed.b, b))
     )
-    return np.einsum(subscripts, a, b)
+    return np.einsum(einsum_text(subscripts), a, b)
 
 
 def _numpy_function(node: Node) -> Callable[..., object] | None:
@@ -260,7 +260,7 @@ def _numpy_sums(node: Node, subscripts: Subscripts) -> Callable[..., object] | N
     is_same = node.dtype is node.inputs[0].dtype and node.dtype in NUMPY_SUM_TYPES
     if stretches or not is_same or math.prod(extents.values()) > MAX_NUMPY_PRODUCTS:
         return None
-    text = str(subscripts)
+    text = einsum_text(str(subscripts))
     return lambda a, b, out: np.einsum(text, a, b, out=out)
 
 
