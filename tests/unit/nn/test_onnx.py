@@ -627,6 +627,23 @@ def test_values_of_large_models_are_in_a_second_file(
     assert [file.read_bytes() for file in sorted(tmp_path.iterdir())] == before
 
 
+def test_values_of_models_are_not_serialized_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message of 2 GB or more cannot be serialized."""
+    serialize = onnx.ModelProto.SerializePartialToString
+
+    def serialize_without_values(model: onnx.ModelProto, **options: Any) -> bytes:
+        assert all(len(tensor.raw_data) < 1024 for tensor in model.graph.initializer)
+        return serialize(model, **options)
+
+    for name in ("SerializeToString", "SerializePartialToString"):
+        monkeypatch.setattr(onnx.ModelProto, name, serialize_without_values)
+    monkeypatch.setattr(onnx_export, "MAX_BYTES", 0)
+    x = mm.ones((1, 40))
+    from_onnx(to_onnx(nn.Dense(30), tmp_path / "x.onnx", x))(x)
+
+
 def test_names_of_inputs_differ_from_paths(tmp_path: Path) -> None:
     class Named(nn.Module):
         def __init__(self) -> None:

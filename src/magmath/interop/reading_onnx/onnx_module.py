@@ -112,7 +112,7 @@ def from_onnx(model: OnnxModel | str | os.PathLike[str] | bytes) -> OnnxModule:
 
 def _loaded(model: OnnxModel | str | os.PathLike[str] | bytes) -> OnnxModel:
     if isinstance(model, onnx.ModelProto):
-        return copy.copy(model)
+        return copy.deepcopy(model)  # copy.copy serializes, which ends at 2 GB
     try:
         if isinstance(model, bytes):
             loaded = onnx.load_model_from_string(model)
