@@ -22,7 +22,14 @@ import magmath as mm
 from engines import current
 from magmath import nn
 from magmath.arrays.tree import flatten
-from magmath.errors import DataError, MagmathError, MissingPackageError, OptionError, ShapeError
+from magmath.errors import (
+    DataError,
+    DTypeError,
+    MagmathError,
+    MissingPackageError,
+    OptionError,
+    ShapeError,
+)
 from magmath.interop import from_onnx, to_onnx
 from magmath.interop.writing_onnx import onnx_export
 from magmath.interop.writing_onnx.emit_elementwise import ELEMENTWISE
@@ -802,7 +809,7 @@ def _one_node(operator: str, domain: str = "", **attributes: Any) -> onnx.ModelP
 
 
 def test_errors_of_reading(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
         from_onnx(tmp_path / "missing.onnx")
     (tmp_path / "text.onnx").write_text("not a model")
     with pytest.raises(DataError, match="is no ONNX model"):
@@ -815,6 +822,18 @@ def test_errors_of_reading(tmp_path: Path) -> None:
     with pytest.raises(MagmathError, match="needs the inputs x, was given 0 in order and z"):
         module(z=np.zeros((2, 3), np.float32))
     assert repr(module) == "OnnxModule(test; x: (n, 3))"
+
+
+@pytest.mark.parametrize(
+    ("given", "declared"), [("int64", "int32"), ("int8", "uint8"), ("float32", "int64")]
+)
+def test_inputs_are_not_narrowed(given: str, declared: str) -> None:
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(declared))
+    x = helper.make_tensor_value_info("x", element, [1])
+    module = from_onnx(_model([helper.make_node("Identity", ["x"], ["y"])], [x], ["y"], {}))
+    with pytest.raises(DTypeError, match=f"type {declared}, which does not hold all.*{given}"):
+        module(np.ones(1, given))
+    assert module(np.ones(1, "bool")).dtype.name == declared
 
 
 def test_errors_of_writing(tmp_path: Path) -> None:
