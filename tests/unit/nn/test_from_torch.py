@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import magmath as mm
-from magmath.errors import MagmathError, OptionError, ShapeError
+from magmath.errors import MagmathError, OptionError, ShapeError, UnsupportedError
 from magmath.interop import from_torch
 from magmath.interop.reading_torch.aten_operators import OPERATORS
 
@@ -409,6 +409,105 @@ def test_updates_of_parameters_and_buffers() -> None:
     assert (ours.weight.numpy() == theirs.weight.detach().numpy()).all()
     assert (ours.total.numpy() == theirs.total.numpy()).all()
     assert (x.numpy() == 1).all()
+
+
+class Unsaved(nn.Module):
+    """A module with buffers that are not saved, of which it assigns one, and a shared weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.second.weight = self.first.weight
+        self.register_buffer("factors", torch.arange(3.0), persistent=False)
+        self.register_buffer("unused", torch.ones(3), persistent=False)
+        self.register_buffer("count", torch.zeros(2), persistent=False)
+        self.register_buffer("shift", torch.ones(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        return self.second(self.first(x)) * self.factors + self.shift + self.count.sum()
+
+
+def test_the_state_is_that_of_pytorch_without_unsaved_buffers() -> None:
+    theirs, x = Unsaved(), torch.ones(2, 3)
+    ours = from_torch(theirs, x, variable_axes=0)
+    for _ in range(2):
+        np.testing.assert_allclose(ours(x).numpy(), theirs(x).detach().numpy(), rtol=1e-6)
+    assert ours.state_dict().keys() - theirs.state_dict().keys() == {"count"}  # which is assigned
+    state = {k: torch.from_numpy(np.array(v)) for k, v in ours.state_dict().items()}
+    state |= {path: state[first] for path, first in ours.aliases().items()}
+    assert theirs.load_state_dict(state, strict=False).missing_keys == []
+    assert ours.load_state_dict(theirs.state_dict(), strict=False).missing_keys == ["count"]
+
+
+class Pooled(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(1)
+        self.pool = nn.MaxPool2d(2, return_indices=True)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.pool(self.norm(x))
+
+
+def test_buffers_keep_their_values_if_results_are_missing() -> None:
+    ours = from_torch(Pooled(), torch.ones(2, 1, 4, 4), variable_axes=0)
+    with pytest.raises(MagmathError, match="return the first result alone"):
+        ours(9 * mm.ones((2, 1, 4, 4)))
+    assert ours.norm.running_mean.item() == 0
+
+
+class Named(nn.Module):
+    def forward(
+        self, x: torch.Tensor, *, a: torch.Tensor, b: dict[str, torch.Tensor]
+    ) -> torch.Tensor:
+        return x + 2 * a - b["c"] * b["d"]
+
+
+def test_the_order_of_names_of_arguments_does_not_matter() -> None:
+    x, a, c, d = (torch.full((2, 3), float(i)) for i in range(1, 5))
+    ours = from_torch(Named(), x, a=a, b={"c": c, "d": d}, variable_axes=0)
+    expected = Named()(x, a=a, b={"c": c, "d": d})
+    x, a, c, d = (mm.asarray(value) for value in (x, a, c, d))
+    assert (ours(x, b={"d": d, "c": c}, a=a).numpy() == expected.numpy()).all()
+    for wrong in ({"c": c}, {"c": c, "e": d}, {"c": c, "d": [d]}, c):
+        with pytest.raises(ShapeError, match="nested as the example was"):
+            ours(x, a=a, b=wrong)
+
+
+class Packed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(3, 4)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        parts = nn.utils.rnn.PackedSequence(x, torch.tensor([2, 2]))
+        return self.layer(parts)[0].data
+
+
+OTHER_OVERLOADS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "view.dtype": lambda x: x.view(torch.int32),
+    "scatter.reduce": lambda x: x.scatter(0, torch.zeros(4, 3, dtype=torch.long), x, reduce="add"),
+    "where.default": lambda x: torch.where(x > 0),
+    "repeat_interleave.Tensor": lambda x: torch.repeat_interleave(x[0].long()),
+    "lstm.data": Packed(),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_OVERLOADS)
+def test_overloads_with_other_arguments_are_refused(name: str) -> None:
+    with pytest.raises(UnsupportedError, match="from_torch"):
+        from_torch(Function(OTHER_OVERLOADS[name]), torch.ones(4, 3), variable_axes=0)
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(1.0), nn.Dropout1d(1.0), nn.LSTM(3, 4, 2, dropout=1)])
+def test_dropout_of_all_elements(layer: nn.Module) -> None:
+    x = torch.ones(2, 3, 3)
+    results, expected = (
+        pytree.tree_leaves(f(x)) for f in (from_torch(layer, x, variable_axes=0), layer)
+    )
+    for result, value in zip(results, expected, strict=True):
+        np.testing.assert_allclose(result.numpy(), value.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 class Branching(nn.Module):

@@ -22,7 +22,14 @@ import magmath as mm
 from engines import current
 from magmath import nn
 from magmath.arrays.tree import flatten
-from magmath.errors import DataError, MagmathError, MissingPackageError, OptionError, ShapeError
+from magmath.errors import (
+    DataError,
+    DTypeError,
+    MagmathError,
+    MissingPackageError,
+    OptionError,
+    ShapeError,
+)
 from magmath.interop import from_onnx, to_onnx
 from magmath.interop.writing_onnx import onnx_export
 from magmath.interop.writing_onnx.emit_elementwise import ELEMENTWISE
@@ -492,14 +499,86 @@ def test_gradients_at_ties_are_those_of_pytorch() -> None:
     nodes = [
         helper.make_node("Relu", ["x"], ["r"]),
         helper.make_node("Clip", ["x", "low", "high"], ["c"]),
-        helper.make_node("Add", ["r", "c"], ["y"]),
+        helper.make_node("Clip", ["x", "low"], ["above"]),
+        helper.make_node("Clip", ["x", "", "high"], ["below"]),
+        helper.make_node("Sum", ["r", "c", "above", "below"], ["y"]),
     ]
     module = from_onnx(_model(nodes, [x], ["y"], {"low": np.float32(-1), "high": np.float32(1)}))
     values = np.asarray([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0], np.float32)
     t = torch.tensor(values, requires_grad=True)
-    (torch.relu(t) + torch.clamp(t, -1, 1)).sum().backward()
+    clamped = (torch.clamp(t, -1, 1), torch.clamp(t, min=-1), torch.clamp(t, max=1))
+    sum(clamped, torch.relu(t)).sum().backward()
     v = mm.variable("x", values)
     np.testing.assert_array_equal(mm.grad(mm.sum(module(v)), v), t.grad)
+
+
+NORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "sum of squares": ("ReduceL2", {"keepdims": 1}),
+    "lengths": ("LpNormalization", {"axis": 3}),
+    "lengths of absolute values": ("LpNormalization", {"axis": 3, "p": 1}),
+    "windows": ("LpPool", {"kernel_shape": [2, 2], "strides": [2, 2]}),
+    "windows of cubes": ("LpPool", {"kernel_shape": [2, 2], "strides": [2, 2], "p": 3}),
+    "images": ("GlobalLpPool", {"p": 3}),
+    "deviations": ("MeanVarianceNormalization", {}),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_of_zeros_have_no_slope(name: str) -> None:
+    """The gradient of a norm at 0 is 0, as in PyTorch, not infinite."""
+    operator, attributes = NORMS[name]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 1, 4, 4])
+    node = helper.make_node(operator, ["x"], ["y"], **attributes)
+    module = from_onnx(_model([node], [x], ["y"], {}))
+    slope = mm.grad(lambda x: mm.sum(module(x) * 3.0))(mm.zeros((2, 1, 4, 4)))
+    np.testing.assert_array_equal(slope, np.zeros((2, 1, 4, 4)))
+
+
+WINDOWS = {"kernel_shape": [9, 9], "strides": [2, 2]}
+SUMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "means of images": ("GlobalAveragePool", {}),
+    "means of windows": ("AveragePool", WINDOWS),
+    "means of windows beyond the end": ("AveragePool", WINDOWS | {"ceil_mode": 1}),
+    "means of windows with gaps": ("AveragePool", WINDOWS | {"dilations": [2, 2]}),
+    "norms of windows": ("LpPool", WINDOWS),
+    "norms of images": ("GlobalLpPool", {}),
+    "lengths": ("ReduceL2", {}),
+    "responses": ("LRN", {"size": 3, "alpha": 1.0}),
+    "deviations": ("MeanVarianceNormalization", {}),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_of_half_types_do_not_overflow(name: str) -> None:
+    operator, attributes = SUMS[name]
+    node = helper.make_node(operator, ["x"], ["y"], **attributes)
+    values = np.random.default_rng(0).uniform(800, 1200, (1, 3, 24, 24)).astype(np.float16)
+    results = []
+    for element, dtype in ((TensorProto.FLOAT16, mm.float16), (TensorProto.DOUBLE, mm.float64)):
+        x = helper.make_tensor_value_info("x", element, list(values.shape))
+        result = from_onnx(_model([node], [x], ["y"], {}))(mm.asarray(values, dtype=dtype))
+        assert result.dtype == dtype
+        results.append(np.asarray(mm.astype(result, mm.float64)))
+    np.testing.assert_allclose(results[0], results[1], rtol=3e-3, atol=3e-3)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32", "int64"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_images_of_integers_of_another_size(mode: str, dtype: str) -> None:
+    """Weights are fractions; results are rounded, and those beyond the type are its limits."""
+    limits, shape = np.iinfo(dtype), (1, 2, 5, 4)
+    random = np.random.default_rng(0)
+    values = random.integers(max(limits.min, -(2**31)), min(limits.max, 2**31), shape, dtype)
+    x = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(values.dtype), shape)
+    node = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode=mode)
+    model = _model([node], [x], ["y"], {"scales": np.float32([1, 1, 2, 1.5])})
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": values})
+    result = from_onnx(model)(values)
+    assert result.dtype.name == dtype
+    tolerance = 1 if limits.bits < 32 else 2**31 * 1e-6  # ties
+    np.testing.assert_allclose(
+        np.asarray(result, np.float64), np.asarray(expected, np.float64), rtol=0, atol=tolerance
+    )
 
 
 class Scores(nn.Module):
@@ -553,6 +632,23 @@ def test_values_of_large_models_are_in_a_second_file(
     with pytest.raises(MagmathError, match="element types"):
         to_onnx(mm.sin, path, mm.astype(x, mm.bfloat16))
     assert [file.read_bytes() for file in sorted(tmp_path.iterdir())] == before
+
+
+def test_values_of_models_are_not_serialized_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A message of 2 GB or more cannot be serialized."""
+    serialize = onnx.ModelProto.SerializePartialToString
+
+    def serialize_without_values(model: onnx.ModelProto, **options: Any) -> bytes:
+        assert all(len(tensor.raw_data) < 1024 for tensor in model.graph.initializer)
+        return serialize(model, **options)
+
+    for name in ("SerializeToString", "SerializePartialToString"):
+        monkeypatch.setattr(onnx.ModelProto, name, serialize_without_values)
+    monkeypatch.setattr(onnx_export, "MAX_BYTES", 0)
+    x = mm.ones((1, 40))
+    from_onnx(to_onnx(nn.Dense(30), tmp_path / "x.onnx", x))(x)
 
 
 def test_names_of_inputs_differ_from_paths(tmp_path: Path) -> None:
@@ -713,7 +809,7 @@ def _one_node(operator: str, domain: str = "", **attributes: Any) -> onnx.ModelP
 
 
 def test_errors_of_reading(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no file"):
+    with pytest.raises(FileNotFoundError, match="there is no file"):
         from_onnx(tmp_path / "missing.onnx")
     (tmp_path / "text.onnx").write_text("not a model")
     with pytest.raises(DataError, match="is no ONNX model"):
@@ -726,6 +822,18 @@ def test_errors_of_reading(tmp_path: Path) -> None:
     with pytest.raises(MagmathError, match="needs the inputs x, was given 0 in order and z"):
         module(z=np.zeros((2, 3), np.float32))
     assert repr(module) == "OnnxModule(test; x: (n, 3))"
+
+
+@pytest.mark.parametrize(
+    ("given", "declared"), [("int64", "int32"), ("int8", "uint8"), ("float32", "int64")]
+)
+def test_inputs_are_not_narrowed(given: str, declared: str) -> None:
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(declared))
+    x = helper.make_tensor_value_info("x", element, [1])
+    module = from_onnx(_model([helper.make_node("Identity", ["x"], ["y"])], [x], ["y"], {}))
+    with pytest.raises(DTypeError, match=f"type {declared}, which does not hold all.*{given}"):
+        module(np.ones(1, given))
+    assert module(np.ones(1, "bool")).dtype.name == declared
 
 
 def test_errors_of_writing(tmp_path: Path) -> None:

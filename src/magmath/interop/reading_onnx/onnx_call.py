@@ -11,6 +11,7 @@ import numpy as np
 from onnx import helper
 
 import magmath as mm
+from magmath.core.dtypes import compute_dtype
 from magmath.errors import MagmathError, UnsupportedError
 
 OnnxValue = Any
@@ -74,6 +75,12 @@ def dtype_of(element_type: int | None) -> Any:
             f"convert the model to floating point, integers or truth values"
         )
     return dtype
+
+
+def widened(x: OnnxValue) -> mm.Array:
+    """Return x, half types in float32, which holds sums of their numbers and squares."""
+    x = mm.asarray(x)
+    return mm.astype(x, compute_dtype(x.dtype), copy=False)
 
 
 def plain(function: Callable[..., Any]) -> Operator:

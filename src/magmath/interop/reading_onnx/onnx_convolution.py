@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 from typing import NamedTuple, final
 
 import numpy as np
 
 import magmath as mm
-from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator
+from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator, widened
 from magmath.nn import functional as f
 from magmath.nn.pooling import with_last_window
 from magmath.nn.window_settings import same_pads
@@ -28,12 +27,13 @@ def _pads(call: OnnxCall, image: Sequence[int], kernel: Sequence[int]) -> Pairs:
         return [(0, 0)] * space
     strides, dilations = _each(call, "strides", space), _each(call, "dilations", space)
     parts = zip(image, kernel, strides, dilations, strict=True)
-    upper = [same_pads(n, d * (k - 1) + 1, s) for n, k, s, d in parts]
-    return [(high, low) for low, high in upper] if mode == "SAME_LOWER" else upper
+    pairs = [same_pads(n, d * (k - 1) + 1, s) for n, k, s, d in parts]  # the larger one behind
+    return [(after, before) for before, after in pairs] if mode == "SAME_LOWER" else pairs
 
 
 def _halves(total: int, mode: str) -> tuple[int, int]:
-    """Return two parts of a padding, of which the smaller one is first in mode SAME_UPPER."""
+    """Return two parts of a padding: the smaller one is first in mode SAME_UPPER, and in all other
+    modes, NOTSET with `output_shape` included, the larger one."""
     small, large = total // 2, total - total // 2
     return (small, large) if mode == "SAME_UPPER" else (large, small)
 
@@ -144,7 +144,7 @@ def _average_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
     fits = all(max(pair) <= k // 2 for pair, k in zip(pads, kernel, strict=True))
     if reached == pads and fits and set(dilation) == {1}:
         return f.avg_pool(mm.asarray(x), kernel, stride, pads, count_include_pad=counts_pads)
-    sums = _window_sums(x, pooling, reached)
+    sums = _window_sums(widened(x), pooling, reached)
     ones = np.ones((1, 1, *x.shape[2:]), np.float64)
     beyond = reached
     if counts_pads:
@@ -152,23 +152,33 @@ def _average_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
         pairs = zip(reached, pads, strict=True)
         beyond = [(before - a, behind - b) for (before, behind), (a, b) in pairs]
     counts = np.asarray(_window_sums(mm.asarray(ones), pooling, beyond))
-    return sums * mm.asarray(1.0 / counts, dtype=x.dtype)
+    return mm.astype(sums * mm.asarray(1.0 / counts, dtype=sums.dtype), x.dtype, copy=False)
 
 
-def _window_sums(x: OnnxValue, pooling: _Pooling, pads: Pairs) -> mm.Array:
+def _window_sums(x: mm.Array, pooling: _Pooling, pads: Pairs) -> mm.Array:
     """Return the sum of each window of images, padded by zeros."""
+    return mm.sum(_windows(x, pooling, pads), axis=_behind(x))
+
+
+def _windows(x: OnnxValue, pooling: _Pooling, pads: Pairs) -> mm.Array:
+    """Return the elements of each window of images, padded by zeros, in further axes."""
     padded = mm.pad(mm.asarray(x), [(0, 0), (0, 0), *pads])
     reach = [d * (k - 1) + 1 for k, d in zip(pooling.kernel, pooling.dilation, strict=True)]
     windows = mm.sliding_window_view(padded, tuple(reach), axis=_space(x))
     by_stride = [slice(None, None, s) for s in pooling.stride]
     by_dilation = [slice(None, None, d) for d in pooling.dilation]
-    chosen = windows[(slice(None), slice(None), *by_stride, *by_dilation)]
-    return mm.sum(chosen, axis=tuple(range(x.ndim, chosen.ndim)))
+    return windows[(slice(None), slice(None), *by_stride, *by_dilation)]
+
+
+def _behind(x: OnnxValue) -> tuple[int, ...]:
+    """Return the axes of the elements of windows."""
+    return tuple(range(x.ndim, 2 * x.ndim - 2))
 
 
 def _power_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
-    pooling, p = _pooling(call, x), call.get("p", 2)
-    return mm.pow(_window_sums(mm.pow(mm.abs(x), p), pooling, pooling.reached), 1.0 / p)
+    pooling = _pooling(call, x)
+    windows = _windows(x, pooling, pooling.reached)
+    return mm.linalg.vector_norm(windows, axis=_behind(x), ord=call.get("p", 2))
 
 
 def _space(x: OnnxValue) -> tuple[int, ...]:
@@ -176,12 +186,7 @@ def _space(x: OnnxValue) -> tuple[int, ...]:
 
 
 def _global_power_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
-    p = call.get("p", 2)
-    return mm.pow(mm.sum(mm.pow(mm.abs(x), p), axis=_space(x), keepdims=True), 1.0 / p)
-
-
-def _global_average(call: OnnxCall, x: OnnxValue) -> OnnxValue:
-    return mm.sum(x, axis=_space(x), keepdims=True) * (1.0 / prod(x.shape[2:]))
+    return mm.linalg.vector_norm(x, axis=_space(x), keepdims=True, ord=call.get("p", 2))
 
 
 CONVOLUTION: dict[str, Operator] = {
@@ -190,7 +195,7 @@ CONVOLUTION: dict[str, Operator] = {
     "MaxPool": _max_pool,
     "AveragePool": _average_pool,
     "LpPool": _power_pool,
-    "GlobalAveragePool": _global_average,
+    "GlobalAveragePool": lambda call, x: mm.mean(x, axis=_space(x), keepdims=True),
     "GlobalMaxPool": lambda call, x: mm.max(x, axis=_space(x), keepdims=True),
     "GlobalLpPool": _global_power_pool,
 }

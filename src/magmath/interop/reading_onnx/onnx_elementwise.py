@@ -61,12 +61,8 @@ def _clip(call: OnnxCall, x: OnnxValue, low: OnnxValue = None, high: OnnxValue =
     x = mm.asarray(x)
     low = call.get("min") if low is None else low  # attributes before version 11
     high = call.get("max") if high is None else high
-    if low is not None and high is not None and x.dtype.is_floating:
-        low, high = (mm.astype(mm.asarray(limit), x.dtype) for limit in (low, high))
-        return mm.clip(x, low, high)
-    for function, limit in ((mm.maximum, low), (mm.minimum, high)):
-        x = x if limit is None else function(x, mm.astype(mm.asarray(limit), x.dtype))
-    return mm.asarray(x)
+    limits = [None if n is None else mm.astype(mm.asarray(n), x.dtype) for n in (low, high)]
+    return mm.clip(x, *limits)
 
 
 def _cast(call: OnnxCall, x: OnnxValue) -> mm.Array:

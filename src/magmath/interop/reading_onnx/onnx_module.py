@@ -19,7 +19,14 @@ from onnx.inliner import inline_local_functions, inline_selected_functions
 
 import magmath as mm
 from magmath.arrays.array import as_array
-from magmath.errors import DataError, DTypeError, OptionError, ShapeError, UnsupportedError
+from magmath.errors import (
+    DataError,
+    DTypeError,
+    MissingDataError,
+    OptionError,
+    ShapeError,
+    UnsupportedError,
+)
 from magmath.interop.named_parts import NamedParts, add_variables
 from magmath.interop.reading_onnx.onnx_call import dtype_of
 from magmath.interop.reading_onnx.onnx_graph import BUFFERS, SETTINGS, OnnxGraph, stored_array
@@ -104,22 +111,25 @@ def from_onnx(model: OnnxModel | str | os.PathLike[str] | bytes) -> OnnxModule:
     `compile`, `Trainer`, strategies, `state_dict`. In training mode, batch normalization uses the
     moments of the batch and updates the running ones, and dropout draws.
 
-    Raises DataError for a file that is missing or no ONNX model, and UnsupportedError for operators
-    and element types that magmath does not have. Source: onnx.ai/onnx/operators, versions 7 to 25.
+    Raises MissingDataError for a missing file, DataError for one that is no ONNX model, and
+    UnsupportedError for operators and element types that magmath does not have. Source:
+    onnx.ai/onnx/operators, versions 7 to 25.
     """
     return OnnxModule(_loaded(model)).eval()  # type: ignore[return-value]
 
 
 def _loaded(model: OnnxModel | str | os.PathLike[str] | bytes) -> OnnxModel:
     if isinstance(model, onnx.ModelProto):
-        return copy.copy(model)
+        return copy.deepcopy(model)  # copy.copy serializes, which ends at 2 GB
     try:
         if isinstance(model, bytes):
             loaded = onnx.load_model_from_string(model)
         else:
             loaded = onnx.load(os.fspath(Path(model)))
     except FileNotFoundError as error:
-        raise DataError(f"from_onnx: there is no file {error.filename}; check the path") from None
+        raise MissingDataError(
+            f"from_onnx: there is no file {error.filename}; check the path"
+        ) from None
     except (DecodeError, onnx.checker.ValidationError) as error:
         raise DataError(f"from_onnx: {_name(model)} is no ONNX model: {error}") from None
     if not loaded.graph.node:
@@ -208,18 +218,21 @@ def _all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def _checked(declared: onnx.ValueInfoProto, value: Any) -> mm.Array:
-    """Return an input as an array of the type that the model declares.
+    """Return an input as an array of the type that the model declares; real numbers are rounded to
+    a floating point type.
 
-    Raises ShapeError for another number of dimensions, or other extents, than declared.
+    Raises DTypeError for a type with numbers that the declared one does not hold, and ShapeError
+    for another number of dimensions, or other extents, than declared.
     """
     array = as_array("OnnxModule", value)
     tensor = declared.type.tensor_type
     kind = dtype_of(tensor.elem_type)
     if array.dtype != kind:
-        if kind.kind != "float" and array.dtype.kind != kind.kind:
+        is_rounded = kind.kind == "float" and array.dtype.kind != "complex"
+        if not (is_rounded or mm.can_cast(array.dtype, kind)):
             raise DTypeError(
-                f"OnnxModule: the input {declared.name} needs the type {kind}, was given "
-                f"{array.dtype}; convert it with mm.astype(x, mm.{kind})"
+                f"OnnxModule: the input {declared.name} needs the type {kind}, which does not hold "
+                f"all numbers of the given {array.dtype}; convert it with mm.astype(x, mm.{kind})"
             )
         array = mm.astype(array, kind)
     if not tensor.HasField("shape"):

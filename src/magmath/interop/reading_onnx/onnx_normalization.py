@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import magmath as mm
-from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator, axes_of
+from magmath.interop.reading_onnx.onnx_call import (
+    OnnxCall,
+    OnnxValue,
+    Operator,
+    axes_of,
+    widened,
+)
 from magmath.nn import functional as f
 
 
@@ -37,7 +43,7 @@ def _layer_norm(call: OnnxCall, x: OnnxValue, scale: OnnxValue, bias: OnnxValue 
     axes = _last_axes(call, x)
     if call.outputs == 1 and x.dtype.itemsize >= 4:
         return f.layer_norm(x, x.shape[axes[0] :], scale, bias, call.get("epsilon", 1e-5))
-    single = mm.astype(mm.asarray(x), mm.float32) if x.dtype.itemsize < 4 else mm.asarray(x)
+    single = widened(x)
     mean = mm.mean(single, axis=axes, keepdims=True)
     centred = single - mean
     inverse = 1.0 / mm.sqrt(
@@ -71,24 +77,25 @@ def _group_norm(call: OnnxCall, x: OnnxValue, scale: OnnxValue, bias: OnnxValue)
 def _local_response_norm(call: OnnxCall, x: OnnxValue) -> OnnxValue:
     size = call.get("size")
     pads = [(0, 0), ((size - 1) // 2, size // 2), *[(0, 0)] * (x.ndim - 2)]
-    windows = mm.sliding_window_view(mm.pad(mm.square(x), pads), size, axis=1)
+    wide = widened(x)
+    windows = mm.sliding_window_view(mm.pad(mm.square(wide), pads), size, axis=1)
     total = mm.sum(windows, axis=-1)
     scale = call.get("bias", 1.0) + call.get("alpha", 1e-4) / size * total
-    return x / mm.pow(scale, call.get("beta", 0.75))
+    return mm.astype(wide / mm.pow(scale, call.get("beta", 0.75)), x.dtype, copy=False)
 
 
 def _power_norm(call: OnnxCall, x: OnnxValue) -> mm.Array:
     axis, p = call.get("axis", -1), call.get("p", 2)
-    total = mm.sum(mm.pow(mm.abs(x), p), axis=axis, keepdims=True)
-    norm = mm.pow(total, 1.0 / p)
+    norm = mm.linalg.vector_norm(x, axis=axis, keepdims=True, ord=p)
     return mm.where(norm == 0, mm.zeros_like(x), x / mm.where(norm == 0, 1.0, norm))
 
 
 def _standardized(call: OnnxCall, x: OnnxValue) -> OnnxValue:
     axes = axes_of(call.get("axes", (0, 2, 3)), x.ndim)
-    centred = x - mm.mean(x, axis=axes, keepdims=True)
-    deviation = mm.sqrt(mm.mean(mm.square(centred), axis=axes, keepdims=True))
-    return centred / (deviation + 1e-9)
+    wide = widened(x)
+    centred = wide - mm.mean(wide, axis=axes, keepdims=True)
+    deviation = mm.std(wide, axis=axes, keepdims=True)
+    return mm.astype(centred / (deviation + 1e-9), x.dtype, copy=False)
 
 
 NORMALIZATION: dict[str, Operator] = {

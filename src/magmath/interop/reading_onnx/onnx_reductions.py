@@ -11,13 +11,15 @@ from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator
 
 
 def _reduction(
-    function: Callable[..., mm.Array], before: Callable[[Any], Any], empty: float | None = None
+    function: Callable[..., mm.Array],
+    of_element: Callable[[mm.Array], mm.Array] | None = None,
+    empty: float | None = None,
 ) -> Operator:
-    """Return a reduction by a function of (x, axis=, keepdims=), applied after the function
-    `before`.
+    """Return a reduction by a function of (x, axis=, keepdims=).
 
-    empty   the result for no elements, if the function has none; infinite for the least and the
-            largest number of a type
+    of_element  a function that is applied to the elements first
+    empty       the result for no elements, if the function has none; infinite for the least and
+                the largest number of a type
     """
 
     def operator(call: OnnxCall, x: OnnxValue, axes: OnnxValue = None) -> mm.Array:
@@ -30,7 +32,8 @@ def _reduction(
         if empty is not None and any(x.shape[d] == 0 for d in axis):
             shape = [1 if d in axis else n for d, n in enumerate(x.shape) if keep or d not in axis]
             return mm.full(tuple(shape), _limited(empty, x.dtype), dtype=x.dtype)
-        return mm.astype(function(before(x), axis=axis, keepdims=keep), x.dtype, copy=False)
+        elements = x if of_element is None else of_element(x)
+        return mm.astype(function(elements, axis=axis, keepdims=keep), x.dtype, copy=False)
 
     return operator
 
@@ -42,14 +45,6 @@ def _limited(value: float, dtype: Any) -> Any:
     if dtype == mm.bool:
         return value > 0
     return mm.iinfo(dtype).max if value > 0 else mm.iinfo(dtype).min
-
-
-def _itself(x: Any) -> Any:
-    return x
-
-
-def _norm(x: Any, axis: Any, keepdims: bool) -> mm.Array:
-    return mm.sqrt(mm.sum(x * x, axis=axis, keepdims=keepdims))
 
 
 def _log_sum(x: Any, axis: Any, keepdims: bool) -> mm.Array:
@@ -109,16 +104,16 @@ def _einsum(call: OnnxCall, *operands: OnnxValue) -> mm.Array:
 
 
 REDUCTIONS: dict[str, Operator] = {
-    "ReduceSum": _reduction(mm.sum, _itself),
-    "ReduceMean": _reduction(mm.mean, _itself),
-    "ReduceProd": _reduction(mm.prod, _itself),
-    "ReduceMax": _reduction(mm.max, _itself, empty=-inf),
-    "ReduceMin": _reduction(mm.min, _itself, empty=inf),
+    "ReduceSum": _reduction(mm.sum),
+    "ReduceMean": _reduction(mm.mean),
+    "ReduceProd": _reduction(mm.prod),
+    "ReduceMax": _reduction(mm.max, empty=-inf),
+    "ReduceMin": _reduction(mm.min, empty=inf),
     "ReduceL1": _reduction(mm.sum, mm.abs),
-    "ReduceL2": _reduction(_norm, _itself),
+    "ReduceL2": _reduction(mm.linalg.vector_norm),
     "ReduceSumSquare": _reduction(mm.sum, mm.square),
-    "ReduceLogSum": _reduction(_log_sum, _itself),
-    "ReduceLogSumExp": _reduction(mm.logsumexp, _itself, empty=-inf),
+    "ReduceLogSum": _reduction(_log_sum),
+    "ReduceLogSumExp": _reduction(mm.logsumexp, empty=-inf),
     "ArgMax": _arg_extremum(mm.argmax),
     "ArgMin": _arg_extremum(mm.argmin),
     "TopK": _top,

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 
 import magmath as mm
-from magmath.interop.reading_onnx.onnx_call import OnnxCall, OnnxValue, Operator, axes_of
+from magmath.arrays.array import floating
+from magmath.interop.reading_onnx.onnx_call import (
+    OnnxCall,
+    OnnxValue,
+    Operator,
+    axes_of,
+    widened,
+)
 from magmath.nn import functional as f
 from magmath.nn import grid_sampling
 from magmath.nn.interpolation_weights import CUBIC, interpolation_weights
@@ -39,10 +46,19 @@ def _resize(
         new = [floor(x.shape[axis] * s) for axis, s in zip(axes, factors, strict=True)]
     mode = call.get("mode", "nearest")
     x = mm.asarray(x)
+    y = x if mode == "nearest" else floating("from_onnx", widened(x))
     for axis, factor, extent in zip(axes, factors, new, strict=True):
         if extent != x.shape[axis] or factor != 1.0:
-            x = _along(call, x, axis, float(factor), int(extent), mode)
-    return x
+            y = _along(call, y, axis, float(factor), int(extent), mode)
+    return _in_range(y, x.dtype)
+
+
+def _in_range(x: mm.Array, dtype: mm.DType) -> mm.Array:
+    """Return x in a type, for integers the nearest numbers that the type has."""
+    if dtype.is_integer and x.dtype != dtype:
+        limits = mm.iinfo(dtype)
+        x = mm.clip(mm.round(x), limits.min, limits.max)
+    return mm.astype(x, dtype, copy=False)
 
 
 def _along(call: OnnxCall, x: mm.Array, axis: int, factor: float, new: int, mode: str) -> mm.Array:

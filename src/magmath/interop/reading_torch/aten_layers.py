@@ -7,22 +7,11 @@ from typing import Any
 
 import magmath as mm
 from magmath.errors import UnsupportedError
+from magmath.interop.reading_torch.aten_dropout import dropout, feature_dropout, native_dropout
 from magmath.interop.reading_torch.aten_recurrent import recurrent
 from magmath.interop.reading_torch.aten_types import Operator, promoted
 from magmath.nn import functional as f
 from magmath.nn.losses import Reduction
-
-
-def _dropout(x: mm.Array, rate: float, training: bool | None = True) -> mm.Array:
-    return f.dropout(x, rate, training=training is not False)
-
-
-def _feature_dropout(x: mm.Array, rate: float, training: bool) -> mm.Array:
-    return f.dropout(x, rate, training=training, per_channel=True)
-
-
-def _native_dropout(x: mm.Array, rate: float, training: bool | None) -> tuple[mm.Array, None]:
-    return _dropout(x, rate, training), None
 
 
 def _trilinear(
@@ -108,7 +97,7 @@ def _attention(
     key: mm.Array,
     value: mm.Array,
     mask: mm.Array | None = None,
-    dropout: float = 0.0,
+    rate: float = 0.0,
     causal: bool = False,
     *,
     scale: float | None = None,
@@ -118,7 +107,7 @@ def _attention(
         shared = query.shape[-3] // key.shape[-3]
         key, value = (mm.repeat(x, shared, axis=-3) for x in (key, value))
     weights = f.attention_weights(query, key, mask, causal=causal, scale=scale)
-    return f.dropout(weights, dropout) @ value
+    return dropout(weights, rate) @ value
 
 
 _REDUCTIONS: tuple[Reduction, ...] = ("none", "mean", "sum")
@@ -147,9 +136,9 @@ def _loss(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 LAYERS: dict[str, Operator] = {
-    "dropout": _dropout,
-    "feature_dropout": _feature_dropout,
-    "native_dropout": _native_dropout,
+    "dropout": dropout,
+    "feature_dropout": feature_dropout,
+    "native_dropout": native_dropout,
     "embedding": _embedding,
     "_embedding_bag": _embedding_bag,
     "embedding_bag": _embedding_bag,

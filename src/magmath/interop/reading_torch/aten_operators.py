@@ -1,7 +1,8 @@
 """PyTorch's operators (ATen) in magmath's functions.
 
-`OPERATORS` maps the name of an operator, without its overload, to a function of the same arguments.
-A program of `torch.export` calls operators in their functional forms, so none updates its operands.
+`OPERATORS` maps the name of an operator to a function of the arguments of its overloads, except
+`OTHER_OVERLOADS`. A program of `torch.export` calls operators in their functional forms, so none
+updates its operands.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from magmath.interop.reading_torch.aten_types import Operator
 def _ignored(*args: Any, **kwargs: Any) -> None:
     """A check of sizes and types, which the program of the example has passed."""
 
+
+OTHER_OVERLOADS = ("view.dtype", "lstm.data", "gru.data", "rnn_tanh.data", "rnn_relu.data")
+"""Overloads that magmath does not have: the bits of elements in another type, and sequences of
+several lengths. Their arguments are as many as those of the overloads that it has."""
 
 OPERATORS: dict[str, Operator] = {
     **ARITHMETIC,

@@ -7,7 +7,7 @@ from typing import Any
 
 import magmath as mm
 from magmath.errors import UnsupportedError
-from magmath.nn import functional as f
+from magmath.interop.reading_torch.aten_dropout import dropout
 from magmath.nn.recurrence import STEPS, RecurrentState
 
 Weights = Sequence[mm.Array]
@@ -22,7 +22,7 @@ def recurrent(cell: str) -> Callable[..., Any]:
         weights: Weights,
         has_biases: bool,
         layers: int,
-        dropout: float,
+        rate: float,
         training: bool,
         bidirectional: bool,
         batch_first: bool,
@@ -46,8 +46,8 @@ def recurrent(cell: str) -> Callable[..., Any]:
             first = [tuple([state[i] for state in firsts]) for i in numbers]
             layer_ends, x = _layer(cell, x, first, layer_weights)
             ends += layer_ends
-            if dropout and training and layer < layers - 1:
-                x = f.dropout(x, dropout)
+            if rate and training and layer < layers - 1:
+                x = dropout(x, rate)
         last = [mm.stack(list(parts)) for parts in zip(*ends, strict=True)]
         if is_single:
             return x[:, 0], *[state[:, 0] for state in last]

@@ -29,8 +29,10 @@ from magmath.nn import Buffer, Parameter
 class TorchModule(NamedParts):
     """A module of PyTorch that computes on magmath.
 
-    Its parameters and buffers have the paths that they have in PyTorch, so `state_dict` and
-    `load_state_dict` exchange values with the original.
+    Its parameters and buffers have the paths that they have in PyTorch, so `load_state_dict` takes
+    the `state_dict` of the original, and the original takes that of this module, which has a tensor
+    with several paths once: `aliases` has the others. Buffers that are not persistent in PyTorch
+    are constants, unless the module assigns them.
     """
 
     def __init__(self, source: torch.nn.Module, programs: Mapping[bool, TorchProgram]) -> None:
@@ -45,6 +47,8 @@ class TorchModule(NamedParts):
                 variable.trainable = parameter.requires_grad
             self._variables[path] = of[id(parameter)]
         for path, buffer in source.named_buffers(remove_duplicate=False):
+            if all(program.has_constant(path) for program in self._programs.values()):
+                continue
             if id(buffer) not in of:
                 of[id(buffer)] = Buffer(mm.asarray(buffer.detach()))
             self._variables[path] = of[id(buffer)]

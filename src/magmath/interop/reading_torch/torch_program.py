@@ -7,6 +7,7 @@ import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from inspect import signature
 from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any, final
 
@@ -17,7 +18,7 @@ from torch.utils import _pytree as pytree
 import magmath as mm
 from magmath.arrays.array import as_array
 from magmath.errors import ShapeError, UnsupportedError
-from magmath.interop.reading_torch.aten_operators import OPERATORS
+from magmath.interop.reading_torch.aten_operators import OPERATORS, OTHER_OVERLOADS
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -42,9 +43,7 @@ class TorchProgram:
             for name, value in exported.constants.items()
         }
         self._calls = [
-            (node, _function(node, OPERATORS))
-            for node in exported.graph.nodes
-            if node.op == "call_function"
+            (node, _function(node)) for node in exported.graph.nodes if node.op == "call_function"
         ]
         self._placeholders = [n for n in exported.graph.nodes if n.op == "placeholder"]
         (self._result,) = next(n for n in exported.graph.nodes if n.op == "output").args
@@ -60,17 +59,15 @@ class TorchProgram:
             torch.export.save(self._exported, file)
         return _loaded, (file.getvalue(),)
 
+    def has_constant(self, path: str) -> bool:
+        """Return True if a buffer is a constant: not persistent in PyTorch, and never assigned."""
+        return path in self._constants and all(path != output.target for output in self._outputs)
+
     def run(self, variables: Mapping[str, Any], args: Any, kwargs: Any) -> Any:
         """Return the outputs for these arguments; assign the buffers and parameters that the module
         updates. Arguments that it updates keep their values."""
         spec = self._exported.call_spec
-        leaves, nesting = pytree.tree_flatten((tuple(args), dict(kwargs)))
-        if nesting != spec.in_spec:
-            raise ShapeError(
-                f"TorchModule: needs arguments nested as the example was, {_text(spec.in_spec)}, "
-                f"was given {_text(nesting)}; call from_torch with an example of this form"
-            )
-        arguments = iter(leaves)
+        arguments = iter(_leaves((tuple(args), dict(kwargs)), spec.in_spec))
         values: NodeValues = {
             node: self._input(node, kind, variables, arguments)
             for node, kind in zip(self._placeholders, self._inputs, strict=True)
@@ -81,14 +78,15 @@ class TorchProgram:
             for unused in self._last_uses.get(node, ()):  # releases memory as PyTorch does
                 del values[unused]
         results = torch.fx.node.map_arg(self._result, values.__getitem__)
-        outputs = []
-        for node, value, output in zip(self._result, results, self._outputs, strict=True):
+        for node, value in zip(self._result, results, strict=True):  # before any variable changes
             if value is None and node is not None:
                 raise UnsupportedError(
                     f"TorchModule: the module returns {node.name}, a further result of an operator "
                     f"that magmath does not compute, such as the positions of maxima; return the "
                     f"first result alone"
                 )
+        outputs = []
+        for value, output in zip(results, self._outputs, strict=True):
             if output.kind is OutputKind.USER_OUTPUT:
                 outputs.append(value)
             elif output.kind is not OutputKind.USER_INPUT_MUTATION:  # a buffer or a parameter
@@ -115,12 +113,12 @@ def in_known_operators(exported: ExportedProgram) -> ExportedProgram:
     Raises UnsupportedError if there is none.
     """
     exported = exported.run_decompositions({})
-    missing = _missing_operators(exported, OPERATORS)
+    missing = _missing_operators(exported)
     if missing:  # other operators may express them
         table = torch.export.default_decompositions()
         decompositions = {target: table[target] for target in missing if target in table}
         exported = exported.run_decompositions(decompositions) if decompositions else exported
-        missing = _missing_operators(exported, OPERATORS)
+        missing = _missing_operators(exported)
     if missing:
         names = ", ".join(sorted({str(target) for target in missing}))
         raise UnsupportedError(
@@ -147,6 +145,24 @@ def silent() -> Iterator[None]:
             yield
     finally:
         logging.disable(former)
+
+
+def _leaves(arguments: Any, spec: Any) -> list[Any]:
+    """Return the values among nested arguments in the order of the example, which that of names
+    does not change.
+
+    Raises ShapeError for arguments that are nested otherwise.
+    """
+    try:
+        leaves: list[Any] = spec.flatten_up_to(arguments)
+    except ValueError:
+        leaves = [arguments]
+    if all(map(pytree.tree_is_leaf, leaves)):
+        return leaves
+    raise ShapeError(
+        f"TorchModule: needs arguments nested as the example was, {_text(spec)}, was given "
+        f"{_text(pytree.tree_structure(arguments))}; call from_torch with an example of this form"
+    )
 
 
 def _checked(argument: Any, example: Any) -> Any:
@@ -182,25 +198,39 @@ def _text(spec: Any) -> str:
 
 
 def _is_python(target: Any) -> bool:
-    """Return True for functions of Python numbers, by which programs compute sizes."""
+    """Return True for functions of Python numbers, by which programs compute sizes, such as
+    `torch.sym_max`."""
     module = getattr(target, "__module__", "")
     return target is operator.getitem or module in ("_operator", "math", "builtins", "torch")
 
 
-def _missing_operators(exported: ExportedProgram, known: Mapping[str, Any]) -> set[Any]:
-    targets = {n.target for n in exported.graph.nodes if n.op == "call_function"}
-    return {t for t in targets if not _is_python(t) and _name(t) not in known}
+def _missing_operators(exported: ExportedProgram) -> set[Any]:
+    calls = [node for node in exported.graph.nodes if node.op == "call_function"]
+    return {node.target for node in calls if not (_is_python(node.target) or _is_known(node))}
+
+
+def _is_known(node: torch.fx.Node) -> bool:
+    """Return True if `OPERATORS` has the operator of a node, for its number of arguments."""
+    function = OPERATORS.get(_name(node.target))
+    if function is None or str(node.target).removeprefix("aten.") in OTHER_OVERLOADS:
+        return False
+    try:
+        signature(function).bind(*node.args, **node.kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 def _name(target: Any) -> str:
-    """Return the name of an operator, without its overload, of ATen; that of others is longer."""
+    """Return the name of an operator of ATen without its overload. Operators of other namespaces
+    keep theirs, so that `OPERATORS` has none of them."""
     packet = str(getattr(target, "overloadpacket", target))
     return packet.removeprefix("aten.")
 
 
-def _function(node: torch.fx.Node, known: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+def _function(node: torch.fx.Node) -> Callable[..., Any]:
     target: Any = node.target
-    return target if _is_python(target) else known[_name(target)]
+    return target if _is_python(target) else OPERATORS[_name(target)]
 
 
 def _last_uses(

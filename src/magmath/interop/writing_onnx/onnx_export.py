@@ -263,10 +263,11 @@ def _save(model: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
     """Write a model to a file, and the values of a large one to a second file next to it."""
     file = Path(path)
     data = file.with_name(f"{file.name}.data")
-    is_large = model.ByteSize() >= MAX_BYTES - (1 << 20)
+    stored = sum([len(tensor.raw_data) for tensor in model.graph.initializer])
+    is_large = stored >= MAX_BYTES - (1 << 20)
     with atomic_replace(file) as draft:
         if is_large:
-            separate = copy.copy(model)  # loses its values
+            separate = copy.deepcopy(model)  # `save` moves its values to the file
             onnx.save(separate, draft, save_as_external_data=True, location=data.name)
         else:
             onnx.save(model, draft)
