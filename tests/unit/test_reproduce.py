@@ -175,6 +175,9 @@ def test_the_command_writes_report_and_numbers(
     assert names == ["failing", "sample"], "the report is written nevertheless"
     assert main(["reproduce", "--list"]) == 0
     assert "A sample & more" in capsys.readouterr().out
+    assert main(["reproduce", "--list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["experiments"]
+    assert ("sample", "A sample & more") in [(one["name"], one["title"]) for one in listed]
     assert main([*command, "sample", "--peer", "torch,abacus"]) == 1
     assert "unknown framework 'abacus'; known are jax, tensorflow, torch" in " ".join(
         capsys.readouterr().err.split()

@@ -11,7 +11,7 @@ import numpy as np
 
 from magmath.arrays.array import Array, as_array, copy_of
 from magmath.arrays.inputs.conversion import LayoutLike, bind_layout, leaf_of_values
-from magmath.arrays.inputs.number_list import LISTS, has_elements_of, is_number
+from magmath.arrays.inputs.number_list import LISTS, has_elements_of, is_number, number_list
 from magmath.arrays.inputs.operands import joined
 from magmath.arrays.lazy_array import LazyArray
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
@@ -121,8 +121,8 @@ def variable(
 
     The value may be an initializer (`mm.nn.initializers`), a function that is called with `shape`,
     `dtype=` and `layout=`. The variable is stored in `layout`, by default in that of the value (see
-    `asarray`). A Python number gives the default floating point type, unless `dtype` is given.
-    Raises RangeError for an integer that this type rounds.
+    `asarray`). Real Python numbers, also in lists, give the default floating point type, unless
+    `dtype` is given. Raises RangeError for an integer that this type rounds.
     """
     if not isinstance(name, str):
         raise TypeError(
@@ -138,31 +138,38 @@ def variable(
     if callable(value):
         value = value(shape, dtype=dtype, layout=layout)
     element = dtype
-    if dtype is None and _is_real(value):
+    if is_converted := dtype is None and _is_real(value):
         element = get_default_dtype()
-        _check_exact(name, value, element)
     array = asarray(value, dtype=element, layout=layout)
+    if is_converted:
+        _check_exact(name, value, array.dtype)
     return Variable(name, remote_array_of(copy_of(array, array.node.layout).evaluated()))
 
 
 def constant(value: Any, *, dtype: DTypeLike = None, layout: LayoutLike = None) -> Array:
-    """Return an array that is not a variable; like `asarray`, with real numbers as floats."""
+    """Return an array that is not a variable; like `asarray`, with real Python numbers, also in
+    lists, as floats."""
     element = get_default_dtype() if dtype is None and _is_real(value) else dtype
     return asarray(value, dtype=element, layout=layout)
 
 
 def _check_exact(name: str, value: Any, dtype: DType) -> None:
     """Raise RangeError for an integer that a floating point type rounds."""
-    if isinstance(value, int) and abs(value) > 1 << _EXACT_BITS[dtype.name]:
+    listed = number_list(value if isinstance(value, LISTS) else [value])
+    if listed is None or listed.kind is not int:
+        return
+    largest = max(listed.bounds, key=abs)
+    if abs(largest) > 1 << _EXACT_BITS[dtype.name]:
         raise RangeError(
-            f"variable: {name!r} would be {dtype.name}, in which {value} may be rounded; pass "
+            f"variable: {name!r} would be {dtype.name}, in which {largest} may be rounded; pass "
             f"dtype=mm.int64 for an integer variable"
         )
 
 
 def _is_real(value: Any) -> bool:
-    """Return True for Python numbers that are not complex."""
-    return is_number(value) and not isinstance(value, complex)
+    """Return True for Python numbers, and nested lists of them, that are not complex."""
+    listed = number_list(value if isinstance(value, LISTS) else [value])
+    return listed is not None and listed.kind is not complex
 
 
 def _floating(dtype: DTypeLike) -> DType:

@@ -48,8 +48,8 @@ def plan(
     network
         A network of the model zoo.
     machine
-        "here" is this machine as `magmath calibrate` has measured it; otherwise the name of a
-        description, or a TOML file of your own.
+        "here" is this machine as `magmath calibrate` has measured it, before that a typical server;
+        otherwise the name of a description, or a TOML file of your own.
     workers
         Number of workers.
     batch
@@ -71,7 +71,9 @@ def plan(
     from magmath.parallel.planner import plan as make_plan
 
     if network is None:
-        print(f"networks: {', '.join(NETWORKS)}\nmachines: {', '.join(known_machines())}")
+        known = {"networks": [*NETWORKS], "machines": known_machines()}
+        lines = (f"{kind}: {', '.join(names)}" for kind, names in known.items())
+        print(jsonlib.dumps(known, indent=1) if json else "\n".join(lines))
         return
     if network not in NETWORKS:
         raise OptionError(f"plan: unknown network {network!r}; known are {', '.join(NETWORKS)}")

@@ -65,15 +65,18 @@ def reproduce(
     output
         Folder for report.html and report.json.
     json
-        Print one JSON object: the content of report.json and, of a single experiment, its numbers
-        by name.
+        Print one JSON object: the list of the experiments, or the content of report.json and, of a
+        single experiment, its numbers by name.
     """
     from magmath.reproduce import EXPERIMENTS, Options
     from magmath.reproduce.report import run_experiments
 
     console = Console(highlight=False)
     if list or not (names or all):
-        _print_list(EXPERIMENTS, console)
+        if json:
+            print(jsonlib.dumps({"experiments": _listed(EXPERIMENTS)}, indent=1))
+        else:
+            _print_list(EXPERIMENTS, console)
         return
     chosen = [*EXPERIMENTS] if all else [*dict.fromkeys(names)]
     if unknown := [name for name in chosen if name not in EXPERIMENTS]:
@@ -109,6 +112,14 @@ def _peers(text: str) -> tuple[str, ...]:
             "all and none"
         )
     return names
+
+
+def _listed(experiments: dict[str, Experiment]) -> list[dict[str, str]]:
+    """Return the experiments as plain data for JSON."""
+    return [
+        {"name": known.name, "title": known.title, "reference": known.reference}
+        for known in experiments.values()
+    ]
 
 
 def _print_list(experiments: dict[str, Experiment], console: Console) -> None:

@@ -11,7 +11,14 @@ from magmath.cost.link import (
     redistribution_seconds,
     redistribution_traffic,
 )
-from magmath.cost.machine import DEFAULT_MACHINE, GemmRate, Machine, current_machine, store_machine
+from magmath.cost.machine import (
+    DEFAULT_MACHINE,
+    GemmRate,
+    Machine,
+    calibration_remark,
+    current_machine,
+    store_machine,
+)
 from magmath.cost.machine_file import known_machines, load_machine
 from magmath.cost.operation_rate import OperationRate
 
@@ -25,6 +32,7 @@ __all__ = [
     "Machine",
     "Network",
     "OperationRate",
+    "calibration_remark",
     "current_machine",
     "known_machines",
     "load_machine",

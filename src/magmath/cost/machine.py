@@ -162,6 +162,13 @@ class Machine:
 DEFAULT_MACHINE: Final = Machine()
 
 
+def calibration_remark(source: str) -> str:
+    """Return a remark to a prediction by the constants of this source, if they are the defaults."""
+    if source != DEFAULT_MACHINE.source:
+        return ""
+    return " (predicted for a typical server; `magmath calibrate` measures this one)"
+
+
 def current_machine() -> Machine:
     """Return the constants that were measured on this machine, otherwise the defaults."""
     content = MACHINES.read(_name())

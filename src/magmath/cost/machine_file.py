@@ -21,7 +21,7 @@ from magmath.cost.machine import GemmRate, Machine, current_machine
 from magmath.errors import DataError
 
 HERE: Final = "here"
-"""The name of this machine, as `magmath calibrate` has measured it."""
+"""The name of this machine, as `magmath calibrate` has measured it; before, the defaults."""
 _FOLDER: Final = files("magmath.cost") / "machines"
 _FILE: Final = ("name", "device", "level")
 _DEVICE: Final = (

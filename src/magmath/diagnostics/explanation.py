@@ -11,7 +11,7 @@ from html import escape
 from statistics import median
 from typing import TYPE_CHECKING, Any, final
 
-from magmath.cost import DEFAULT_MACHINE
+from magmath.cost import calibration_remark
 from magmath.graph.operation import Line
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ class Explanation(Summed):
             f"{total.count} instructions, {total.nbytes:,} bytes moved between workers in "
             f"{total.messages:,} messages, {self.temporaries:,} bytes of temporaries on a worker"
         )
-        parts.append(f"{_seconds(total)}, {self._memory()}{_source(self.machine)}")
+        parts.append(f"{_seconds(total)}, {self._memory()}{calibration_remark(self.machine)}")
         parts.insert(-1, self.recomputation())
         parts.insert(-1, self.advice())
         return "\n".join([part for part in parts if part])
@@ -283,7 +283,7 @@ class Profile(Summed):
             f"between workers in {total.messages:,} messages"
         )
         parts.append(self.advice())
-        source = _source(self.runs[0].machine if self.runs else "")
+        source = calibration_remark(self.runs[0].machine if self.runs else "")
         return "\n".join([*filter(None, parts), _seconds(total) + source])
 
 
@@ -313,13 +313,6 @@ def _seconds(total: CostTotals) -> str:
     return (
         predicted if total.measured is None else f"{predicted}, {duration(total.measured)} measured"
     )
-
-
-def _source(machine: str) -> str:
-    """Return a remark if the constants of this machine were not measured."""
-    if machine != DEFAULT_MACHINE.source:
-        return ""
-    return " (predicted for a typical server; `magmath calibrate` measures this one)"
 
 
 def _html(heading: str, groups: Sequence[CostTotals]) -> str:

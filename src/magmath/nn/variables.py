@@ -70,14 +70,16 @@ class Parameter(Variable):
         dtype: DTypeLike = None,
         layout: LayoutLike = None,
     ) -> None:
+        if shape is None and dtype is None and _is_shape(value):
+            raise DTypeError(
+                f"Parameter: the tuple of integers {value} may be a shape; zeros of this shape are "
+                f"Parameter(0.0, {value}), and a list [{', '.join(map(str, value))}] is a value"
+            )
         data = _first_value("Parameter", value, shape, dtype, layout)
         if not (data.dtype.is_floating or data.dtype.kind == "complex"):
-            remedy = (
-                f"; zeros of this shape are Parameter(0.0, {value})" if _is_shape(value) else ""
-            )
             raise DTypeError(
                 f"Parameter: training needs floating point numbers, was given {data.dtype}; pass "
-                f"dtype=mm.float32, or make it a Buffer{remedy}"
+                f"dtype=mm.float32, or make it a Buffer"
             )
         super().__init__("parameter", data)
         self.trainable = True

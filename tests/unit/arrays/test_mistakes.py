@@ -331,11 +331,23 @@ def test_an_array_that_is_held_stays_where_nodes_share_their_operands() -> None:
     assert kept in referenced_elsewhere([kept, first, second])
 
 
-def test_a_variable_rounds_no_integer() -> None:
-    with pytest.raises(RangeError, match="16777217 may be rounded; pass dtype=mm.int64"):
-        mm.variable("steps", 2**24 + 1)
-    assert int(mm.variable("steps", 2**24 + 1, dtype=mm.int64)) == 2**24 + 1
-    assert float(mm.variable("w", 2**24)) == 2**24
+@pytest.mark.parametrize("around", [lambda n: n, lambda n: [[1, n], (-2, 0)]])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_a_variable_rounds_no_integer(around: Callable[[int], Any], sign: int) -> None:
+    exact, rounded = sign * 2**24, sign * (2**24 + 1)
+    with pytest.raises(RangeError, match=f"{rounded} may be rounded; pass dtype=mm.int64"):
+        mm.variable("steps", around(rounded))
+    for n, dtype in ((rounded, mm.int64), (exact, mm.float32)):
+        v = mm.variable("steps", around(n), dtype=mm.int64 if n == rounded else None)
+        assert v.dtype is dtype
+        assert v.tolist() == np.asarray(around(n)).tolist()
+
+
+def test_the_type_of_lists_for_a_variable_needs_numbers_of_python() -> None:
+    assert mm.variable("v", [np.int8(1), 2]).dtype is mm.int64
+    assert mm.constant([1, 2j]).dtype is mm.complex64
+    with pytest.raises(ShapeError, match="equal lengths"):
+        mm.variable("v", [[1, 2], [3]])
 
 
 def _callables() -> list[Any]:

@@ -60,10 +60,11 @@ def test_a_parameter_before_the_first_call_says_how_it_is_made(use: Callable[[An
 
 def test_a_shape_in_place_of_a_parameters_value() -> None:
     with pytest.raises(
-        TypeError, match=r"was given int64.*zeros of this shape are Parameter\(0\.0"
+        TypeError, match=r"may be a shape; zeros of this shape are Parameter\(0\.0, \(3, 4\)\)"
     ):
         mm.nn.Parameter((3, 4))
     assert mm.nn.Parameter(0.0, (3, 4)).shape == (3, 4)
+    assert mm.nn.Parameter([3, 4]).tolist() == [3.0, 4.0]
 
 
 def test_a_state_with_text_for_a_number() -> None:

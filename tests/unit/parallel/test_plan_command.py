@@ -2,11 +2,13 @@
 
 import json
 import signal
+from dataclasses import replace
 
 import pytest
 
 import magmath
 from magmath.cli.main import main
+from magmath.cost import DEFAULT_MACHINE, machine_file
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +26,18 @@ def test_without_a_network_it_lists_what_there_is(capsys):
     assert "alexnet" in printed
     assert "k80-fdr" in printed
     assert "here" in printed
+    assert main(["plan", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    lines = (f"{kind}: {', '.join(names)}\n" for kind, names in found.items())
+    assert printed == "".join(lines)
+
+
+def test_a_plan_for_a_machine_that_was_not_measured_says_so(capsys, monkeypatch):
+    for constants in (DEFAULT_MACHINE, replace(DEFAULT_MACHINE, source="AMD EPYC")):
+        monkeypatch.setattr(machine_file, "current_machine", lambda constants=constants: constants)
+        assert main(["plan", "mlp"]) == 0
+        is_marked = "predicted for a typical server; `magmath calibrate`" in capsys.readouterr().out
+        assert is_marked == (constants is DEFAULT_MACHINE)
 
 
 def test_json_is_one_object_on_the_standard_output(capsys):

@@ -12,7 +12,7 @@ from typing import Any, final
 from magmath.core.dtypes import as_dtype, float32
 from magmath.core.integers import require_integer
 from magmath.core.real_numbers import require_number
-from magmath.cost import Machine, load_machine
+from magmath.cost import Machine, calibration_remark, load_machine
 from magmath.errors import OptionError
 from magmath.nn.module import Module
 from magmath.parallel.planner.costs import CostModel, CostTables
@@ -152,7 +152,8 @@ class Plan:
             f"{self.machine.source}: {self.mesh.workers} workers, mesh {self.mesh}, batch "
             f"{self.graph.batch}{few}",
             f"{seconds_text(self.seconds)} a step, {self.samples_per_second:,.0f} samples/s, "
-            f"{size_text(self.received)} received and {size_text(self.memory)} of memory a worker",
+            f"{size_text(self.received)} received and {size_text(self.memory)} of memory a worker"
+            f"{calibration_remark(self.machine.source)}",
             f"{gap}, {self.search.meshes} meshes, {self.search.simulated} plans simulated",
             f"for comparison: {', '.join(compared)}",
         ]
