@@ -11,7 +11,7 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import MagmathError, OptionError, ShapeError, WeightsError
+from magmath.errors import GradientError, MagmathError, OptionError, ShapeError, WeightsError
 from magmath.parallel import CompiledStep, Replicas, WeightAveraging, as_strategy
 from magmath.train import Trainer
 
@@ -311,3 +311,42 @@ def test_trainers_share_a_strategy_and_not_its_replicas(kind: str, workers: int)
                 np.testing.assert_array_equal(
                     value.numpy(), other.module.state_dict()[name].numpy(), err_msg=name
                 )
+
+
+@pytest.mark.parametrize(("count", "batch_size", "used"), [(34, 16, 32), (30, 64, 28), (16, 8, 16)])
+def test_samples_beyond_equal_parts_are_left_out(count: int, batch_size: int, used: int) -> None:
+    """Of the last batch of an epoch; in each epoch other ones, as the order is another."""
+    x = np.random.default_rng(0).normal(size=(count, 3)).astype("float32")
+
+    def trained(samples: Any, replicas: int) -> list[Any]:
+        with mm.init(workers=0):
+            net = mm.nn.NeuralNetwork(
+                [mm.nn.Dense(1)], loss="mean_squared_error", optimizer="sgd", seed=1
+            )
+            strategy = mm.parallel.WeightAveraging(replicas)
+            net.fit(
+                samples, samples[:, :1], batch_size=batch_size, strategy=strategy, shuffle=False
+            )
+            return [v.numpy() for v in net.module.parameters()]
+
+    if used == count:
+        result = trained(x, 4)
+    else:
+        with pytest.warns(UserWarning, match=f"{count - used} of {count} samples are left out"):
+            result = trained(x, 4)
+    for one, other in zip(result, trained(x[:used], 4), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_loss_without_gradient_is_an_error() -> None:
+    trainer = mm.train.Trainer(mm.nn.Dense(2), lambda y, z: mm.mean(mm.stop_gradient(y)))
+    with pytest.raises(GradientError, match="depends on none of the 2 parameters"):
+        trainer.fit(np.ones((8, 4), "float32"), np.zeros((8, 2), "float32"))
+
+
+def test_asynchronous_updates_need_stored_samples() -> None:
+    x = np.ones((8, 4), "float32")
+    with mm.init(workers=2, launcher="threads"):
+        net = mm.nn.NeuralNetwork([mm.nn.Dense(2)])
+        with pytest.raises(OptionError, match="each worker takes batches of its own"):
+            net.fit(mm.data.Loader((x, np.arange(8) % 2), 4), strategy="asynchronous")

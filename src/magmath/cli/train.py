@@ -176,12 +176,13 @@ def _run(
     ):
         network = _build(options, settings, data)
         reporter = ProgressReporter(console)
+        options_file = _save_options(options, data, folder)
         try:
             history = _fit(network, data, options, folder, reporter)
         except KeyboardInterrupt:
             _save_interrupted(network, reporter, folder, console)
             raise
-        files = [*_save(network, history, folder), _save_options(options, data, folder)]
+        files = [*_save(network, history, folder), options_file]
     return _result(options, data, history, files)
 
 

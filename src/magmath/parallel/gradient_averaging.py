@@ -25,7 +25,7 @@ from magmath.engine import session
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
-from magmath.errors import ShapeError
+from magmath.errors import GradientError, ShapeError
 from magmath.graph import Graph, Node, apply_to
 from magmath.layout import Layout, even_cuts
 from magmath.ops.recomputation import recompute
@@ -155,6 +155,12 @@ class GradientAveraging(Strategy):
         assign_all(assigned)
         loss, outputs, gradients = traced.unflattened([Array(node) for node in results])
         former = {v: v.node for v in self.state(training).values()}
+        if training.parameters and not used:
+            raise GradientError(
+                f"training: the loss depends on none of the {len(training.parameters)} parameters "
+                f"that are trained, such as {training.parameters[0].name!r}; compute it from the "
+                f"outputs of the module, without mm.stop_gradient, integers or comparisons"
+            )
         if used:
             updated.update(self._checked_exchange(updated, [gradients[i] for i in used]), former)
         self.update_own_variables(training)

@@ -57,7 +57,7 @@ class Replicas(Strategy):
 
     def __init__(self, replicas: int, every: int = 1) -> None:
         name = type(self).__name__
-        self.replicas = require_integer(f"{name}: replicas", replicas, 1)
+        self.replicas = self.batch_multiple = require_integer(f"{name}: replicas", replicas, 1)
         self.every = require_integer(f"{name}: every", every, 1)
         self._copies: VariableMap[_Copies] = VariableMap()
 
@@ -174,8 +174,8 @@ class Replicas(Strategy):
         if samples % self.replicas or not samples:
             raise ShapeError(
                 f"{type(self).__name__}: each of {self.replicas} replicas needs an equal part of a "
-                f"batch, was given a batch of {samples} samples; choose a batch size and a number "
-                f"of samples that are multiples of {self.replicas}"
+                f"batch, was given a batch of {samples} samples; choose a batch size that is a "
+                f"multiple of {self.replicas}, and drop_last=True for a Loader"
             )
         return reshape(x, (self.replicas, samples // self.replicas, *x.shape[1:]))
 

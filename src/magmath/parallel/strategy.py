@@ -140,6 +140,10 @@ class Strategy(ABC):
     """The number of steps from one exchange to the next: steps every - 1, 2·every - 1, …, counted
     from 0, exchange."""
 
+    batch_multiple = 1
+    """The number of equal parts into which each batch is divided: `fit` leaves out the samples of
+    the last batch of an epoch beyond a multiple of it."""
+
     is_asynchronous = False
     """True if workers take steps on their own, as `asynchronous_division` says."""
 

@@ -106,28 +106,41 @@ class ResidentFeed:
 
     reads_order   the order is computed once for each epoch, and is an operand of the steps. By
                   default each run computes it, which is slow for runs of one step
+    multiple      the number of equal parts into which a strategy divides batches: of the last one
+                  of an epoch, the samples beyond a multiple are left out
     """
 
     def __init__(
-        self, data: ResidentData, batch_size: int, shuffle: bool, *, reads_order: bool = False
+        self,
+        data: ResidentData,
+        batch_size: int,
+        shuffle: bool,
+        *,
+        reads_order: bool = False,
+        multiple: int = 1,
     ) -> None:
         self.example = data
-        self.count = data.count
-        self.batch_size = min(batch_size, data.count)
+        self.batch_size, self.count = min(batch_size, data.count), data.count
+        if data.count <= batch_size:
+            self.batch_size = self.count = data.count - data.count % multiple or data.count
+        elif batch_size % multiple == 0:  # otherwise the strategy refuses it
+            self.count -= data.count % batch_size % multiple
         self._shuffle = shuffle
         self._reads_order = shuffle and reads_order
 
     @property
     def signature(self) -> Hashable:
         """The properties that the program of a step depends on."""
-        return "resident", self.example.signature, self.batch_size, self._shuffle, self._reads_order
+        counts = self.count, self.batch_size
+        return "resident", self.example.signature, *counts, self._shuffle, self._reads_order
 
     def placeholders(self, batch: int) -> list[Node]:
         """Return leaves for the whole data set, and for the order if it is read."""
         leaves = self.example.leaves
         placeholders = [input_leaf(x.shape, x.dtype, x.layout, None) for x in leaves if x.layout]
         if self._reads_order:
-            placeholders.append(input_leaf((self.count,), int64, self._layout_of_order(), None))
+            layout = self._layout_of_order()
+            placeholders.append(input_leaf(layout.shape, int64, layout, None))
         return placeholders
 
     def later(self, placeholders: Sequence[Node]) -> Sequence[Node]:
@@ -141,9 +154,9 @@ class ResidentFeed:
         if self._reads_order:
             *placeholders, order = placeholders
         elif self._shuffle:
-            order = _order(self.count, epoch, seed)
+            order = _order(self.example.count, epoch, seed)
         else:
-            order = creation.iota((self.count,), 0)
+            order = creation.iota((self.example.count,), 0)
         index = dynamic_slice.dynamic_slice(order, 0, self._start(batch, number), batch)
         return self.example.batch([Array(gather_scatter.take(x, index, 0)) for x in placeholders])
 
@@ -157,14 +170,14 @@ class ResidentFeed:
         """Yield one run of all full batches, and one of the rest."""
         leaves = self.example.leaves
         if self._reads_order:
-            order = Array(_order(self.count, scalar(epoch, int64), scalar(seed, int64)))
+            order = Array(_order(self.example.count, scalar(epoch, int64), scalar(seed, int64)))
             leaves.append(order.redistribute(self._layout_of_order()).evaluated())
         yield FeedRun(leaves, self.batch_size, self.count // self.batch_size)
         if remaining := self.count % self.batch_size:
             yield FeedRun(leaves, remaining, 1)
 
     def _layout_of_order(self) -> Layout:
-        return session.engine().environment.replicated((self.count,), shared=True)
+        return session.engine().environment.replicated((self.example.count,), shared=True)
 
     def whole(self) -> Iterator[ResidentData]:
         """Yield the data set."""

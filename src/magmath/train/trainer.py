@@ -260,10 +260,10 @@ class Trainer(metaclass=KeywordHints):
     def _train(self, request: FitRequest, saved: list[Checkpoint]) -> History:
         """Train in the current pool; add the checkpoint to `saved` once it has a file of this
         training."""
-        is_asynchronous = self._strategies.of(self.strategy).is_asynchronous
-        alone = has_step_callback(request.listeners) and not is_asynchronous
+        strategy = self._strategies.of(self.strategy)
+        alone = has_step_callback(request.listeners) and not strategy.is_asynchronous
         feed = self._data.training_feed(
-            request.samples, request.batch_size, request.shuffle, alone=alone
+            request.samples, request.batch_size, request.shuffle, strategy, alone=alone
         )
         validation = self._data.validation_feed(request.validation)
         checkpoint = request.checkpoint_of(self)

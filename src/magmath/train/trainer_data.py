@@ -10,9 +10,11 @@ from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType
 from magmath.core.identity import are_identical
 from magmath.data.loader import Loader
+from magmath.engine.user_line import warn_user
 from magmath.errors import DataError, OptionError
 from magmath.nn.losses import cross_entropy
 from magmath.nn.module import Module
+from magmath.parallel.strategy import Strategy
 from magmath.train.feeds import EXAMPLE_ROWS, Feed, ResidentFeed, StreamFeed
 from magmath.train.metric_choice import MetricFunction, Metrics, chosen_metrics
 from magmath.train.resident_data import ResidentData, abstract_rows, check_no_batches
@@ -64,7 +66,13 @@ class TrainerData:
         return trainer
 
     def training_feed(
-        self, samples: tuple[Any, Any, Any], batch_size: int, shuffle: bool, *, alone: bool
+        self,
+        samples: tuple[Any, Any, Any],
+        batch_size: int,
+        shuffle: bool,
+        strategy: Strategy,
+        *,
+        alone: bool,
     ) -> Feed:
         """Return the feed of `fit` for inputs, targets and weights.
 
@@ -74,10 +82,24 @@ class TrainerData:
         """
         x, y, weights = samples
         if isinstance(x, Loader):
+            if strategy.is_asynchronous:
+                raise OptionError(
+                    "fit: with the strategy 'asynchronous' each worker takes batches of its own "
+                    "from the stored samples, was given a Loader; pass the arrays, fit(x, y), or "
+                    "choose another strategy"
+                )
             feed: Feed = self._stream_feed("fit", x, y, weights)
         else:
             data = self._data_set("fit", x, y, weights)
-            feed = ResidentFeed(data, batch_size, shuffle, reads_order=alone)
+            multiple = strategy.batch_multiple
+            feed = ResidentFeed(data, batch_size, shuffle, reads_order=alone, multiple=multiple)
+            if feed.count < data.count:
+                warn_user(
+                    f"fit: {data.count - feed.count} of {data.count} samples are left out in each "
+                    f"epoch, since {strategy.label} divides each batch into {multiple} equal "
+                    f"parts; to use them all, choose a number of samples that is a multiple of "
+                    f"{multiple}"
+                )
         return self._checked("fit", feed, batch_size, training=True)
 
     def validation_feed(self, validation: Any) -> Feed | None:
