@@ -26,7 +26,7 @@ def tree(root: Path, groups: str, mounts: str, files: Mapping[str, str]) -> Path
     for name, text in written.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_bytes(text.encode())
     return root
 
 
@@ -34,6 +34,15 @@ def test_nothing_is_limited_where_there_are_no_control_groups(tmp_path: Path) ->
     assert cgroup.memory_limit(tmp_path) is None
     assert cgroup.cpu_quota(tmp_path) is None
     assert cgroup.oom_kills(tmp_path) is None
+
+
+def test_names_of_folders_may_separate_lines(tmp_path: Path) -> None:
+    """All separators of Python except "\\n" are in names as they are."""
+    names = "".join(f"3{i} 23 0:26 / /mnt/a{c}b rw - ext4 /dev/sd{c} rw\n" for i, c in
+                    enumerate("\r\x0b\x0c\x1c\x85\u2028"))  # fmt: skip
+    files = {"sys/fs/cgroup/my\x85job/memory.max": "4000000\n"}
+    root = tree(tmp_path, "0::/my\x85job\n", f"{names}\n40 23 -\n{V2}", files)
+    assert cgroup.memory_limit(root) == 4_000_000
 
 
 def test_version_2_takes_the_tightest_level(tmp_path: Path) -> None:

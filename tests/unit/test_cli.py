@@ -20,7 +20,7 @@ from rich.console import Console
 import magmath
 from magmath.cli.main import main
 from magmath.cli.progress_reporter import ProgressReporter
-from magmath.cli.train import command_line, learning_rate, resolved_options
+from magmath.cli.train import command_line, learning_rate, next_commands, resolved_options
 from magmath.cli.train_data import TrainData, train_data
 from magmath.cli.train_options import (
     IMAGES,
@@ -32,6 +32,7 @@ from magmath.cli.train_options import (
 from magmath.cost import Machine, store_machine
 from magmath.data.datasets import _LOADERS
 from magmath.kernels.dispatch.tuner import DECISIONS, TunerDecision, _encoded, _name, machine
+from magmath.runtime.hosts import parse_hosts
 from magmath.train import EpochRecord
 
 Here = Callable[..., subprocess.CompletedProcess[str]]
@@ -352,6 +353,24 @@ def test_proposed_commands_have_the_options_of_the_run(
     command = command_line(*runs[0], epochs=7)
     assert main(shlex.split(command)[1:]) == 0
     assert runs[1] == ({**runs[0][0], "epochs": 7}, runs[0][1])
+
+
+@pytest.mark.parametrize("workers", [0, 4])
+def test_proposed_commands_are_valid(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with other workers leaves out the hosts, which have room for the workers of the run."""
+    runs: list[dict[str, Any]] = []
+
+    def record(network: str, options: TrainOptions, _: Any, extra: dict[str, Any]) -> None:
+        runs.append(resolved_options(network, options) | extra)
+        if runs[-1]["hosts"] is not None:
+            parse_hosts(runs[-1]["hosts"], runs[-1]["workers"])
+
+    monkeypatch.setattr("magmath.cli.train.train", record)
+    assert main(["train", "mlp", "--workers", str(workers), "--hosts", "a:2,b:2"]) == 0
+    for command, _ in next_commands(runs[0], None):
+        if command.startswith("magmath train"):
+            assert main(shlex.split(command)[1:]) == 0
+    assert (runs[1]["workers"], runs[1]["hosts"]) == (2 - workers // 2, None)
 
 
 def test_warnings_are_lines_of_the_command(

@@ -608,6 +608,13 @@ for count in (1, 2):
 with single_threaded_blas():
     assert blas_threads() == {1}
 assert blas_threads() == {2}
+contexts = [single_threaded_blas() for _ in range(3)]  # of threads, which end in any order
+for context in contexts:
+    context.__enter__()
+for context in contexts:
+    assert blas_threads() == {1}
+    context.__exit__(None, None, None)
+assert blas_threads() == {2}
 print("as set")
 """
 

@@ -67,6 +67,17 @@ def test_equal_exactly_when_the_indices_are(a: set[int], b: set[int]) -> None:
     assert (from_indices(a) == from_indices(b)) == (a == b)
 
 
+@given(index_sets, st.integers(0, 20))
+def test_shifted_sets_are_canonical(members: set[int], offset: int) -> None:
+    shifted, listed = (
+        from_indices(members).shifted(offset),
+        from_indices({i + offset for i in members}),
+    )
+    assert shifted == listed
+    assert hash(shifted) == hash(listed)
+    assert shifted.indices().tolist() == listed.indices().tolist()
+
+
 @given(index_sets, index_sets)
 def test_intersect(a: set[int], b: set[int]) -> None:
     common = from_indices(a).intersect(from_indices(b))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from magmath.core.index_set import IndexSet
-from magmath.errors import LinAlgError
+from magmath.errors import LinAlgError, RangeError
 from magmath.graph import KernelCall
 from magmath.kernels import fortran
 from magmath.kernels.dispatch.tuner import Tuner
@@ -314,3 +314,10 @@ def test_a_workspace_has_the_size_that_lapack_stores_as_a_float(
 ) -> None:
     elements = fortran.workspace_elements(torch.full((1,), requested, dtype=dtype))
     assert requested <= elements <= requested * (1 + 2**-22) + 1
+
+
+@pytest.mark.parametrize("size", [2**32, 2**32 + 1, -(2**31) - 1])
+def test_sizes_that_integers_of_lapack_do_not_hold_are_refused(size: int) -> None:
+    matrix = torch.eye(2)
+    with pytest.raises(RangeError, match=f"a matrix is too large for LAPACK.*{size}"):
+        fortran.call("potrf", matrix, b"L", size, matrix, 2)

@@ -1,4 +1,4 @@
-"""The command `magmath`: one module for each sub-command, based on the public names.
+"""The command `magmath`: one module for each sub-command.
 
 No module imports torch or NumPy before a sub-command runs, so that help appears immediately.
 """

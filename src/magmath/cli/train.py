@@ -312,7 +312,7 @@ def _print_result(result: dict[str, Any], output: Path | None, console: Console)
     for file in result["files"]:
         console.print(f"  {file}", markup=False)
     console.print("What to try next:")
-    for command, purpose in _next_commands(result["options"], output):
+    for command, purpose in next_commands(result["options"], output):
         console.print(f"  {command}\n      {purpose}", markup=False, soft_wrap=True)
 
 
@@ -338,10 +338,10 @@ def command_line(options: dict[str, Any], output: Path | None, **changes: Any) -
     return shlex.join(words)
 
 
-def _next_commands(options: dict[str, Any], output: Path | None) -> list[tuple[str, str]]:
+def next_commands(options: dict[str, Any], output: Path | None) -> list[tuple[str, str]]:
     """Return suggested next commands, each with its purpose."""
     other_workers = 0 if options["workers"] else 2
-    with_others = command_line(options, output, workers=other_workers, resume=False)
+    with_others = command_line(options, output, workers=other_workers, hosts=None, resume=False)
     commands = [(with_others, f"the same with {other_workers} workers")]
     if options["network"] == "mlp":
         layers, width = len(options["width"]), options["width"][0]

@@ -99,7 +99,7 @@ def _levels(root: Path, controller: str) -> Iterator[ControlGroup]:
 def _groups(root: Path) -> dict[str, str]:
     """Return the group path by version 1 controller; the key "" holds the version 2 path."""
     paths: dict[str, str] = {}
-    for line in (_text(root / "proc/self/cgroup") or "").splitlines():
+    for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         for controller in controllers.split(","):
             paths[controller] = path
@@ -108,12 +108,12 @@ def _groups(root: Path) -> dict[str, str]:
 
 def _mounts(root: Path) -> Iterator[Mount]:
     """Yield the mounted hierarchies."""
-    for line in (_text(root / "proc/self/mountinfo") or "").splitlines():
+    for line in _lines(root / "proc/self/mountinfo"):
         fields, _, rest = line.partition(" - ")
-        kind, *_, options = rest.split(" ") if rest else [""]
-        if kind in ("cgroup", "cgroup2"):
+        words = rest.split(" ")  # the kind, the source and the options
+        if words[0] in ("cgroup", "cgroup2"):
             group, point = (_unescaped(word) for word in fields.split(" ")[3:5])
-            yield Mount(2 if kind == "cgroup2" else 1, options.split(","), group, point)
+            yield Mount(2 if words[0] == "cgroup2" else 1, words[-1].split(","), group, point)
 
 
 def _unescaped(word: str) -> str:
@@ -125,8 +125,14 @@ def _integer(path: Path) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
+def _lines(path: Path) -> list[str]:
+    """Return the lines of a file, in which only "\\n" ends one: Linux does not escape other
+    separators in the names of folders."""
+    return [line for line in (_text(path) or "").split("\n") if line]
+
+
 def _text(path: Path) -> str | None:
     try:
-        return path.read_text(errors="replace").strip()
+        return path.read_bytes().decode(errors="replace").strip()
     except OSError:
         return None

@@ -33,7 +33,8 @@ class IndexSet:
     block: int
     """Length of a segment of a regular set; of a range, its length."""
     period: int
-    """Distance between the starts of the segments of a regular set; 0 for any other set."""
+    """Distance between the starts of the segments of a regular set; of a range, its length; 0 for
+    the empty set and for listed segments."""
     size: int
     """The number of indices."""
     _segments: tuple[Segments, Segments] | None
@@ -226,7 +227,7 @@ class IndexSet:
 
     def shifted(self, offset: int) -> IndexSet:
         """Return the set with `offset` added to every index."""
-        if offset == 0:
+        if offset == 0 or not self.size:
             return self
         segments = None
         if self._segments is not None:

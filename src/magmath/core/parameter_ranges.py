@@ -29,7 +29,8 @@ class ParameterRange:
 
     def message(self, value: float) -> str:
         """Return the message of the error for a number that is not in the range."""
+        given = repr(float(value)).removesuffix(".0")
         return (
             f"random.{self.distribution}: {self.parameter} must be from {self.low:g} to "
-            f"{self.high:g}, was given {value:g}"
+            f"{self.high:g}, was given {given}"
         )

@@ -88,7 +88,6 @@ def floating_dtype(dtype: DType) -> DType:
     return float64 if dtype.itemsize >= 4 else DEFAULT.floating
 
 
-@cache
 def promote(*dtypes: DType) -> DType:
     """Return the type of a result of arrays of these types.
 
@@ -99,6 +98,11 @@ def promote(*dtypes: DType) -> DType:
     arguments does not matter: int8, uint8 and float16 give float16, though int16 holds the first
     two. Raises DTypeError for uint64 with signed integers, which no integer type holds.
     """
+    return _promote(*dict.fromkeys(dtypes))  # a key of the cache has each type once
+
+
+@cache
+def _promote(*dtypes: DType) -> DType:
     common, *others = sorted(dtypes, key=_order, reverse=True)
     for other in others:
         common = _promote_pair(*sorted((common, other), key=_order))
@@ -167,7 +171,7 @@ def common_dtype(*kinds: DType | type) -> DType:
     Numbers take the type of the arrays if its kind holds them; numbers alone give the default type.
     Raises DTypeError as `promote`.
     """
-    return _common_dtype(DEFAULT.floating, *kinds)
+    return _common_dtype(DEFAULT.floating, *dict.fromkeys(kinds))
 
 
 @cache

@@ -103,7 +103,7 @@ def normalize_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) 
 def reduced_axes(operation: str, axes: int | Iterable[int] | None, ndim: int) -> tuple[int, ...]:
     """Return the axes of a reduction; see `normalize_axes`. As in NumPy, a 0-d array counts as one
     element along its axis 0."""
-    if ndim == 0 and axes in (0, -1):
+    if ndim == 0 and is_integer(axes) and axes in (0, -1):
         return ()
     return normalize_axes(operation, axes, ndim)
 

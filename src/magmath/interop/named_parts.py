@@ -9,7 +9,10 @@ from magmath.nn import Buffer, Module, Parameter
 
 
 class NamedParts(Module):
-    """A module with parts by name; the names may be those of methods. A part is not called."""
+    """A module that only holds variables, and is not called.
+
+    `parts` has them by name, and attributes those whose names are not those of methods.
+    """
 
     def __init__(self) -> None:
         self._named: dict[str, Any] = {}

@@ -17,6 +17,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from magmath.errors import RangeError
 from magmath.kernels.scipy_openblas import scipy_routine
 
 SCIPY: Final = "scipy"
@@ -34,8 +35,8 @@ _OF_COMPLEX = {"syevd": "heevd", "orgqr": "ungqr"}
 """Routines that have a different name for complex numbers."""
 
 
-def is_supported(tensor: Tensor) -> bool:
-    """Return True for tensors in host memory, which these routines accept."""
+def is_in_host_memory(tensor: Tensor) -> bool:
+    """Return True for a tensor in host memory, where these routines compute."""
     return tensor.device.type == "cpu"
 
 
@@ -84,10 +85,19 @@ def _name(routine: str, dtype: torch.dtype) -> str:
 
 
 def _reference(argument: Argument) -> Any:
+    """Return a pointer to an argument, whose integers have 32 bits.
+
+    Workspaces may have up to 2³² elements: LAPACK computes the sizes that it compares in 32 bits
+    too, so both wrap. Raises RangeError beyond, where its offsets are wrong.
+    """
     if isinstance(argument, Tensor):
         return ctypes.c_void_p(argument.data_ptr())
     if isinstance(argument, bytes):
         return ctypes.c_char_p(argument)
+    if not -(2**31) <= argument < 2**32:
+        raise RangeError(
+            f"a matrix is too large for LAPACK: its integers have 32 bits, a size is {argument}"
+        )
     return ctypes.byref(ctypes.c_int(argument))
 
 

@@ -16,10 +16,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache
-from typing import Final
+from typing import Final, final
 
 import torch
-from threadpoolctl import ThreadpoolController, threadpool_info, threadpool_limits
+from threadpoolctl import LibController, ThreadpoolController, threadpool_info, threadpool_limits
 
 from magmath.core import wait_policy
 from magmath.core.resources import processor_count
@@ -70,10 +70,49 @@ def limit_loaded() -> None:
         threadpool_limits(_limit, "blas")
 
 
+@final
+class _BlasLimits:
+    """Temporary numbers of threads of every BLAS, which count for all threads of the process.
+
+    Contexts of several threads may overlap and end in any order: of those that have not ended, the
+    last that began decides, and the end of all of them restores the numbers from before.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[object, int] = {}
+        self._before: dict[LibController, int] = {}
+
+    @contextmanager
+    def limit(self, count: int) -> Iterator[None]:
+        """Compute with this number of threads within the context."""
+        context = object()
+        with self._lock:
+            if not self._counts:
+                libraries = _controller().select(user_api="blas").lib_controllers
+                self._before = {library: library.num_threads for library in libraries}
+            self._counts[context] = count
+            self._apply()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._counts[context]
+                self._apply()
+
+    def _apply(self) -> None:
+        count = next(reversed(self._counts.values()), None)
+        for library, before in self._before.items():
+            library.set_num_threads(before if count is None else count)
+
+
+_blas_limits = _BlasLimits()
+
+
 @contextmanager
 def single_threaded_blas() -> Iterator[None]:
     """Limit every BLAS to one thread within the context, for threads that compute concurrently."""
-    with _controller().limit(limits=1, user_api="blas"):
+    with _blas_limits.limit(1):
         yield
 
 
@@ -105,7 +144,7 @@ def more_threads(factor: int) -> Iterator[None]:
     processors, for a worker that computes while others wait."""
     before = torch.get_num_threads()
     count = max(before, min(before * factor, max_threads()))
-    with torch_threads(count), _controller().limit(limits=count, user_api="blas"):
+    with torch_threads(count), _blas_limits.limit(count):
         yield
 
 
@@ -163,8 +202,9 @@ def _controller() -> ThreadpoolController:
 
 
 def _after_fork() -> None:
-    global _is_fork
+    global _is_fork, _blas_limits
     _is_fork = True
+    _blas_limits = _BlasLimits()  # a thread of the parent may hold the former one's lock
     set_threads(1)
 
 

@@ -1,8 +1,9 @@
 """The experiments of the papers, repeated on this machine: `magmath reproduce`.
 
-An experiment is a module with an `EXPERIMENT` (`experiment.py`) and a row of the table below; it
-uses only the public names. Its `run` returns a `Section` (`section.py`) of text, tables, plots and
-findings. `report.py` runs experiments, `page.py` writes the report as one HTML page.
+An experiment is a module with an `EXPERIMENT` (`experiment.py`) and a row of the table below. It
+computes with the public names, and measures and plans with those of `bench`, `cost` and `parallel`.
+Its `run` returns a `Section` (`section.py`) of text, tables, plots and findings. `report.py` runs
+experiments, `page.py` writes the report as one HTML page.
 """
 
 from __future__ import annotations

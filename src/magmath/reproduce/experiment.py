@@ -36,8 +36,8 @@ class Experiment:
 
     title       one line
     reference   the paper and the figure, table or section
-    run         runs the experiment with the public names of magmath, and returns what the report
-                shows; it starts and stops the pools that it needs
+    run         runs the experiment and returns what the report shows; it starts and stops the
+                pools that it needs
     """
 
     name: str

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import magmath as mm
 from arrays import KINDS, check
 from engines import current
+from magmath.core import promotion
 from magmath.core.dtypes import DTYPES, DType, integer_bounds
 from magmath.errors import DataError, DTypeError, RangeError
 from magmath.runtime import Pool
@@ -616,6 +617,25 @@ OF_THREE: dict[str, Callable[[Any, list[Any]], Any]] = {
     "select": lambda lib, x: lib.select([[True, False], [False, False]], x[:2], x[2]),
     "select, a number otherwise": lambda lib, x: lib.select([[True, False]] * 3, x),
 }
+
+
+@given(
+    kinds=st.lists(st.sampled_from([*DTYPES.values(), bool, int, float, complex]), min_size=1),
+    repeated=st.integers(2, 5),
+)
+def test_repeated_types_do_not_change_the_common_one(kinds: list[Any], repeated: int) -> None:
+    """They are one in the caches too, which do not grow with the number of arrays."""
+    try:
+        expected = promotion.common_dtype(*kinds)
+    except DTypeError:
+        return
+    misses = promotion._common_dtype.cache_info().misses, promotion._promote.cache_info().misses
+    assert promotion.common_dtype(*kinds * repeated) is expected
+    types = [kind for kind in kinds if isinstance(kind, DType)]
+    if len(types) == len(kinds):
+        assert promotion.promote(*types * repeated) is expected
+    after = promotion._common_dtype.cache_info().misses, promotion._promote.cache_info().misses
+    assert after == misses
 
 
 @pytest.mark.parametrize("name", OF_THREE)

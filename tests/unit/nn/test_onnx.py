@@ -824,6 +824,41 @@ def test_errors_of_reading(tmp_path: Path) -> None:
     assert repr(module) == "OnnxModule(test; x: (n, 3))"
 
 
+@pytest.mark.parametrize("outputs", [("", "rows"), ("last", "rows")])
+def test_a_loop_of_no_step_has_no_rows(outputs: tuple[str, ...]) -> None:
+    """Also if the model does not name the last state."""
+    boolean, single = TensorProto.BOOL, TensorProto.FLOAT
+    state, next_state, row = (
+        helper.make_tensor_value_info(name, single, [2]) for name in ("state", "next", "row")
+    )
+    step = helper.make_tensor_value_info("step", TensorProto.INT64, [])
+    goes_on, goes = (helper.make_tensor_value_info(n, boolean, []) for n in ("goes_on", "goes"))
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["goes_on"], ["goes"]),
+            helper.make_node("Identity", ["state"], ["next"]),
+            helper.make_node("Identity", ["state"], ["row"]),
+        ],
+        "body", [step, goes_on, state], [goes, next_state, row],
+    )  # fmt: skip
+    x = helper.make_tensor_value_info("x", single, [2])
+    node = helper.make_node("Loop", ["count", "", "x"], list(outputs), body=body)
+    for count in (0, 3):
+        module = from_onnx(_model([node], [x], ["rows"], {"count": np.int64(count)}))
+        if count:
+            assert module(np.ones(2, np.float32)).shape == (3, 2)
+            continue
+        with pytest.raises(MagmathError, match="the results of no step"):
+            module(np.ones(2, np.float32))
+
+
+def test_parts_without_a_name() -> None:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [6])
+    node = helper.make_node("Split", ["x"], ["", "y", ""], axis=0)
+    values = np.arange(6, dtype=np.float32)
+    assert from_onnx(_model([node], [x], ["y"], {}))(values).numpy().tolist() == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("given", "declared"), [("int64", "int32"), ("int8", "uint8"), ("float32", "int64")]
 )

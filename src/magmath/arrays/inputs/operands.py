@@ -136,7 +136,7 @@ def promoted_nodes(operation: str, *values: Any) -> tuple[Node, ...]:
         raise TypeError(
             f"{operation}: needs an array, was given {numbers}; make one with mm.asarray(x)"
         )
-    dtype = _operand_type(DEFAULT.floating, operation, *kinds)
+    dtype = _operand_type(DEFAULT.floating, operation, *dict.fromkeys(kinds))
     if dtype.is_integer and operation not in _COMPARING:
         dtype = _with_lists(dtype, operands)
     if operation == "power" and dtype.is_integer and is_number(operands[1]) and operands[1] < 0:
@@ -208,7 +208,7 @@ def unpromoted_nodes(operation: str, *values: Any) -> list[Node]:
     types = [
         kind
         if isinstance(kind, DType)
-        else _operand_type(DEFAULT.floating, operation, *array_types, kind)
+        else _operand_type(DEFAULT.floating, operation, *dict.fromkeys([*array_types, kind]))
         for _, kind in pairs
     ]
     return [

@@ -26,7 +26,7 @@ class OnnxCall:
     """The settings of an operator in addition to its operands.
 
     operator   the name of the operator
-    outputs    the number of results that the model names
+    outputs    the names of the results, "" for one that nothing reads
     opset      the version of the operators
     training   True if the module is in training mode
     run_graph  returns the outputs of a graph that is an attribute, for inputs by name
@@ -34,7 +34,7 @@ class OnnxCall:
 
     operator: str
     attributes: dict[str, Any]
-    outputs: int = 1
+    outputs: tuple[str, ...] = ("",)
     opset: int = 21
     training: bool = False
     run_graph: Callable[..., list[OnnxValue]] | None = field(default=None, compare=False)

@@ -50,7 +50,7 @@ def _loop(
         states, row = results[: len(states)], results[len(states) :]
         rows.append(row)
         step += 1
-    if call.outputs > len(states) and not rows:
+    if any(call.outputs[len(states) :]) and not rows:
         raise call.unsupported("that collects the results of no step is not available")
     return (*states, *[mm.stack(list(column)) for column in zip(*rows, strict=True)])
 

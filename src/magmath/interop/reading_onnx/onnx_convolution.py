@@ -130,7 +130,7 @@ def _pooling(call: OnnxCall, x: OnnxValue) -> _Pooling:
 
 
 def _max_pool(call: OnnxCall, x: OnnxValue) -> mm.Array:
-    if call.outputs > 1:
+    if any(call.outputs[1:]):
         raise call.unsupported("with positions of the maxima is not available")
     pooling = _pooling(call, x)
     lowest = -np.inf if mm.isdtype(x.dtype, "real floating") else mm.iinfo(x.dtype).min

@@ -47,9 +47,7 @@ class _Node:
         attributes = {a.name: _attribute(a, opset) for a in proto.attribute}
         self.inputs = tuple(proto.input)
         self.outputs = tuple(proto.output)
-        self.call = OnnxCall(
-            proto.op_type, attributes, len([name for name in proto.output if name]), opset
-        )
+        self.call = OnnxCall(proto.op_type, attributes, self.outputs, opset)
         self.operator: Operator = OPERATORS[proto.op_type]
         self.graphs = [a for a in attributes.values() if isinstance(a, OnnxGraph)]
         self._proto = proto

@@ -41,7 +41,7 @@ def _batch_norm(
 
 def _layer_norm(call: OnnxCall, x: OnnxValue, scale: OnnxValue, bias: OnnxValue = None) -> Any:
     axes = _last_axes(call, x)
-    if call.outputs == 1 and x.dtype.itemsize >= 4:
+    if not any(call.outputs[1:]) and x.dtype.itemsize >= 4:
         return f.layer_norm(x, x.shape[axes[0] :], scale, bias, call.get("epsilon", 1e-5))
     single = widened(x)
     mean = mm.mean(single, axis=axes, keepdims=True)

@@ -47,7 +47,7 @@ def _split(call: OnnxCall, x: OnnxValue, sizes: OnnxValue = None) -> tuple[mm.Ar
     axis = call.get("axis", 0) % x.ndim
     extents = call.numbers("split", sizes)
     if extents is None:  # equal parts, of which the last one may be smaller
-        count = call.get("num_outputs", call.outputs)
+        count = call.get("num_outputs", len(call.outputs))
         size, n = -(-x.shape[axis] // count), x.shape[axis]
         extents = [max(0, min(size, n - i * size)) for i in range(count)]
     ends = [0, *np.cumsum(extents).tolist()]

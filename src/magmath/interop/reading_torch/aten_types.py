@@ -35,11 +35,11 @@ def promoted(*operands: Any) -> list[Any]:
     arrays = [x for x in operands if isinstance(x, mm.Array)]
     if len({x.dtype for x in arrays}) == 1 and len(arrays) == len(operands):
         return list(operands)
+    shape = () if all(x.ndim == 0 for x in arrays) else (0,)  # of the type of several operands
     common = _type_sample(operands[0])
     for x in operands[1:]:
         dtype = torch.result_type(common, _type_sample(x))
-        is_0d = all(not isinstance(y, mm.Array) or y.ndim == 0 for y in operands)
-        common = torch.empty(() if is_0d else (0,), dtype=dtype, device="meta")
+        common = torch.empty(shape, dtype=dtype, device="meta")
     target = dtype_of(common.dtype)
     return [mm.astype(x, target, copy=False) if isinstance(x, mm.Array) else x for x in operands]
 

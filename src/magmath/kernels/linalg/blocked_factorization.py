@@ -187,7 +187,7 @@ def subtract(target: Tensor, a: Tensor, b: Tensor) -> None:
 def _cholesky(block: Tensor) -> int:
     """Overwrite a matrix with its Cholesky factor; return the order of a minor that is not
     positive, `NOT_A_NUMBER`, or 0."""
-    if fortran.is_supported(block):
+    if fortran.is_in_host_memory(block):
         order = int(CHOLESKY(measured(), block))
         block.tril_()
         return order
@@ -202,7 +202,7 @@ def _lu(rows: Tensor) -> Tensor:
     """Overwrite rows, (w, n), with [L\\U], columns exchanged; return the pivots, counted from
     1."""
     pivots: Tensor
-    if fortran.is_supported(rows):
+    if fortran.is_in_host_memory(rows):
         pivots, _ = LU(measured(), rows)
         return pivots
     packed, pivots, _ = torch.linalg.lu_factor_ex(rows.mT)
@@ -215,7 +215,7 @@ def exchange(rows: Tensor, pivots: Tensor, start: int, stop: int) -> None:
     m, n = rows.shape
     if not m or start == stop:
         return
-    if fortran.is_supported(rows):
+    if fortran.is_in_host_memory(rows):
         invoke("laswp", rows, m, rows, rows.stride(0), start + 1, stop, pivots, 1)
         return
     order = list(range(n))
@@ -226,7 +226,7 @@ def exchange(rows: Tensor, pivots: Tensor, start: int, stop: int) -> None:
 
 def _divide(rows: Tensor, lower: Tensor) -> None:
     """Compute rows = rows·lower⁻ᴴ in place."""
-    if fortran.is_supported(rows):
+    if fortran.is_in_host_memory(rows):
         DIVIDE(measured(), rows, lower, flags="LUCN")
     else:
         rows.copy_(torch.linalg.solve_triangular(lower.mH, rows, upper=True, left=False))
@@ -236,7 +236,7 @@ def _divide_unit(rows: Tensor, upper: Tensor) -> None:
     """Compute rows = rows·upper⁻¹ in place, with the leading square block of `upper`, whose
     diagonal counts as ones."""
     square = upper[:, : len(upper)]
-    if fortran.is_supported(rows):
+    if fortran.is_in_host_memory(rows):
         DIVIDE(measured(), rows, square, flags="LLNU")
     else:
         solve = torch.linalg.solve_triangular

@@ -218,7 +218,7 @@ class Reflections:
 def _factorize(rows: Tensor, factor: Tensor) -> None:
     """Overwrite a panel, whose columns are `rows`, (w, m), with R and V; store T in `factor`."""
     (w, m), k = rows.shape, len(factor)
-    if fortran.is_supported(rows):
+    if fortran.is_in_host_memory(rows):
         work, transposed = rows.new_empty(k * w), rows.new_empty(k, k)
         call("geqrt", rows, m, w, k, rows, m, transposed, k, work)
         factor.copy_(transposed.mT.triu())

@@ -269,8 +269,9 @@ INVERSE = Routine("inverse", _inverse, ("getrf", "getrs"), _cube(2))
 """Overwrites a matrix (n, n) with its inverse. Returns the number of the first zero on the diagonal
 of the factor, or 0."""
 DIVIDE = Routine("divide", _divide, ("trsm",), lambda shapes: math.prod(shapes[0]) * shapes[1][0])
-"""Overwrites rows (m, n) with the solution of a triangular system, given a square matrix; `flags`
-are the character arguments of trsm, for the transposes of both."""
+"""Overwrites rows (m, n) with the solution of a triangular system, given a square matrix T; `flags`
+are the character arguments of trsm, for the transposes of both. The first is L for rows·op(T)⁻¹ and
+R for op(T)⁻¹·rows."""
 REFLECTIONS = Routine("reflections", _reflections, ("geqrf", "orgqr"), _cube(8 / 3))
 """QR of a matrix (m, n): stores j columns of Q in the first rows of the second operand,
 (max(j, n), m), and returns R, (min(m, n), n), before its diagonal is made positive."""
@@ -297,7 +298,7 @@ def add_product(tuner: Tuner, target: Tensor, a: Tensor, b: Tensor, sign: int) -
     """Compute target += sign·a·b, for matrices of any type and device."""
     if not (target.numel() and a.shape[1]):
         return
-    if fortran.is_supported(target) and not target.is_complex():
+    if fortran.is_in_host_memory(target) and not target.is_complex():
         ADD_PRODUCT(tuner, target, a, b, sign=sign)
     else:
         target.addmm_(a, b, alpha=sign)

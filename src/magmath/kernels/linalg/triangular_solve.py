@@ -114,7 +114,7 @@ def _sweep(
             return
         if not transpose and len(other_x):
             subtract(own_x, coefficients, other_x)
-        if fortran.is_supported(own_x):
+        if fortran.is_in_host_memory(own_x):
             DIVIDE(measured(), own_x, block, flags=system.flags)
         else:
             own_x.copy_(system.by_torch(block, own_x))

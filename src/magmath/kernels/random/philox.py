@@ -34,7 +34,7 @@ from magmath.kernels.random.philox_constants import (
     UNIFORM,
     WEYL_0,
     WEYL_1,
-    Word,
+    SeedOrStream,
 )
 from magmath.kernels.random.philox_tensors import fill_by_torch
 from magmath.kernels.random.portable_math import cosine_series, log_series, sine_series
@@ -51,7 +51,7 @@ _HALF = (torch.float16, torch.bfloat16)
 
 
 def fill_uniform(
-    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word
+    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: SeedOrStream, stream: SeedOrStream
 ) -> None:
     """Fill a tile of an array of the given shape with uniform random numbers from [0, 1).
 
@@ -62,7 +62,7 @@ def fill_uniform(
 
 
 def fill_normal(
-    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word
+    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: SeedOrStream, stream: SeedOrStream
 ) -> None:
     """Fill a tile with standard normal random numbers (Box and Muller 1958). Half types are
     computed in float32."""
@@ -70,7 +70,7 @@ def fill_normal(
 
 
 def fill_exponential(
-    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word
+    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: SeedOrStream, stream: SeedOrStream
 ) -> None:
     """Fill a tile with numbers from the exponential distribution of mean 1, by inversion. None of
     them is 0 or infinite. Half types are computed in float32."""
@@ -78,7 +78,7 @@ def fill_exponential(
 
 
 def fill_bits(
-    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word
+    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: SeedOrStream, stream: SeedOrStream
 ) -> None:
     """Fill a tile of an int64 array with uniform random integers from [0, 2^63)."""
     _fill(out, tile, shape, seed, stream, BITS)
@@ -326,7 +326,12 @@ def _fill_runs(out: torch.Tensor, runs: Runs, seed: int, stream: int, kind: int,
 
 
 def _fill(
-    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word, kind: int
+    out: torch.Tensor,
+    tile: Tile,
+    shape: Sequence[int],
+    seed: SeedOrStream,
+    stream: SeedOrStream,
+    kind: int,
 ) -> None:
     accepted = (torch.int64,) if kind == BITS else tuple(_FLOAT_BITS)
     if out.dtype not in accepted:

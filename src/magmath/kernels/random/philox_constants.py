@@ -16,6 +16,6 @@ ROUNDS: Final = 10
 
 UNIFORM, NORMAL, BITS, EXPONENTIAL = 0, 1, 2, 3
 
-Word = int | torch.Tensor
+SeedOrStream = int | torch.Tensor
 """A seed or a stream: an integer, or a 0-d int64 tensor, which the host does not wait for if it is
 on a GPU."""

@@ -18,7 +18,7 @@ from magmath.kernels.random.philox_constants import (
     ROUNDS,
     WEYL_0,
     WEYL_1,
-    Word,
+    SeedOrStream,
 )
 from magmath.kernels.random.portable_math import cosine_series, log_series, sine_series
 
@@ -26,8 +26,8 @@ _CHUNK = 1 << 22  # elements computed at once: bounds the temporaries
 
 
 def fill_by_torch(
-    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: Word, stream: Word, kind: int,
-    bits: int,
+    out: torch.Tensor, tile: Tile, shape: Sequence[int], seed: SeedOrStream, stream: SeedOrStream,
+    kind: int, bits: int,
 ) -> None:  # fmt: skip
     """Fill a tile with the numbers of `kernels/random/philox.py`, by tensor operations on any
     device."""
@@ -50,7 +50,7 @@ def fill_by_torch(
 
 
 def _tensor_values(
-    index: torch.Tensor, seed: Word, stream: Word, kind: int, bits: int
+    index: torch.Tensor, seed: SeedOrStream, stream: SeedOrStream, kind: int, bits: int
 ) -> torch.Tensor:
     if kind == NORMAL:
         return _tensor_normal(index, seed, stream, bits)
@@ -72,7 +72,9 @@ def _joined(low: torch.Tensor, high: torch.Tensor, shift: int) -> torch.Tensor:
     return high << (32 - shift) | low >> shift
 
 
-def _tensor_normal(index: torch.Tensor, seed: Word, stream: Word, bits: int) -> torch.Tensor:
+def _tensor_normal(
+    index: torch.Tensor, seed: SeedOrStream, stream: SeedOrStream, bits: int
+) -> torch.Tensor:
     if bits > 32:
         a, b, c, d = _tensor_block(seed, stream, index >> 1)
         first = (_joined(a, b, 11) + 1).double() * 2.0**-53
@@ -92,7 +94,9 @@ def _tensor_normal(index: torch.Tensor, seed: Word, stream: Word, bits: int) -> 
     return value if bits > 32 else value.float()
 
 
-def _tensor_exponential(index: torch.Tensor, seed: Word, stream: Word, bits: int) -> torch.Tensor:
+def _tensor_exponential(
+    index: torch.Tensor, seed: SeedOrStream, stream: SeedOrStream, bits: int
+) -> torch.Tensor:
     if bits > 32:
         a, b, c, d = _tensor_block(seed, stream, index >> 1)
         odd = (index & 1).bool()
@@ -129,7 +133,9 @@ def _tensor_sqrt(x: torch.Tensor) -> torch.Tensor:
     return torch.where(y > 0, y + ((x - square) - error) / (2.0 * y), y)
 
 
-def _tensor_block(seed: Word, stream: Word, counter: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _tensor_block(
+    seed: SeedOrStream, stream: SeedOrStream, counter: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
     """Return the four words of each block, for an int64 tensor of counters. Products wrap around;
     results of shifts are masked."""
     key_0, key_1 = seed & LOW, seed >> 32 & LOW
