@@ -30,7 +30,7 @@ def tanh(x: Array) -> Array:
 
 @takes_selected
 def leaky_relu(x: Array, negative_slope: float = 0.01) -> Array:
-    """Return x where x ≥ 0, otherwise negative_slope · x."""
+    """Return x where x > 0, otherwise negative_slope · x."""
     x = floating("leaky_relu", x)
     return where(x > 0, x, negative_slope * x)
 

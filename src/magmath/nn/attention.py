@@ -133,7 +133,7 @@ def multi_head_attention(
     Raises ShapeError for arrays that do not fit each other. Source: Vaswani et al. (2017), section
     3.2.2.
     """
-    check_sequences("multi_head_attention", query, key, value)
+    check_attention_inputs("multi_head_attention", query, key, value)
     added = (None,) * 4 if biases is None else biases
     if len(weights) != 4 or len(added) != 4:
         raise ShapeError(
@@ -153,7 +153,7 @@ def multi_head_attention(
     return linear(averages, weights[3], added[3])
 
 
-def check_sequences(name: str, query: Array, key: Array, value: Array) -> None:
+def check_attention_inputs(name: str, query: Array, key: Array, value: Array) -> None:
     """Raise ShapeError unless queries, keys and values are sequences of one batch, with a value for
     each key."""
     for kind, sequence in (("queries", query), ("keys", key), ("values", value)):

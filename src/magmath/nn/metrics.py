@@ -75,7 +75,8 @@ def accuracy(outputs: Array, targets: Array) -> Array:
     """Return the share of samples whose label has the largest output, the first of equal ones.
 
     outputs: (N, classes), or (N,) integers that are predicted labels. targets: (N,) integers, or
-    (N, classes) probabilities.
+    (N, classes) probabilities. Labels out of range count as misses, also those that a loss ignores
+    (`ignore_index`).
     """
     return METRICS["accuracy"](outputs, targets)
 

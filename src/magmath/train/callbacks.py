@@ -31,7 +31,8 @@ class BestWeights(Callback):
 
     monitor   a name of `EpochRecord.figures`: by default "validation_loss", without validation
               data "loss"
-    mode      "min" or "max"; by default "min" for losses and errors, otherwise "max"
+    mode      "min" or "max"; by default "min" if the name contains "loss" or "error", otherwise
+              "max": give "min" for others of which less is better, such as a perplexity
     restore   if False, the module keeps its state after the last epoch; `best` has the best state
     """
 

@@ -74,7 +74,8 @@ class StepSettings:
 
     @property
     def key(self) -> Hashable:
-        """A hashable key, equal for equal settings."""
+        """A hashable key, equal for equal settings. The loss is none: the trainer discards its
+        steps when another one is assigned."""
         scale = self.loss_scale and id(self.loss_scale)
         metrics = tuple(self.metrics.items())
         return self.strategy, metrics, self.precision, scale, self.class_weight

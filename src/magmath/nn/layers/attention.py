@@ -10,7 +10,7 @@ from typing import Any, ClassVar, final
 from magmath.arrays.array import Array
 from magmath.core.integers import require_integer
 from magmath.errors import ShapeError
-from magmath.nn.attention import attention_of_heads, check_sequences
+from magmath.nn.attention import attention_of_heads, check_attention_inputs
 from magmath.nn.layer_input import layer_input
 from magmath.nn.layers.dense import Dense
 from magmath.nn.layers.dropout import Dropout
@@ -68,7 +68,7 @@ class MultiheadAttention(Module):
         """
         key = query if key is None else key
         value = key if value is None else value
-        check_sequences("MultiheadAttention", query, key, value)
+        check_attention_inputs("MultiheadAttention", query, key, value)
         averages = attention_of_heads(
             self.query(query),
             self.key(key),
