@@ -12,7 +12,6 @@ from magmath.core.type_aliases import BoundCall
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients
-from magmath.kernels.sort import sortable_keys
 from magmath.ops import elementwise as e
 from magmath.ops.host_fallback import is_on_host, through_host
 from magmath.ops.index_letters import LETTERS
@@ -21,7 +20,7 @@ from magmath.ops.kernel_binding import by_reference
 from magmath.ops.leaves import constant
 from magmath.ops.shared_fields import flops_per_element
 from magmath.ops.slicing import slice_along
-from magmath.ops.sort.searchsorted import MIN_SORTED_VALUES, SEARCHSORTED
+from magmath.ops.sort.searchsorted import MIN_SORTED_VALUES, SEARCHSORTED, computed_in_order
 from magmath.ops.sums import sum_
 
 
@@ -50,30 +49,20 @@ def _axes(node: Node) -> str:
 
 
 def _kernel(call: KernelCall) -> BoundCall:
+    from torch import from_numpy
+
     if not is_on_host(call):
         return through_host(_kernel, call)
     at, out = call.inputs[0], call.out
     points, *others = [x.numpy() for x in call.inputs[1:]]
+
+    def interpolated(positions: Any) -> Any:
+        return from_numpy(_reference(positions.numpy(), points, *others))
+
     if min(at.numel(), points.size) < MIN_SORTED_VALUES:
         x, y = at.numpy(), out.numpy()
         return lambda: np.copyto(y, _reference(x, points, *others))
-    return lambda: out.copy_(_in_order(at, points, *others))
-
-
-def _in_order(at: Any, *others: Any) -> Any:
-    """Return the values at positions, which are sorted first, unless they are: successive searches
-    then read neighbouring points, which are in the cache. This is faster even with the time for
-    sorting."""
-    import torch
-
-    flat = at.reshape(-1)
-    if bool((flat[1:] >= flat[:-1]).all()):
-        return torch.from_numpy(_reference(at.numpy(), *others))
-    order = torch.empty(flat.shape, dtype=torch.int64)
-    sortable_keys.argsort(flat, order, axis=0, descending=False)
-    result = torch.empty_like(flat)
-    result[order] = torch.from_numpy(_reference(flat[order].numpy(), *others))
-    return result.view(at.shape)
+    return lambda: out.copy_(computed_in_order(at, interpolated))
 
 
 def _reference(at: Any, points: Any, values: Any, left: Any, right: Any) -> Any:

@@ -45,7 +45,7 @@ from magmath.ops.axis_segments import (
 )
 from magmath.ops.creation import iota
 from magmath.ops.index_letters import LETTERS, one_axis_whole, with_changed_letter
-from magmath.ops.indexing.along_axis import SCATTER_ALONG
+from magmath.ops.indexing.along_axis import scatter_along
 from magmath.ops.kernel_binding import add, as_signed, by_reference, is_numpy_only, reference_call
 from magmath.ops.leaves import constant
 from magmath.ops.product_gradients import gradient_of_running_product
@@ -212,7 +212,7 @@ def _cumulative_extremum_vjp(node: Node, g: Node) -> Gradients:
     number = iota(x.shape, axis)
     reached = e.where(e.call("equal", x, node), number, constant(0, number.dtype))
     last = apply(CUMULATIVE_MAX, reached, axis=axis)
-    return (apply(SCATTER_ALONG, g, last, axis=axis, extent=x.shape[axis]),)
+    return (scatter_along(g, last, axis, x.shape[axis]),)
 
 
 def _cumulative(name: str, vjp: Vjp) -> Operation:

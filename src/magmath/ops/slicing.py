@@ -203,10 +203,7 @@ def _slice_view(call: NativeCall, x: torch.Tensor) -> torch.Tensor | None:
 def _overwritten_view(call: NativeCall, out: torch.Tensor) -> torch.Tensor | None:
     """Return the view of the local result that is overwritten; None if it runs backwards."""
     bounds = call.attributes["bounds"]
-    part = tuple(
-        elements_in(stored_indices, bound)
-        for stored_indices, bound in zip(call.tile, bounds, strict=True)
-    )
+    part = _part_in(call.tile, bounds)
     return _forward(out, call.tile, part, bounds)
 
 
@@ -288,10 +285,7 @@ def _set_slice_axes(node: Node) -> str:
 def _set_slice_kernel(call: KernelCall) -> BoundCall:
     x, values, out = *map(as_signed, call.inputs), as_signed(call.out)
     bounds = call.attributes["bounds"]
-    part = tuple(
-        elements_in(stored_indices, bound)
-        for stored_indices, bound in zip(call.tile, bounds, strict=True)
-    )
+    part = _part_in(call.tile, bounds)
     view = _part_of(out, call.tile, part, bounds)
 
     def run() -> None:
@@ -304,10 +298,7 @@ def _set_slice_kernel(call: KernelCall) -> BoundCall:
 def _emit_set_slice(w: Writer, call: NativeCall) -> bool:
     x, values = call.inputs
     bounds = call.attributes["bounds"]
-    part = tuple(
-        elements_in(stored_indices, bound)
-        for stored_indices, bound in zip(call.tile, bounds, strict=True)
-    )
+    part = _part_in(call.tile, bounds)
     if not all(elements.is_range for elements in part):
         return False
     emit_copy(w, call.out, x)
@@ -321,6 +312,11 @@ def keep(out: torch.Tensor, x: torch.Tensor) -> None:
     """Copy the operand x to `out`, unless they share memory (an update in place)."""
     if out.data_ptr() != x.data_ptr():
         out.copy_(x)
+
+
+def _part_in(tile: Tile, bounds: Bounds) -> Tile:
+    """Return the elements of a slice that are in a tile, as positions along the slice."""
+    return tuple([elements_in(indices, bound) for indices, bound in zip(tile, bounds, strict=True)])
 
 
 def elements_in(stored_indices: IndexSet, bound: Bound) -> IndexSet:

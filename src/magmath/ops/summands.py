@@ -107,12 +107,16 @@ def _sum_parts_traffic(node: Node, workers: int) -> tuple[int, int]:
     return hops * node.size * itemsize, messages
 
 
+def _sum_parts_vjp(node: Node, g: Node) -> Gradients:
+    return (broadcast_to(g, node.inputs[0].shape),)
+
+
 SUM_PARTS = Operation(  # the sum along the first axis, by a ring or a tree of messages
     name="sum_parts",
     infer=_sum_parts_infer,
     axes=lambda node: f"{whole_letters(node.ndim + 1)}->{whole_letters(node.ndim)}",
     reduction=None,
-    vjp=lambda node, g: _sum_parts_vjp(node, g),
+    vjp=_sum_parts_vjp,
     kernel=_sum_parts_kernel,
     native=None,
     reference=lambda x, *, algorithm, messages: np.sum(x, 0, dtype=x.dtype),
@@ -126,10 +130,6 @@ SUM_PARTS = Operation(  # the sum along the first axis, by a ring or a tree of m
     ),
     only_layouts=_sum_parts_layouts,
 )
-
-
-def _sum_parts_vjp(node: Node, g: Node) -> Gradients:
-    return (broadcast_to(g, node.inputs[0].shape),)
 
 
 def _sum_signs_infer(signs: Node, positive: Node, negative: Node, *, count: int) -> ShapeAndType:

@@ -111,9 +111,7 @@ def _numpy_take_along(node: Node) -> Callable[..., object] | None:
 def _take_along_vjp(node: Node, g: Node) -> Gradients:
     x, indices = node.inputs
     axis = node.attributes["axis"]
-    values = astype(g, compute_dtype(g.dtype))  # as `scatter_add`
-    sums = apply(SCATTER_ALONG, values, indices, axis=axis, extent=x.shape[axis])
-    return astype(sums, g.dtype), None
+    return scatter_along(g, indices, axis, x.shape[axis]), None
 
 
 TAKE_ALONG = Operation(
@@ -201,5 +199,15 @@ SCATTER_ALONG = Operation(
         is_worker_independent=False,
     ),
 )
+
+
+def scatter_along(x: Node, indices: Node, axis: int, extent: int) -> Node:
+    """Return an array of zeros to which elements are added by their indices along an axis.
+
+    Numbers of 16 bits are added in float32, as by `scatter_add`.
+    """
+    values = astype(x, compute_dtype(x.dtype))
+    return astype(apply(SCATTER_ALONG, values, indices, axis=axis, extent=extent), x.dtype)
+
 
 OPERATIONS = {record.name: record for record in (TAKE_ALONG, SCATTER_ALONG)}

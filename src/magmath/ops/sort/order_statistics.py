@@ -21,7 +21,7 @@ from magmath.kernels.sort import sortable_keys
 from magmath.layout import Layout
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.index_letters import one_axis_whole
-from magmath.ops.indexing.along_axis import SCATTER_ALONG
+from magmath.ops.indexing.along_axis import scatter_along
 from magmath.ops.kernel_binding import by_reference
 from magmath.ops.slicing import slice_along
 from magmath.ops.sort.sorting import ARGSORT, SORT
@@ -73,7 +73,7 @@ def _vjp(node: Node, g: Node) -> Gradients:
     axis = node.attributes["axis"]
     order = apply(ARGSORT, x, axis=axis, descending=False)
     origin = _chosen(order, axis, node.attributes["positions"])
-    return (apply(SCATTER_ALONG, g, origin, axis=axis, extent=x.shape[axis]),)
+    return (scatter_along(g, origin, axis, x.shape[axis]),)
 
 
 def _reference(x: Any, *, axis: int, positions: Positions) -> Any:

@@ -18,7 +18,7 @@ from magmath.graph.operation import Gradients
 from magmath.ops.concatenation import CONCAT
 from magmath.ops.elementwise import apply_to_numbers, call, where
 from magmath.ops.index_letters import LETTERS
-from magmath.ops.indexing.along_axis import SCATTER_ALONG
+from magmath.ops.indexing.along_axis import scatter_along
 from magmath.ops.kernel_binding import by_reference
 from magmath.ops.leaves import constant
 from magmath.ops.manipulation import reshape
@@ -102,7 +102,7 @@ def _vjp(node: Node, g: Node) -> Gradients:
     values, places = (
         some[0] if len(some) == 1 else apply(CONCAT, *some, axis=axis) for some in (parts, origins)
     )
-    return (apply(SCATTER_ALONG, values, places, axis=axis, extent=x.shape[-1]),)
+    return (scatter_along(values, places, axis, x.shape[-1]),)
 
 
 def _reference(x: Any, *, below: int, above: int, weight: float) -> Any:

@@ -8,6 +8,7 @@ the parts (`kernels/request_reply.py`).
 from __future__ import annotations
 
 from bisect import bisect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -84,23 +85,33 @@ def _search(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
 
 
 def _insertion_positions(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
-    """Return the positions of values in a sorted tensor without NaN.
-
-    Many values in a long tensor are sorted first, unless they are: successive searches then read
-    neighbouring elements, which are in the cache. This is faster even with the time for sorting.
-    """
+    """Return the positions of values in a sorted tensor without NaN, many of them in order."""
     import torch
 
     if min(x.numel(), values.numel()) < MIN_SORTED_VALUES or x.device.type != "cpu":
         return torch.searchsorted(x, values, side=side)
-    flat = values.view(-1)
+    return computed_in_order(values, lambda flat: _positions_of_sorted(x, flat, side))
+
+
+def computed_in_order(
+    values: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """Return the results of searches of values, which are sorted first, unless they are.
+
+    Successive searches then read neighbouring elements, which are in the cache. This is faster even
+    with the time for sorting.
+    """
+    import torch
+
+    flat = values.reshape(-1)
     if bool((flat[1:] >= flat[:-1]).all()):
-        return _positions_of_sorted(x, flat, side).view(values.shape)
+        return compute(flat).view(values.shape)
     order = torch.empty(flat.shape, dtype=torch.int64)
     sortable_keys.argsort(flat, order, axis=0, descending=False)
-    positions = torch.empty_like(order)
-    positions[order] = _positions_of_sorted(x, flat[order], side)
-    return positions.view(values.shape)
+    in_order = compute(flat[order])
+    results = torch.empty_like(in_order)
+    results[order] = in_order
+    return results.view(values.shape)
 
 
 def _positions_of_sorted(x: torch.Tensor, values: torch.Tensor, side: str) -> torch.Tensor:
