@@ -6,6 +6,8 @@ number of the step; its operation determines further effects.
 
 from __future__ import annotations
 
+import ctypes
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -105,6 +107,8 @@ class FakeExecutable:
         if self._operation == "sleep":
             if self._comm.rank in (self._attributes.get("ranks") or range(self._comm.size)):
                 time.sleep(self._attributes["seconds"])
+        elif self._operation == "stall":
+            _wait_in_the_kernel(self._attributes["pipe"])
         elif self._operation == "wait":
             wait = CODE.function("wait")
             assert wait(self._comm.flags.ctypes.data, self._comm.rank, self._comm.size) == DONE
@@ -123,3 +127,15 @@ class FakeExecutable:
                 raise error
             if self._operation == "fail_and_wait":
                 self._comm.barrier()
+
+
+def _wait_in_the_kernel(pipe: str) -> None:
+    """Wait as for a disk that does not answer, until another process writes to a named pipe: a new
+    process opens it before its program begins, and until then the kernel suspends this thread."""
+    c = ctypes.CDLL(None)
+    actions = ctypes.create_string_buffer(1024)
+    c.posix_spawn_file_actions_init(actions)
+    c.posix_spawn_file_actions_addopen(actions, 0, pipe.encode(), os.O_RDONLY, 0)
+    child, words = ctypes.c_int(), (ctypes.c_char_p * 2)(b"true", None)
+    assert c.posix_spawnp(ctypes.byref(child), b"true", actions, None, words, None) == 0
+    os.waitpid(child.value, 0)

@@ -90,6 +90,24 @@ def test_a_worker_that_waits_in_compiled_code_for_a_stopped_one_is_not_stuck(
     pool.close()
 
 
+def test_a_worker_that_waits_for_a_disk_is_not_stuck(
+    no_leftovers: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nor is one whose memory is read from a slow file system, or was swapped out."""
+    monkeypatch.setenv("STUCK_SECONDS", "1")
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    pool = open_pool(1, 60.0)
+    array = pool.put(torch.ones(6), Layout.even((6,), pool.mesh, 0))
+    timer = threading.Timer(2.5, lambda: pipe.write_text("go on"))
+    timer.start()
+    assert pool.run(pool.define(fake_program("stall", 1, pipe=str(pipe))), [array]).values() == [
+        1.0
+    ]
+    timer.join()
+    pool.close()
+
+
 SCRIPT = """\
 import sys, time
 import magmath as mm

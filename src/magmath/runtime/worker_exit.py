@@ -12,6 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import zmq
@@ -81,8 +83,8 @@ def exit_when_stuck(
 
     `current_run` returns the run in progress, None between runs. A run without processor time is in
     a deadlock within this process, unless it waits for another worker (`is_waiting`), which may
-    work or be stopped for as long as it likes. A run with processor time is indistinguishable from
-    long work and continues.
+    work or be stopped for as long as it likes, or for a disk. A run with processor time is
+    indistinguishable from long work and continues.
     """
     watch = threading.Thread(
         target=_watch_run,
@@ -101,9 +103,21 @@ def _watch_run(
         time.sleep(1)
         former_run, run = run, current_run()
         former_time, processor_time = processor_time, time.process_time()
-        is_idle = processor_time - former_time < _STUCK_SHARE and not is_waiting()
+        is_idle = processor_time - former_time < _STUCK_SHARE and not (
+            is_waiting() or _is_waiting_for_disk()
+        )
         idle_seconds = idle_seconds + 1 if run is not None and run is former_run and is_idle else 0
     report = f"magmath worker {rank}: it has used no processor time for {idle_seconds} s of a run"
     print(report, file=sys.stderr, flush=True)
     faulthandler.dump_traceback()
     os._exit(1)
+
+
+def _is_waiting_for_disk() -> bool:
+    """Return True if a thread of this process waits in the kernel for a disk, a file system or
+    memory that was swapped out; False where the states of threads are unknown."""
+    for path in Path("/proc/self/task").glob("*/stat"):
+        with suppress(OSError):  # the thread has ended
+            if path.read_text().rpartition(")")[2].split()[0] == "D":
+                return True
+    return False
