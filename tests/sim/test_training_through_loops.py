@@ -46,7 +46,7 @@ def limits(operations: int) -> Iterator[None]:
     """Unroll loops of up to this many operations."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counted_loops, "MAX_UNROLLED", operations)
-        patch.setattr(traced_loop, "MIN_STEPS", 1)
+        patch.setattr(traced_loop, "MIN_TRACED_STEPS", 1)
         yield
 
 

@@ -98,7 +98,8 @@ class Writer:
     def loops(self, shape: Shape, strides: Sequence[int] = ()) -> Iterator[list[str]]:
         """Write nested loops over a shape; yield the index names, one for each dimension.
 
-        With the strides of an array, the loops follow the order of its elements in memory.
+        With the strides of an array, the loops follow the order of its elements in memory; the
+        names are in the order of the dimensions all the same.
         """
         indices = [self.name("i") for _ in shape]
         for d in loop_order(shape, strides):

@@ -41,14 +41,14 @@ class TwoLevelCommunicator(Communicator):
             for number in range(max(hosts) + 1)
         ]
         positions = {rank: n for members in self._members for n, rank in enumerate(members)}
-        # Rank d of another host exchanges its data with the rank of this host at position
-        # d's position modulo the number of ranks here: the lane of d.
-        lane_of = [positions[rank] % host.size for rank in range(self.size)]
-        self._lanes = [
-            [rank for rank in range(self.size) if lane_of[rank] == lane]
-            for lane in range(host.size)
+        # Rank d of another host exchanges its data with the rank of this host whose position is d's
+        # position modulo the number of ranks here. The ranks that one position serves are a column.
+        column_of = [positions[rank] % host.size for rank in range(self.size)]
+        self._columns = [
+            [rank for rank in range(self.size) if column_of[rank] == column]
+            for column in range(host.size)
         ]
-        self._width = max(len(lane) for lane in self._lanes)
+        self._width = max(len(column) for column in self._columns)
         own_position = positions[self.rank]
         self._partners = [members[own_position % len(members)] for members in self._members]
 
@@ -117,8 +117,8 @@ class TwoLevelCommunicator(Communicator):
             tensor.copy_(wide)
         elif tensor.nbytes <= _WHOLE_BYTES:
             self._host.allreduce(tensor, op)
-            lane = self._lanes[self._host.rank]
-            self._combine(tensor.view(-1), [(rank, tensor) for rank in lane], tensor, op)
+            column = self._columns[self._host.rank]
+            self._combine(tensor.view(-1), [(rank, tensor) for rank in column], tensor, op)
         else:
             count = tensor.numel()
             block = tensor.new_empty(-(-count // self.size))
@@ -135,17 +135,17 @@ class TwoLevelCommunicator(Communicator):
             out.copy_(wide)
             return
         blocks = tensor.view(self.size, -1)
-        lane = self._lanes[self._host.rank]
+        column = self._columns[self._host.rank]
         if self._host.size == 1:
             reduced = blocks
         else:
-            lanes = tensor.new_zeros((self._host.size, self._width, out.numel()))
-            for number, ranks in enumerate(self._lanes):
+            columns = tensor.new_zeros((self._host.size, self._width, out.numel()))
+            for number, ranks in enumerate(self._columns):
                 for index, rank in enumerate(ranks):
-                    lanes[number, index] = blocks[rank]
-            reduced = lanes.new_empty((self._width, out.numel()))
-            self._host.reduce_scatter(reduced.view(-1), lanes.view(-1), op)
-        parts = list(zip(lane, reduced, strict=False))
+                    columns[number, index] = blocks[rank]
+            reduced = columns.new_empty((self._width, out.numel()))
+            self._host.reduce_scatter(reduced.view(-1), columns.view(-1), op)
+        parts = list(zip(column, reduced, strict=False))
         self._combine(out.view(-1), parts, dict(parts)[self.rank], op)
 
     def _combine(
@@ -173,17 +173,17 @@ class TwoLevelCommunicator(Communicator):
         blocks, own_block = out.view(self.size, -1), tensor.view(-1)
         received = own_block.new_empty((self._width, own_block.numel()))
         receives = []
-        for index, rank in enumerate(self._lanes[self._host.rank]):
+        for index, rank in enumerate(self._columns[self._host.rank]):
             if self._is_remote(rank):
                 receives.append((rank, received[index]))
             else:
                 received[index] = own_block
         self._exchange([(r, own_block) for r in self._partners if self._is_remote(r)], receives)
-        lanes = own_block.new_empty((self._host.size, self._width, own_block.numel()))
-        self._host.allgather(lanes.view(-1), received.view(-1))
-        for number, ranks in enumerate(self._lanes):
+        columns = own_block.new_empty((self._host.size, self._width, own_block.numel()))
+        self._host.allgather(columns.view(-1), received.view(-1))
+        for number, ranks in enumerate(self._columns):
             for index, rank in enumerate(ranks):
-                blocks[rank] = lanes[number, index]
+                blocks[rank] = columns[number, index]
 
     def _is_remote(self, rank: int) -> bool:
         return self.hosts[rank] != self.hosts[self.rank]

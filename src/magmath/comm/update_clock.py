@@ -57,9 +57,9 @@ class UpdateClock:
         self._comm.barrier()
 
     @property
-    def completed_steps(self) -> int:
+    def steps_taken(self) -> int:
         """The number of steps that were taken."""
-        return self._rules.completed_steps
+        return self._rules.steps_taken
 
     def stop(self) -> None:
         """Let no worker take another step; this worker drops its copy."""

@@ -39,7 +39,7 @@ class UpdateRules:
         self._staleness = staleness
 
     @property
-    def completed_steps(self) -> int:
+    def steps_taken(self) -> int:
         """The number of steps that were taken."""
         return int(self._counters[_TAKEN])
 
@@ -50,7 +50,7 @@ class UpdateRules:
     def take(self, worker: int, steps: int) -> int | Denied:
         """Return the number of the next of `steps` steps, unless a copy that is made now could
         become too old."""
-        counters, number = self._counters, self.completed_steps
+        counters, number = self._counters, self.steps_taken
         if counters[_STOPPED] or number >= steps:
             return Denied.NONE_LEFT
         begun, complete = int(counters[_BEGUN]), int(counters[_COMPLETE])

@@ -1,4 +1,4 @@
-"""The base class of arrays: what the engine uses of them."""
+"""The base class of arrays: what the engine and the searches for arrays use of them."""
 
 from __future__ import annotations
 
@@ -44,12 +44,9 @@ class ArrayHandle:
         """Return True if this array refers to a node, and is not stale."""
         raise NotImplementedError
 
-    def set_computed(self, leaf: Node) -> None:
-        """Set a leaf as the array's value and drop its expression."""
-        raise NotImplementedError
-
     def set_computed_of(self, node: Node, leaf: Node) -> bool:
-        """Do so if the array still refers to the node that was computed; return True if it does."""
+        """Set a leaf as the array's value and drop its expression, if the array still refers to the
+        node that was computed; return True if it does."""
         raise NotImplementedError
 
     def forget_values(self) -> None:

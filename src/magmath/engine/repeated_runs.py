@@ -54,13 +54,14 @@ class ResultBuffers:
 class RepeatedRuns:
     """The runs of a program without targets that runs again and again.
 
-    graph   the graph of the program
-    draws   runs take numbers from counters (`run_numbers`)
-    last    the last run through the engine, or None
-    keeps   True if runs may write into the memory of former results
+    compiled  the program, and `graph` its graph
+    draws     runs take numbers from counters (`run_numbers`)
+    last      the last run through the engine, or None
+    keeps     True if runs may write into the memory of former results
 
-    If all arrays are small, they are computed in this process (`EagerProgram`): with several
-    workers always, otherwise if runs seldom find the memory for which a call was prepared.
+    If all arrays are small, the results are computed in this process (`EagerProgram`), as far as it
+    stores the operands: with workers in other threads or processes at once, with the inline worker
+    after runs have seldom found the memory for which a call was prepared.
     """
 
     def __init__(

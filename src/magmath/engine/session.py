@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 current_engine: Engine | None = None
 """The engine of the current pool; None before the first operation and after `shutdown`."""
 _options: PoolOptions | None = None
-"""The options of the current pool."""
+"""The options of the last pool, with which `restart` starts another."""
 _session: Session | None = None
 """The result of the last `init`."""
 _profiler: Callable[[RunHandle], object] | None = None

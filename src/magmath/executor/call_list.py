@@ -39,12 +39,12 @@ class CallList:
 
     __slots__ = (
         "_alone",
+        "_async_moves",
         "_bound",
         "_failures",
         "_instructions",
         "_positions",
         "_spans",
-        "_transfers",
     )
 
     @paused_gc()
@@ -59,7 +59,7 @@ class CallList:
         self._instructions: list[Instruction] = []
         self._positions: list[int] = []
         self._spans: dict[int, range] | None = None
-        self._transfers: list[AsyncMove] = []
+        self._async_moves: list[AsyncMove] = []
         self._alone = tensors.context.comm.size == 1
         self._failures = tensors.context.failures.errors
         program = tensors.program
@@ -67,7 +67,7 @@ class CallList:
         beginning, fills = fills_of(tensors, positions, segment_at)
         if beginning:
             self._add(beginning, program.instructions[positions[0]], positions[0])
-        pending: list[_PendingTransfer] = []
+        pending: list[_PendingMove] = []
         for position in positions:
             instruction = program.instructions[position]
             self._add(fills.get(position, ()), instruction, position)
@@ -80,22 +80,23 @@ class CallList:
                 self._add((segments[segment],), _last_call(segment, program), position)
             is_last = position == positions[-1]
             for x in [x for x in pending if is_last or x.due <= position]:
-                self._add((x.transfer.wait,), x.move, x.position)
+                self._add((x.move.wait,), x.instruction, x.position)
                 pending.remove(x)
 
     def _bind(
         self, instruction: Instruction, position: int, tensors: Tensors
-    ) -> list[_PendingTransfer]:
-        """Add the bound calls of an instruction; return the transfer that they begin, if any."""
+    ) -> list[_PendingMove]:
+        """Add the bound calls of an instruction; return the concurrent move that they begin, if
+        any."""
         with with_user_line(instruction):
-            transfer = overlapped_move(instruction, tensors)
-            bound = bound_calls(instruction, tensors) if transfer is None else (transfer.begin,)
+            move = overlapped_move(instruction, tensors)
+            bound = bound_calls(instruction, tensors) if move is None else (move.begin,)
         self._add(bound, instruction, position)
-        if transfer is None:
+        if move is None:
             return []
         assert isinstance(instruction, Redistribute)
-        self._transfers.append(transfer)
-        return [_PendingTransfer(instruction, position, transfer)]
+        self._async_moves.append(move)
+        return [_PendingMove(instruction, position, move)]
 
     def rebound(
         self,
@@ -106,9 +107,10 @@ class CallList:
         """Return these calls, with those of the instructions at some positions on other tensors.
 
         `segments` are the same ranges as before, on the other tensors. Returns None if the calls
-        depend on one another: transfers on the progress thread, and filled memory.
+        depend on one another (moves on the progress thread, and filled memory), or an instruction
+        has another number of calls on the new tensors.
         """
-        if self._transfers or tensors.context.heap.fills:
+        if self._async_moves or tensors.context.heap.fills:
             return None
         program = tensors.program
         segment_at = {position: segment for segment in segments for position in segment}
@@ -192,34 +194,34 @@ class CallList:
         instruction = self._instructions[i]
         attach_user_line(error, instruction)
         if isinstance(error, InterruptedError):
-            self._wait_for_transfers()
+            self._wait_for_moves()
             raise error
         local = isinstance(instruction, Call) and instruction.workspace is None
         lost = isinstance(error, WorkerLost)
         if self._alone or lost or not (local or isinstance(error, LinAlgError | IndexError)):
-            self._wait_for_transfers()
+            self._wait_for_moves()
             raise error
         self._failures.append(error)
 
-    def _wait_for_transfers(self) -> None:
-        """Wait for all pending transfers after a failure, before the memory is freed."""
-        for transfer in self._transfers:
+    def _wait_for_moves(self) -> None:
+        """Wait for all pending moves after a failure, before the memory is freed."""
+        for move in self._async_moves:
             with suppress(Exception):
-                transfer.wait()
+                move.wait()
 
 
 @final
-class _PendingTransfer(NamedTuple):
-    """A transfer on the progress thread, and the move at a position that has begun it."""
+class _PendingMove(NamedTuple):
+    """A move on the progress thread, and the instruction at a position that has begun it."""
 
-    move: Redistribute
+    instruction: Redistribute
     position: int
-    transfer: AsyncMove
+    move: AsyncMove
 
     @property
     def due(self) -> int:
-        """The position of the last instruction that may run before the transfer is complete."""
-        return self.position + self.move.overlapped
+        """The position of the last instruction that may run before the move is complete."""
+        return self.position + self.instruction.overlapped
 
 
 def _is_interruptible(program: Program, instruction: Instruction) -> bool:

@@ -52,7 +52,8 @@ class Context:
                      at once
     progress_thread  returns the thread for concurrent moves, which all workers create on first use
     failures         failures that are raised after the run
-    instruction      the instruction that is being bound
+    instruction      the instruction that was bound last; None where kernels must raise errors
+                     themselves
     is_abandoned     returns True if the run is abandoned; polled between long instructions
     """
 

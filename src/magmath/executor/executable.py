@@ -152,7 +152,8 @@ class Executable:
         find, failures = self._bindings.find, self.context.failures
         fixed = None if self._bindings.memory.can_move else find(blocks, inputs, outputs)
         run, heap, within = self._tiers.run, self.context.heap, silent_context()
-        current, reports_late = self._bindings.scalars, failures.device is not None
+        scalars_of_program = self._bindings.scalars
+        reports_late = failures.device is not None
         input_blocks = {stored.block for stored in inputs}
         new_blocks = (
             [stored.block for stored in outputs if stored.block not in input_blocks]
@@ -163,8 +164,8 @@ class Executable:
         def run_once(scalars: Sequence[Number]) -> None:
             if reports_late:
                 failures.begin()
-            if scalars is not current.numbers:
-                current.write(scalars)
+            if scalars is not scalars_of_program.numbers:  # the same list has the same numbers
+                scalars_of_program.write(scalars)
             for block in new_blocks:
                 heap.fill(block)
             within.run(run, fixed or find(blocks, inputs, outputs))

@@ -94,7 +94,7 @@ class FastestSelector(Generic[CandidateType]):
 
     `others` creates the candidates that need a compiler; it is called once the first one has
     taken `compile_after` seconds, so that short runs compile nothing. The times that a `former`
-    selector has measured for the same program on other arrays are used until new times exist. An
+    selector has measured for the same program on other arrays are used until new times exist. A
     candidate counts by the least of its last `history` times.
     """
 

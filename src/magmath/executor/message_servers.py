@@ -331,9 +331,7 @@ class MessageServers(Servers):
             else:
                 receives += [(owner, x) for x in updated]
         self._comm.exchange(sends, receives)
-        return self._comm.allreduce_max(
-            self._rules.completed_steps
-        )  # worker 0 alone has taken some
+        return self._comm.allreduce_max(self._rules.steps_taken)  # worker 0 alone has taken some
 
     def raise_failure(self) -> None:
         if self._failure is not None:

@@ -205,7 +205,7 @@ class SharedServers(Servers):
 
     def finish(self) -> int:
         self._comm.barrier()
-        return self._clock.completed_steps
+        return self._clock.steps_taken
 
     def raise_failure(self) -> None:
         if self._error is not None:

@@ -78,7 +78,7 @@ class CostCache:
         self.move = lru_cache(maxsize=MAX_CACHED_COSTS)(self._seconds)
         """(have, want, itemsize) → seconds of the redistribution of an array from one layout to
         another."""
-        self.stages = lru_cache(maxsize=MAX_CACHED_COSTS)(self._stages)
+        self.copy_layouts = lru_cache(maxsize=MAX_CACHED_COSTS)(self._copy_layouts)
         """(have, want) → the layouts of the copies, one made from the other, by which an array in
         one layout becomes readable in another; empty if it is readable."""
 
@@ -129,7 +129,7 @@ class CostCache:
     def _compute_seconds(self, node: Node, candidate: LayoutCandidate) -> float:
         return compute_seconds(node, candidate.inputs, candidate.output, self.environment)
 
-    def _stages(self, have: Layout, want: Layout) -> tuple[Layout, ...]:
+    def _copy_layouts(self, have: Layout, want: Layout) -> tuple[Layout, ...]:
         """Return these layouts; workers that share memory gather into one shared copy, and reduce
         in one step."""
         if is_readable_as(have, want):
@@ -282,7 +282,7 @@ class CandidateCosts:
             for operand, layout in zip(self.operands, candidate.inputs, strict=True)
             if not self._is_readable(operand, layout)
         ]
-        if candidate.output.is_partial and candidate.output != self.hint:
+        if candidate.output.is_partial and candidate.output != self.hint:  # else it stays pending
             summed = plan_redistribution(candidate.output, default_reduction(candidate.output))
             steps.append((summed, self.node.dtype.itemsize))
         moved, messages = kernel_traffic(self.node, candidate.inputs, candidate.output)

@@ -22,7 +22,8 @@ class Environment:
     deterministic  results must not depend on the number of workers
     memory_limit   memory limit of a worker in bytes, as the user has set it, or None
     memory_bound   bytes above which a worker refuses to allocate: the user's limit, otherwise its
-                   share of the memory, or None; plans that fit comfortably do not depend on it
+                   share of the memory, or None. It decides about block reductions and candidates
+                   only where a plan comes near it
     is_frugal      operations are computed by the candidates that need least memory, for programs
                    that exceed the memory limit otherwise
     max_moved_bytes   bytes of moved operands that an operation should need on a worker at a time,

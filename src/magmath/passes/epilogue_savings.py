@@ -79,7 +79,7 @@ class GroupForm:
         for kind, numbers, decision in zip(self.kinds, self.operands, decisions, strict=True):
             inputs: list[Node] = []
             for i, number in enumerate(numbers):
-                is_inside = number >= 0 and not (decision.stages and decision.stages[i])
+                is_inside = number >= 0 and not (decision.copy_layouts and decision.copy_layouts[i])
                 if is_inside:
                     inputs.append(nodes[number])
                 else:

@@ -230,8 +230,8 @@ class _Placing:
         """Return `node` in `layout`, by existing copies if there are some."""
         have = layout_of(node)
         if have is not layout:
-            for stage in self.costs.stages(have, layout):
-                node = self._copy(node, stage, line)
+            for copy_layout in self.costs.copy_layouts(have, layout):
+                node = self._copy(node, copy_layout, line)
         return node
 
     def _copy(self, node: Node, layout: Layout, line: Line) -> Node:

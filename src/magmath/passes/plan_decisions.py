@@ -48,19 +48,20 @@ class ArrayState:
 class Decision:
     """The decision about a node with operands in certain states.
 
-    state        the state of the result
-    seconds      predicted seconds without those of copies
-    inputs       the layouts in which operands are read
-    stages       for each operand, the layouts of the copies that lead there; None if there are none
-    cost         the cost by which decompositions are compared, in units of `RESOLUTION`
-    moved_bytes  the bytes by which decompositions are compared
-    parts        the decompositions
+    state         the state of the result
+    seconds       predicted seconds without those of copies
+    inputs        the layouts in which operands are read
+    copy_layouts  for each operand, the layouts of the copies that lead there; None if there are
+                  none
+    cost          the cost by which decompositions are compared, in units of `RESOLUTION`
+    moved_bytes   the bytes by which decompositions are compared
+    parts         the decompositions
     """
 
     state: ArrayState
     seconds: float
     inputs: tuple[Layout, ...]
-    stages: tuple[tuple[Layout, ...], ...] | None
+    copy_layouts: tuple[tuple[Layout, ...], ...] | None
     cost: int
     moved_bytes: int
     parts: tuple[StepList, ...]
@@ -155,14 +156,14 @@ class Decisions:
         costs, environment = self.costs, self.environment
         layout = None if hint is None else hint.layout
         best, nbytes = costs.best(node, tuple([state.operand for state in operands]), layout)
-        stages = [
-            costs.stages(state.layout, want)
+        copy_layouts = [
+            costs.copy_layouts(state.layout, want)
             for state, want in zip(operands, best.candidate.inputs, strict=True)
         ]
         inputs = tuple(
             [
-                copies[-1] if copies else state.layout
-                for state, copies in zip(operands, stages, strict=True)
+                layouts[-1] if layouts else state.layout
+                for state, layouts in zip(operands, copy_layouts, strict=True)
             ]
         )
         output = best.candidate.output
@@ -172,7 +173,7 @@ class Decisions:
             self.state(output, node.dtype.itemsize, stored),
             environment.machine.call_seconds + best.arithmetic if computed else 0.0,
             inputs,
-            tuple(stages) if any(stages) else None,
+            tuple(copy_layouts) if any(copy_layouts) else None,
             best.steps,
             nbytes,
             self._decompositions(node, [state.layout for state in operands], hint),

@@ -148,10 +148,10 @@ class _Plan:
         self, decision: Decision, values: Sequence[_Value], operands: Iterable[int]
     ) -> _Value:
         """Return the value of a node with these operands."""
-        if decision.stages is not None:
-            for i, stages in zip(operands, decision.stages, strict=True):
+        if decision.copy_layouts is not None:
+            for i, layouts in zip(operands, decision.copy_layouts, strict=True):
                 value = values[i]
-                for layout in stages:
+                for layout in layouts:
                     value = self._copy(value, layout)
         self.seconds += decision.seconds
         self._cost += decision.cost
@@ -173,8 +173,8 @@ class _Plan:
         """Return a value in a layout, by existing copies if there are some."""
         have = value.state.layout
         if have is not layout:
-            for stage in self._decisions.costs.stages(have, layout):
-                value = self._copy(value, stage)
+            for copy_layout in self._decisions.costs.copy_layouts(have, layout):
+                value = self._copy(value, copy_layout)
         return value
 
     def deliver(self, value: _Value, target: ArrayState | None) -> None:

@@ -106,7 +106,7 @@ class Run(Struct, frozen=True, tag="run", forbid_unknown_fields=True):
     Python's."""
     steps: Steps
     report: bool
-    """True if worker 0 sends `Progress`."""
+    """True if worker 0 sends `Progress`, in a run of several steps."""
     timed: bool = False
     """True if each instruction is timed; every worker then answers with `Values`."""
     asynchronous: bool = False

@@ -301,9 +301,10 @@ class Pool:
         """Run a program `steps` times on arrays, asynchronously unless `wait`.
 
         Donated inputs (`Program.donated`) are invalid afterwards. `progress` is called while the
-        pool waits: within `RunHandle.values` or any other waiting call. A `timed` run executes its
-        steps one instruction at a time and fills `RunHandle.timings`. An `asynchronous` run of a
-        program that only moves data overlaps later runs, until one of them uses its outputs.
+        pool waits for a run of several steps: within `RunHandle.values` or any other waiting call.
+        A `timed` run executes its steps one instruction at a time and fills `RunHandle.timings`. An
+        `asynchronous` run of a program that only moves data overlaps later runs, until one of them
+        uses its outputs.
         """
         self._queue.check_open()
         registry = self._registry

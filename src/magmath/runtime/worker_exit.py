@@ -104,7 +104,7 @@ def _watch_run(
         former_run, run = run, current_run()
         former_time, processor_time = processor_time, time.process_time()
         is_idle = processor_time - former_time < _STUCK_SHARE and not (
-            is_waiting() or _waits_for_disk()
+            is_waiting() or _is_waiting_for_disk()
         )
         idle_seconds = idle_seconds + 1 if run is not None and run is former_run and is_idle else 0
     report = f"magmath worker {rank}: it has used no processor time for {idle_seconds} s of a run"
@@ -113,7 +113,7 @@ def _watch_run(
     os._exit(1)
 
 
-def _waits_for_disk() -> bool:
+def _is_waiting_for_disk() -> bool:
     """Return True if a thread of this process waits in the kernel for a disk, a file system or
     memory that was swapped out; False where the states of threads are unknown."""
     for path in Path("/proc/self/task").glob("*/stat"):

@@ -79,8 +79,9 @@ MAX_SPECIALIZATIONS = 256
 """Specializations of a function: those used least recently are traced again."""
 
 
-class FunctionPrograms(Protocol):
-    """The programs of a function for arguments of certain shapes, types and layouts."""
+class AnySpecialization(Protocol):
+    """What a compiled function runs for arguments of certain shapes, types and layouts: one program
+    (`Specialization`) or several (`DividedSpecialization`)."""
 
     captured: Captured
     """What the function reads from outside."""
@@ -115,7 +116,7 @@ class _CompiledFunction:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
-        self._specializations: RecentlyUsed[Hashable, FunctionPrograms]
+        self._specializations: RecentlyUsed[Hashable, AnySpecialization]
         self._specializations = RecentlyUsed(MAX_SPECIALIZATIONS)
         self._needed_numbers: dict[Hashable, set[int]] = {}
         """By the structure of the arguments, the positions of numbers that tracing needs."""
@@ -124,7 +125,7 @@ class _CompiledFunction:
         self._traces_after_rebinding = 0
         """Traces because a name was bound to another object."""
         self._has_uncompared = False
-        self._last_used: FunctionPrograms | None = None
+        self._last_used: AnySpecialization | None = None
         self._fast_path: Specialization | None = None
         self._methods: dict[int, _CompiledFunction] = {}  # by the instances' identities
         update_wrapper(self, function, updated=())  # the attributes of a module are its own
@@ -194,7 +195,7 @@ class _CompiledFunction:
 
     def _specialization_for(
         self, engine: Engine, tree: Tree, same: Sequence[int], values: Sequence[Any]
-    ) -> tuple[FunctionPrograms, list[Any]]:
+    ) -> tuple[AnySpecialization, list[Any]]:
         """Return the specialization for an engine and arguments of this structure, and the
         arguments for it.
 
@@ -218,7 +219,7 @@ class _CompiledFunction:
                 self._warn_of_uncompared(call.uncompared)
                 if tree in self._needed_numbers:
                     self._count_trace_for_number()
-                new: FunctionPrograms
+                new: AnySpecialization
                 if contains_loop(call.outputs):
                     new = DividedSpecialization(call, compile)
                 else:

@@ -1,4 +1,5 @@
-"""Compiled functions that contain `while_loop`: each call runs the programs of their subgraphs."""
+"""Compiled functions that contain loops that are not unrolled: each call runs the programs of their
+subgraphs."""
 
 from __future__ import annotations
 

@@ -63,20 +63,21 @@ def grad(
     Of an array: `mm.grad(y, x)` is the gradient of y with respect to an array, or to each of
     several, then a list; each has the shape and type of its array. It is an expression like any
     other: it can be combined, compiled and differentiated again. Arrays that y does not depend on
-    have gradient zero. The gradient with
-    respect to a variable includes all values of it that y has read. Evaluated arrays can be
-    differentiated as long as their operands exist. Raises GradientError if they do not, and if y
-    depends on the operands of xs but not on xs: each `x[0]` in the source is a new array. Raises
-    ShapeError if y is not 0-d, DTypeError if y is not real floating point or xs are integers. The
-    gradient by a complex array is that of the real parts plus i times that of the imaginary parts,
-    as in PyTorch.
+    have gradient zero. The gradient with respect to a variable includes all values of it that y has
+    read. The gradient by a complex array is that of the real parts plus i times that of the
+    imaginary parts, as in PyTorch. Evaluated arrays can be differentiated as long as their operands
+    exist.
 
     In a later gradient, the result counts as a constant, as in PyTorch: parameters that were
-    updated with it do not depend on what it was computed from. It is differentiated only
-    if the later result depends on the source through it alone, as for second derivatives.
-    `create_graph=True` has it differentiated always, for example for a penalty on a
-    gradient, `create_graph=False` never. Gradients within a function that is differentiated itself
-    are always differentiated.
+    updated with it do not depend on what it was computed from. It is differentiated only if the
+    later result depends on the source through it alone, as for second derivatives.
+    `create_graph=True` has it differentiated always, for example for a penalty on a gradient,
+    `create_graph=False` never. Gradients within a function that is differentiated itself are always
+    differentiated.
+
+    Raises GradientError if operands of an evaluated array no longer exist, and if y depends on the
+    operands of xs but not on xs: each `x[0]` in the source is a new array. Raises ShapeError if y
+    is not 0-d, DTypeError if y is not real floating point or xs are integers.
 
     Of a function: `mm.grad(f, argnums=0, has_aux=False)` is the function that takes the arguments
     of f and returns the gradient of its result, and `mm.grad(f, variables)` calls f and returns

@@ -4,6 +4,7 @@ layouts, and its runs."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.arrays.array import Array
@@ -12,7 +13,6 @@ from magmath.arrays.variables.variable import overwrite
 from magmath.core.precision_state import PRECISION
 from magmath.core.promotion import DEFAULT
 from magmath.engine.engine import Engine
-from magmath.engine.evaluation.evaluator import NO_CONTEXT
 from magmath.engine.hoisted_values import HoistedGraph, HoistedValues, hoist
 from magmath.engine.lifetimes.pending_readers import register_reader
 from magmath.engine.programs.program_build import CompiledProgram
@@ -62,7 +62,7 @@ class Specialization:
         self._assigned = [trace.read[leaf] for leaf in trace.assigned]
         self._reads_variables = bool(trace.read)
         self._returns_one_array = self.tree is None and not (self._reads_variables or self.updated)
-        """True if the result is one array, and nothing else is to be done."""
+        """True if the result is one array that keeps no operands, and no argument changes."""
         self._trace = trace
         self._is_same_in_each_run = trace.is_same_in_each_run
         self._results = len(call.nodes) - len(self.updated)
@@ -206,7 +206,7 @@ class Specialization:
         operands = self.provenance.operands(arguments)
         if self._assigned:
             # Variables and arguments change together, or not at all.
-            with self.engine.pool.defer_interrupts() if self.updated else NO_CONTEXT:
+            with self.engine.pool.defer_interrupts() if self.updated else nullcontext():
                 new_data, self.runs.last = overwrite(
                     self._assigned,
                     lambda: self.engine.runs.start(

@@ -26,8 +26,9 @@ from magmath.passes.subgraphs import without_versions
 from magmath.transform.loop_states import LoopResults, StepFunction, checked_states
 from magmath.transform.traced_function import closure_converted, placeholder
 
-MIN_STEPS: Final = 32
-"""The number of steps of the shortest loop that is not unrolled without a trial."""
+MIN_TRACED_STEPS: Final = 32
+"""Loops of fewer steps are unrolled at once; of longer ones a step is traced, to see whether they
+are short in operations."""
 
 
 def trace_loop(
@@ -74,7 +75,7 @@ def trace_scan(
     if the surrounding function becomes a part of a program.
     """
     trace = current()
-    if trace is None or not trace.can_loop or steps < MIN_STEPS:
+    if trace is None or not trace.can_loop or steps < MIN_TRACED_STEPS:
         return None
     starts = [placeholder(x.shape, x.dtype) for x in states]
     read = [placeholder(x.shape[1:], x.dtype) for x in rows]

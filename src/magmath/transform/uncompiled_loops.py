@@ -71,7 +71,7 @@ def run_loop(
     if results is not None:
         leaves = _recorded(results)
     else:
-        leaves = _LoopOutsideGraph(step, inputs[: len(states)], rows, steps, reverse=reverse).run()
+        leaves = _LoopProgram(step, inputs[: len(states)], rows, steps, reverse=reverse).run()
     return _divided(leaves, len(states))
 
 
@@ -142,8 +142,8 @@ def _evaluate(nodes: Sequence[Node]) -> None:
 
 
 @final
-class _LoopOutsideGraph:
-    """A loop that is no node of the graph, and its program, for the layouts of its states."""
+class _LoopProgram:
+    """A loop that cannot be a node of the graph, as a program for the layouts of its states."""
 
     def __init__(
         self,

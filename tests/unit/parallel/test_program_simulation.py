@@ -267,7 +267,7 @@ def test_steps_with_long_loops_are_simulated_and_explained(
     stay within the loop while they are timed."""
     monkeypatch.setattr(isolated_run, "COMPILE_SECONDS", 0.5)
     monkeypatch.setattr(counted_loops, "MAX_UNROLLED", -1)
-    monkeypatch.setattr(traced_loop, "MIN_STEPS", 1)
+    monkeypatch.setattr(traced_loop, "MIN_TRACED_STEPS", 1)
     options = {"launcher": "threads"} if workers else {}
     with mm.init(workers=workers, **options):
         net = mm.nn.NeuralNetwork(

@@ -59,7 +59,6 @@ MAX_STRUCTURES = 512
 PENDING_WRITES = 64
 """Depth of a pending expression at which the next small write (`x[i] = v`) computes it."""
 NO_VALUES: Mapping[Node, list[Node]] = {}
-NO_CONTEXT = nullcontext()
 
 
 class TargetVariable(Protocol):
@@ -153,7 +152,7 @@ class Evaluator:
         nodes = dict.fromkeys([node for _, node in pairs])
         eager = self._assigned_eagerly(pairs)
         leaves = {node: node.leaf_or_self for node in nodes}
-        requested = tuple([node for node in nodes if _is_pending(node) and node not in eager])
+        requested = tuple([node for node in nodes if _should_be_stored(node) and node not in eager])
         # The list of `topological` has no name: while it existed, each node would have one more
         # reference, and would count as referenced by user code (`live_intermediates`).
         is_fallible = has_pending_fallible(topological(requested, pending=True))
@@ -177,7 +176,7 @@ class Evaluator:
         values = {
             node: self._eager_arrays.assigned_value(node, v.layout)
             for v, node in pairs
-            if _is_pending(node)
+            if _should_be_stored(node)
         }
         return {node: data for node, data in values.items() if data is not None}
 
@@ -263,7 +262,7 @@ class Evaluator:
         donated = [leaf for leaf in targets if leaf is not None]
         if donated:
             self._runs.wait_for_fallible_run()
-        with self._pool.defer_interrupts() if donated else NO_CONTEXT:
+        with self._pool.defer_interrupts() if donated else nullcontext():
             structure = structure_of(expression.order, outputs, targets)
             data = self._run_program(expression.order, outputs, targets, structure)
             leaves = dict(zip(outputs, map(leaf_of, data), strict=True))
@@ -406,6 +405,7 @@ def _forget_former_expressions(order: Sequence[Node], computed: Container[Node])
                 read_leaves(node, known)
 
 
-def _is_pending(node: Node) -> bool:
-    """Return True for a node to compute: one without a value, or a scalar."""
+def _should_be_stored(node: Node) -> bool:
+    """Return True for a node whose value must be made an array: one without a value, or a
+    number."""
     return node.value is None or node.operation is SCALAR

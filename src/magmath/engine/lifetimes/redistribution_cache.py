@@ -1,8 +1,9 @@
 """The cache of redistributed copies of evaluated arrays (dMath's "keep what you've seen").
 
-A value that has copies is never written in place (`EagerCall.write`), so no copy is stale. A copy
-is released with its array, or in least-recently-used order when the copies exceed their budget.
-`NeededCopies` returns the copies that the program of a graph can use.
+A program that writes into the memory of an array returns another handle, which has no copies, and
+`EagerCall.write`, which keeps the handle, refuses arrays that have some. So no copy is stale. A
+copy is released with its array, or in least-recently-used order when the copies exceed their
+budget. `NeededCopies` returns the copies that the program of a graph can use.
 """
 
 from __future__ import annotations

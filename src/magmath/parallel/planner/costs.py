@@ -166,7 +166,7 @@ class CostTables:
 
     def _edge_table(self, source: int, target: int, edge: Edge, has_gradient: bool) -> Table:
         """Return the seconds of moving a value forward, and its gradient backward if it has one."""
-        is_product = self.graph.layers[target].rows > 0
+        is_product = self.graph.layers[target].has_product
         results = [result_state(o, edge.roles) for o in self.options[source]]
         reads = [operand_state(o, edge.roles, is_product=is_product) for o in self.options[target]]
         table = self._transfers(results, reads, edge.nbytes)
@@ -250,7 +250,7 @@ class CostTables:
         all_parts = share * outputs * inputs
         traffic = layer.nbytes / all_parts / self._bandwidth()
         other_seconds = layer.other_flops / (all_parts * machine.arithmetic * self.model.speed)
-        if not layer.rows:
+        if not layer.has_product:
             forward = max(traffic, other_seconds) + self._calls(1)
             return forward, forward if layer.trainable else 0.0
         rows, depth = ceil(layer.rows / outputs), ceil(layer.depth / inputs)
@@ -292,7 +292,7 @@ class CostTables:
         read = sum(
             edge.nbytes * _held(self.mesh, operand_state(option, edge.roles, is_product=True))
             for edge in layer.inputs
-            if layer.rows and OUTPUT in option
+            if layer.has_product and OUTPUT in option
         )
         return parameters * (2 + self.model.slots) + result + read
 

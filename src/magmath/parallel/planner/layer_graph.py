@@ -35,8 +35,9 @@ class Layer:
     flops        arithmetic operations of the product, twice as many backward
     other_flops  those of the element-wise operations
     nbytes       bytes that it reads and writes
-    rows         outputs of the product, 0 if there is none; `columns`: positions
-                 (samples × space); `depth`: summed elements
+    rows         outputs of the product; 0 if there is none, as columns and depth are then
+    columns      positions of the product (samples × space)
+    depth        elements that the product sums
     groups       groups of channels that are computed independently
     weights      bytes of the parameters of the product, and `other_weights` of the others
     tensors      number of parameters
@@ -67,6 +68,11 @@ class Layer:
     trainable: bool
     passes_back: bool
     inputs: tuple[Edge, ...]
+
+    @property
+    def has_product(self) -> bool:
+        """True if it computes a matrix product or a convolution."""
+        return self.rows > 0
 
     @cached_property
     def signature(self) -> tuple[object, ...]:

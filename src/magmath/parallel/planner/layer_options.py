@@ -3,7 +3,8 @@
 An option says what each mesh axis divides: the samples, the outputs (such as output channels), the
 inputs (such as input channels), the space, or nothing. A pair of axes is one option, so the
 axes of a mesh are never chosen independently: a search axis by axis ends with all axes dividing the
-samples. A *state* says what each axis divides of a value; "partial" is a pending sum.
+samples. A *state* says what each axis divides of a value; "partial" is a pending sum. The options
+of strategies (`parallel/layer_layouts.py`) are others: one name for a layer.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def meshes(workers: int) -> list[PlannerMesh]:
 
 def options_of(layer: Layer, mesh: PlannerMesh) -> list[Option]:
     """Return the options of a layer that leave each worker at least one element."""
-    divisions = DIVISIONS if layer.rows else (BATCH, OUTPUT, SPACE, REPLICATED)
+    divisions = DIVISIONS if layer.has_product else (BATCH, OUTPUT, SPACE, REPLICATED)
     return [o for o in product(divisions, repeat=len(mesh.shape)) if _can_split(o, layer, mesh)]
 
 

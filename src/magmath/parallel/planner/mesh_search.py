@@ -158,8 +158,8 @@ def uniform_candidate(tables: CostTables, division: str) -> MeshCandidate:
 
 
 def uniform_division(layer: Layer, division: str) -> str:
-    """Return the role of the dimension that a fixed strategy divides in a layer."""
-    dense = layer.rows > 0 and layer.columns == layer.extents.get(BATCH)
+    """Return the division (one of `DIVISIONS`) of a layer under a fixed strategy."""
+    dense = layer.has_product and layer.columns == layer.extents.get(BATCH)
     return division if division != "hybrid" else OUTPUT if dense else BATCH
 
 

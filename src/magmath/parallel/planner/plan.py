@@ -327,7 +327,7 @@ def _check_division(candidate: MeshCandidate, strategy: str) -> None:
     pairs = [
         (layer, option)
         for layer, option in zip(layers, candidate.options, strict=True)
-        if layer.rows
+        if layer.has_product
     ]
     if workers == 1 or not pairs or any(set(option) != {REPLICATED} for _, option in pairs):
         return

@@ -191,14 +191,14 @@ class _StepWriter:
 
     def _moved(self, number: int, edge: Edge, after: Sequence[int]) -> tuple[int, ...]:
         """Append the redistribution of an operand."""
-        is_product = self._graph.layers[number].rows > 0
+        is_product = self._graph.layers[number].has_product
         have = result_state(self._options[edge.source], edge.roles)
         want = operand_state(self._options[number], edge.roles, is_product=is_product)
         return self._transfer(number, "forward", have, want, edge.nbytes, after)
 
     def _returned(self, number: int, edge: Edge, after: Sequence[int]) -> tuple[int, ...]:
         """Append the redistribution of the gradient of an operand."""
-        is_product = self._graph.layers[number].rows > 0
+        is_product = self._graph.layers[number].has_product
         have = gradient_state(self._options[number], edge.roles, is_product=is_product)
         want = result_state(self._options[edge.source], edge.roles)
         return self._transfer(number, "backward", have, want, edge.nbytes, after)
