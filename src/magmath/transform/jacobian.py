@@ -23,6 +23,7 @@ from magmath.api.reductions import sum
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.tree import flatten, unflatten
+from magmath.arrays.variables.variable import Variable
 from magmath.autodiff import gradients
 from magmath.engine.lifetimes.kept_expressions import keeping_expressions
 from magmath.errors import DTypeError, ShapeError
@@ -102,6 +103,7 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
                 f"jvp: {name} are a tuple with an entry for each argument, was given "
                 f"{described(entries)}; write mm.jvp(f, (x,), (dx,))"
             )
+    computed = _updating_nothing(function)
     primals = tuple([_arrays("jvp", x) for x in primals])
     directions, directions_tree = flatten(tuple(tangents))
     points, tree = flatten(primals)
@@ -114,14 +116,14 @@ def jvp(function: Callable[..., Any], primals: Any, tangents: Any) -> tuple[Any,
             f"{_shapes(points)}, was given {_shapes(directions)}; pass a tuple with a tangent for "
             f"each argument"
         )
-    outputs = function(*primals)
+    outputs = computed(*primals)
     results, nesting = _results("jvp", function, outputs)
 
     def along(weights: list[Array]) -> Array:
         """Return the product of tangents, Jacobian and weights, which is linear in the weights."""
 
         def weighted(*args: Any) -> Array:
-            return _inner(flatten(function(*args))[0], weights)
+            return _inner(flatten(computed(*args))[0], weights)
 
         derivatives = grad(weighted, argnums=tuple(range(len(primals))))(*primals)
         return _inner(flatten(derivatives)[0], directions)
@@ -142,17 +144,18 @@ def jacobian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...
     Raises as `vjp`.
     """
     require_function("jacobian: needs a function", function)
+    computed = _updating_nothing(function)
 
     def transformed(*args: Any, **kwargs: Any) -> Any:
         chosen = argument_positions("jacobian", argnums, len(args))
         args = tuple([_arrays("jacobian", x) if i in chosen else x for i, x in enumerate(args)])
-        results, nesting = _results("jacobian", function, function(*args, **kwargs))
+        results, nesting = _results("jacobian", function, computed(*args, **kwargs))
         leaves = flatten(tuple([args[i] for i in chosen]))[0]
         sources = [as_array("jacobian", x) for x in leaves]
         size = builtins.sum([x.size for x in sources])
 
         def result(index: int) -> Callable[..., Array]:
-            return lambda *arguments: flatten(function(*arguments, **kwargs))[0][index]
+            return lambda *arguments: flatten(computed(*arguments, **kwargs))[0][index]
 
         # A product with the Jacobian costs about two with the transposed one.
         parts = [
@@ -182,14 +185,29 @@ def hessian(function: Callable[..., Any], argnums: Argnums = 0) -> Callable[...,
 def _arrays(name: str, value: Any) -> Any:
     """Return an argument with arrays in place of numbers. Raises DTypeError for complex arrays."""
     leaves, tree = flatten(value)
-    arrays = [asarray(x) if is_number(x) else x for x in leaves]
+    arrays = [asarray(x) if is_number(x) else as_array(name, x) for x in leaves]
     for x in arrays:
-        if as_array(name, x).dtype.kind == "complex":
+        if x.dtype.kind == "complex":
             raise DTypeError(
-                f"{name}: needs real floating point, was given {as_array(name, x).dtype}; "
+                f"{name}: needs real floating point, was given {x.dtype}; "
                 f"differentiate by the real and imaginary parts"
             )
-    return unflatten(tree, arrays)
+    return unflatten(tree, [Array(x.node) for x in arrays])
+
+
+def _updating_nothing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function whose updates in place of arguments stay inside: it is called several times
+    with the same arrays."""
+
+    def separate(value: Any) -> Any:
+        is_plain = isinstance(value, Array) and not isinstance(value, Variable)
+        return Array(value.node) if is_plain else value
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = flatten(args)
+        return function(*unflatten(tree, [separate(x) for x in leaves]), **kwargs)
+
+    return called
 
 
 def _rows(function: Callable[..., Array], argnums: Argnums, args: Any, y: Array) -> Any:
