@@ -100,6 +100,28 @@ def test_quantiles_of_infinities(values: list[float], part: float) -> None:
         np.testing.assert_array_equal(float(mm.nanmedian(a)), np.nanmedian(x))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "n"), [("float16", 4099), ("float16", 70000), ("bfloat16", 1001)]
+)
+def test_quantiles_of_more_elements_than_the_type_counts(dtype: str, n: int) -> None:
+    values = mm.astype(mm.arange(n) >= n // 2, dtype)
+    for part in (0.0, (n // 2 - 1) / (n - 1), (n // 2) / (n - 1), 1.0):
+        assert float(mm.nanquantile(values, part)) == float(mm.quantile(values, part))
+    assert float(mm.nanmedian(values)) == float(mm.median(values))
+
+
+@pytest.mark.parametrize("name", ["mean", "nanmean", "var", "sum", "nansum", "cumsum"])
+def test_statistics_are_computed_in_the_type_that_is_asked_for(name: str) -> None:
+    x = np.array([16777216.0, 1.0, 4097.0], "float32")
+    options: list[dict[str, Any]] = [{}]
+    if name in ("mean", "nanmean", "sum", "nansum"):
+        options += [{"where": [True, True, False]}, {"axis": 0, "where": [True, False, True]}]
+    for one in options:
+        found = getattr(mm, name)(mm.asarray(x), dtype="float64", **one)
+        expected = getattr(np, name)(x, dtype="float64", **one)
+        np.testing.assert_allclose(found.numpy(), expected, rtol=1e-14)
+
+
 def test_deviation_of_too_few_elements() -> None:
     with pytest.warns(RuntimeWarning, match="std: 1 elements with correction 1"):
         assert np.isnan(float(mm.std(mm.ones(1), ddof=1)))
@@ -189,6 +211,15 @@ def test_order_of_complex_numbers(data: st.DataObject, name: str, dtype: str) ->
     found = getattr(mm, name)(mm.asarray(x), **options)
     assert found.shape == np.shape(expected)
     np.testing.assert_array_equal(found.numpy(), expected, err_msg=f"{x} {options}")
+
+
+@given(data=st.data(), equal_nan=st.booleans())
+def test_different_complex_numbers_with_nan(data: st.DataObject, equal_nan: bool) -> None:
+    x = np.array([complex(data.draw(PARTS), data.draw(PARTS)) for _ in range(6)])
+    expected = np.unique(x, return_counts=True, equal_nan=equal_nan)
+    found = mm.unique(mm.asarray(x), return_counts=True, equal_nan=equal_nan)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other)
 
 
 def test_order_of_complex_numbers_on_workers_and_its_gradient() -> None:
@@ -1274,3 +1305,125 @@ def test_values_of_all_types_are_interpolated(default: Any, kind: str) -> None:
             np.testing.assert_allclose(found.numpy(), np.interp(x, points, values, **ends))
     finally:
         mm.set_default_dtype(mm.float32)
+
+
+@pytest.mark.parametrize("initial", [np.float64(1.5), np.float32(2), np.int64(3), np.array(1.5)])
+@pytest.mark.parametrize("name", ["sum", "prod"])
+def test_an_initial_value_has_the_type_of_the_sum(name: str, initial: Any) -> None:
+    x = np.array([2.0, 4.0], "float32")
+    for dtype in (None, "float32", "float64"):
+        found = getattr(mm, name)(mm.asarray(x), dtype=dtype, initial=initial)
+        expected = getattr(np, name)(x, dtype=dtype, initial=initial)
+        assert found.dtype.name == expected.dtype.name
+        assert found.tolist() == expected.tolist()
+    replaced = mm.nan_to_num(mm.asarray(x), nan=np.float64(0), posinf=np.float64(1))
+    assert replaced.dtype is mm.float32
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "uint64", "int64"])
+def test_positions_of_narrow_types_are_wrapped(dtype: str) -> None:
+    x, positions = np.arange(300), np.array([1, 2, 127]).astype(dtype)
+    expected = np.take(x, positions, mode="wrap")
+    found = mm.take(mm.asarray(x), mm.asarray(positions), mode="wrap")
+    np.testing.assert_array_equal(found.numpy(), expected)
+    flat = mm.ravel_multi_index((positions, positions), (300, 40000), mode="wrap")
+    known = np.ravel_multi_index((positions.astype(int),) * 2, (300, 40000), mode="wrap")
+    np.testing.assert_array_equal(flat.numpy(), known)
+
+
+@pytest.mark.parametrize("ends", [(10, 0, -1), (10, -1, -3), (0, 10, 3), (3, 9, -1), (-5, -9, 1)])
+def test_ranges_of_unsigned_integers(ends: tuple[int, int, int]) -> None:
+    for dtype in ("uint8", "uint64"):
+        found = mm.arange(*ends, dtype=dtype)
+        np.testing.assert_array_equal(found.numpy(), np.arange(*ends, dtype=dtype))
+    top = 2**64 - 1
+    assert mm.arange(top, top - 5, -2, dtype="uint64").tolist() == [top, top - 2, top - 4]
+
+
+@pytest.mark.parametrize("rcond", [-1, -1.0, np.int64(-1), np.float32(-1)])
+def test_a_negative_tolerance_of_least_squares_is_the_precision(rcond: Any) -> None:
+    a, b = np.array([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]), np.array([1.0, 2.0, 3.0])
+    found, expected = mm.linalg.lstsq(mm.asarray(a), b, rcond=rcond), np.linalg.lstsq(a, b, rcond)
+    np.testing.assert_allclose(found.solution.numpy(), expected[0], atol=1e-12)
+    assert int(found.rank) == expected[2] == 1
+
+
+@pytest.mark.parametrize("order", ["c", "C", "f", "F"])
+def test_indices_in_orders_of_either_letter(order: Any) -> None:
+    assert mm.ravel_multi_index(([1], [2]), (3, 4), order=order).tolist() == [
+        *np.ravel_multi_index(([1], [2]), (3, 4), order=order)
+    ]
+    assert mm.unravel_index(5, (3, 4), order=order) == np.unravel_index(5, (3, 4), order=order)
+
+
+def test_products_of_polynomials_with_infinite_coefficients() -> None:
+    for p, q in (([1.0, 2.0], [np.inf, 1.0]), ([np.nan, 2.0, 1.0], [1.0, 3.0])):
+        np.testing.assert_array_equal(mm.polymul(p, q).numpy(), np.polymul(p, q))
+        np.testing.assert_array_equal(mm.polymul(q, p).numpy(), np.polymul(q, p))
+
+
+@pytest.mark.parametrize("order", [np.int64(1), np.uint8(2), np.float32(1.5), np.float64(np.inf)])
+def test_orders_of_norms_are_numbers_of_numpy(order: Any) -> None:
+    x = np.arange(4.0)
+    found = mm.linalg.norm(mm.asarray(x), ord=order)
+    np.testing.assert_allclose(float(found), np.linalg.norm(x, ord=order))
+
+
+def test_windows_by_numpys_name() -> None:
+    x = np.arange(6)
+    windows = np.lib.stride_tricks.sliding_window_view
+    np.testing.assert_array_equal(
+        windows(mm.asarray(x), window_shape=3), windows(x, window_shape=3)
+    )
+
+
+def test_diagonals_of_more_dimensions_repeat_the_values() -> None:
+    x, ours = np.zeros((3, 3, 3)), mm.zeros((3, 3, 3))
+    np.fill_diagonal(x, [1, 2])
+    mm.fill_diagonal(ours, [1, 2])
+    np.testing.assert_array_equal(ours.numpy(), x)
+
+
+@pytest.mark.parametrize("source", ["bool", "int32", "int64", "float32", "float64"])
+@pytest.mark.parametrize("casting", ["no", "equiv", "safe", "same_kind", "unsafe"])
+def test_rules_for_copies_between_types(casting: Any, source: str) -> None:
+    for dtype in ("int32", "int64", "float32", "float64"):
+        x, values = np.zeros(2, dtype), np.array([1, 0]).astype(source)
+        ours = mm.asarray(x)
+        try:
+            np.copyto(x, values, casting=casting)
+        except TypeError:
+            with pytest.raises(TypeError, match="copyto: "):
+                mm.copyto(ours, mm.asarray(values), casting=casting)
+        else:
+            mm.copyto(ours, mm.asarray(values), casting=casting)
+        np.testing.assert_array_equal(ours.numpy(), x)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "words"),
+    [
+        (lambda: mm.ediff1d([1, 2, 4], to_end=[2.7]), TypeError, "ediff1d: cannot put float"),
+        (lambda: mm.copyto(mm.ones(2), 1, casting="any"), ValueError, "copyto: casting is one"),
+        (lambda: mm.array([1.0], copy=False), ValueError, "copy=False"),
+        (lambda: mm.polyfit([1.0, 2.0], [1.0, 2.0], 1, w=[2.0]), ValueError, "a weight for each"),
+        (lambda: mm.linalg.multi_dot([mm.ones((2, 2, 2))] * 2), ValueError, "needs matrices"),
+        (lambda: mm.linalg.multi_dot([mm.ones((2, 2)), mm.ones(2), mm.ones((2, 2))]), ValueError,
+         r"needs matrices.* shape \(2,\)"),
+        (lambda: mm.histogram2d([1.0, 2.0], [1.0, 2.0], weights=[5.0]), ValueError, "weight for"),
+        (lambda: mm.histogramdd(mm.ones((2, 2, 2))), ValueError, "the sample has shape"),
+        (lambda: mm.add(mm.asarray([2.7]), 1, dtype=int), TypeError, "add: dtype=int64 is the type"),
+        (lambda: mm.sqrt(mm.asarray([2]), dtype=int), TypeError, "sqrt: the result for dtype=int64"),
+        (lambda: mm.add(mm.ones(2, dtype="int8"), 300, dtype="int8"), ValueError, "does not fit"),
+    ],
+)  # fmt: skip
+def test_what_would_lose_values_or_fit_by_chance_is_refused(
+    call: Callable[[], Any], kind: type[Exception], words: str
+) -> None:
+    with pytest.raises(kind, match=words):
+        call()
+
+
+def test_one_edge_bounds_no_bin() -> None:
+    counts, edges = mm.histogram(mm.asarray([1.0, 2.0]), bins=[1.0])
+    assert (counts.tolist(), edges.tolist(), counts.dtype) == ([], [1.0], mm.int64)

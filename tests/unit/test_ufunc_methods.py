@@ -101,9 +101,12 @@ def test_segments(name: str, kind: str, workers: int, data: st.DataObject) -> No
         starts = sorted(set(starts))
     if not _is_taken(name, x):
         return
+    positions = numpy.array(starts, data.draw(st.sampled_from(["int64", "uint8", "uint64"])))
     expected = getattr(numpy, name).reduceat(x, starts, axis)
     with current(kind, workers):
-        check(getattr(mm, name).reduceat(mm.asarray(x), starts, axis), expected)
+        layout = data.draw(st.sampled_from([None, *map(mm.Layout.split, range(x.ndim))]))
+        array = mm.asarray(x, layout=layout)
+        check(getattr(mm, name).reduceat(array, positions, axis), expected)
 
 
 @pytest.mark.parametrize("name", BOTH + INTEGERS)
@@ -291,6 +294,32 @@ def test_functions_take_an_array_for_the_result_and_a_mask(name: str) -> None:
         theirs(*operands, known, **options)
         assert ours(*arrays, found, **options) is found
         numpy.testing.assert_allclose(found.numpy(), known)
+        found = mm.asarray(expected)
+        if hasattr(theirs, "nin"):
+            assert theirs(*arrays, out=found, **options) is found
+            numpy.testing.assert_allclose(found.numpy(), known)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("operand", ["bool", "int8", "uint8", "int64", "float32", "complex64"])
+@pytest.mark.parametrize("name", UFUNCS)
+def test_the_type_of_the_result_is_asked_for(name: str, operand: str) -> None:
+    """`dtype` chooses the type of the result; operands are converted by the rule "same_kind"."""
+    if (name, operand) == ("ldexp", "int64"):  # NumPy does not convert both operands there
+        return
+    theirs, ours = getattr(numpy, name), getattr(mm, name)
+    values = [1, 2, int(name == "reciprocal")], [1, 0, 1]  # 1 / 0 is no integer
+    operands = [numpy.array(x).astype(operand) for x in values[: theirs.nin]]
+    for dtype in ("bool", "int8", "int64", "uint64", "float32", "float64", "complex128"):
+        try:
+            expected = theirs(*operands, dtype=dtype)
+        except TypeError:
+            with pytest.raises(TypeError):
+                ours(*map(mm.asarray, operands), dtype=dtype)
+            continue
+        found = ours(*map(mm.asarray, operands), dtype=dtype)
+        assert found.dtype.name == dtype
+        numpy.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
 
 
 def test_at_needs_an_array_of_magmath() -> None:

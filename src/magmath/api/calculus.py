@@ -19,6 +19,7 @@ from magmath.api.signal import convolve as convolved
 from magmath.api.sorting import argsort
 from magmath.arrays.array import Array, as_arrays, floating
 from magmath.arrays.inputs.number_list import is_number
+from magmath.arrays.inputs.operands import written_operand
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import bool_, float64, int64
 from magmath.core.integers import is_integer
@@ -37,11 +38,13 @@ its elements."""
 @dispatch_cached
 def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Array:
     """Return the differences of neighbours in the flattened array, with given numbers before and
-    after them."""
+    after them. Raises DTypeError for numbers of a more general kind than the array's."""
     steps = diff(ravel(ary))
-    joined = [part for part in (to_begin, steps, to_end) if part is not None]
-    parts = [astype(ravel(x), steps.dtype, copy=False) for x in as_arrays("ediff1d", *joined)]
-    return concat(parts) if len(parts) > 1 else steps
+    first, last = (
+        [] if x is None else [ravel(Array(written_operand(steps.dtype, x, "ediff1d")))]
+        for x in (to_begin, to_end)
+    )
+    return concat([*first, steps, *last]) if first or last else steps
 
 
 @dispatch_cached

@@ -26,6 +26,12 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None) -> Array:
             f"multi_dot: needs 2 or more arrays, was given {len(factors)}"
             "; pass two or more in the list"
         )
+    for i, x in enumerate(factors):
+        if x.ndim != 2 and not (x.ndim == 1 and i in (0, len(factors) - 1)):
+            raise ShapeError(
+                f"multi_dot: needs matrices, and vectors first or last, was given shape {x.shape}; "
+                f"multiply stacks of matrices with x @ y"
+            )
     product = _product(factors, _splits([x.shape for x in factors]))
     return stored("multi_dot", product, out)
 

@@ -237,11 +237,10 @@ def full(
 ) -> Array:
     """Return an array filled with one number, or with values that broadcast to its shape."""
     if isinstance(fill_value, (Array, np.ndarray, *LISTS)):
-        values = as_array("full", fill_value)
+        values = as_array("full", fill_value, dtype)
         if values.ndim:
             stretched = sums.broadcast_to(values.node, normal_shape("full", shape))
-            element = values.dtype if dtype is None else as_dtype(dtype)
-            return _in_layout(e.astype(stretched, element), layout, device)
+            return _in_layout(stretched, layout, device)
         fill_value = values
     if isinstance(fill_value, Array):
         element = fill_value.dtype if dtype is None else as_dtype(dtype)
@@ -439,8 +438,10 @@ def arange(
     if are_integers and element.is_integer and extent:
         for number in (first, first + (extent - 1) * step):  # the ends of the values
             convert_number(number, element, "arange")
-    exact = (uint64 if element == uint64 else int64) if are_integers else float64
+    exact = (uint64 if element is uint64 else int64) if are_integers else float64
     count = creation.iota((extent,), 0, exact)
+    if exact is uint64:  # products and sums wrap, so that a negative step is as good
+        first, step = first % 2**64, step % 2**64
     values = e.add(e.multiply(count, scalar(step, exact)), scalar(first, exact))
     return created_array(e.astype(values, element), layout, device)
 

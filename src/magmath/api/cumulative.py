@@ -9,7 +9,7 @@ from magmath.api.manipulation import concat, reshape
 from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
-from magmath.core.dtypes import accumulator_dtype, as_dtype, uint64
+from magmath.core.dtypes import accumulator_dtype, uint64
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import normalize_axis, with_extent
@@ -59,31 +59,31 @@ def cumulative_prod(
 @keyword_hints
 def cumsum(a: Array, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
     """Return running sums along `axis`, or of the flattened array for None."""
-    return cumulative_sum(*_flat_or_along("cumsum", a, axis), dtype, out)
+    return cumulative_sum(*_flat_or_along("cumsum", a, axis, dtype), dtype, out)
 
 
 @dispatch_cached
 def cumprod(a: Array, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
     """Return running products along `axis`, or of the flattened array for None."""
-    return cumulative_prod(*_flat_or_along("cumprod", a, axis), dtype, out)
+    return cumulative_prod(*_flat_or_along("cumprod", a, axis, dtype), dtype, out)
 
 
-def _flat_or_along(name: str, x: Array, axis: int | None) -> tuple[Array, int]:
-    x = as_array(name, x)
+def _flat_or_along(name: str, x: Array, axis: int | None, dtype: Any) -> tuple[Array, int]:
+    x = as_array(name, x, dtype)
     return (reshape(x, (-1,)), 0) if axis is None or not x.ndim else (x, axis)
 
 
 def _cumulative(
     record: Operation, initial: int, x: Array, axis: int | None, dtype: Any, include_initial: bool
 ) -> Array:
-    x = as_array(record.name, x)
+    x = as_array(record.name, x, dtype)
     if axis is None and x.ndim != 1:
         raise ShapeError(
             f"{record.name}: needs `axis` for an array of {x.ndim} dimensions"
             "; flatten it with mm.reshape(x, (-1,)), or name the axis"
         )
     position = normalize_axis(record.name, 0 if axis is None else axis, x.ndim)
-    element = accumulator_dtype(x.dtype) if dtype is None else as_dtype(dtype)
+    element = accumulator_dtype(x.dtype) if dtype is None else x.dtype
     running = apply(record, e.astype(x.node, element), axis=position, line=user_line())
     result = Array(e.astype(running, element))
     if not include_initial:

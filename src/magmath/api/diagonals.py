@@ -181,7 +181,7 @@ def fill_diagonal(a: Array, val: Any, wrap: bool = False) -> None:
         )
     if a.ndim > 2:
         indices: tuple[Any, ...] = diag_indices_from(a)
-        a[indices] = val
+        a[indices] = cycled("fill_diagonal", a, val, a.shape[0])
         return
     rows, columns = a.shape
     positions = arange(

@@ -10,7 +10,7 @@ and `at` (`arrays/ufuncs/ufunc_methods.py`).
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import factorial
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,13 @@ from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import OPERANDS
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.traced_scalar import TracedScalar, of_numbers
-from magmath.arrays.ufuncs.output import masked, stored, takes_out
+from magmath.arrays.ufuncs.output import (
+    exact_operands,
+    require_type,
+    stored,
+    takes_out,
+    typed_operands,
+)
 from magmath.arrays.ufuncs.ufunc_methods import (
     BinaryFunction,
     UnaryFunction,
@@ -59,8 +65,9 @@ def _documentation(operation: Operation, shapes: str) -> str:
     types = " Integers and truth values are converted to floating point." if converts else ""
     return (
         f"{operation.public.summary}\n\n    {shapes}{types}\n"
-        f"    `out`, `where` and `dtype` are those of NumPy's universal functions. Raises "
-        f"DTypeError\n    for types that the function does not take.\n    "
+        f"    `dtype` is the type of the result, to which operands of the same or a less general\n"
+        f"    kind are converted first. Elements where `where` is false are those of `out`, or 0.\n"
+        f"    Raises DTypeError for types that the function does not take.\n    "
     )
 
 
@@ -117,8 +124,11 @@ def _logical(operation: Operation) -> BinaryFunction:
 
 def truth_values(name: str, x: Any) -> Any:
     """Return an operand as truth values: True where it is not zero. A number as a Python bool."""
-    if is_number(x):
-        return bool(x)
+    if not isinstance(x, Array):
+        if is_number(x):
+            return bool(x)
+        if type(x) is MaskedElements:
+            return x if x.dtype is bool_ else x._binary("not_equal", 0)
     array = as_array(name, x)
     return array if array.dtype is bool_ else binary("not_equal", array, 0)
 
@@ -159,17 +169,17 @@ def _with_options(
             return number  # type: ignore[no-any-return]
         if len(operands) == 2 and _are_numbers(*operands):  # one of them is traced
             return of_numbers(operation, *operands)
-    if dtype is not None or are_plain_numbers:
-        element = None if dtype is None else as_dtype(dtype)
-        arrays = [as_array(operation, x) for x in operands]
-        operands = tuple(Array(e.astype(x.node, element or x.dtype)) for x in arrays)
+    element = None if dtype is None else as_dtype(dtype)
+    arrays: Sequence[Any] = operands
+    if element is not None:
+        arrays = typed_operands(operation, operands, element)
+    elif are_plain_numbers:
+        arrays = exact_operands(operands)
     if len(operands) == 1:
-        result = unary(operation, as_array(operation, operands[0]))
+        result = unary(operation, as_array(operation, *arrays))
     else:
-        result = binary(operation, *operands)
-    if isinstance(out, tuple) and len(out) == 1:
-        (out,) = out
-    return stored(operation, masked(operation, result, where, out), out)
+        result = binary(operation, *arrays)
+    return stored(operation, require_type(operation, result, element), out, where)
 
 
 FUNCTIONS: dict[str, Callable[..., Array]] = {
@@ -201,10 +211,10 @@ def polygamma(n: int, x: Array, /) -> Array:
 
 @as_ufunc(1)
 @takes_selected
-def logical_not(x: Array, /, out: Any = None, *, where: Any = True) -> Array:
+def logical_not(x: Array, /, out: Any = None, *, where: Any = True, dtype: Any = None) -> Array:
     """Return True where x is false or zero."""
     operand = x if is_number(x) else truth_values("logical_not", x)
-    return _with_options("logical_not", (operand,), out, where, None)
+    return _with_options("logical_not", (operand,), out, where, dtype)
 
 
 _inverse = _unary(e.OPERATIONS["reciprocal"])
@@ -214,13 +224,16 @@ _inverse = _unary(e.OPERATIONS["reciprocal"])
 @takes_selected
 def reciprocal(x: Array, /, out: Any = None, *, where: Any = True, dtype: Any = None) -> Array:
     """Return 1 / x; of integers that of 1 and -1, and otherwise 0, as NumPy."""
-    if dtype is None and type(x) not in _NUMBER_CLASSES:
+    if type(x) not in _NUMBER_CLASSES:
+        element = None if dtype is None else as_dtype(dtype)
+        if element is not None:
+            (x,) = typed_operands("reciprocal", [x], element)
         array = as_array("reciprocal", x)
         if array.dtype is bool_ or array.dtype.is_integer:
             node = e.astype(array.node, int8) if array.dtype is bool_ else array.node
             is_unit = equal(abs(Array(node)), 1)
             result = Array(e.where(is_unit.node, node, constant(0, node.dtype)))
-            return stored("reciprocal", masked("reciprocal", result, where, out), out)
+            return stored("reciprocal", require_type("reciprocal", result, element), out, where)
     return _inverse(x, out, where=where, dtype=dtype)
 
 

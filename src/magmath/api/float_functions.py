@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from magmath.api.creation import asarray, zeros
 from magmath.api.cumulative import cumulative_sum, diff
 from magmath.api.data_types import astype, finfo, result_type
@@ -49,7 +51,7 @@ from magmath.arrays.indexing.masked_elements import takes_selected
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.inputs.operands import promoted_nodes
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
-from magmath.arrays.ufuncs.output import takes_out, takes_two_outs
+from magmath.arrays.ufuncs.output import takes_out, takes_out_of_first_type, takes_two_outs
 from magmath.arrays.ufuncs.ufunc_methods import as_ufunc
 from magmath.core.dtypes import complex128, compute_dtype, float64, int32, int64
 from magmath.core.shapes import normalize_axis, with_extent
@@ -84,7 +86,7 @@ def _real_floating(name: str, x: Any) -> Array:
 @dispatch_cached
 def deg2rad(x: Any, /) -> Array:
     """Return degrees as radians."""
-    return multiply(x if is_number(x) else _real_floating("deg2rad", x), RADIANS_PER_DEGREE)
+    return multiply(_real_floating("deg2rad", x), RADIANS_PER_DEGREE)
 
 
 @as_ufunc(1)
@@ -92,7 +94,7 @@ def deg2rad(x: Any, /) -> Array:
 @dispatch_cached
 def rad2deg(x: Any, /) -> Array:
     """Return radians as degrees."""
-    return multiply(x if is_number(x) else _real_floating("rad2deg", x), 1 / RADIANS_PER_DEGREE)
+    return multiply(_real_floating("rad2deg", x), 1 / RADIANS_PER_DEGREE)
 
 
 @as_ufunc(1)
@@ -100,7 +102,7 @@ def rad2deg(x: Any, /) -> Array:
 @dispatch_cached
 def exp2(x: Any, /) -> Array:
     """Return 2 to the power x."""
-    return pow(2.0, x if is_number(x) else floating("exp2", x))
+    return pow(2.0, floating("exp2", x))
 
 
 @as_ufunc(1)
@@ -120,13 +122,6 @@ def rint(x: Any, /) -> Array:
     return round(floating("rint", x))
 
 
-def _two_arrays(name: str, x1: Any, x2: Any) -> tuple[Array, Array]:
-    """Return two operands as arrays of one type, which numbers take from arrays."""
-    first = as_array(name, x1) if is_number(x1) and is_number(x2) else x1
-    a, b = map(Array, promoted_nodes(name, first, x2))
-    return a, b
-
-
 @as_ufunc(2, is_associative=True)
 @takes_out
 @dispatch_cached
@@ -135,7 +130,7 @@ def fmax(x1: Any, x2: Any, /) -> Array:
 
     Where they are equal, x1 has the gradient, as in PyTorch.
     """
-    a, b = _two_arrays("fmax", x1, x2)
+    a, b = map(Array, promoted_nodes("fmax", x1, x2))
     if a.dtype.kind not in ("float", "complex"):
         return maximum(a, b)
     return where(logical_or(greater_equal(a, b), isnan(b)), a, b)
@@ -149,7 +144,7 @@ def fmin(x1: Any, x2: Any, /) -> Array:
 
     Where they are equal, x1 has the gradient, as in PyTorch.
     """
-    a, b = _two_arrays("fmin", x1, x2)
+    a, b = map(Array, promoted_nodes("fmin", x1, x2))
     if a.dtype.kind not in ("float", "complex"):
         return minimum(a, b)
     return where(logical_or(less_equal(a, b), isnan(b)), a, b)
@@ -205,8 +200,6 @@ def isposinf(x: Any) -> Array:
 @dispatch_cached
 def logaddexp2(x1: Any, x2: Any, /) -> Array:
     """Return log2(2**x1 + 2**x2)."""
-    if is_number(x1) and is_number(x2):
-        return divide(logaddexp(multiply(x1, LOG_2), multiply(x2, LOG_2)), LOG_2)
     a, b = (
         _real_floating("logaddexp2", Array(node))
         for node in promoted_nodes("logaddexp2", *as_arrays("logaddexp2", x1, x2))
@@ -242,7 +235,7 @@ def spacing(x: Any, /) -> Array:
 
 
 @as_ufunc(2)
-@takes_out
+@takes_out_of_first_type
 @dispatch_cached
 def ldexp(x1: Any, x2: Any, /) -> Array:
     """Return x1 · 2**x2, for integers or truth values x2."""
@@ -297,6 +290,9 @@ def nan_to_num(
 ) -> Array:
     """Return x with numbers for nan and infinities: by default 0 and the largest and least number
     of the type. Without `copy`, x itself is changed."""
+    if is_number(x) and all(v is None or is_number(v) for v in (nan, posinf, neginf)):
+        number: Any = np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
+        return number.item()  # type: ignore[no-any-return]
     array = as_array("nan_to_num", x)
     if not copy and isinstance(x, Array):
         x[...] = nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
@@ -312,7 +308,8 @@ def nan_to_num(
     limits = finfo(array.dtype)
     result = where(isnan(array), nan, array)
     result = where(isposinf(array), limits.max if posinf is None else posinf, result)
-    return where(isneginf(array), limits.min if neginf is None else neginf, result)
+    result = where(isneginf(array), limits.min if neginf is None else neginf, result)
+    return astype(result, array.dtype, copy=False)
 
 
 @dispatch_cached

@@ -52,19 +52,14 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0) -> Array:
         length = _bin_count(positions, length)
     if weights is None:
         return _counts(positions, None, length)
-    weights = as_array("bincount", weights)
-    if weights.dtype.kind == "complex":
-        raise DTypeError(
-            f"bincount: takes real weights, was given {weights.dtype}; count with mm.real(weights) "
-            f"and mm.imag(weights)"
-        )
+    weights = as_array("bincount", weights, float64)
     if weights.shape != x.shape:
         raise ShapeError(
             f"bincount: needs a weight for each element, was given shapes {x.shape} and "
             f"{weights.shape}"
             "; reshape or broadcast the weights"
         )
-    return _counts(positions, astype(weights, float64), length)
+    return _counts(positions, weights, length)
 
 
 def _bin_count(positions: Array, least: int) -> int:
@@ -284,7 +279,7 @@ def _binned(columns: Sequence[Array], bins: Sequence[_Bins], weights: Array | No
     inside: Any = True
     for x, one, extent in zip(columns, bins, shape, strict=True):
         here = (x >= one.edges[0]) & (x <= one.edges[-1])
-        inside = here & inside
+        inside = here & inside & (extent > 0)  # a single edge bounds no bin
         number = number * extent + _bins_of(x, here, one)
     size = math.prod(shape)
     flat = _counts(where(inside, number, size), weights, size + 1)[:size]
@@ -317,6 +312,11 @@ def histogramdd(
         columns = [ravel(x) for x in sample]
     else:
         points = as_array("histogramdd", sample)
+        if points.ndim > 2:
+            raise ShapeError(
+                f"histogramdd: the sample has shape (n, d) or (n,), was given {points.shape}; pass "
+                f"a row for each point"
+            )
         points = points if points.ndim == 2 else reshape(points, (-1, 1))
         columns = [points[:, d] for d in builtins.range(points.shape[1])]
     dimensions = len(columns)
@@ -333,8 +333,14 @@ def histogramdd(
         for x, one, limits in zip(columns, each, ranges, strict=True)
     ]
     edges = [one.edges for one in grid]
-    counts = _binned(columns, grid, None if weights is None else ravel(weights))
-    counts = astype(counts, floating("histogramdd", counts).dtype)
+    if weights is not None:
+        weights = ravel(weights)
+        if {x.size for x in columns} != {weights.size}:
+            raise ShapeError(
+                f"histogramdd: needs a weight for each of {columns[0].size} points, was given "
+                f"{weights.size}; pass one for each"
+            )
+    counts = floating("histogramdd", _binned(columns, grid, weights))
     if density:
         total = sum(counts)
         for d, one in enumerate(edges):

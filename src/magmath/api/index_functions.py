@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 
 from magmath.api.creation import DTypeLike, arange, asarray, normal_shape, zeros
-from magmath.api.data_types import astype
+from magmath.api.data_types import astype, can_cast
 from magmath.api.elementwise import not_equal, remainder
 from magmath.api.indexing import take, take_along_axis, within
 from magmath.api.manipulation import (
     broadcast_arrays,
     broadcast_shapes,
     broadcast_to,
+    check_order,
     ravel,
     reshape,
     stack,
@@ -40,6 +41,8 @@ from magmath.errors import DTypeError, OptionError, PositionError, RangeError, S
 
 MAX_SIZE = (1 << 63) - 1
 """The largest number of elements that positions can count."""
+_CASTING = ("no", "equiv", "safe", "same_kind", "unsafe")
+"""NumPy's rules for conversions; the first two take equal types only."""
 
 
 def argwhere(a: Any) -> Array:
@@ -104,10 +107,11 @@ def ravel_multi_index(
             f"{len(indices)}"
             "; pass the rows of an index matrix as a tuple"
         )
+    reads_rows = check_order("ravel_multi_index", order) == "C"
     positions: Any = 0
     modes = [mode] * len(shape) if isinstance(mode, str) else mode
     parts = list(zip(indices, shape, modes, strict=True))
-    for x, extent, treatment in parts if order == "C" else reversed(parts):
+    for x, extent, treatment in parts if reads_rows else reversed(parts):
         is_refused = x.size > 0 if not extent else treatment == "raise"
         if is_refused and any((x < 0) | (x >= extent)):
             raise PositionError(
@@ -163,11 +167,12 @@ def unravel_index(indices: Any, shape: int | Sequence[int], order: str = "C") ->
         )
     if not isinstance(quotient, int):
         quotient = astype(quotient, int64, copy=False)
+    reads_rows = check_order("unravel_index", order) == "C"
     results = []
-    for extent in extents if order == "F" else reversed(extents):
+    for extent in reversed(extents) if reads_rows else extents:
         results.append(quotient % extent)
         quotient = quotient // extent
-    return tuple(results if order == "F" else reversed(results))
+    return tuple(reversed(results) if reads_rows else results)
 
 
 # choosing ---------------------------------------------------------------------------------------
@@ -284,21 +289,33 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **opti
 
 
 def copyto(dst: Array, src: Any, casting: str = "same_kind", where: Any = True) -> None:
-    """Write the values of another array, which broadcast to this one, where a mask is true."""
+    """Write the values of another array, which broadcast to this one, where a mask is true.
+
+    casting: NumPy's rule for the types of arrays; numbers and lists of them have the type of `dst`.
+    """
     dst = target("copyto", dst)
-    values = (
-        Array(written_operand(dst.dtype, src))
-        if is_number(src) or isinstance(src, LISTS)
-        else as_arrays("copyto", dst, src)[1]
-    )
+    if casting not in _CASTING:
+        raise OptionError(f"copyto: casting is one of {', '.join(_CASTING)}, was given {casting!r}")
+    if casting == "unsafe":
+        values = as_array("copyto", src, dst.dtype)
+    elif is_number(src) or isinstance(src, LISTS):
+        values = Array(written_operand(dst.dtype, src, "copyto"))
+    else:
+        values = as_arrays("copyto", dst, src)[1]
+        is_safe = can_cast(values, dst.dtype) if casting == "safe" else values.dtype is dst.dtype
+        if not is_safe and casting != "same_kind":
+            raise DTypeError(
+                f'copyto: casting="{casting}" does not convert {values.dtype} to {dst.dtype}; '
+                f"convert the values with mm.astype(x, mm.{dst.dtype})"
+            )
     leading = max(values.ndim - dst.ndim, 0)
     if values.shape[:leading] == (1,) * leading:
         values = reshape(values, values.shape[leading:])
     wide = broadcast_to(values, dst.shape)
     if where is not True:
         mask = broadcast_to(as_array("copyto", where), dst.shape)
-        wide = choice(mask, astype(wide, dst.dtype) if casting == "unsafe" else wide, dst)
-    stored("copyto", astype(wide, dst.dtype) if casting == "unsafe" else wide, dst)
+        wide = choice(mask, wide, dst)
+    stored("copyto", wide, dst)
 
 
 def put(a: Array, ind: Any, v: Any, mode: str = "raise") -> None:

@@ -11,7 +11,7 @@ from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.index_checks import check_indices
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
-from magmath.core.dtypes import int64
+from magmath.core.dtypes import int64, side_of_range
 from magmath.core.shapes import broadcast, normalize_axis, with_extent
 from magmath.engine.user_line import user_line
 from magmath.errors import IndexingError, OptionError, ShapeError
@@ -49,6 +49,8 @@ def within(operation: str, positions: Array, extent: int, mode: str) -> Array:
     if mode == "raise":
         return positions
     if mode == "wrap":
+        if side_of_range(extent, positions.dtype):
+            positions = astype(positions, int64)
         return remainder(positions, extent)
     if mode == "clip":
         return clip(positions, 0, extent - 1)

@@ -136,7 +136,8 @@ def pinv(
 ) -> Array:
     """Return the Moore-Penrose inverse; singular values up to rtol times the largest count as zero.
 
-    rtol: a number, or one for each matrix; max(m, n) · eps by default. NumPy also names it rcond.
+    rtol: a number, or one for each matrix; max(m, n) · eps by default, eps for a negative number,
+    such as NumPy's -1. NumPy also names it rcond.
     `hermitian` is not needed.
     """
     x = floating("pinv", a).node
@@ -176,12 +177,13 @@ def _tolerance(name: str, a: Node, rtol: float | Array | None) -> Node:
     check_type(name, a)
     check_matrix(name, a)
     dtype = real_dtype(a.dtype)
+    eps = float(np.finfo(dtype.name).eps)
     if rtol is None:
-        rtol = float(max(*a.shape[-2:], 1) * np.finfo(dtype.name).eps)
-    if not isinstance(rtol, (int, float)):
-        node = e.astype(as_array(name, rtol).node, dtype)
+        rtol = max(*a.shape[-2:], 1) * eps
+    if isinstance(rtol, (int, float, np.number)):
+        node = scalar(float(rtol) if rtol >= 0 else eps, dtype)
     else:
-        node = scalar(float(rtol), dtype)
+        node = as_array(name, rtol, dtype).node
     return broadcast_to(node, a.shape[:-2])
 
 

@@ -23,7 +23,7 @@ from magmath.arrays.views import (
     is_contiguous,
     is_reshaped_in_place,
 )
-from magmath.core.dtypes import as_dtype, int64
+from magmath.core.dtypes import int64
 from magmath.core.integers import is_integer
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.shapes import broadcast, normalize_axes, normalize_axis, reduced_axes
@@ -240,10 +240,10 @@ def _nodes(name: str, arrays: Any, dtype: Any = None) -> list[Node]:
     if not listed:
         raise ShapeError(f"{name}: needs at least one array; pass it in a list")
     if all(map(is_number, listed)):
-        listed = [as_array(name, listed)[i] for i in range(len(listed))]
+        listed = [as_array(name, listed, dtype)[i] for i in range(len(listed))]
     if dtype is None:
         return list(promoted_nodes(name, *listed))
-    return [e.astype(as_array(name, a).node, as_dtype(dtype)) for a in listed]
+    return [as_array(name, a, dtype).node for a in listed]
 
 
 @dispatch_cached

@@ -31,13 +31,13 @@ from magmath.ops.sums import broadcast_to
 
 
 def _vector(name: str, parameter: str, value: Any) -> Node:
-    node = as_array(f"random.{name}", value).node
+    node = as_array(f"random.{name}", value, float64).node
     if node.ndim != 1:
         raise ShapeError(
             f"random.{name}: {parameter} has one dimension, was given shape {node.shape}"
             "; draw for one vector at a time"
         )
-    return e.astype(node, float64)
+    return node
 
 
 def normal(
@@ -49,7 +49,7 @@ def normal(
     """
     name = "random.multivariate_normal"
     centre = _vector("multivariate_normal", "mean", mean)
-    matrix = e.astype(as_array(name, cov).node, float64)
+    matrix = as_array(name, cov, float64).node
     if matrix.shape != centre.shape * 2:
         raise ShapeError(
             f"{name}: cov has shape (d, d) for a mean of shape (d,), was given {matrix.shape} and "

@@ -25,14 +25,20 @@ def _can_hold_nan(x: Array) -> bool:
     return x.dtype.kind in ("float", "complex")
 
 
-def _filled(name: str, a: Any, value: float) -> Array:
+def _numbers(name: str, a: Any, dtype: Any) -> Array:
+    """Return an array of the elements, converted to `dtype` if that type holds nan too."""
+    holds_nan = dtype is not None and as_dtype(dtype).kind in ("float", "complex")
+    return as_array(name, a, dtype if holds_nan else None)
+
+
+def _filled(name: str, a: Any, value: float, dtype: Any = None) -> Array:
     """Return the array with a number for nan."""
-    x = as_array(name, a)
+    x = _numbers(name, a, dtype)
     return choice(isnan(x), value, x) if _can_hold_nan(x) else x
 
 
-def _mask(x: Array, mask: Any) -> Any:
-    """Return the mask of the elements that count: those that are not nan and in `mask`."""
+def _numbers_mask(x: Array, mask: Any) -> Any:
+    """Return `mask` without the positions of nan."""
     if not _can_hold_nan(x):
         return mask
     is_number = logical_not(isnan(x))
@@ -50,7 +56,7 @@ def nansum(
     where: Any = None,
 ) -> Array:
     """Return `sum` with nan as 0."""
-    return sum(_filled("nansum", a, 0.0), axis, dtype, out, keepdims, initial, where)
+    return sum(_filled("nansum", a, 0.0, dtype), axis, dtype, out, keepdims, initial, where)
 
 
 @dispatch_cached
@@ -64,19 +70,19 @@ def nanprod(
     where: Any = None,
 ) -> Array:
     """Return `prod` with nan as 1."""
-    return prod(_filled("nanprod", a, 1.0), axis, dtype, out, keepdims, initial, where)
+    return prod(_filled("nanprod", a, 1.0, dtype), axis, dtype, out, keepdims, initial, where)
 
 
 @dispatch_cached
 def nancumsum(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
     """Return `cumsum` with nan as 0."""
-    return cumsum(_filled("nancumsum", a, 0.0), axis, dtype, out)
+    return cumsum(_filled("nancumsum", a, 0.0, dtype), axis, dtype, out)
 
 
 @dispatch_cached
 def nancumprod(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Array:
     """Return `cumprod` with nan as 1."""
-    return cumprod(_filled("nancumprod", a, 1.0), axis, dtype, out)
+    return cumprod(_filled("nancumprod", a, 1.0, dtype), axis, dtype, out)
 
 
 @dispatch_cached
@@ -158,9 +164,9 @@ def nanmean(
     where: Any = None,
 ) -> Array:
     """Return the mean of the elements that are not nan."""
-    x = as_array("nanmean", a)
+    x = _numbers("nanmean", a, dtype)
     _check_type("nanmean", x, dtype)
-    return mean(x, axis, dtype, out, keepdims, where=_mask(x, where))
+    return mean(x, axis, dtype, out, keepdims, where=_numbers_mask(x, where))
 
 
 @dispatch_cached
@@ -213,9 +219,9 @@ def _spread(
 ) -> Array:
     """Return the variance or standard deviation of the elements that are not nan; nan where their
     number is not larger than the correction."""
-    x = as_array(name, a)
+    x = _numbers(name, a, dtype)
     _check_type(name, x, dtype)
-    mask = _mask(x, where)
+    mask = _numbers_mask(x, where)
     result: Array = function(
         x, axis, dtype, None, ddof, keepdims, where=mask, mean=mean, correction=correction
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+import numpy as np
+
 from magmath.arrays.array import Array, as_array, floating
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.core.dtypes import compute_dtype, real_dtype
@@ -23,7 +25,14 @@ INF = float("inf")
 
 
 @dispatch_cached
-def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: float = 2) -> Array:
+def vector_norm(
+    x: Array,
+    /,
+    *,
+    axis: Axis = None,
+    keepdims: bool = False,
+    ord: float | np.number[Any] = 2,
+) -> Array:
     """Return the real ord-norm of the vectors along `axis`, or of all elements.
 
     ord: inf and -inf for the largest and smallest absolute value, 0 for the number of nonzero
@@ -31,15 +40,16 @@ def vector_norm(x: Array, /, *, axis: Axis = None, keepdims: bool = False, ord: 
     """
     a = floating("vector_norm", x).node
     axes = normalize_axes("vector_norm", axis, a.ndim)
-    if not isinstance(ord, (int, float)):
+    order: Any = ord.item() if isinstance(ord, np.number) else ord
+    if not isinstance(order, (int, float)):
         raise OptionError(
             f"vector_norm: ord must be a number, inf or -inf, was given {ord!r}"
             "; choose one of these, or use mm.linalg.matrix_norm"
         )
-    if ord == 2:
+    if order == 2:
         norm = e.call("root", reduce("sum", _squares(a), axes, keepdims))
     else:
-        norm = _vector_norm(e.call("abs", a), axes, keepdims, ord)
+        norm = _vector_norm(e.call("abs", a), axes, keepdims, order)
     return Array(e.astype(norm, real_dtype(a.dtype)))
 
 

@@ -34,7 +34,7 @@ def array(
 ) -> Array:
     """Return an array with the values of `object`, with at least `ndmin` dimensions; see `asarray`.
     Nested lists may contain arrays."""
-    x = asarray(object, dtype=dtype, copy=copy or None, layout=layout)
+    x = asarray(object, dtype=dtype, copy=copy, layout=layout)
     return x if x.ndim >= ndmin else reshape(x, (1,) * (ndmin - x.ndim) + x.shape)
 
 

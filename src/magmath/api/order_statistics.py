@@ -243,7 +243,7 @@ def _weights(name: str, weights: Any, x: Array, axis: Axis, method: str) -> Arra
         raise OptionError(
             f'{name}: weights need method="inverted_cdf", was given {method!r}; give that method'
         )
-    known = astype(as_array(name, weights), float64)
+    known = as_array(name, weights, float64)
     return broadcast_to(aligned_weights(name, known, x, axis), x.shape)
 
 
@@ -320,7 +320,7 @@ def _selected(statistics: Array, positions: list[int], chosen: Any) -> Array:
 def _at_numbers(lines: Array, shares: Any, method: str, name: str) -> Array:
     """Return the quantiles along the last axis of the elements that are not nan; nan for none."""
     ordered = sort(lines)  # nan comes last
-    counts = astype(sum(logical_not(isnan(lines)), -1, keepdims=True), ordered.dtype)
+    counts = astype(sum(logical_not(isnan(lines)), -1, keepdims=True), float64)  # exact
     low, weight = _lower_positions(as_array(name, shares), counts, method, name, _Lazy)
     last = maximum(counts - 1, 0)
     shape = (*counts.shape[:-1], shares.size)

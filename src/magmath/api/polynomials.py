@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from magmath.api.calculus import convolve
 from magmath.api.complex_functions import sort_complex
-from magmath.api.creation import arange, asarray, eye, ones, zeros
+from magmath.api.creation import arange, eye, ones, zeros
 from magmath.api.data_types import astype, finfo, result_type
 from magmath.api.diagonals import vander
 from magmath.api.elementwise import add, conj, divide, imag, real, sqrt, subtract
@@ -13,7 +14,6 @@ from magmath.api.linalg import eigvals, inv, lstsq
 from magmath.api.manipulation import concat, reshape
 from magmath.api.reductions import all, sum
 from magmath.api.searching import nonzero
-from magmath.api.signal import convolve
 from magmath.api.stacking import atleast_1d
 from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
@@ -75,7 +75,7 @@ def _aligned(name: str, a1: Any, a2: Any) -> tuple[Array, Array]:
 def polymul(a1: Any, a2: Any) -> Array:
     """Return the product of two polynomials."""
     x, y = (_coefficients("polymul", p) for p in as_arrays("polymul", a1, a2))
-    return convolve(_trimmed(x), _trimmed(y), method="direct")
+    return convolve(_trimmed(x), _trimmed(y))
 
 
 def _trimmed(p: Array) -> Array:
@@ -87,7 +87,7 @@ def _trimmed(p: Array) -> Array:
 @dispatch_cached
 def polydiv(u: Any, v: Any) -> tuple[Array, Array]:
     """Return the quotient and the remainder of two polynomials."""
-    dividend, divisor = _coefficients("polydiv", u), _coefficients("polydiv", v)
+    dividend, divisor = (_coefficients("polydiv", p) for p in as_arrays("polydiv", u, v))
     element = floating_dtype(result_type(dividend, divisor))
     remainder, divisor = astype(dividend, element), astype(divisor, element)
     m, n = remainder.size - 1, divisor.size - 1
@@ -120,7 +120,7 @@ def polyint(p: Any, m: int = 1, k: Any = None) -> Array:
     None)."""
     x = _coefficients("polyint", p)
     times = require_integer("polyint: m", m, 0)
-    constants = atleast_1d(asarray(0.0 if k is None else k))
+    constants = atleast_1d(as_arrays("polyint", x, 0.0 if k is None else k)[1])
     if constants.size not in (1, times) and times:
         raise ShapeError(
             f"polyint: needs a constant for each of {times} integrations, or one"
@@ -147,7 +147,8 @@ def polyfit(
     singular values and rcond; with `cov` also the covariance of the coefficients ("unscaled": as it
     is)."""
     order = require_integer("polyfit: deg", deg, 0) + 1
-    at, values = floating("polyfit", x), floating("polyfit", y)
+    arrays = as_arrays("polyfit", x, y) if w is None else as_arrays("polyfit", x, y, w)
+    at, values, *weights = (floating("polyfit", a) for a in arrays)
     if at.ndim != 1 or not at.size or values.ndim not in (1, 2) or len(values) != at.size:
         raise ShapeError(
             f"polyfit: needs x of shape (n,) and y of shape (n,) or (n, k), was given {at.shape} "
@@ -156,10 +157,14 @@ def polyfit(
         )
     limit = at.size * finfo(at.dtype).eps if rcond is None else rcond
     matrix, targets = vander(at, order), values
-    if w is not None:
-        weights = floating("polyfit", w)
-        matrix = matrix * reshape(weights, (-1, 1))
-        targets = targets * (reshape(weights, (-1, 1)) if targets.ndim == 2 else weights)
+    for weight in weights:
+        if weight.shape != at.shape:
+            raise ShapeError(
+                f"polyfit: needs a weight for each of {at.size} points, was given shape "
+                f"{weight.shape}; pass w of shape ({at.size},)"
+            )
+        matrix = matrix * reshape(weight, (-1, 1))
+        targets = targets * (reshape(weight, (-1, 1)) if targets.ndim == 2 else weight)
     scale = sqrt(sum(matrix * matrix, 0))
     matrix = matrix / scale
     fit = lstsq(matrix, targets, rtol=float(limit))

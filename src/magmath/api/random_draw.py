@@ -10,6 +10,7 @@ import numpy as np
 from magmath.api.creation import DTypeLike, normal_shape
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.conversion import LayoutLike, bind_layout
+from magmath.arrays.inputs.number_list import LISTS
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.core.dtypes import DType, as_dtype, float64, int64
 from magmath.core.parameter_ranges import ParameterRange
@@ -78,9 +79,8 @@ class Draw:
                 f"{value!r}; a shape is the argument {argument}, as in random.{self.name}(…, "
                 f"{argument}=(2, 3))"
             )
-        array = value if isinstance(value, Array) else as_array(f"random.{self.name}", value)
-        if isinstance(array, TracedScalar):
-            array = array.converted()
+        is_untyped = isinstance(value, (TracedScalar, *LISTS))
+        array = as_array(f"random.{self.name}", value, float64 if is_untyped else None)
         if array.dtype.kind == "complex":
             raise DTypeError(
                 f"random.{self.name}: {parameter} must be real, was given {array.dtype}"

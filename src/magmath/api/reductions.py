@@ -66,9 +66,7 @@ def _reduction(
     initial: Any = None,
     where: Any = None,
 ) -> Array:
-    x = as_array(name, x)
-    if dtype is not None and as_dtype(dtype) != x.dtype:
-        x = astype(x, dtype)
+    x = as_array(name, x, dtype)
     if name in _EXTREMA and initial is not None:
         initial = _initial_value(name, x, initial)
     if where is not None and where is not True:
@@ -87,7 +85,7 @@ def _reduction(
         node = e.astype(node, as_dtype(dtype))
     result = Array(node)
     if initial is not None and name in _ACCUMULATE:
-        result = _ACCUMULATE[name](result, initial)
+        result = _ACCUMULATE[name](result, _initial_value(name, result, initial))
     return result if out is None else stored(name, result, out)
 
 
@@ -107,7 +105,7 @@ def _masked(name: str, x: Array, where: Any, initial: Any) -> Array:
 
 
 def _initial_value(name: str, x: Array, initial: Any) -> Any:
-    """Return the initial value of an extremum in the type of x, which is that of the result, unless
+    """Return the initial value of a reduction in the type of x, which is that of the result, unless
     the value is of a more general kind."""
     if isinstance(initial, np.generic):
         initial = initial.item()
@@ -164,7 +162,7 @@ def prod(
     where: Any = None,
 ) -> Array:
     """Return the product over `axis`; small integers and truth values accumulate in 64 bits."""
-    a = as_array("prod", a)
+    a = as_array("prod", a, dtype)
     if dtype is None and a.dtype is bool_:
         dtype = int64
     return _reduction("prod", a, axis, keepdims, dtype, out, initial, where)

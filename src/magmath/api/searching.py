@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Literal, overload
 
 from magmath.api.complex_order import complex_arg_extremum
-from magmath.api.creation import asarray
 from magmath.api.data_types import astype
 from magmath.api.elementwise import truth_values
 from magmath.arrays.array import Array, as_array
@@ -17,6 +16,7 @@ from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.dtypes import int64, uint8
 from magmath.core.keyword_hints import keyword_hints
+from magmath.core.promotion import common_dtype
 from magmath.core.shapes import normalize_axis, size_of
 from magmath.core.type_aliases import Number
 from magmath.engine.user_line import user_line
@@ -46,7 +46,7 @@ def where(condition: Any, x1: Any = None, x2: Any = None, /) -> Any:
         )
     condition = truth_values("where", as_array("where", condition))
     if is_number(x1) and is_number(x2):
-        x1 = asarray(x1)
+        x1 = as_array("where", x1, common_dtype(type(x1), type(x2)))
     x, y = promoted_nodes("where", x1, x2)
     return Array(apply(e.WHERE, condition.node, x, y, line=user_line()))
 

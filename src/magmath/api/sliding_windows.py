@@ -21,7 +21,7 @@ longer windows read elements by position."""
 
 def sliding_window_view(
     x: Any,
-    slice_shape: int | Sequence[int],
+    window_shape: int | Sequence[int],
     axis: int | Sequence[int] | None = None,
     *,
     subok: bool = False,
@@ -30,12 +30,12 @@ def sliding_window_view(
     """Return the windows of an array at all of its positions; those of x with extent n along an
     axis are n - w + 1 windows of w elements.
 
-    slice_shape: the extent of the windows along each axis in `axis`, by default all axes. The
+    window_shape: the extent of the windows along each axis in `axis`, by default all axes. The
     dimensions of the windows are the last ones of the result. Unlike NumPy's, the result is a new
     array with the elements of every window: sum long windows by `mm.cumsum` or `mm.convolve`.
     """
     array = as_array("sliding_window_view", x)
-    extents = normal_shape("sliding_window_view", slice_shape)
+    extents = normal_shape("sliding_window_view", window_shape)
     if axis is None:
         axes = list(range(array.ndim))
     else:
@@ -44,7 +44,7 @@ def sliding_window_view(
     if len(axes) != len(extents):
         raise ShapeError(
             f"sliding_window_view: needs one extent for each of {len(axes)} axes, was given "
-            f"slice_shape {extents}; pass axis=… for windows along some axes"
+            f"window_shape {extents}; pass axis=… for windows along some axes"
         )
     for d, extent in zip(axes, extents, strict=True):
         array = _windows(array, d, extent)

@@ -22,7 +22,7 @@ from magmath.api.elementwise import abs, floor, log10, pow
 from magmath.api.manipulation import moveaxis, reshape
 from magmath.api.reductions import any
 from magmath.api.searching import where
-from magmath.arrays.array import Array, as_arrays
+from magmath.arrays.array import Array, as_array, as_arrays
 from magmath.arrays.inputs.conversion import LayoutLike
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
@@ -87,12 +87,18 @@ def logspace(
 
     Start, stop and base are numbers or arrays, as in `linspace`.
     """
-    exponents = linspace(start, stop, num, endpoint)
-    if getattr(base, "ndim", 0) >= exponents.ndim:
-        shape = (-1,) + (1,) * base.ndim
-        exponents = reshape(exponents, shape)
-    values = moveaxis(pow(base, exponents), 0, axis)
-    return values if dtype is None else astype(values, dtype)
+    *_, natural = _ends("logspace", start, stop)
+    powers = linspace(start, stop, num, endpoint, dtype=_exact(natural))
+    bases = base if _is_scalar(base) else as_arrays("logspace", base, start, stop)[0]
+    natural = common_dtype(natural, number_kind(bases))
+    if _is_scalar(base):
+        bases = python_number(base)
+    else:
+        bases, extents = as_array("logspace", base, _exact(natural)), powers.shape[1:]
+        added = (1,) * (bases.ndim - len(extents))
+        powers = reshape(powers, (powers.shape[0], *added, *extents))
+    values = moveaxis(pow(bases, powers), 0, axis)
+    return astype(values, natural if dtype is None else as_dtype(dtype), copy=False)
 
 
 @dispatch_cached
@@ -117,7 +123,7 @@ def geomspace(
         )
     element = natural if dtype is None else as_dtype(dtype)
     exact = _exact(element if element.kind == "complex" else natural)
-    first, last = astype(asarray(first), exact), astype(asarray(last), exact)
+    first, last = (as_array("geomspace", x, exact) for x in (first, last))
     direction = first / abs(first)
     low, high = (log10(x / direction) for x in (first, last))  # powers of 10 have NumPy's digits
     values = direction * pow(10.0, linspace(low, high, num, endpoint))
@@ -141,7 +147,9 @@ def _ends(name: str, start: Any, stop: Any) -> tuple[Any, Any, DType]:
     ]
     natural = floating_dtype(common_dtype(*map(number_kind, ends), float))
     exact = _exact(natural)
-    first, last = [python_number(x) if _is_scalar(x) else astype(x, exact) for x in ends]
+    first, last = [
+        python_number(x) if _is_scalar(x) else as_array(name, x, exact) for x in (start, stop)
+    ]
     return first, last, natural
 
 

@@ -57,14 +57,17 @@ def _each(arrays: Sequence[Any], function: Any) -> Any:
     return results[0] if len(results) == 1 else results
 
 
-def _list(name: str, arrays: Any) -> list[Any]:
-    """Return the arrays to join. Raises TypeError for something else than a list of arrays."""
+def _list(name: str, arrays: Any, dtype: Any = None) -> list[Any]:
+    """Return the arrays to join, in `dtype` if it is given. Raises TypeError for something else
+    than a list of arrays."""
     if isinstance(arrays, Array):
         return list(arrays)
     if not isinstance(arrays, Iterable) or isinstance(arrays, str):
         raise TypeError(
             f"{name}: needs a list of arrays, was given {type(arrays).__name__}; pass [a, b, …]"
         )
+    if dtype is not None:
+        return [as_array(name, x, dtype) for x in arrays]
     return as_arrays(name, *arrays)
 
 
@@ -72,7 +75,7 @@ def _list(name: str, arrays: Any) -> list[Any]:
 @keyword_hints
 def vstack(tup: Any, *, dtype: Any = None) -> Array:
     """Return arrays joined along the first axis; those of one dimension are rows."""
-    return concat([atleast_2d(x) for x in _list("vstack", tup)], 0, dtype=dtype)
+    return concat([atleast_2d(x) for x in _list("vstack", tup, dtype)], 0, dtype=dtype)
 
 
 @dispatch_cached
@@ -80,7 +83,7 @@ def vstack(tup: Any, *, dtype: Any = None) -> Array:
 def hstack(tup: Any, *, dtype: Any = None) -> Array:
     """Return arrays joined along the second axis, or along the first axis if they have one
     dimension."""
-    arrays = [atleast_1d(x) for x in _list("hstack", tup)]
+    arrays = [atleast_1d(x) for x in _list("hstack", tup, dtype)]
     return concat(arrays, 0 if arrays and arrays[0].ndim == 1 else 1, dtype=dtype)
 
 

@@ -14,7 +14,7 @@ from magmath.arrays.indexing.masked_elements import reduces_selected
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
 from magmath.arrays.ufuncs.output import stored
 from magmath.core.call_effects import CALL_EFFECTS
-from magmath.core.dtypes import as_dtype, compute_dtype, float64, real_dtype
+from magmath.core.dtypes import compute_dtype, float64, real_dtype
 from magmath.core.keyword_hints import keyword_hints
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import Axis, broadcast, normalize_axes, size_of
@@ -46,16 +46,15 @@ def mean(
     Integers accumulate in float64; the mean of 32-bit and 64-bit integers is float64, that of
     smaller ones and bool has the default floating point type.
     """
-    a = as_array("mean", a)
-    element = floating_dtype(a.dtype) if dtype is None else as_dtype(dtype)
+    a = as_array("mean", a, dtype)
+    element = floating_dtype(a.dtype) if dtype is None else a.dtype
     count = _count("mean", a, axis)
     if not count:
         warn_empty("mean: no elements, the result is nan")
     if where is not None and where is not True:
         result = _mean_where(_wide(a), where, axis, keepdims)
     else:
-        wide = _wide(a if dtype is None else astype(a, element))
-        result = _mean(wide, count, axis, keepdims)
+        result = _mean(_wide(a), count, axis, keepdims)
     return stored("mean", astype(result, element, copy=False), out)
 
 
@@ -164,7 +163,7 @@ def _variance(
     where: Any,
     mean: Any,
 ) -> Array:
-    x = as_array(name, x) if dtype is None else astype(as_array(name, x), dtype)
+    x = as_array(name, x, dtype)
     count = _count(name, x, axis)
     try:
         degrees: Any = builtins.max(0.0, float(count - correction))

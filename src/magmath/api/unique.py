@@ -10,6 +10,7 @@ from __future__ import annotations
 from functools import cached_property, partial, reduce
 from typing import NamedTuple, final
 
+from magmath.api.complex_order import complex_argsort
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.indexing.masks import Counted, count_mask
 from magmath.arrays.inputs.operands import promoted_nodes
@@ -87,8 +88,10 @@ class EqualGroups:
 
     @cached_property
     def order(self) -> Node:
-        """The positions that sort the array."""
-        return _order(self.flat)
+        """The positions that sort the array; nan comes last."""
+        if self.flat.dtype.kind == "complex":
+            return complex_argsort(self.flat, 0, False)
+        return apply(ARGSORT, self.flat, axis=0, descending=False, line=user_line())
 
     def _begins_group(self) -> Node:
         """Return True for each ordered element that begins a group."""
@@ -133,18 +136,6 @@ class EqualGroups:
             empty = full((self.size,), constant(0, int64))
             numbers = apply(PUT, empty, group, self.order, axes=(0,), at=0)
         return Array(reshape(numbers, self.shape))
-
-
-def _order(flat: Node) -> Node:
-    """Return the positions that sort a 1-D array; complex numbers by real, then imaginary part."""
-    keys = [flat]
-    if flat.dtype.kind == "complex":
-        keys = [e.call("imag", flat), e.call("real", flat)]
-    order = apply(ARGSORT, keys[0], axis=0, descending=False, line=user_line())
-    for key in keys[1:]:
-        next_order = apply(ARGSORT, take(key, order, 0), axis=0, descending=False)
-        order = take(order, next_order, 0)
-    return order
 
 
 def unique_all(x: Array) -> UniqueAll:

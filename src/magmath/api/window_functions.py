@@ -11,18 +11,19 @@ from magmath.api.data_types import astype
 from magmath.api.elementwise import cos, sqrt, square
 from magmath.api.float_functions import i0
 from magmath.api.searching import where
-from magmath.arrays.array import Array
+from magmath.arrays.array import Array, as_array
 from magmath.arrays.protocols.dispatch_cache import dispatch_cached
+from magmath.core.dtypes import float64
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shown_value import shown
 
 
-def _window(name: str, M: int, shape: Any) -> Array:
+def _window(name: str, M: int, weight_at: Any) -> Array:
     """Return the window of M weights by a function of the position, from -1 to 1."""
     M = _number_of_points(name, M)
     if M < 2:
         return ones((max(M, 0),))
-    weights: Array = shape((2.0 * arange(0, M) - (M - 1)) / (M - 1))
+    weights: Array = weight_at((2.0 * arange(0, M) - (M - 1)) / (M - 1))
     return astype(weights, get_default_dtype())
 
 
@@ -66,4 +67,10 @@ def blackman(M: int) -> Array:
 def kaiser(M: int, beta: float) -> Array:
     """Return the Kaiser window of M points: a ratio of Bessel functions, with the steepness
     `beta`."""
-    return _window("kaiser", M, lambda t: i0(beta * sqrt(1 - square(t))) / float(i0(float(beta))))
+
+    def weight_at(t: Any) -> Array:
+        height = i0(as_array("kaiser", float(beta), float64))
+        weights: Array = i0(beta * sqrt(1 - square(t))) / float(height)
+        return weights
+
+    return _window("kaiser", M, weight_at)

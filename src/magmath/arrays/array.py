@@ -32,6 +32,7 @@ from magmath.arrays.inputs.number_list import LISTS
 from magmath.arrays.inputs.operands import (
     OPERANDS,
     binary_node,
+    node_in_type,
     node_of_value,
     operator_node,
     promoted_nodes,
@@ -151,7 +152,8 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
     @flat.setter
     def flat(self, value: Any) -> None:
         """Write values in row-major order, repeated as often as needed."""
-        self[...] = array_namespace().resize(value, self.shape)
+        operand = Array(written_operand(self.dtype, value))
+        self[...] = array_namespace().resize(operand, self.shape)
 
     @property
     def real(self) -> Array:
@@ -469,9 +471,18 @@ def floating(operation: str, x: Any) -> Array:
     return array if node is array.node else Array(node)
 
 
-def as_array(operation: str, value: Any) -> Array:
+def as_array(operation: str, value: Any, dtype: DType | str | type | None = None) -> Array:
     """Return `value` if it is an Array; convert NumPy arrays and scalars, nested lists, tuples and
-    traced numbers."""
+    traced numbers.
+
+    With `dtype`, the array has that type. Numbers and lists take it without a default type between,
+    which would round them; RangeError is raised for those that an integer type cannot hold.
+    """
+    if dtype is not None:
+        element = as_dtype(dtype)
+        if isinstance(value, Array) and value.dtype is element and not value.is_weak:
+            return value
+        return Array(node_in_type(operation, value, element))
     if isinstance(value, Array):
         return value.converted() if value.is_weak else value
     return Array(node_of_value(operation, value))

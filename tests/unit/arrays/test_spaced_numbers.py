@@ -49,6 +49,14 @@ def test_as_numpy(ends: tuple[Any, Any], endpoint: bool, number: int) -> None:
 
 def test_a_base_for_each_column() -> None:
     check("logspace", 0, 2, 3, base=np.array([2.0, 10.0]), axis=-1)
+    for base in ([2.0, 3.0, 4.0], [2.0, 3.0], np.array([[2.0], [3.0]])):
+        check("logspace", 0, 2, 3, base=base)
+        check("logspace", [0, 1], 2, 3, base=np.reshape(base, (-1, 1)))
+
+
+def test_powers_are_computed_in_double_precision() -> None:
+    assert mm.logspace(0, 12, 13, dtype=int).tolist() == [10**k for k in range(13)]
+    np.testing.assert_allclose(mm.logspace(0, 40, 3, dtype="float64").numpy(), [1, 1e20, 1e40])
 
 
 def test_between_arguments_of_compiled_functions() -> None:

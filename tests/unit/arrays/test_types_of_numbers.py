@@ -92,6 +92,11 @@ CASES: dict[str, Callable[[Any, Any], Any]] = {
     "place": written(lambda np, x: np.place(x, x > 0.15, [0.7])),
     "putmask": written(lambda np, x: np.putmask(x, x > 0.15, 0.7)),
     "copyto": written(lambda np, x: np.copyto(x, [0.3, 0.1, 0.7])),
+    "flat": written(lambda np, x: setattr(x, "flat", [0.7, 0.1])),
+    "full_like": lambda np, x: np.full_like(x, [0.3, 0.1, 0.7]),
+    "polyint": lambda np, x: np.polyint(x, k=0.1),
+    "polydiv": lambda np, x: np.polydiv(x, [0.3, 0.7])[0],
+    "bincount": lambda np, x: np.bincount([0, 1, 1], weights=LIST),
     "heaviside": lambda np, x: np.heaviside(x - 0.1, 0.7),
     "float_power": lambda np, x: np.float_power(x, 0.1),
     "linspace": lambda np, x: np.linspace(x, [0.3, 0.1, 0.7], 4),
@@ -105,6 +110,98 @@ def test_numbers_are_converted_to_double_precision(name: str) -> None:
     if known is not None and np.asarray(known).dtype.kind in "fc":
         assert found.dtype == np.asarray(known).dtype
     np.testing.assert_allclose(found, known, rtol=1e-14, atol=1e-16)
+
+
+TYPED: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": lambda np, t: np.sum(LIST, dtype=t),
+    "prod": lambda np, t: np.prod(LIST, dtype=t),
+    "mean": lambda np, t: np.mean(LIST, dtype=t),
+    "mean of some": lambda np, t: np.mean(LIST, dtype=t, where=[True, False, True]),
+    "var": lambda np, t: np.var(LIST, dtype=t),
+    "cumsum": lambda np, t: np.cumsum(LIST, dtype=t),
+    "cumprod": lambda np, t: np.cumprod(LIST, dtype=t),
+    "cumulative_sum": lambda np, t: np.cumulative_sum(LIST, dtype=t),
+    "nansum": lambda np, t: np.nansum(LIST, dtype=t),
+    "nanmean": lambda np, t: np.nanmean([*LIST, np.nan], dtype=t),
+    "nanvar": lambda np, t: np.nanvar(LIST, dtype=t),
+    "nancumprod": lambda np, t: np.nancumprod(LIST, dtype=t),
+    "add.reduce": lambda np, t: np.add.reduce(LIST, dtype=t),
+    "multiply.accumulate": lambda np, t: np.multiply.accumulate(LIST, dtype=t),
+    "add.reduceat": lambda np, t: np.add.reduceat(LIST, [0, 1], dtype=t),
+    "add": lambda np, t: np.add(LIST, 0.7, dtype=t),
+    "add of numbers": lambda np, t: np.add(0.1, 0.7, dtype=t),
+    "sqrt": lambda np, t: np.sqrt(0.7, dtype=t),
+    "fmax": lambda np, t: np.fmax(LIST, 0.15, dtype=t),
+    "fabs": lambda np, t: np.fabs(-0.7, dtype=t),
+    "ldexp": lambda np, t: np.ldexp(np.asarray(LIST, dtype=t), 3, dtype=t),
+    "concatenate": lambda np, t: np.concatenate([LIST, [0.7]], dtype=t),
+    "stack": lambda np, t: np.stack([0.1, 0.7], dtype=t),
+    "hstack": lambda np, t: np.hstack([LIST, [0.7]], dtype=t),
+    "vstack": lambda np, t: np.vstack([LIST, LIST], dtype=t),
+    "full": lambda np, t: np.full((2, 3), LIST, dtype=t),
+    "linspace": lambda np, t: np.linspace([0.1, 0.2], [0.3, 0.7], 4, dtype=t),
+    "geomspace": lambda np, t: np.geomspace([0.1, 0.2], [0.3, 0.7], 4, dtype=t),
+    "logspace": lambda np, t: np.logspace([0.1, 0.2], [0.3, 0.7], 4, dtype=t),
+    "logspace of bases": lambda np, t: np.logspace(0.1, 0.7, 3, base=LIST, dtype=t),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex128"])
+@pytest.mark.parametrize("name", TYPED)
+def test_numbers_have_the_digits_of_the_type_that_is_asked_for(name: str, dtype: str) -> None:
+    if dtype == "complex128" and name in ("var", "nanvar", "fabs", "ldexp"):
+        return  # real functions, and deviations, whose type NumPy leaves real
+    found, known = np.asarray(TYPED[name](mm, dtype)), np.asarray(TYPED[name](np, dtype))
+    assert found.dtype == known.dtype
+    rtol = 2e-6 if dtype == "float32" else 1e-14
+    np.testing.assert_allclose(found, known, rtol=rtol)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda g, x: g.normal(x, 1e-6, dtype="float64"),
+        lambda g, x: g.uniform(x, 123456790.0, dtype="float64"),
+        lambda g, x: g.poisson(x),
+        lambda g, x: g.multivariate_normal(x, np.eye(1), dtype="float64"),
+        lambda g, x: g.multivariate_normal([0.0], [x], dtype="float64"),
+        lambda g, x: g.dirichlet([*x, 1.0], dtype="float64"),
+    ],
+)
+def test_parameters_of_distributions_keep_their_digits(draw: Callable[[Any, Any], Any]) -> None:
+    exact = np.array([123456789.0])
+    drawn = draw(mm.random.Generator(3), exact.tolist())
+    np.testing.assert_array_equal(drawn, draw(mm.random.Generator(3), exact))
+
+
+def test_functions_of_numbers_alone_have_their_digits() -> None:
+    for name in ("fabs", "rint", "spacing", "sinc", "nan_to_num", "exp2", "deg2rad", "rad2deg"):
+        for x in (-1e300, 0.1, 16777217.0, 3, float("inf")):
+            with np.errstate(all="ignore"):
+                expected = getattr(np, name)(x)
+            found = getattr(mm, name)(x)
+            assert type(found) is type(expected.item())
+            np.testing.assert_equal(found, expected.item())
+    for name in ("fmax", "fmin", "heaviside", "logaddexp2", "float_power", "ldexp", "divmod"):
+        found, expected = getattr(mm, name)(16777217.0, 3), getattr(np, name)(16777217.0, 3)
+        np.testing.assert_equal(found, expected)
+    assert mm.modf(1e300) == (0.0, 1e300)
+    assert mm.frexp(1e300) == np.frexp(1e300)
+    assert mm.isneginf(-1e300) is False
+    x = mm.zeros((), dtype="float64")
+    assert mm.add(0.1, 0.2, out=x).tolist() == 0.1 + 0.2
+    assert mm.fmax(0.1, 0.2, out=x).tolist() == 0.2
+    assert mm.equal(16777217.0, 16777216.0, dtype="bool").tolist() is False
+    assert mm.equal(mm.asarray([0.1]), 0.1, dtype="bool").tolist() == [True]
+    assert mm.kaiser(5, 100.0).tolist()[2] == 1.0
+
+
+def test_numbers_alone_are_chosen_in_their_common_type() -> None:
+    c = mm.asarray([True, False])
+    for x, y, dtype in ((1, 0.5, "float32"), (1, 1j, "complex64"), (True, 2, "int64")):
+        for first, second in ((x, y), (y, x)):
+            chosen = mm.where(c, first, second)
+            assert (chosen.dtype.name, chosen.tolist()) == (dtype, [first, second])
 
 
 @pytest.mark.parametrize("name", ["dot", "append", "hstack", "polyval", "kron", "cross", "union1d"])

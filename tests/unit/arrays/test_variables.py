@@ -16,7 +16,7 @@ import magmath as mm
 from arrays import check
 from engines import current
 from magmath.engine import session
-from magmath.errors import DTypeError, ShapeError
+from magmath.errors import DTypeError, RangeError, ShapeError
 from magmath.layout import Rule
 from magmath.runtime import Pool
 from random_programs import RULES, placed, random_assignments
@@ -252,3 +252,26 @@ def test_variables_and_constants_have_names_types_and_layouts() -> None:
             v.assign([[1.0], [1.0, 2.0]])
         with pytest.raises(DTypeError, match=r"variable n is int64, its new value would be float"):
             mm.variable("n", 3, dtype="int64").assign(0.5)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int32", "uint8", "complex128"])
+def test_numbers_are_assigned_in_the_type_of_the_variable(every_pool: Pool, dtype: str) -> None:
+    numbers = [0.1, 123456789.0] if dtype[0] in "fc" else [5, 200]
+    scalar, vector = mm.variable("s", 0, dtype=dtype), mm.variable("v", [0, 0], dtype=dtype)
+    vector.assign(numbers)
+    np.testing.assert_array_equal(vector.numpy(), np.array(numbers, dtype))
+    for number in numbers:
+        scalar.assign(number)
+        assert scalar.numpy() == np.array(number, dtype)[()]
+        mm.compile(scalar.assign)(number)
+        assert scalar.numpy() == np.array(number, dtype)[()]
+
+
+def test_numbers_that_a_variable_cannot_hold_are_refused() -> None:
+    v = mm.variable("v", [1, 2], dtype="int8")
+    for wrong in ([0.5, 1], [1j, 0], mm.asarray([1, 2]), np.array([1, 2])):
+        with pytest.raises(DTypeError, match="variable v is int8, its new value would be"):
+            v.assign(wrong)
+    with pytest.raises(RangeError, match="300 does not fit int8"):
+        v.assign([1, 300])
+    assert v.tolist() == [1, 2]

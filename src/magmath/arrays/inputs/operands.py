@@ -24,6 +24,7 @@ from magmath.core.dtypes import (
     PYTHON_NUMBERS,
     DType,
     bool_,
+    complex_dtype,
     float32,
     float64,
     int8,
@@ -224,6 +225,17 @@ def node_of_value(operation: str, value: Any) -> Node:
     )
 
 
+def node_in_type(operation: str, value: Any, dtype: DType) -> Node:
+    """Return the node of a value (see `node_of_value`) in this type. Numbers, also those in lists,
+    are converted once, from Python numbers."""
+    if is_number(value) or (isinstance(value, LISTS) and not has_elements_of(value, LazyArray)):
+        return leaf_of_values(value, dtype)
+    node = node_of_value(operation, value)
+    if node.dtype is dtype:
+        return node
+    return apply(e.ASTYPE, node, dtype=dtype, line=user_line())
+
+
 def joined(operation: str, values: Sequence[Any]) -> Node:
     """Return the node of a list of arrays, of lists of arrays, and of numbers, joined along a new
     first dimension in their common type. Gradients pass through it, unlike through values.
@@ -251,7 +263,7 @@ def node_of(operation: str, value: Any, dtype: DType) -> Node:
     return leaves.scalar(value, dtype, operation)
 
 
-def written_operand(dtype: DType, value: Any) -> Node:
+def written_operand(dtype: DType, value: Any, operation: str = "indexing") -> Node:
     """Return the node of a value to write into an array of this type.
 
     As in an update in place, values of the same kind, or of a less general one, are converted.
@@ -261,7 +273,7 @@ def written_operand(dtype: DType, value: Any) -> Node:
         value = leaf_of_values(value)
     elif dtype is bool_ and is_number(value):
         value = bool(value)  # as in NumPy: visited[i] = 1
-    value, kind = operand_and_kind("indexing", value)
+    value, kind = operand_and_kind(operation, value)
     if isinstance(value, NumberList) and (dtype is bool_ or value.is_empty):
         return leaf_of_values(np.asarray(value.values), dtype)
     offered = kind if isinstance(kind, DType) else common_dtype(dtype, kind)
@@ -269,10 +281,34 @@ def written_operand(dtype: DType, value: Any) -> Node:
         loses_part = offered.kind == "complex"
         remedy = "mm.real(value) or mm.abs(value)" if loses_part else "mm.astype(value, …)"
         raise DTypeError(
-            f"indexing: cannot put {offered} into an array of {dtype}, whose type must not change; "
-            f"convert the value with {remedy}"
+            f"{operation}: cannot put {offered} into an array of {dtype}, whose type must not "
+            f"change; convert the value with {remedy}"
         )
-    return node_of("indexing", value, dtype)
+    return node_of(operation, value, dtype)
+
+
+def same_kind_operand(operation: str, value: Any, dtype: DType) -> Node:
+    """Return the node of an operand in this type, to which it is converted if its kind is not more
+    general; complex numbers for a real type in the complex type with parts of it.
+
+    Raises DTypeError for others, RangeError for numbers that an integer type cannot hold.
+    """
+    if isinstance(value, LazyArray) and not value.is_weak:
+        node: Node = value.node
+        if node.dtype is dtype:
+            return node
+        value, offered = node, node.dtype
+    else:
+        value, kind = operand_and_kind(operation, value)
+        offered = kind if isinstance(kind, DType) else common_dtype(dtype, kind)
+    if offered.kind == "complex" and dtype.kind == "float":
+        dtype = complex_dtype(dtype)
+    if not is_same_kind(offered, dtype):
+        raise DTypeError(
+            f"{operation}: dtype={dtype} is the type of the result, to which {offered} is not "
+            f"converted; convert the operand with mm.astype(x, mm.{dtype})"
+        )
+    return node_of(operation, value, dtype)
 
 
 @lru_cache(maxsize=4096)

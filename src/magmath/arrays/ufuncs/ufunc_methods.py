@@ -19,7 +19,7 @@ from magmath.arrays.inputs.operands import written_operand
 from magmath.arrays.ufuncs.output import stored
 from magmath.arrays.ufuncs.ufunc_at import update_at
 from magmath.arrays.ufuncs.ufunc_segments import Combine, combined_segments, stepwise_segments
-from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_, int64
+from magmath.core.dtypes import accumulator_dtype, bool_
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis, reduced_shape
 from magmath.engine.user_line import user_line
@@ -199,13 +199,11 @@ class _UfuncMethods:
 
     def operand(self, array: Any, dtype: Any) -> Node:
         """Return the elements in the type in which the function combines them."""
-        name, node = self._name, as_array(self._name, array).node
+        name, node = self._name, as_array(self._name, array, dtype).node
         if name.startswith("logical"):
             zero = constant(0, node.dtype)
             return node if node.dtype is bool_ else e.call("not_equal", node, zero)
-        if dtype is not None:
-            node = e.astype(node, as_dtype(dtype))
-        elif name in ("add", "multiply"):
+        if dtype is None and name in ("add", "multiply"):
             node = e.astype(node, accumulator_dtype(node.dtype))
         if name in e.FLOATING:
             return e.astype(node, floating_dtype(node.dtype))
@@ -355,7 +353,8 @@ class _UfuncMethods:
                 f"{name}.reduceat: an index is out of range for the extent {extent} of axis {d}; "
                 f"indices are from 0 to {extent - 1}"
             )
-        positions = leaf_of_values(starts, int64)
+        starts = starts.astype(np.int64)  # differences of unsigned integers wrap
+        positions = leaf_of_values(starts)
         if name in REDUCTIONS and not self._is_complex_extremum(x) and (np.diff(starts) > 0).all():
             reduction = reduction_of(REDUCTIONS[name], x.dtype)
             return Array(reduced_segments(reduction, x, positions, d))

@@ -20,10 +20,12 @@ from magmath.arrays.exports.pickling import restored_leaf, values_of
 from magmath.arrays.indexing.masked_elements import with_item
 from magmath.arrays.inputs.conversion import default_layout, leaf_of_values
 from magmath.arrays.inputs.number_list import LISTS, has_elements_of, is_number
+from magmath.arrays.inputs.operands import node_of, operand_and_kind
 from magmath.arrays.lazy_array import LazyArray, evaluate
 from magmath.arrays.storage.failed_updates import undo_failed_updates
 from magmath.core.dtypes import DType, is_same_kind
 from magmath.core.foreign_names import VARIABLE_ATTRIBUTES, hint, missing_attribute
+from magmath.core.promotion import common_dtype
 from magmath.engine import session
 from magmath.engine.fallible_operations import has_pending_fallible
 from magmath.engine.lifetimes.live_references import is_referenced
@@ -157,8 +159,9 @@ class Variable(Array):
 
         Earlier expressions keep the value that they read. After the pool of the variable has ended,
         the value is stored in the current pool, in the default layout. Raises TypeError for a value
-        other than arrays, numbers and nested lists, ShapeError for another shape, DTypeError if the
-        conversion would lose information.
+        other than arrays, numbers and nested lists, ShapeError for another shape, RangeError for a
+        number that the variable's integer type cannot hold, DTypeError for values of a more general
+        kind, such as floats for integers, and arrays of integers with more bits.
         """
         if has_elements_of(value, LazyArray):
             value = as_array("assign", value)
@@ -168,7 +171,21 @@ class Variable(Array):
                 f"assign: variable {self.name} has shape {self.shape}, was given a value of shape "
                 f"{shape}; reshape or broadcast the value"
             )
-        assign([(self, value.node if isinstance(value, LazyArray) else leaf_of_values(value))])
+        is_typed = isinstance(value, LazyArray) and not value.is_weak
+        assign([(self, value.node if is_typed else self._value_to_assign(value))])
+
+    def _value_to_assign(self, value: Any) -> Node:
+        """Return the node of a value that may have no type of its own: of numbers and lists of them
+        in the type of the variable."""
+        if not (isinstance(value, (LazyArray, *LISTS)) or is_number(value)):
+            return leaf_of_values(value)
+        operand, kind = operand_and_kind("assign", value)
+        if isinstance(kind, DType):
+            node: Node = operand
+            return node
+        dtype = self.leaf.dtype
+        _check_convertible(self, common_dtype(dtype, kind))
+        return node_of("assign", operand, dtype)
 
     def snapshot(self) -> Array:
         """Return the current value as an array that later assignments do not change.
@@ -315,13 +332,17 @@ def _converted(variable: Variable, node: Node) -> Node:
 
     Raises DTypeError if integers could overflow, or fractions or imaginary parts could be lost.
     """
-    value_dtype, variable_dtype = node.dtype, variable.leaf.dtype
+    _check_convertible(variable, node.dtype)
+    return e.astype(node, variable.leaf.dtype)
+
+
+def _check_convertible(variable: Variable, value_dtype: DType) -> None:
+    variable_dtype = variable.leaf.dtype
     if not is_convertible(value_dtype, variable_dtype):
         raise DTypeError(
             f"assign: variable {variable.name} is {variable_dtype}, its new value would be "
             f"{value_dtype} and lose information; {conversion_remedy(value_dtype, variable_dtype)}"
         )
-    return e.astype(node, variable_dtype)
 
 
 def _release_former_values(variables: Sequence[Variable]) -> None:
