@@ -25,6 +25,7 @@ from magmath.parallel.planner.layer_options import (
     PlannerMesh,
     received_bytes,
 )
+from magmath.parallel.planner.layer_plan import LayerPlan
 from magmath.parallel.planner.mesh_search import (
     FIXED_STRATEGIES,
     MeshCandidate,
@@ -40,26 +41,6 @@ from magmath.parallel.planner.step_program import SimulatedInstruction, step_pro
 from magmath.parallel.simulator.events import Timeline
 from magmath.parallel.simulator.slowdown import checked_slowdown
 from magmath.parallel.simulator.timeline import save_timeline, write_file
-
-
-@final
-@dataclass(frozen=True)
-class LayerPlan:
-    """The plan of one layer: the choice for each mesh axis, and seconds and bytes on a worker.
-
-    exchange  seconds of redistributions, pending sums and the like, if nothing hides them
-    gradient  seconds of the exchange of gradients, if nothing hides it
-    received  bytes that a worker receives in a step
-    """
-
-    name: str
-    kind: str
-    option: Option
-    compute: float
-    exchange: float
-    gradient: float
-    received: float
-    memory: float
 
 
 @final
@@ -218,7 +199,7 @@ class Plan:
 
         Raises OptionError if the folder does not exist.
         """
-        write_file("save_svg", path, plan_svg(self))
+        write_file("save_svg", path, plan_svg(self.layers, self.heading, len(self.mesh.shape)))
 
     def save_timeline(self, path: str | os.PathLike[str]) -> None:
         """Write the simulated timeline of some steps of all workers, as `parallel.save_timeline`
@@ -226,7 +207,7 @@ class Plan:
         save_timeline(self.timeline(), path)
 
     def __str__(self) -> str:
-        return plan_text(self)
+        return plan_text(self.layers, self.heading)
 
 
 def _seconds(candidate: MeshCandidate, moves: Sequence[SimulatedInstruction]) -> float:

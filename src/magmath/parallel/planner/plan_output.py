@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from typing import Any, Final, Protocol
+from typing import Final
 
 from magmath.diagnostics.explanation import duration
 from magmath.parallel.planner.layer_graph import BATCH, SPACE
 from magmath.parallel.planner.layer_options import INPUT, OUTPUT, REPLICATED
+from magmath.parallel.planner.layer_plan import LayerPlan
 
 BAR: Final = 24
 """Characters of the longest bar."""
@@ -19,98 +20,45 @@ COLOURS: Final = {
     SPACE: "#59a14f",
     REPLICATED: "#d0d0d0",
 }
-
-
-class LayerRow(Protocol):
-    """The values of a layer's plan that the output shows. See `LayerPlan`."""
-
-    @property
-    def name(self) -> str:
-        """The layer's path."""
-
-    @property
-    def kind(self) -> str:
-        """The class of its module, or the operation that it begins with."""
-
-    @property
-    def option(self) -> Sequence[str]:
-        """The choice for each mesh axis."""
-
-    @property
-    def compute(self) -> float:
-        """Seconds of computation."""
-
-    @property
-    def exchange(self) -> float:
-        """Seconds of exchanges of activations."""
-
-    @property
-    def gradient(self) -> float:
-        """Seconds of the exchange of gradients."""
-
-    @property
-    def received(self) -> float:
-        """Bytes that a worker receives."""
-
-    @property
-    def memory(self) -> float:
-        """Bytes that a worker needs."""
-
-
-class ShownPlan(Protocol):
-    """The values of a plan that the output shows. See `Plan`."""
-
-    @property
-    def layers(self) -> Sequence[LayerRow]:
-        """The layers."""
-
-    @property
-    def mesh(self) -> Any:
-        """The mesh of workers."""
-
-    @property
-    def heading(self) -> Sequence[str]:
-        """Lines that describe the plan as a whole."""
-
-
 _PARTS: Final = (("compute", "#4e79a7"), ("exchange", "#e15759"), ("gradient", "#edc948"))
 
 
-def plan_text(plan: ShownPlan) -> str:
-    """Return the plan as a table with bars: computation █, exchanges ▓, gradients ░."""
+def plan_text(layers: Sequence[LayerPlan], heading: Sequence[str]) -> str:
+    """Return a plan as its heading and a table with bars: computation █, exchanges ▓,
+    gradients ░."""
     header = ("layer", "divides", "compute", "exchange", "gradient", "received", "memory")
-    cells = [header, *[_cells(layer) for layer in plan.layers]]
+    cells = [header, *[_cells(layer) for layer in layers]]
     names, divisions = (max(len(row[i]) for row in cells) for i in (0, 1))
-    longest = max(_total(layer) for layer in plan.layers) or 1.0
-    bars = ["", *[_bar(layer, longest) for layer in plan.layers]]
+    longest = max(_total(layer) for layer in layers) or 1.0
+    bars = ["", *[_bar(layer, longest) for layer in layers]]
     rows = [
         f"{name:{names}}  {division:{divisions}}  {' '.join([f'{x:>9}' for x in numbers])}  {bar}"
         for (name, division, *numbers), bar in zip(cells, bars, strict=True)
     ]
     legend = "█ computation  ▓ exchange of activations  ░ exchange of gradients"
-    return "\n".join([*plan.heading, "", *[row.rstrip() for row in rows], "", legend])
+    return "\n".join([*heading, "", *[row.rstrip() for row in rows], "", legend])
 
 
-def _cells(layer: LayerRow) -> tuple[str, ...]:
+def _cells(layer: LayerPlan) -> tuple[str, ...]:
     """Return the texts of a row of the table, without its bar."""
     times = [seconds_text(x) for x in (layer.compute, layer.exchange, layer.gradient)]
     sizes = [size_text(x) for x in (layer.received, layer.memory)]
     return (_label(layer), _division(layer), *times, *sizes)
 
 
-def _label(layer: LayerRow) -> str:
+def _label(layer: LayerPlan) -> str:
     return layer.name if layer.name.startswith(layer.kind) else f"{layer.name} ({layer.kind})"
 
 
-def _division(layer: LayerRow) -> str:
+def _division(layer: LayerPlan) -> str:
     return " × ".join(layer.option)
 
 
-def _total(layer: LayerRow) -> float:
+def _total(layer: LayerPlan) -> float:
     return layer.compute + layer.exchange + layer.gradient
 
 
-def _bar(layer: LayerRow, longest: float) -> str:
+def _bar(layer: LayerPlan, longest: float) -> str:
     parts = zip("█▓░", (layer.compute, layer.exchange, layer.gradient), strict=True)
     return "".join(sign * round(BAR * seconds / longest) for sign, seconds in parts)
 
@@ -128,30 +76,29 @@ def size_text(nbytes: float) -> str:
     return f"{nbytes:.0f} B"
 
 
-def plan_svg(plan: ShownPlan) -> str:
+def plan_svg(layers: Sequence[LayerPlan], heading: Sequence[str], axes: int) -> str:
     """Return the plan as SVG: for each layer one square for each mesh axis, coloured by what it
     divides, and a bar of its times."""
     height, left, bars = 22, 240, 420
-    axes = len(plan.mesh.shape)
     start = left + axes * height + 12
-    longest = max(_total(layer) for layer in plan.layers) or 1.0
-    total = height * (len(plan.layers) + 4)
+    longest = max(_total(layer) for layer in layers) or 1.0
+    total = height * (len(layers) + 4)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{start + bars + 90}" height="{total}" '
         f'font-family="sans-serif" font-size="12">',
-        f'<text x="4" y="15">{escape(plan.heading[0])}; {escape(plan.heading[1])}</text>',
+        f'<text x="4" y="15">{escape(heading[0])}; {escape(heading[1])}</text>',
     ]
-    for row, layer in enumerate(plan.layers, start=1):
+    for row, layer in enumerate(layers, start=1):
         top = row * height
         lines.append(f'<text x="4" y="{top + 15}">{escape(_label(layer))}</text>')
         for axis, choice in enumerate(layer.option):
             lines.append(_box(left + axis * height, top + 2, 18, COLOURS[choice], choice))
         lines += _bars(layer, start, top, bars / longest)
-    lines += _legend(height * (len(plan.layers) + 2), left)
+    lines += _legend(height * (len(layers) + 2), left)
     return "\n".join([*lines, "</svg>", ""])
 
 
-def _bars(layer: LayerRow, start: int, top: int, scale: float) -> list[str]:
+def _bars(layer: LayerPlan, start: int, top: int, scale: float) -> list[str]:
     """Return the bar of a layer: a box for each kind of time, and the total."""
     boxes, x = [], float(start)
     for name, colour in _PARTS:
