@@ -33,7 +33,8 @@ class IndexSet:
     block: int
     """Length of a segment of a regular set; of a range, its length."""
     period: int
-    """Distance between the starts of the segments of a regular set; 0 for any other set."""
+    """Distance between the starts of the segments of a regular set; of a range, its length; 0 for
+    any other set."""
     size: int
     """The number of indices."""
     _segments: tuple[Segments, Segments] | None
