@@ -143,8 +143,9 @@ def _derivatives(
     occurrences = [node for node in order if graph.source_of(node) is not None]
     lost = [node for node in order if node in graph.lost]
     cotangents = {graph.output: constant(1, output.dtype)}
-    ends = [*occurrences, *lost]
-    _propagate(order, cotangents, ends, (), _Recomputation(graph.constants, ends))
+    sources_and_lost = [*occurrences, *lost]
+    recomputation = _Recomputation(graph.constants, sources_and_lost)
+    _propagate(order, cotangents, sources_and_lost, (), recomputation)
     for node in lost:
         if node in cotangents:
             raise lost_expression_error(node)
@@ -168,9 +169,9 @@ def _propagate(
     ends: Collection[Node],
     recomputation: _Recomputation,
 ) -> None:
-    """Accumulate the cotangents of the nodes through which the last ones depend on the sources.
+    """Add the cotangents of all nodes between the sources and the nodes whose cotangents are given.
 
-    Propagation stops at the `ends`.
+    Nothing is propagated beyond the `ends`.
     """
     active = _depending_on(order, sources, recomputation.constants)
     branches = _Branches(order, active, ends, recomputation)

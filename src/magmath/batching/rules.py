@@ -73,8 +73,8 @@ def _elementwise(node: Node, operands: BatchOperands) -> Node:
 
 
 PER_DIMENSION: Mapping[str, Callable[[Any, int], Any]] = {
-    "axis": lambda axis, size: axis + 1,
-    "axes": lambda axes, size: tuple([axis + 1 for axis in axes]),
+    "axis": lambda axis, size: _after_batch(axis) if isinstance(axis, tuple) else axis + 1,
+    "axes": lambda axes, size: _after_batch(axes),
     "shape": lambda shape, size: (size, *shape),
     "bounds": lambda bounds, size: ((0, size, 1), *bounds),
 }
@@ -84,13 +84,11 @@ dimension in front."""
 
 def _attributes_in_batch(node: Node, size: int) -> dict[str, Any]:
     """Return the attributes of a node that change in a batch."""
-    attributes = {}
-    for name, value in node.attributes.items():
-        if name == "axis" and isinstance(value, tuple):
-            attributes[name] = PER_DIMENSION["axes"](value, size)
-        elif name in PER_DIMENSION:
-            attributes[name] = PER_DIMENSION[name](value, size)
-    return attributes
+    return {
+        name: PER_DIMENSION[name](value, size)
+        for name, value in node.attributes.items()
+        if name in PER_DIMENSION
+    }
 
 
 def _stacked(node: Node, operands: BatchOperands) -> Node:
@@ -100,7 +98,7 @@ def _stacked(node: Node, operands: BatchOperands) -> Node:
 
 
 def _permuted(node: Node, operands: BatchOperands) -> Node:
-    return permute(operands[0].node, (0, *[d + 1 for d in node.attributes["axes"]]))
+    return permute(operands[0].node, (0, *_after_batch(node.attributes["axes"])))
 
 
 def _broadcast(node: Node, operands: BatchOperands) -> Node:

@@ -53,7 +53,8 @@ def topological_until(
     """Return every node that the outputs need, each after its inputs; the search stops at the ends,
     and follows the inputs that `inputs_of` returns.
 
-    The last output comes first, unlike in `topological`: gradients are summed in this order.
+    The last output comes first, unlike in `topological`: gradients are summed in this order, so
+    that they keep their bits.
     """
     order: list[Node] = []
     last, seen = set(ends), set[Node]()

@@ -186,7 +186,8 @@ def _two_stages(source: Layout, target: Layout) -> tuple[Stage, ...]:
 def _scattered(source: Layout, reduced: Sequence[int], target: Layout) -> Layout | None:
     """Return the intermediate layout, in which every reduced axis splits a dimension instead.
 
-    A shared target always needs one: the owners of the parts write its only copy.
+    If dimensions are too few or too short, all reductions are completed. A shared target always
+    needs a layout in between: the owners of the parts write its only copy.
     """
     partial = [None if axis in reduced else name for axis, name in enumerate(source.partial)]
     splits = list(source.splits)

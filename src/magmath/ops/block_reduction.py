@@ -23,7 +23,7 @@ from magmath.graph.index_notation import LOGICAL_PARTS
 from magmath.layout import Layout, even_cuts
 from magmath.ops import creation, elementwise
 from magmath.ops.reductions import REDUCTIONS
-from magmath.ops.shared_fields import no_gradient
+from magmath.ops.shared_fields import unreachable, vjp_after_gradients
 from magmath.ops.sums import BROADCAST, identity_element
 
 if TYPE_CHECKING:
@@ -76,19 +76,15 @@ def _kernel(call: KernelCall) -> BoundCall:
     return BlockReduction(call).run
 
 
-def _reference(*_: Any, **__: Any) -> Any:
-    raise NotImplementedError("the reduction from which this was made has a reference")
-
-
 REDUCE_BLOCKS = Operation(
     name="reduce_blocks",
     infer=_infer,
     axes=_axes,
     reduction=None,
-    vjp=no_gradient,
+    vjp=vjp_after_gradients,
     kernel=_kernel,
     native=None,
-    reference=_reference,
+    reference=unreachable,
     flops=lambda node: float(node.attributes["flops"]),
 )
 OPERATIONS = {REDUCE_BLOCKS.name: REDUCE_BLOCKS}

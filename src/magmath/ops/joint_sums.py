@@ -22,7 +22,7 @@ from magmath.graph import KernelCall, Node, Operation, Shape
 from magmath.graph.operation import any_memory_order
 from magmath.ops.index_letters import LETTERS, letters_except
 from magmath.ops.normalization import blocks_of
-from magmath.ops.shared_fields import no_gradient
+from magmath.ops.shared_fields import vjp_after_gradients
 from magmath.ops.type_rules import require_kind
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _operation(name: str, infer: Any, kernel: Any, reference: Any) -> Operation:
         infer=infer,
         axes=_axes,
         reduction="sum",
-        vjp=no_gradient,
+        vjp=vjp_after_gradients,
         kernel=kernel,
         native=None,
         reference=reference,

@@ -214,6 +214,7 @@ EXPAND = Operation(  # the operand's elements where the mask is true, zeros else
 def _positions_infer(
     mask: Node, *, axis: int, dim: int, cuts: Cuts, counts: tuple[int, ...]
 ) -> tuple[Shape, DType]:
+    """Return the shape and type. `axis` is 0, the dimension that is cut, as in `compress`."""
     require_kind("true_positions", "bool", mask.dtype)
     return (sum(counts),), int64
 

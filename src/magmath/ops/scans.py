@@ -49,7 +49,7 @@ from magmath.ops.indexing.along_axis import scatter_along
 from magmath.ops.kernel_binding import add, as_signed, by_reference, is_numpy_only, reference_call
 from magmath.ops.leaves import constant
 from magmath.ops.product_gradients import gradient_of_running_product
-from magmath.ops.shared_fields import no_gradient
+from magmath.ops.shared_fields import vjp_after_gradients
 from magmath.ops.slicing import reversed_along
 from magmath.ops.type_rules import require_kind
 
@@ -319,7 +319,7 @@ SEGMENT_TOTALS = Operation(  # the total of each segment of an axis: its sum, pr
     infer=_totals_infer,
     axes=axes_of_segments,
     reduction=None,
-    vjp=no_gradient,
+    vjp=vjp_after_gradients,
     kernel=_totals_kernel,
     native=None,
     reference=_totals_reference,
@@ -406,7 +406,7 @@ SEGMENT_SCAN = Operation(  # scans of segments that start with the total of the 
     infer=_scan_infer,
     axes=_scan_axes,
     reduction=None,
-    vjp=no_gradient,
+    vjp=vjp_after_gradients,
     kernel=_scan_kernel,
     native=None,
     reference=_scan_reference,

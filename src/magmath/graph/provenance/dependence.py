@@ -116,7 +116,7 @@ class DependenceSearch:
     through_stops      if False, what is reached only through `mm.stop_gradient` is left out
     first_number       the sequence number of nodes and records before which none depends on a
                        source
-    query              what records store with their answers, if the source is one array
+    query              under which records store their answers, or None
     answers            the answers for records
     """
 

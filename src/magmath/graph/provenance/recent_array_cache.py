@@ -27,8 +27,8 @@ from magmath.graph.operation import Node
 MAX_BYTES = 64 << 20
 """Bytes of all arrays that are kept."""
 MAX_OLDER_BYTES = 16 << 20
-"""Bytes of all arrays with which more than `RECENT` are kept: the memory of the others, which is in
-the processor's cache, is used again."""
+"""The same if more than `RECENT` arrays are kept. It is smaller, so that memory which is still in
+the processor's cache is used again soon."""
 RECENT = 8
 
 

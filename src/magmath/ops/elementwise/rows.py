@@ -35,7 +35,7 @@ from magmath.ops.type_rules import ResultType, pointwise_infer
 
 SINGLE_THREAD_ELEMENTS = 1 << 15
 """Number of elements up to which torch computes an element-wise function with one thread."""
-MAX_NUMPY_ELEMENTS = 1 << 17
+MAX_NUMPY_RESULT = 1 << 17
 """Number of elements up to which NumPy's loop of one instruction on one thread takes no longer than
 torch's on two, whose second thread must be woken."""
 NUMPY_LOOP_FLOPS = 8192
@@ -115,7 +115,7 @@ def row(
 
 def _max_numpy_elements(flops: float) -> int:
     """Return the number of elements up to which NumPy's loop is faster than a call of torch."""
-    return MAX_NUMPY_ELEMENTS if flops <= 1 else int(NUMPY_LOOP_FLOPS / flops)
+    return MAX_NUMPY_RESULT if flops <= 1 else int(NUMPY_LOOP_FLOPS / flops)
 
 
 def _with_positional_out(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,7 +1,7 @@
 """Kernels of element-wise functions where torch lacks a case or differs from the standard.
 
-Each function has the form of `torch_kernel`: it returns a kernel for a torch function's name and
-the NumPy reference.
+Each function `…_kernel` has the form of `torch_kernel`: it returns a kernel for a torch function's
+name and the NumPy reference.
 """
 
 from __future__ import annotations

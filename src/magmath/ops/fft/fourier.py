@@ -44,7 +44,7 @@ from magmath.ops.slicing import SLICE, slice_along
 
 COMPLEX_OF = {float32: complex64, float64: complex128}
 REAL_OF = {complex64: float32, complex128: float64}
-MAX_NUMPY_ELEMENTS = 1 << 11
+MAX_NUMPY_TRANSFORM = 1 << 11
 """Elements up to which NumPy's transforms take less time than to bind others."""
 NORMS = ("backward", "ortho", "forward")
 """Position of the factor 1/n: in the inverse transform, as 1/√n in both, or in the forward one."""
@@ -119,7 +119,7 @@ def _c2c_reference(x: Any, *, axes: tuple[int, ...], inverse: bool, norm: Any) -
 
 def _of_short(node: Node) -> Callable[..., object] | None:
     """Return NumPy's transform of few elements, which takes less time than to bind a plan."""
-    return by_reference(node) if node.inputs[0].size <= MAX_NUMPY_ELEMENTS else None
+    return by_reference(node) if node.inputs[0].size <= MAX_NUMPY_TRANSFORM else None
 
 
 def _c2c_decompositions(node: Node, layouts: Sequence[Layout]) -> list[Node]:

@@ -137,7 +137,7 @@ def _cofactors_reference(a: Any) -> Any:
 
 COFACTORS = Operation(  # the derivatives of det(A) by the elements of A
     name="cofactors",
-    infer=square_infer("inv"),
+    infer=square_infer("det"),
     axes=stacked_axes,
     reduction=None,
     vjp=_cofactors_vjp,

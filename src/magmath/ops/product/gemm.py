@@ -24,7 +24,7 @@ from magmath.ops.shared_fields import vjp_after_gradients
 if TYPE_CHECKING:
     import torch
 
-MAX_NUMPY_ELEMENTS = 1 << 18
+MAX_NUMPY_OPERAND = 1 << 18
 MAX_NUMPY_FLOPS = 1 << 24
 """Elements of an operand, and arithmetic operations, up to which NumPy's product is faster than to
 bind a kernel."""
@@ -32,7 +32,6 @@ MAX_NUMPY_INTEGER_FLOPS = 1 << 20
 """The same for integers, of which NumPy has no fast products of matrices."""
 # Multiplications up to which `kernels/gemm/packed_gemm.py` is faster (docs/benchmarks.md).
 MAX_TILED_MULTIPLICATIONS = 6e8
-# Operands: a, b, then the bias row if `bias`, then c and alpha if `accumulate`.
 
 
 def _gemm_infer(
@@ -46,6 +45,8 @@ def _gemm_infer(
     accumulate: bool,
     dtype: DType,
 ) -> tuple[Shape, DType]:
+    """Return the shape and type. The `epilogue_inputs` are the row of a `bias`, then c and alpha if
+    the product is accumulated."""
     m, k = a.shape[::-1] if transpose_a else a.shape
     k2, n = b.shape[::-1] if transpose_b else b.shape
     if k != k2 or a.dtype != b.dtype or len(epilogue_inputs) != bias + 2 * accumulate:
@@ -146,7 +147,7 @@ def _gemm_reference(
 
 def numpy_product(node: Node, transpose_a: bool, transpose_b: bool) -> Callable[..., object] | None:
     """Return NumPy's product of two small matrices, or with a vector, of a type that it sums in."""
-    is_small = all(x.size <= MAX_NUMPY_ELEMENTS for x in (node, *node.inputs))
+    is_small = all(x.size <= MAX_NUMPY_OPERAND for x in (node, *node.inputs))
     is_integer = node.dtype.is_integer
     max_flops = MAX_NUMPY_INTEGER_FLOPS if is_integer else MAX_NUMPY_FLOPS
     is_small = is_small and node.operation.flops(node) <= max_flops
