@@ -27,7 +27,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=0, help="processes; 0: compute in this one")
     with mm.init(workers=parser.parse_args().workers, seed=1):
         digits = mm.data.load("digits")
-        images, labels = digits.train_images[:1408], digits.train_labels[:1408]
+        count = 22 * 64  # whole batches, each of which the 8 replicas divide equally
+        images, labels = digits.train_images[:count], digits.train_labels[:count]
         layers = [mm.nn.Flatten(), mm.nn.Dense(32, activation="relu"), mm.nn.Dense(10)]
         net = mm.nn.NeuralNetwork(layers)
         history = net.fit(images, labels, batch_size=64, epochs=4, strategy=Gossip(8, every=2))

@@ -24,9 +24,9 @@ def main() -> None:
             before = optimizer.minimize(expression, [x], steps=steps)
             print(f"{steps:3} steps: x² + c was {before:.4f} before the last, x is {float(x):.5f}")
 
-        # 10,000 points about a line, divided over the workers; the fitted variables are small.
-        positions = mm.random.uniform(-1.0, 1.0, shape=(10_000, 1))
-        heights = 2.0 * positions + 0.5 + mm.random.normal(0.0, 0.1, shape=(10_000, 1))
+        # A million points about a line, divided over the workers; the fitted variables are small.
+        positions = mm.random.uniform(-1.0, 1.0, shape=(1_000_000, 1))
+        heights = 2.0 * positions + 0.5 + mm.random.normal(0.0, 0.1, shape=(1_000_000, 1))
         mm.evaluate(positions, heights)
         slope, offset = (
             mm.variable("slope", np.zeros((1, 1), "float32")),

@@ -33,7 +33,7 @@ For example:
 
     magmath train mlp --data digits --workers 2 --output runs/digits
 
-    magmath train lenet5 --data fashion-mnist
+    magmath train lenet5 --data mnist-5k
 
     magmath train resnet18 --data cifar-10 --data-path ~/cifar-10-batches-bin --epochs 30
 
@@ -350,7 +350,7 @@ def next_commands(options: dict[str, Any], output: Path | None) -> list[tuple[st
         commands += [
             (wider, "a deeper and wider network"),
             (f"magmath train mlp --data {data}", "other images"),
-            ("magmath train lenet5 --data fashion-mnist", "a convolutional network"),
+            ("magmath train lenet5 --data mnist-5k", "a convolutional network"),
         ]
     else:
         more = command_line(options, output, epochs=2 * options["epochs"], resume=True)

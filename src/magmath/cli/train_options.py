@@ -73,8 +73,8 @@ class TrainOptions:
         Height and width of the images; by default those of the data set, or the smallest that the
         network accepts, and for "images" those for which it was designed.
     augment
-        Crop training images at random positions, and mirror them unless they are digits; by
-        default for CIFAR and "images".
+        Crop training images at random positions, and mirror those of CIFAR, Fashion-MNIST and
+        "images"; by default for CIFAR and "images".
     corrupt
         The reaction to a file of "images" that is not readable: stop, warn, or ignore it; the next
         readable image replaces it.
@@ -88,7 +88,7 @@ class TrainOptions:
         Resume from the checkpoint in the output folder, if there is one. A constant learning rate
         is that of the checkpoint.
     restarts
-        How often training continues from the checkpoint, in a new pool, after a worker was lost.
+        How often training continues in a new pool after a worker was lost; it needs the checkpoint.
     tensorboard
         Write losses, metrics and learning rates for TensorBoard to the folder tensorboard in the
         output folder.

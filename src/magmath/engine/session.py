@@ -86,14 +86,15 @@ def init(
     device         "cpu", "cuda", or "auto": CUDA if the host has a GPU; the GPUs of a host are
                    assigned to its workers in turn
     threads        threads of each worker; by default the cores that this process may use, divided
-                   between them
+                   between them; with `deterministic` always 1
     launcher       "mpiexec" (the embedded one), "srun", "threads" (workers as threads of this
                    process), or any command line in which {n} stands for the number of workers
     hosts          names of the hosts on which "mpiexec" starts the workers by ssh, each with or
                    without its number of workers: ["a:2", "b:2"] or "a:2,b:2". Workers of one host
                    share memory, and hosts exchange messages. With workers=0 the numbers of the list
                    count. The hosts need the same magmath at the same path (docs/hosts.md)
-    deterministic  results are bit-identical for any number of workers, at some cost in speed
+    deterministic  results are bit-identical for any number of workers, each of which computes with
+                   one thread
     memory_limit   maximum bytes of arrays on a worker, at least 4096; by default its share of its
                    host's memory, less a reserve
     seed           seed of the random numbers
