@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from magmath.core.dtypes import int64, uint8
-from magmath.core.shapes import normalize_axes, size_of
+from magmath.core.shapes import size_of
 from magmath.engine.user_line import user_line
 from magmath.errors import ShapeError
 from magmath.graph import Node, apply
@@ -53,11 +53,8 @@ def complex_arg_extremum(name: str, x: Node, axis: int) -> Node:
     return e.where(has_nan, e.astype(first_nan, int64), best)
 
 
-def complex_extremum(
-    name: str, x: Node, axis: int | tuple[int, ...] | None, keepdims: bool
-) -> Node:
+def complex_extremum(name: str, x: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
     """Return the largest ("max") or smallest ("min") complex number over some axes."""
-    axes = normalize_axes(name, axis, x.ndim)
     remaining = [d for d in range(x.ndim) if d not in axes]
     shape = [x.shape[d] for d in remaining]
     lines = reshape(permute(x, (*remaining, *axes)), (*shape, size_of(x.shape[d] for d in axes)))

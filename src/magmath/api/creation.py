@@ -509,5 +509,6 @@ def by_diagonal(comparison: str, shape: Shape, k: int) -> Node:
     """
     height, width = shape[-2:]
     rows, columns = creation.iota((height, 1), 0), creation.iota((1, width), 1)
-    first = scalar(max(-height, min(index(k), width)), int64)  # the diagonals next to the corners
+    # limited: k beyond the corners, and of any size, selects all diagonals or none
+    first = scalar(max(-height, min(index(k), width)), int64)
     return e.call(comparison, columns, e.add(rows, first))

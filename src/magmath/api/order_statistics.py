@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from operator import index
-from typing import Any, final
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
@@ -116,7 +117,7 @@ def nanquantile(
     weights: Any = None,
 ) -> Array:
     """Return `quantile` of the elements that are not nan."""
-    result = _quantile("nanquantile", a, q, axis, method, keepdims, weights, counts_nan=False)
+    result = _quantile("nanquantile", a, q, axis, method, keepdims, weights, propagates_nan=False)
     return stored("nanquantile", result, out)
 
 
@@ -135,7 +136,7 @@ def nanpercentile(
     """Return `percentile` of the elements that are not nan."""
     shares = _shares("nanpercentile", q) / 100
     result = _quantile(
-        "nanpercentile", a, shares, axis, method, keepdims, weights, counts_nan=False
+        "nanpercentile", a, shares, axis, method, keepdims, weights, propagates_nan=False
     )
     return stored("nanpercentile", result, out)
 
@@ -163,7 +164,7 @@ def nanmedian(
     keepdims: bool = False,
 ) -> Array:
     """Return the median of the elements that are not nan."""
-    result = _quantile("nanmedian", a, 0.5, axis, "linear", keepdims, None, counts_nan=False)
+    result = _quantile("nanmedian", a, 0.5, axis, "linear", keepdims, None, propagates_nan=False)
     return stored("nanmedian", result, out)
 
 
@@ -195,7 +196,7 @@ def _quantile(
     method: str,
     keepdims: bool,
     weights: Any,
-    counts_nan: bool = True,
+    propagates_nan: bool = True,
 ) -> Array:
     shares = _shares(name, q)
     _check_range(name, shares)
@@ -218,11 +219,11 @@ def _quantile(
     lines = _lines(x, axes, kept_shape)
     if weights is not None:
         aligned = _lines(_weights(name, weights, x, axis, method), axes, kept_shape)
-        values = _at_weighted(lines, aligned, shares.ravel(), counts_nan)
-    elif not shares.ndim and (counts_nan or x.dtype.is_integer):
+        values = _at_weighted(lines, aligned, shares.ravel(), propagates_nan)
+    elif not shares.ndim and (propagates_nan or x.dtype.is_integer):
         value = astype(_single(lines, shares, method, name), result_dtype, copy=False)
         return reshape(value, shape)
-    elif counts_nan or x.dtype.is_integer:
+    elif propagates_nan or x.dtype.is_integer:
         values = _at(lines, shares.ravel(), method, name)
     else:
         values = _at_numbers(lines, shares.ravel(), method, name)
@@ -247,12 +248,12 @@ def _weights(name: str, weights: Any, x: Array, axis: Axis, method: str) -> Arra
     return broadcast_to(aligned_weights(name, known, x, axis), x.shape)
 
 
-def _at_weighted(lines: Array, weights: Array, shares: Any, counts_nan: bool) -> Array:
+def _at_weighted(lines: Array, weights: Array, shares: Any, propagates_nan: bool) -> Array:
     """Return the first elements along the last axis up to which the elements have these shares of
     all weights."""
     if lines.dtype.is_integer:
-        counts_nan = True
-    elif not counts_nan:
+        propagates_nan = True
+    elif not propagates_nan:
         weights = where(isnan(lines), 0.0, weights)
     order = argsort(lines)
     ordered = take_along_axis(lines, order)
@@ -263,7 +264,7 @@ def _at_weighted(lines: Array, weights: Array, shares: Any, counts_nan: bool) ->
         minimum(sum(reached < share, -1, keepdims=True), last) for share in shares.tolist()
     ]
     values = take_along_axis(ordered, concat(positions, axis=-1))
-    if counts_nan and not lines.dtype.is_integer:
+    if propagates_nan and not lines.dtype.is_integer:
         values = where(isnan(ordered[..., -1:]), math.nan, values)
     return values
 
@@ -303,7 +304,7 @@ def _at(lines: Array, shares: Any, method: str, name: str) -> Array:
     values = _selected(statistics, positions, below)
     if np.any(weight):
         upper = _selected(statistics, positions, above)
-        values = interpolated(values, upper, astype(asarray(weight), lines.dtype), _Lazy)
+        values = interpolated(values, upper, astype(asarray(weight), lines.dtype), _ARRAY_FUNCTIONS)
     if lines.dtype.is_integer:
         return values
     return where(isnan(statistics[..., -1:]), math.nan, values)
@@ -321,7 +322,7 @@ def _at_numbers(lines: Array, shares: Any, method: str, name: str) -> Array:
     """Return the quantiles along the last axis of the elements that are not nan; nan for none."""
     ordered = sort(lines)  # nan comes last
     counts = astype(sum(logical_not(isnan(lines)), -1, keepdims=True), float64)  # exact
-    low, weight = _lower_positions(as_array(name, shares), counts, method, name, _Lazy)
+    low, weight = _lower_positions(as_array(name, shares), counts, method, name, _ARRAY_FUNCTIONS)
     last = maximum(counts - 1, 0)
     shape = (*counts.shape[:-1], shares.size)
     below, above = (
@@ -329,20 +330,22 @@ def _at_numbers(lines: Array, shares: Any, method: str, name: str) -> Array:
         for i in (low, low + 1)
     )
     return where(
-        counts == 0, math.nan, interpolated(below, above, astype(weight, ordered.dtype), _Lazy)
+        counts == 0,
+        math.nan,
+        interpolated(below, above, astype(weight, ordered.dtype), _ARRAY_FUNCTIONS),
     )
 
 
-@final
-class _Lazy:
-    """The functions of NumPy that `_lower_positions` and `interpolated` use, for arrays of
-    magmath."""
-
-    floor, ceil, rint, where = floor, ceil, round, where
-    isinf, logical_and, logical_or, equal = isinf, logical_and, logical_or, equal
+_ARRAY_FUNCTIONS = SimpleNamespace(
+    floor=floor, ceil=ceil, rint=round, where=where,
+    isinf=isinf, logical_and=logical_and, logical_or=logical_or, equal=equal,
+)  # fmt: skip
+"""The functions of NumPy that `_lower_positions` and `interpolated` use, for arrays of magmath."""
 
 
-def _lower_positions(shares: Any, n: Any, method: str, name: str, lib: Any) -> tuple[Any, Any]:
+def _lower_positions(
+    shares: Any, n: Any, method: str, name: str, functions: Any
+) -> tuple[Any, Any]:
     """Return for each share a position among n sorted elements, and the weight of the next element.
 
     Positions before the first or after the last element denote that element.
@@ -350,28 +353,30 @@ def _lower_positions(shares: Any, n: Any, method: str, name: str, lib: Any) -> t
     if method in INTERPOLATING:
         alpha, beta = INTERPOLATING[method]
         position = n * shares + (alpha + shares * (1 - alpha - beta)) - 1
-        low = lib.floor(position)
+        low = functions.floor(position)
         return low, position - low
     position = (n - 1) * shares
     if method in ("lower", "higher", "nearest"):
-        function = {"lower": lib.floor, "higher": lib.ceil, "nearest": lib.rint}[method]
+        function = {"lower": functions.floor, "higher": functions.ceil, "nearest": functions.rint}[
+            method
+        ]
         return function(position), 0.0 * position
     if method == "midpoint":
-        low = lib.floor(position)
-        return low, lib.where(position == low, 0.0, 0.5)
+        low = functions.floor(position)
+        return low, functions.where(position == low, 0.0, 0.5)
     if method not in OTHERS:
         raise OptionError(
             f"{name}: method is one of {', '.join((*INTERPOLATING, *OTHERS))}, was given {method!r}"
         )
     position = n * shares - (1.5 if method == "closest_observation" else 1)
-    low = lib.floor(position)
+    low = functions.floor(position)
     weight = position - low
     if method == "averaged_inverted_cdf":
-        return low, lib.where(weight == 0, 0.5, 1.0)
+        return low, functions.where(weight == 0, 0.5, 1.0)
     stays = weight == 0
     if method == "closest_observation":
         stays = stays & (low % 2 == 1)
-    return lib.where(stays, low, low + 1), 0.0 * weight
+    return functions.where(stays, low, low + 1), 0.0 * weight
 
 
 @dispatch_cached

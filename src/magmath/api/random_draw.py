@@ -28,7 +28,7 @@ from magmath.ops.sums import broadcast_to
 Size = int | tuple[int, ...] | None
 """A shape by NumPy's name."""
 WITH_SHAPE = ("normal", "uniform", "integers")
-"""Functions that name it `shape`, and take NumPy's name too."""
+"""Functions whose size is the parameter `shape`; they take NumPy's name too."""
 DistributionParameter = Any
 """A number, or an array of one number for each element, which broadcasts to the result."""
 

@@ -209,19 +209,19 @@ def dsplit(ary: Any, indices_or_sections: Any) -> list[Array]:
 
 @dispatch_cached
 def fliplr(m: Any) -> Array:
-    """Return x with its second axis reversed."""
+    """Return `m` with its second axis reversed."""
     return flip(m, 1)
 
 
 @dispatch_cached
 def flipud(m: Any) -> Array:
-    """Return x with its first axis reversed."""
+    """Return `m` with its first axis reversed."""
     return flip(m, 0)
 
 
 @dispatch_cached
 def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Array:
-    """Return x rotated k times by 90° in the plane of two axes, from the first axis to the
+    """Return `m` rotated k times by 90° in the plane of two axes, from the first axis to the
     second."""
     x = as_array("rot90", m)
     first, second = (normalize_axis("rot90", axis, x.ndim) for axis in axes)

@@ -58,9 +58,9 @@ class ParsedIndex:
     """A parsed index for arrays of one shape.
 
     ranges     ranges of single dimensions, in order
-    indices  integer arrays by dimension; 0-d arrays for integers in the same index
-    mask     the mask, if it is the only array of the index
-    order    the dimensions of the result: new ones, kept ones, and one entry for all picked ones
+    indices    integer arrays by dimension; 0-d arrays for integers in the same index
+    mask       the mask, if it is the only array of the index
+    order      the dimensions of the result: new ones, kept ones, and one entry for all picked ones
     """
 
     shape: Shape

@@ -243,7 +243,7 @@ class Part:
 
     @property
     def is_fixed(self) -> bool:
-        """False if the selected positions are computed."""
+        """False if selected positions are operands of the program, unknown in this process."""
         return all(isinstance(x.start, int) for x in self.ranges)
 
     def strided(self, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
