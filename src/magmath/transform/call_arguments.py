@@ -159,9 +159,11 @@ def argument_signature(value: Any) -> Hashable:
     return type(value), hashable  # equal members of two enumerations are two objects
 
 
-def has_repeated_arrays(arguments: Iterable[Any]) -> bool:
+def has_repeated_arrays(arguments: Sequence[Any]) -> bool:
     """Return True if an array occurs more than once among positional arguments."""
-    arrays = [id(x) for x in arguments if type(x) is Array]
+    if len(set(map(id, arguments))) == len(arguments):
+        return False
+    arrays = [id(x) for x in arguments if type(x) is Array]  # numbers may be one object
     return len(set(arrays)) < len(arrays)
 
 
