@@ -378,3 +378,26 @@ def test_minimize_takes_all_steps_or_none(pool: None) -> None:
                 assert descent.steps == 0
             drawn.append(mm.random.normal(size=3).numpy())
         np.testing.assert_array_equal(*drawn)
+
+
+@pytest.mark.parametrize("wrong", [N, -N - 1])
+def test_a_number_that_is_no_index_changes_no_variable(pool: None, wrong: int) -> None:
+    count = mm.variable("count", mm.zeros(3))
+
+    @mm.compile
+    def step(x: Any, i: int) -> Any:
+        count.assign(count + 1)
+        return x[i], mm.cond(i < N, lambda: x[i], lambda: x[0])
+
+    @mm.compile
+    def chosen(x: Any, i: int) -> Any:
+        count.assign(count + 1)
+        return mm.cond(abs(i) < N, lambda: x[i], lambda: x[0])
+
+    x = mm.asarray(np.arange(float(N)))
+    assert [float(v) for v in step(x, 1)] == [1.0, 1.0]
+    with pytest.raises(IndexError, match=f"index {wrong} is out of range"):
+        step(x, wrong)
+    assert [float(v) for v in step(x, -1)] == [N - 1.0, N - 1.0]
+    assert float(chosen(x, wrong)) == 0.0
+    assert count.numpy().tolist() == [3.0] * 3

@@ -26,10 +26,11 @@ def has_pending_fallible(order: Iterable[Node]) -> bool:
     return any(map(is_fallible, [x for x in pending if x.operation.checked or x.operation is SCAN]))
 
 
-def is_fallible(node: Node) -> bool:
+def is_fallible(node: Node, *, accepts_numbers: bool = True) -> bool:
     """Return True for an operation, pending or not, that fails for some values of its operands.
 
-    Numbers whose values are known were checked at the user's line.
+    Numbers whose values are known were checked at the user's line. `accepts_numbers`: so are those
+    of a call, and the numbers of steps; not in a branch that may not be taken.
     """
     checked = node.operation.checked
     if checked is None:
@@ -37,9 +38,10 @@ def is_fallible(node: Node) -> bool:
             return False
         return has_pending_fallible(topological(node.attributes["body"].outputs, pending=True))
     operands = [node.inputs[i] for i in checked.positions(node)]
+    accepts = accepts_numbers and checked.accepts_numbers
     return any(
         x.operation is not CONSTANT
-        and not (x.operation is SCALAR and (checked.accepts_numbers or x.value is not None))
+        and not (x.operation is SCALAR and (accepts or x.value is not None))
         for x in operands
     )
 
