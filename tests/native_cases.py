@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from magmath.core.dtypes import DTYPES
+from magmath.core.dtypes import DTYPES, DType
 from operation_table import Case, Draws, Shape
 
 SHAPE = (3, 5)
@@ -83,4 +83,24 @@ def structured(draws: Draws) -> list[tuple[str, Case]]:
         ("iota", Case((), {"shape": SHAPE, "dtype": element, "axis": 1})),
         ("random_uniform", Case(drawn, {"shape": SHAPE, "dtype": element})),
         *[("astype", Case((y,), {"dtype": DTYPES[name]})) for name in CONVERTED],
+        *(_products(x, y, element) if element.kind == "float" else ()),
+    ]
+
+
+def _products(x: torch.Tensor, y: torch.Tensor, dtype: DType) -> list[tuple[str, Case]]:
+    """Products of matrices and vectors in all orders, also of one array with itself."""
+    operands = {
+        "ab,cb->ac": (x, y),
+        "ab,bc->ac": (x, y.T.contiguous()),
+        "ba,bc->ac": (x, y),
+        "ba,cb->ac": (x, y.T.contiguous()),
+        "ab,b->a": (x, y[0]),
+        "b,ab->a": (y[0], x),
+        "b,ba->a": (y[:, 0], x),
+        "a,a->": (x[0], y[0]),
+    }
+    cases = [*operands.items(), ("a,a->", (x[1], x[1]))]
+    return [
+        ("contract", Case(given, {"subscripts": subscripts, "dtype": dtype}))
+        for subscripts, given in cases
     ]

@@ -246,3 +246,22 @@ def test_loops_that_are_joined_read_what_they_should(
         found = mm.fori_loop(0, 3, BODIES[body], mm.asarray(start))
         np.testing.assert_allclose(np.asarray(found), expected)
     assert workers > 1 or set(NativeWherePossible.used) == {"native"}
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "complex64", "complex128"])
+def test_loops_through_types_without_a_native_form_are_replayed(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if no value of such a type needs to be stored."""
+    use_native_code(monkeypatch)
+
+    def body(i: Any, x: mm.Array) -> mm.Array:
+        y = mm.astype(x, dtype)
+        return mm.astype(mm.real(mm.square(y)) if "complex" in dtype else y, "float32") * 0.5 + 1
+
+    expected = 2.125 if "complex" in dtype else 1.75
+    NativeWherePossible.used.clear()
+    with current("planned"):
+        found = mm.fori_loop(0, 3, body, mm.zeros((5,), dtype="float32"))
+        np.testing.assert_array_equal(found.numpy(), np.full(5, expected, np.float32))
+    assert "native" not in NativeWherePossible.used

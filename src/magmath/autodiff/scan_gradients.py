@@ -1,9 +1,9 @@
 """The gradient of a loop with a fixed number of steps: another loop, over its steps in reverse.
 
 A step of the backward loop receives the cotangents of the next states, and returns those of the
-states. It adds up the cotangents of the captured arrays, and collects those of the rows. What it
-reads of the forward step, its residuals, the forward loop collects (as `jax.lax.scan` does); what
-is the same in all steps is computed once.
+states. It adds up the cotangents of the captured arrays, those of half types in float32, and
+collects those of the rows. What it reads of the forward step, its residuals, the forward loop
+collects (as `jax.lax.scan` does); what is the same in all steps is computed once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import final
 from magmath.autodiff.differentiability import has_cotangent
 from magmath.autodiff.scan_residuals import Residuals, dependent_parts
 from magmath.autodiff.step_sums import is_summed_later, operands_of_sum, summed_over_steps
-from magmath.core.dtypes import DType
+from magmath.core.dtypes import DType, compute_dtype
 from magmath.graph import Node, Shape
 from magmath.graph.graph import InputsOf, dependents, substituted, topological_until
 from magmath.graph.operation import Gradients
@@ -29,7 +29,7 @@ from magmath.ops.counted_loops import (
     unrolled,
 )
 from magmath.ops.creation import full
-from magmath.ops.elementwise import add
+from magmath.ops.elementwise import add, astype
 from magmath.ops.leaves import constant
 from magmath.ops.sums import broadcast_to
 
@@ -121,9 +121,11 @@ class _BackwardLoop:
         body = self._body
         of_rows, of_captured = self._of_sources(body.rows), self._of_sources(body.captured)
         late = self._summed_later(of_captured)
-        sums = {x: body_argument(x.shape, x.dtype) for x in of_captured if x not in late}
+        sums = {
+            x: body_argument(x.shape, compute_dtype(x.dtype)) for x in of_captured if x not in late
+        }
         following = [_of_shape(self._cotangents.get(x), x.shape, x.dtype) for x in self._states]
-        following += [add(total, of_captured[x]) for x, total in sums.items()]
+        following += [add(total, astype(of_captured[x], total.dtype)) for x, total in sums.items()]
         of_sums = [x for part in late.values() for x in operands_of_sum(part)]
         stacked = dict.fromkeys([*of_rows.values(), *of_sums])
         residuals = Residuals(body, [*following, *stacked], [*self._placeholders, *sums.values()])
@@ -138,8 +140,8 @@ class _BackwardLoop:
             residuals.replaced(collected),
         )
         rows = self._stacked_rows(residuals)
-        results = iter(self._results(step, list(sums), rows, residuals))
-        cotangents = {x: next(results) for x in (*self._states, *sums)}
+        results = iter(self._results(step, sums.values(), rows, residuals))
+        cotangents = {x: astype(next(results), x.dtype) for x in (*self._states, *sums)}
         rows |= {x: next(results) for x in collected}
         cotangents |= {x: rows[part] for x, part in of_rows.items()}
         cotangents |= {x: summed_over_steps(part, rows) for x, part in late.items()}
@@ -172,7 +174,7 @@ class _BackwardLoop:
         return rows
 
     def _results(
-        self, step: ScanBody, sums: Sequence[Node], rows: Mapping[Node, Node], residuals: Residuals
+        self, step: ScanBody, sums: Iterable[Node], rows: Mapping[Node, Node], residuals: Residuals
     ) -> list[Node]:
         """Return the results of the backward loop: final states and sums, then stacked values."""
         loop = self._loop

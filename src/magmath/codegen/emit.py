@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class NativeOperand:
-    """A local array or scalar of a native function: its name there, its shape and type.
+    """A local array or number of a native function: the array's name there ("" for a literal), its
+    shape and type.
 
-    `address` is that of its first element in the binding for which the code is written: it shows
-    which operands are parts of others, which is so in every binding.
+    `value` is the expression for a number, "" for an array with dimensions. `address` is that of
+    its first element in the binding for which the code is written: it shows which operands are
+    parts of others, which is so in every binding.
     """
 
     name: str
     shape: Shape
     dtype: DType
-    scalar: bool = False  # `name` is an expression for the value itself
+    value: str = ""
     strides: tuple[int, ...] = ()  # in elements
     address: int = 0
 
     def at(self, indices: Sequence[str]) -> str:
         """Return the element at `indices` of a result of at least this many dimensions,
         broadcast."""
-        if self.scalar:
-            return self.name
-        if not self.shape:
-            return f"{self.name}[()]"
+        if self.value:
+            return self.value
         trailing = indices[len(indices) - len(self.shape) :]
         local = ("0" if n == 1 else i for i, n in zip(trailing, self.shape, strict=True))
         return f"{self.name}[{', '.join(local)}]"

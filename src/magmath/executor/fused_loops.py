@@ -28,7 +28,7 @@ from magmath.executor.loop_nests import (
     offset_of,
     write_rectangles,
 )
-from magmath.executor.native_source import Arguments, NoNativeForm, view_finder
+from magmath.executor.native_source import Arguments, NoNativeForm, require_native_type, view_finder
 from magmath.ops import OPERATIONS
 from magmath.program.instructions import Call, Program
 
@@ -101,6 +101,8 @@ class FusedLoops:
 
         Raises NoNativeForm for an instruction without a native form.
         """
+        for slot in (*call.inputs, call.out):  # some exist in registers only
+            require_native_type(self._slots[slot].dtype)
         native = OPERATIONS[call.operation].native
         if isinstance(native, PartUpdate):
             return self._join_update(position, call, native)

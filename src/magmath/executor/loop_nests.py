@@ -93,7 +93,7 @@ class Registers:
 
     def _element(self, x: NativeOperand, loop: PartLoop[MemberType], indices: Sequence[str]) -> str:
         """Return one expression for an element, through whatever view a loop accesses it."""
-        place = None if x.scalar else loop.place(x.address, x.shape, x.strides, x.dtype.itemsize)
+        place = None if x.value else loop.place(x.address, x.shape, x.strides, x.dtype.itemsize)
         if place is None:
             return x.at(indices)
         return self._names.setdefault((place, x.dtype), x.at(indices))

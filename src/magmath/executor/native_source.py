@@ -10,6 +10,7 @@ from typing import final
 import torch
 
 from magmath.codegen.emit import NativeCall, NativeOperand, OperandView, literal
+from magmath.core.dtypes import DType
 from magmath.core.index_set import IndexSet, Tile
 from magmath.executor.failure_report import FailureReport
 from magmath.executor.tensors import Tensors
@@ -61,6 +62,12 @@ class NoNativeForm(Exception):
     """An instruction has no native form."""
 
 
+def require_native_type(dtype: DType) -> None:
+    """Raise NoNativeForm for types whose arithmetic the language lacks: half and complex types."""
+    if dtype.name in ("float16", "bfloat16") or dtype.kind == "complex":
+        raise NoNativeForm(dtype.name)
+
+
 @final
 class Arguments:
     """The arguments of a native function: arrays get names on first use.
@@ -83,16 +90,15 @@ class Arguments:
         record = self.tensors.program.slots[slot]
         if record.kind == "constant":
             assert record.value is not None
-            if isinstance(record.value, complex):
-                raise NoNativeForm("a complex number")
-            return NativeOperand(literal(record.value, record.dtype), (), record.dtype, scalar=True)
+            require_native_type(record.dtype)
+            value = literal(record.value, record.dtype)
+            return NativeOperand("", (), record.dtype, value)
         return self.array(self.tensors.own(slot), lambda tensors: tensors.own(slot))
 
     def array(self, tensor: torch.Tensor, find: TensorFinder) -> NativeOperand:
         """Return a tensor as an operand of the source; 0-d tensors as one element."""
         dtype = from_torch(tensor.dtype)
-        if dtype.name in ("float16", "bfloat16") or dtype.kind == "complex":
-            raise NoNativeForm(dtype.name)
+        require_native_type(dtype)
         array = tensor.reshape(1) if tensor.ndim == 0 else tensor
         key = (tensor.data_ptr(), tuple(array.shape), array.stride(), tensor.dtype)
         if key not in self._names:
@@ -101,7 +107,7 @@ class Arguments:
             self.types.append(f"{dtype.name}[{', '.join(map(str, array.stride()))}]")
         name = self._names[key]
         if tensor.ndim == 0:
-            return NativeOperand(f"{name}[0]", (), dtype, scalar=True)
+            return NativeOperand(name, (), dtype, f"{name}[0]")
         return NativeOperand(
             name,
             tuple(tensor.shape),

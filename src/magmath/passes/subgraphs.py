@@ -10,11 +10,14 @@ from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from magmath.core.dtypes import compute_dtype
 from magmath.graph import Graph, Node, topological
 from magmath.graph.graph import topological_until
 from magmath.ops.counted_loops import SCAN, ScanBody
 from magmath.ops.custom_gradients import CUSTOM_CALL
+from magmath.ops.elementwise import ASTYPE
 from magmath.ops.loop_results import LOOP_RESULT
+from magmath.ops.manipulation import PERMUTE, RESHAPE
 from magmath.ops.predication import BRANCH, BRANCH_RESULT
 from magmath.ops.recomputation import CHECKPOINT
 from magmath.ops.while_loops import WHILE
@@ -106,7 +109,9 @@ def frontier(
 ) -> list[Node]:
     """Return the nodes that expressions read and that do not depend on the nodes `starts`.
 
-    `dependent`, if given, contains all nodes that depend on these.
+    `dependent`, if given, contains all nodes that depend on these. A conversion to a half type is
+    left to the expressions: a loop that reads its operand adds up gradients in the wider type, as
+    its steps do one by one.
     """
 
     def inputs_of(node: Node) -> Sequence[Node]:
@@ -126,11 +131,20 @@ def frontier(
         if node in seen:
             continue
         seen.add(node)
-        if node in varying or (node in whole and not node.is_leaf):
+        is_inside = node in varying or (node in whole and not node.is_leaf)
+        if is_inside or _is_converted_to_half(node):
             stack += node.inputs
         elif not _is_known_number(node):
             read[node] = None
     return list(read)
+
+
+def _is_converted_to_half(node: Node) -> bool:
+    """Return True for a conversion to a half type without a value, and arrangements of one."""
+    while node.value is None and node.operation in (RESHAPE, PERMUTE):
+        (node,) = node.inputs
+    is_conversion = node.value is None and node.operation is ASTYPE
+    return is_conversion and compute_dtype(node.dtype) is not node.dtype
 
 
 def subgraphs(outputs: Sequence[Node], outside: Collection[Node]) -> list[Subgraph]:

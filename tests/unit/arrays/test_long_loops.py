@@ -122,6 +122,51 @@ def test_long_loops_equal_unrolled_ones(
         np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-9)
 
 
+HALF_STEPS: dict[str, Callable[[mm.Array, mm.Array], mm.Array]] = {
+    "product": lambda w, x: x @ mm.astype(w, x.dtype),
+    "product of rearranged": lambda w, x: x @ mm.reshape(mm.astype(w, x.dtype).T, (4, 4)),
+    "factor": lambda w, x: mm.astype(w, x.dtype) * x,
+    "summand": lambda w, x: mm.astype(w[0], x.dtype) + x,
+    "recomputed": lambda w, x: mm.remat(lambda x: x @ mm.astype(w, x.dtype))(x),
+}
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("form", HALF_STEPS)
+def test_gradients_of_half_types_are_added_up_in_float32(
+    form: str, dtype: str, compiled: bool
+) -> None:
+    """The numbers of one step are exact in a half type, in which their sum overflows or stops."""
+
+    def loss(w: mm.Array, xs: mm.Array) -> mm.Array:
+        def step(total: mm.Array, x: mm.Array) -> Any:
+            return total + 64 * mm.sum(mm.astype(HALF_STEPS[form](w, x), mm.float32)), None
+
+        return mm.scan(step, mm.asarray(0.0), xs)[0]
+
+    def gradient(dtype: str) -> np.ndarray[Any, Any]:
+        function = mm.compile(mm.grad(loss)) if compiled else mm.grad(loss)
+        xs = mm.asarray(np.full((40, 4, 4), 17.0)).astype(dtype)
+        return function(mm.full((4, 4), 0.5, dtype="float32"), xs).numpy()
+
+    with limits(10**9):
+        np.testing.assert_array_equal(gradient(dtype), gradient("float32"))
+    with limits(-1):
+        np.testing.assert_array_equal(gradient(dtype), gradient("float32"))
+
+
+def test_loops_add_up_gradients_by_half_types_in_float32() -> None:
+    """A part of 1 in each step, by an array that has a half type itself."""
+    xs, w = mm.ones((512, 3), dtype="bfloat16"), mm.ones((3,), dtype="bfloat16")
+
+    def loss(w: mm.Array) -> mm.Array:
+        return mm.scan(lambda c, x: (c + mm.sum(x * w), None), mm.zeros((), "bfloat16"), xs)[0]
+
+    with limits(-1):
+        np.testing.assert_array_equal(mm.grad(loss)(w).astype("float32").numpy(), np.full(3, 512))
+
+
 def test_gradients_by_variables_and_optimizers() -> None:
     """Training by long loops, eager and compiled, equals training by unrolled ones."""
 

@@ -222,9 +222,9 @@ def _matrix(x: NativeOperand, letters: str, rows: str, columns: str) -> tuple[Na
     if len(letters) == 2:
         return x, letters != rows + columns
     extent, step = (x.shape[0], x.strides[0]) if letters else (1, 1)
-    if letters == columns:
-        return NativeOperand(x.name, (1, extent), x.dtype, x.scalar, (extent * step, step)), False
-    return NativeOperand(x.name, (extent, 1), x.dtype, x.scalar, (step, 1)), False
+    is_row = letters == columns
+    shape, strides = ((1, extent), (extent * step, step)) if is_row else ((extent, 1), (step, 1))
+    return NativeOperand(x.name, shape, x.dtype, strides=strides), False
 
 
 def _reference(a: Any, b: Any, *, subscripts: str, dtype: DType) -> Any:
