@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import math
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +16,8 @@ from engines import current
 from magmath.errors import TracingError
 from magmath.ops import counted_loops
 from magmath.optim import schedules
+from magmath.runtime.command_queue import CommandQueue
+from magmath.runtime.run_handle import RunHandle
 from magmath.train import Callback
 from magmath.transform import traced_loop
 
@@ -163,7 +164,7 @@ class StopsAt(Callback):
     """Interrupts training after a step: as a callback each step is a run, as a reporter an epoch."""
 
     def __init__(self, step: int, how: Callable[[], object]) -> None:
-        self._step, self._how = step, how
+        self._step, self._how = step, [how]
 
     def on_step_end(self, trainer: Any, done: int, loss: float, speed: float) -> None:
         self.step(done, loss, speed)
@@ -175,8 +176,8 @@ class StopsAt(Callback):
     def end(self) -> None: ...
 
     def step(self, done: int, loss: float, speed: float) -> None:
-        if done >= self._step:
-            self._how()
+        if done >= self._step and self._how:
+            self._how.pop()()
 
 
 def raise_error() -> None:
@@ -219,9 +220,9 @@ def test_an_interrupted_epoch_counts_its_steps(
         loss = lambda outputs, _: mm.mean(outputs)  # noqa: E731
         net = mm.nn.NeuralNetwork(Sum(), loss=loss, optimizer=optimizer)
         x, y = np.ones((44, 3, 2), np.float32), np.zeros(44)
-        stop = StopsAt(4, how)
-        options = {"callbacks": [stop]} if alone else {"reporter": stop}
         for epoch in range(2):
+            stop = StopsAt(4, how)
+            options: Any = {"callbacks": [stop]} if alone else {"reporter": stop}
             with pytest.raises(KeyboardInterrupt):
                 net.fit(x, y, batch_size=4, **options)
             steps, state = optimizer.steps, optimizer.state_dict()
@@ -239,18 +240,37 @@ def test_an_interrupted_epoch_counts_its_steps(
 @pytest.mark.parametrize("rate", [1.0, lambda step: 1.0], ids=["number", "function"])
 @pytest.mark.parametrize("is_fallible", [False, True])
 def test_an_interrupted_minimization_counts_its_steps(
-    is_fallible: bool, rate: Any, kind: str, workers: int
+    is_fallible: bool, rate: Any, kind: str, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Within a run of many steps, or between runs of one step each."""
+    report, values = CommandQueue._report_progress, RunHandle.values
+    remaining = math.inf
+    presses: list[Callable[[], object]] = []
+
+    def pressed(*arguments: Any) -> bool:
+        if presses:
+            presses.pop()()
+        return report(*arguments)
+
+    def interrupted(run: RunHandle) -> list[float]:
+        nonlocal remaining
+        found = values(run)
+        remaining -= 1
+        if not remaining:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(CommandQueue, "_report_progress", pressed)
+    monkeypatch.setattr(RunHandle, "values", interrupted)
     with current(kind, workers):
         v = mm.variable("v", np.zeros(2))
         descent = mm.optim.GradientDescent(rate)
         index = mm.asarray(np.array([0, 1]))
         loss = mm.sum(mm.take(v, index) if is_fallible else v * 1.0)
         descent.minimize(loss, [v], 3)
-        press = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
-        press.start()
+        steps, remaining = (100, 7) if callable(rate) else (10**6, math.inf)
+        presses.append(press_ctrl_c)
         with pytest.raises(KeyboardInterrupt):
-            descent.minimize(loss, [v], 10**6 if rate == 1.0 else 10**5)
-        press.join()
+            descent.minimize(loss, [v], steps)
         np.testing.assert_array_equal(v.numpy(), [-descent.steps] * 2)
-        assert 3 <= descent.steps < 10**5
+        assert descent.steps == 3 + 7 if callable(rate) else 3 < descent.steps < steps
