@@ -661,7 +661,7 @@ def test_another_precision_may_be_assigned() -> None:
             np.testing.assert_array_equal(trainer.predict(X), expected.predict(X))
             assert trainer.evaluate(X, Y) == expected.evaluate(X, Y)
             records = trainer.fit(X, Y).records
-            assert (records[0].loss_scale is None) == (name == "mixed-bfloat16")
+            assert (records[0].loss_scale is None) == (name != "mixed-float16")
         with pytest.raises(MagmathError, match="precision 'half' is not known"):
             trainer.precision = "half"
 
