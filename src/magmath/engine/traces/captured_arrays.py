@@ -6,6 +6,7 @@ marks the capture as stale, and the function is traced again at its next call.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
@@ -41,6 +42,14 @@ def recording_updates() -> Iterator[None]:
         yield
     finally:
         _open_records.remove(record)
+
+
+def _forget_records_of_others() -> None:
+    """Forget those of threads that a forked process does not have, which would grow for ever."""
+    _open_records[:] = [x for x in _open_records if x.thread == get_ident()]
+
+
+os.register_at_fork(after_in_child=_forget_records_of_others)
 
 
 @final
