@@ -204,3 +204,85 @@ assert pid != mm.pool().stats()[0]["pid"]
 assert float(mm.sum(x)) == 3.0
 """
     )
+
+
+def test_a_fork_finds_the_locks_of_modules_free() -> None:
+    """Those that another thread of the parent holds, and those that the thread holds which forks."""
+    run(
+        """
+import os, pkgutil, sys, threading
+from contextlib import ExitStack
+from importlib import import_module
+import magmath
+
+KINDS = (type(threading.Lock()), type(threading.RLock()))
+for module in pkgutil.walk_packages(magmath.__path__, "magmath."):
+    if not module.name.endswith("__main__"):
+        try:
+            import_module(module.name)
+        except ImportError:  # of an optional package
+            pass
+
+def locks():
+    return {
+        f"{module}.{name}": value
+        for module, content in sys.modules.items() if module.startswith("magmath")
+        for name, value in vars(content).items() if isinstance(value, KINDS)
+    }
+
+def hold():
+    with ExitStack() as held:
+        for lock in locks().values():
+            held.enter_context(lock)
+        is_held.set()
+        is_forked.wait()
+
+is_held, is_forked = threading.Event(), threading.Event()
+thread = threading.Thread(target=hold)
+thread.start()
+is_held.wait()
+child = os.fork()
+if not child:
+    taken = {name for name, lock in locks().items() if not lock.acquire(blocking=False)}
+    print(taken, flush=True)
+    os._exit(len(taken))
+is_forked.set()
+thread.join()
+assert len(locks()) > 5 and os.waitpid(child, 0)[1] == 0
+with ExitStack() as held:
+    for lock in locks().values():
+        held.enter_context(lock)
+    child = os.fork()
+if not child:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    )
+
+
+def test_a_fork_computes_while_another_thread_of_its_parent_starts_the_pool() -> None:
+    run(
+        """
+import time, threading
+from magmath import runtime
+prepare, is_starting, is_forked = runtime.prepare_pool, threading.Event(), threading.Event()
+
+def prepared(*arguments, **options):
+    is_starting.set()
+    is_forked.wait(20)
+    return prepare(*arguments, **options)
+
+runtime.prepare_pool = prepared
+thread = threading.Thread(target=lambda: mm.ones(3).numpy())
+thread.start()
+is_starting.wait()
+
+def work():
+    is_forked.set()
+    return mm.ones(3).tolist()
+
+assert in_fork(work) == [1.0] * 3
+is_forked.set()
+thread.join()
+"""
+    )

@@ -136,6 +136,15 @@ def test_a_copy_shares_nothing(pool: str) -> None:
     assert [w.tolist() for w in weights] == [[1.0, 2.0]] * 3
 
 
+def test_copies_without_dimensions_are_numbers_only_if_their_originals_are(pool: str) -> None:
+    for original, is_number in ((mm.zeros(()), False), (mm.sum(mm.zeros(3)), True)):
+        for copied in [*(way(original) for way in WAYS), original.copy()]:
+            other = copied
+            copied += 1
+            assert (float(copied), float(other)) == (1.0, 0.0 if is_number else 1.0)
+        assert float(original) == 0.0
+
+
 def test_an_array_that_is_there_twice_is_copied_once(pool: str) -> None:
     array = mm.asarray([1.0, 2.0])
     for way in (pickled, copy.deepcopy):

@@ -9,6 +9,7 @@ statement that reads a spoiled value fails too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -351,3 +352,43 @@ def test_random_programs_with_failures(pool: None, seed: int, late: bool) -> Non
     except Exception as error:
         error.add_note("\n".join(program.log))
         raise
+
+
+def _loop(a: Any) -> None:
+    mm.fori_loop(0, 3, lambda i, x: x * 2, a).numpy()
+
+
+def _branch(a: Any) -> None:
+    mm.cond(mm.asarray(True), lambda x: x, lambda x: -x, a).numpy()
+
+
+USES: dict[str, Callable[[Any], object]] = {
+    "assigned": lambda a: mm.variable("w", np.zeros(a.shape)).assign(a),
+    "another handle": lambda a: (+a).numpy(),
+    "sum of another handle": lambda a: float(mm.sum(+a)),
+    "loop": _loop,
+    "branch": _branch,
+    "copy": lambda a: a.copy().numpy(),
+    "argument": lambda a: mm.compile(lambda x: x + 1)(a).numpy(),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize("is_written", [False, True])
+def test_arrays_are_restored_whichever_handle_has_read_them(
+    pool: None, name: str, is_written: bool
+) -> None:
+    a = mm.asarray(np.ones((300, 300)))
+    expression = np.float64(1.0) * mm.linalg.cholesky(mm.asarray(-np.eye(300)))
+    if is_written:
+        a[...] = expression
+    else:
+        a -= expression
+    handle = +a if name == "branch" else None
+    del expression
+    with pytest.raises(ERRORS):
+        USES[name](a)
+    del handle
+    with suppress(*ERRORS):  # one error more is allowed
+        a.numpy()
+    assert (a.numpy() == 1.0).all()

@@ -262,3 +262,45 @@ def test_an_update_while_a_thread_stores_the_computed_value(
         is_updated.set()
         reader.join()
         assert (x.numpy() == 11).all()
+
+
+CHANGES: dict[str, Callable[[Any, Any], object]] = {
+    "update": lambda x, module: x.__iadd__(1.0),
+    "write": lambda x, module: x.__setitem__(slice(1, None), 7.0),
+    "evaluation": lambda x, module: x.numpy(),
+    "evaluation and update": lambda x, module: (x.numpy(), x.__iadd__(1.0)),
+    "state": lambda x, module: module.eval(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("size", [4, 300_000])
+@pytest.mark.parametrize("has_loop", [False, True])
+def test_what_other_threads_change_during_a_trace_is_seen_afterwards(
+    change: str, size: int, has_loop: bool
+) -> None:
+    is_tracing, is_changed = threading.Event(), threading.Event()
+
+    def read(y: Any) -> Any:
+        if has_loop:
+            y = y + mm.while_loop(lambda k: k < 2, lambda k: k + 1, mm.asarray(0)) * 0
+        result = y + x + module(mm.zeros(size) + 1.0) * 0.0
+        result = result + (1000.0 if module.training else 0.0)
+        is_tracing.set()
+        assert is_changed.wait(20)
+        return result
+
+    with current("inline"):
+        x, zeros = mm.asarray(np.zeros(size)) * 2, mm.asarray(np.zeros(size))
+        module = mm.nn.Dropout(0.5).train()
+        f = mm.compile(read)
+        tracing = threading.Thread(target=f, args=(zeros,))
+        tracing.start()
+        assert is_tracing.wait(20)
+        CHANGES[change](x, module)
+        is_changed.set()
+        tracing.join()
+        for _ in range(2):
+            expected = x.numpy() + (1000.0 if module.training else 0.0)
+            np.testing.assert_array_equal(f(zeros).numpy(), expected)
+            x += 1

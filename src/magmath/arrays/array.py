@@ -200,7 +200,7 @@ class Array(NumberProtocols, InterchangeProtocols, Operators["Array"], ArrayMeth
 
     def __reduce__(self) -> tuple[Callable[..., Array], tuple[Any, ...]]:
         """Return the values, element type and layout rule for pickle."""
-        return _restored, (self.view_of is not None, *values_of(self))
+        return _restored, (*values_of(self), self.view_of is not None)
 
     def __copy__(self) -> Array:
         return self.__deepcopy__({})
@@ -505,7 +505,7 @@ def _with_parts(dtype: DType, real: Any, imag: Any) -> Array:
     return Array(apply_to(e.OPERATIONS["complex"], parts, user_line()))
 
 
-def _restored(is_memory: bool, *values: Any) -> Array:
+def _restored(name: str, values: Any, rule: Any, workers: int, is_memory: bool = False) -> Array:
     """Return a pickled array. `is_memory`: without dimensions it is no number (`as_memory`)."""
-    array = Array(restored_leaf(*values))
+    array = Array(restored_leaf(name, values, rule, workers))
     return as_memory(array) if is_memory else array

@@ -413,6 +413,18 @@ def _is_array(node: Node) -> bool:
     )
 
 
+def _is_update(array: LazyArray) -> bool:
+    """Return True if a pending array, or the array of the user's code to whose node it refers, was
+    updated in place."""
+    node = array.node
+    registered = None if node.user_array is None else node.user_array()
+    return array.pending_update is not None or (
+        registered is not None
+        and registered.refers_to(node)
+        and registered.pending_update is not None
+    )
+
+
 def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
     """Compute the values of several arrays in one program.
 
@@ -440,7 +452,7 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
         return
     engine = session.engine()
     engine.evaluator.forget_failed()
-    updated = any(array.pending_update is not None for array in missing)
+    updated = any(map(_is_update, missing))
     try:
         if updated:
             engine.runs.wait_for_fallible_run()

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from threading import RLock
 from time import monotonic
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, final
 
 from magmath.codegen.object_cache import OBJECTS, cache_key, sources_with_imports
+from magmath.core.module_locks import module_lock
 from magmath.core.type_aliases import BoundCall
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from magmath.codegen.object_loader import LoadedObject
 
 LOOK_SECONDS = 1.0
-_LOAD_LOCK = RLock()  # threads share loaded code; reentrant, since code may load other code
+_LOAD_LOCK = module_lock(__name__, "_LOAD_LOCK")
+"""Threads share loaded code. Code may load other code."""
 
 
 @final

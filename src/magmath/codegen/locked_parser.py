@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from threading import Lock
 
-_PARSER_LOCK = Lock()
+from magmath.core.module_locks import module_lock
+
+_PARSER_LOCK = module_lock(__name__, "_PARSER_LOCK")
 
 
 def parse_source(source: str) -> ast.Module:

@@ -19,9 +19,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from threading import RLock
 from typing import Final, final
 
+from magmath.core.module_locks import module_lock
 from magmath.core.options import CACHE
 from magmath.core.private_folder import private_folder, remove_abandoned
 
@@ -34,7 +34,7 @@ TRANSIENT_ERRORS: Final = frozenset(
 )
 """Errors that are caused by the state of this process, not by a file or a folder."""
 
-_lock = RLock()
+_lock = module_lock(__name__, "_lock")
 _unwritable: set[str] = set()
 """Configured folders that are not writable and have no temporary replacement."""
 

@@ -8,16 +8,16 @@ meanwhile; programs of one pool run one after the other anyway.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import wraps
-from threading import RLock
 from typing import ParamSpec, TypeVar
+
+from magmath.core.module_locks import module_lock
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
-lock = RLock()
+lock = module_lock(__name__, "lock")
 """Read as an attribute of this module, `expression_lock.lock`: a forked process has another one."""
 
 
@@ -31,12 +31,3 @@ def exclusive(function: Callable[P, Result]) -> Callable[P, Result]:
             return function(*args, **kwargs)
 
     return locked
-
-
-def _renew() -> None:
-    """Replace the lock in a process that `os.fork` has created, which has one thread."""
-    global lock
-    lock = RLock()
-
-
-os.register_at_fork(after_in_child=_renew)

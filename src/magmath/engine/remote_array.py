@@ -53,8 +53,8 @@ class RemoteArray(Struct, eq=False, weakref=True):
     """Copies in other layouts, managed by the engine."""
     owner: OwnerReference | None = None
     reuse: int = 0
-    """What identifies the values after its memory got other ones under the same number
-    (`RepeatedRuns`): negative, and different for each reuse in this process."""
+    """What identifies the values after its memory got other ones under the same number: negative,
+    and different for each reuse in this process."""
 
     def __post_init__(self) -> None:
         if self._number is not None:
@@ -62,7 +62,11 @@ class RemoteArray(Struct, eq=False, weakref=True):
 
     @property
     def number(self) -> int:
-        """The number of the array in its pool, to which it is sent now if it was not before."""
+        """The number of the array in its pool, to which it is sent now if it was not before.
+
+        It identifies the memory, not the values (`version`): repeated runs and writes of elements
+        put others into it.
+        """
         if self._number is None:
             assert self.host_array is not None
             self._number = self.pool.store(self.host_array, self.layout)
@@ -78,7 +82,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
         return self.reuse or self.number
 
     def mark_reused(self) -> None:
-        """Record that the memory gets other values."""
+        """Record that the memory gets other values under the same number."""
         self.reuse = -next(_reuses)
 
     @property

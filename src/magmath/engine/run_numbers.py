@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import final
 
+from magmath.core.module_locks import module_lock
+
 
 @final
 class _Reservations(threading.local):
@@ -24,7 +26,7 @@ class _Reservations(threading.local):
 
 
 _reservations = _Reservations()
-_lock = threading.Lock()
+_lock = module_lock(__name__, "_lock")
 
 
 def advance(counter: object, name: str, count: int) -> int:

@@ -6,12 +6,12 @@ import atexit
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from threading import RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, final
 
 from magmath.core.byte_sizes import WORKSPACE_LIMIT
 from magmath.core.keyword_hints import keyword_hints
+from magmath.core.module_locks import module_lock
 from magmath.engine.eager.eager_computation import EagerComputation
 from magmath.engine.engine import Engine
 from magmath.engine.lifetimes.kept_expressions import KEPT
@@ -33,7 +33,7 @@ _session: Session | None = None
 """The result of the last `init`."""
 _profiler: Callable[[RunHandle], object] | None = None
 """What receives each run of the current pool, and of pools that start later."""
-_starting = RLock()
+_starting = module_lock(__name__, "_starting")
 
 
 @final

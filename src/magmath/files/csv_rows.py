@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,10 +19,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from magmath.core.module_locks import module_lock
 from magmath.errors import DataError
 from magmath.files.array_specs import ArraySpec, Elements, Natural, Text, numpy_dtype
 
-_WARNINGS_LOCK = threading.Lock()  # warning filters are global to the process
+_WARNINGS_LOCK = module_lock(__name__, "_WARNINGS_LOCK")
+"""Warning filters are global to the process."""
 
 
 @final

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from math import prod
-from threading import RLock, local
+from threading import local
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn, final
 from weakref import ref
@@ -22,6 +22,7 @@ from weakref import ref
 from msgspec import Struct, field
 
 from magmath.core.dtypes import DType
+from magmath.core.module_locks import module_lock
 from magmath.core.shapes import Shape
 from magmath.core.type_aliases import BoundCall
 from magmath.graph.arithmetic import Arithmetic
@@ -234,7 +235,8 @@ class _Recordings(local):
 _recordings = _Recordings()
 _recording_blocks = 0
 """The number of these blocks in all threads. Without one, `make_node` looks for no sets."""
-_recording_lock = RLock()  # a handler of a signal may trace as well
+_recording_lock = module_lock(__name__, "_recording_lock")
+"""Reentrant: a handler of a signal may trace as well."""
 
 
 def _recorded_node(*fields: Any) -> Node:

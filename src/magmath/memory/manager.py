@@ -9,7 +9,6 @@ the last reference is closed or collected.
 from __future__ import annotations
 
 import operator
-import threading
 import weakref
 from collections import deque
 from collections.abc import Iterable
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from magmath.core.debugging import debugging
 from magmath.core.dtypes import DType, as_dtype
+from magmath.core.module_locks import module_lock
 from magmath.core.resources import memory_share
 from magmath.errors import DeviceError, IndexingError, ShapeError, StateError
 from magmath.memory.chunk_sources import ChunkSource, PrivateSource
@@ -270,7 +270,7 @@ class _Allocation:
 
 # State of all managers of the process. A manager may be collected at any time, also while its own
 # thread holds the lock, so its finalizer does not lock: it appends the allocation to a queue.
-_lock = threading.Lock()
+_lock = module_lock(__name__, "_lock")
 _heaps: dict[str, Heap] = {}
 _dropped: deque[_Allocation] = deque()
 

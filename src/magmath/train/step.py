@@ -28,7 +28,7 @@ from magmath.engine.lifetimes.kept_expressions import keeping_expressions
 from magmath.engine.programs.program_modes import RESTORED_TRAINING
 from magmath.engine.programs.step_split import AsynchronousDivision
 from magmath.engine.traces import tracing
-from magmath.engine.traces.captured_arrays import Captured
+from magmath.engine.traces.captured_arrays import Captured, recording_updates
 from magmath.engine.traces.stream_state import StreamState
 from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
@@ -146,12 +146,13 @@ class TrainingStep:
         self.strategy = settings.strategy
         self._traced_steps: dict[tuple[int, bool], _TracedTrainingStep] = {}
         self._place_variables()
-        self._trace_steps()
+        with recording_updates():
+            self._trace_steps()
+            full = self._traced_step(self.batch_size, True)
+            self._captured = Captured(full.graph, full.placeholders, counts_moves=False)
+            self._captured.add_state(full.trace)
         self._updated = self._updated_variables()
         self._leaves = self._leaves_of_module()
-        full = self._traced_step(self.batch_size, True)
-        self._captured = Captured(full.graph, full.placeholders, counts_moves=False)
-        self._captured.add_state(full.trace)
         self._placeholders = {key: x.placeholders for key, x in self._traced_steps.items()}
         self._programs = {key: self._compiled(x) for key, x in self._traced_steps.items()}
         self._traced_steps.clear()

@@ -72,10 +72,22 @@ def with_arrays(arguments: Sequence[Any]) -> list[Any]:
 def check_updatable(array: Any, original: Any) -> None:
     """Raise ReadOnlyError for an argument that the function updates in place, but that cannot be
     written, before anything else has changed."""
+    reason = None
     if isinstance(original, np.ndarray) and not original.flags.writeable:
+        reason = "a NumPy array of shape {} that is only read; copy it first: x = x.copy()"
+    elif hasattr(original, "copy_"):
+        from torch import is_grad_enabled
+
+        if original.requires_grad and original.is_leaf and is_grad_enabled():
+            reason = "a tensor of shape {} that requires gradients; pass x.detach()"
+        elif any(
+            n > 1 and not step for n, step in zip(original.shape, original.stride(), strict=True)
+        ):
+            reason = "a tensor of shape {} whose elements share memory; copy it first: x.clone()"
+    if reason is not None:
         raise ReadOnlyError(
-            f"compile: the function updates an argument in place, a NumPy array of shape "
-            f"{original.shape} that is only read; copy it first: x = x.copy()"
+            "compile: the function updates an argument in place, "
+            + reason.format(tuple(original.shape))
         )
     if isinstance(array, Array) and array.view_of is not None:
         check_not_read_only(array)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import enum
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -329,6 +330,40 @@ def test_gradients_pass_through_calls_on_numpys_arrays(rows: int, is_read: bool)
         expected = batch.T @ ((outputs - targets) * (1 - outputs**2)) * 2 / targets.size
         np.testing.assert_allclose(mm.grad(loss, w).numpy(), expected, rtol=1e-10, atol=1e-14)
         w.assign(w - 0.1 * mm.grad(loss, w))
+
+
+def _with_recursion(x: Any) -> Any:
+    """An array that a function refers to, which refers to itself."""
+    out = mm.zeros(x.shape)
+
+    def fill(i: int) -> None:
+        if i < x.shape[0]:
+            out[i] = x[i] * 2
+            fill(i + 1)
+
+    fill(0)
+    return out
+
+
+def _with_cycle(x: Any) -> Any:
+    """Arrays of objects that refer to each other."""
+    parent, child = SimpleNamespace(x=mm.zeros(x.shape)), SimpleNamespace(x=mm.zeros(x.shape))
+    parent.child, child.parent = child, parent
+    child.x += x
+    parent.x += child.x * 2
+    return parent.x
+
+
+@pytest.mark.parametrize("function", [_with_recursion, _with_cycle])
+@pytest.mark.parametrize("transform", ["compile", "vmap", "remat", "fori_loop"])
+def test_arrays_that_are_made_in_a_function_may_be_in_cycles(function: Any, transform: str) -> None:
+    with current("inline"):
+        x = mm.asarray([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+        if transform == "fori_loop":
+            made = mm.fori_loop(0, 1, lambda i, y: function(y), x)
+        else:
+            made = getattr(mm, transform)(function)(x)
+        check(made, 2 * x.numpy())
 
 
 TRANSFORMED: dict[str, Any] = {

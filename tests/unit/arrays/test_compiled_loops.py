@@ -207,6 +207,30 @@ def test_errors_in_a_step_change_nothing(every_pool: object) -> None:
     assert float(v) == 0
 
 
+@pytest.mark.parametrize("has_variable", [False, True])
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_arguments_keep_their_values_if_the_last_program_fails(
+    kind: str, workers: int, has_variable: bool
+) -> None:
+    with current(kind, workers):
+        count = mm.variable("count", 0)
+
+        @mm.compile
+        def f(a: Any, b: Any, i: Any) -> None:
+            n = mm.while_loop(lambda k: k < 2, lambda k: k + 1, mm.asarray(0))
+            if has_variable:
+                count.assign(count + 1)
+            a += 1
+            b += b[i * n]  # the indices are known after the loop
+
+        a, b, i = mm.ones(4), mm.ones(40_000), mm.asarray(np.full(40_000, 10**6))
+        with pytest.raises(IndexError):
+            f(a, b, i)
+        assert (int(count), float(a[0]), float(b[0])) == (0, 1.0, 1.0)
+        f(a, b, i * 0)
+        assert (int(count), float(a[0]), float(b[0])) == (int(has_variable), 2.0, 2.0)
+
+
 def test_explanations_list_all_programs() -> None:
     @mm.compile
     def f(x: mm.Array) -> mm.Array:

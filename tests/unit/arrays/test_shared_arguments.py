@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import magmath as mm
 from engines import current
+from magmath.errors import ReadOnlyError
 
 VIEWS: dict[str, Callable[[Any], Any]] = {
     "the array": lambda a: a,
@@ -118,6 +119,34 @@ def test_updates_of_tensors_that_share_memory_equal_pytorchs(part: str, dtype: A
             assert torch.equal(tensor, expected)
         assert torch.equal(counterpart, other)
         assert torch.equal(counterpart, view(expected)) is is_shared
+
+
+VARIABLES: list[mm.Variable] = []
+READ_ONLY: dict[str, Callable[[], Any]] = {
+    "broadcast": lambda: mm.broadcast_to(mm.zeros(()), (3,)),
+    "part of a variable": lambda: VARIABLES[-1][:],
+    "NumPy": lambda: np.broadcast_to(np.zeros(3), (3,)),
+    "requires gradients": lambda: torch.zeros(3, requires_grad=True),
+    "expanded": lambda: torch.zeros(1).expand(3),
+}
+
+
+@pytest.mark.parametrize("name", READ_ONLY)
+def test_nothing_changes_if_one_of_the_updated_arguments_is_read_only(name: str) -> None:
+    with current("inline"):
+        VARIABLES[:] = [mm.variable("w", np.zeros(3))]
+        count, y, x = mm.variable("count", 0.0), mm.zeros(3), READ_ONLY[name]()
+
+        @mm.compile
+        def update(*arrays: Any) -> None:
+            count.assign(count + 1.0)
+            for a in arrays:
+                a += 1.0
+
+        for arguments in ((y, x), (x, y)):
+            with pytest.raises(ReadOnlyError, match="in place"):
+                update(*arguments)
+            assert (float(count), y.tolist(), x.tolist()) == (0.0, [0.0] * 3, [0.0] * 3)
 
 
 def test_arguments_without_common_elements_are_compiled() -> None:

@@ -109,6 +109,25 @@ def test_captured_arrays_that_are_computed_later_and_updated(every_pool: Pool, u
         assert f(mm.ones(3)).tolist() == [8.0 + 5 * i] * 3
 
 
+def test_captured_arrays_of_former_values_of_variables(every_pool: Pool) -> None:
+    w = mm.variable("w", mm.ones(4))
+    a, b = w * 2, w + 2
+    row = b[:2]
+    f = mm.compile(lambda x: x + a)
+
+    def update(row: mm.Array) -> mm.Array:
+        row += 1
+        return mm.sum(b)
+
+    g = mm.compile(update)
+    for i in range(3):
+        assert f(mm.ones(4)).tolist() == [3.0 + i] * 4
+        assert float(g(row)) == 14.0 + 2 * i
+        w.assign(w + 5.0)
+        assert f(mm.ones(4)).tolist() == [3.0 + i] * 4
+        a += 1
+
+
 def test_one_array_given_twice_is_one_array() -> None:
     def update(a: mm.Array, b: mm.Array) -> mm.Array:
         a += b

@@ -3,6 +3,7 @@ and values that follow every change of the variables."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -242,3 +243,39 @@ def test_reordered_filters_follow_their_version() -> None:
 def _float32() -> Iterator[None]:
     yield
     assert mm.get_default_dtype() is mm.float32
+
+
+@pytest.mark.parametrize("kept", ["hoisted value", "frozen filters"])
+@pytest.mark.parametrize("seed", range(4))
+def test_values_in_memory_that_is_used_again_are_other_values(kept: str, seed: int) -> None:
+    """A variable takes results of repeated runs, values of programs that update it in place, and
+    arrays whose elements are written in place: memory and its number stay, values do not."""
+    shape, choice = (16, 16, 3, 3), random.Random(seed)
+    x = np.ones((2, 16, 16, 16), np.float32)
+    with current("inline"):
+        v, images = mm.variable("v", mm.ones(shape)), mm.asarray(x)
+        scaled = mm.compile(lambda w, k: w * k)
+        step = mm.compile(lambda k: v.assign(v * k))
+        other, zeros = mm.zeros(shape) + 1.0, mm.zeros(shape)
+        if kept == "hoisted value":
+            f = mm.compile(lambda x: mm.sum(x) + mm.sum(mm.exp(v)))
+        else:
+            f = mm.compile(lambda x: mm.sum(nn.functional.conv2d(x, v)))
+
+        def take_written() -> None:
+            v.assign(zeros)  # then nothing but its name refers to the array
+            for i in range(16):
+                other[i] = choice.random()
+            v.assign(other)
+
+        ways = [
+            lambda: v.assign(scaled(v, choice.uniform(0.5, 1.5))),
+            lambda: step(choice.uniform(0.5, 1.5)),
+            take_written,
+        ]
+        for _ in range(40):
+            for way in choice.choices(ways, [4, 1, 1], k=choice.randint(1, 3)):
+                way()
+            w = v.numpy()
+            expected = x.sum() + np.exp(w).sum() if kept == "hoisted value" else 392 * w.sum()
+            np.testing.assert_allclose(float(f(images)), expected, rtol=1e-4)

@@ -45,8 +45,11 @@ _OF_SCIPY: Final[Mapping[str, str]] = {
 """The universal functions of `scipy.special` that have a counterpart, and its name."""
 _DEFAULTS = {"casting": "same_kind", "order": "K", "subok": True, "where": True, "dtype": None}
 """Options of universal functions that have no effect with these values."""
-_WRITING = ("copyto", "fill_diagonal", "place", "put", "put_along_axis", "putmask")
-"""Functions that write into their first argument."""
+_WRITTEN = {
+    "copyto": "dst", "fill_diagonal": "a", "place": "arr", "put": "a", "put_along_axis": "arr",
+    "putmask": "a",
+}  # fmt: skip
+"""The names of the first arguments of functions that write into them."""
 
 
 def call_ufunc(
@@ -88,10 +91,8 @@ def call_function(
     function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
 ) -> Any:
     """Return the result of a function of NumPy on arrays of magmath."""
-    if function.__name__ in _WRITING:
-        written = args[0] if args else next(iter(options.values()), None)
-    else:
-        written = options.get("out")
+    name = _WRITTEN.get(function.__name__)
+    written = args[0] if args and name is not None else options.get(name or "out")
     if isinstance(written, np.ndarray):
         return function(*_copied(tuple(args)), **_copied_options(options))
     if function is np.broadcast_arrays:

@@ -139,6 +139,8 @@ class EagerCall:
             data = RemoteArray(
                 eager.pool, None, data.shape, data.dtype, data.layout, None, data.host_array
             )
+        else:
+            data.mark_reused()
         provenance = Provenance.of(recipe, recipe.last, operands, line, numbers)
         written = input_leaf(self._shape, self._dtype, data.layout, data)
         set_provenance(written, provenance)

@@ -6,6 +6,7 @@ marks the capture as stale, and the function is traced again at its next call.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
@@ -27,19 +28,28 @@ class _UpdatesOfOthers:
 
     def __init__(self) -> None:
         self.thread = get_ident()
-        self.nodes: list[object] = []
+        self.replaced: dict[int, object] = {}
+        """The nodes of updated arrays, and changed objects, by their ids."""
 
 
 @contextmanager
 def recording_updates() -> Iterator[None]:
-    """Within this block a function is traced, and its `Captured` is made: arrays that other threads
-    update meanwhile make it stale."""
+    """Within this block a function is traced, and its `Captured` is made: what other threads update
+    meanwhile makes it stale."""
     record = _UpdatesOfOthers()
     _open_records.append(record)
     try:
         yield
     finally:
         _open_records.remove(record)
+
+
+def _forget_records_of_others() -> None:
+    """Forget those of threads that a forked process does not have, which would grow for ever."""
+    _open_records[:] = [x for x in _open_records if x.thread == get_ident()]
+
+
+os.register_at_fork(after_in_child=_forget_records_of_others)
 
 
 @final
@@ -60,9 +70,6 @@ class Captured:
         for node in _read(traced, placeholders):
             if counts_moves or node.name != "variable":
                 self.add(node)
-        for record in list(_open_records):
-            if record.thread == get_ident() and any(map(self.contains, record.nodes)):
-                self.is_stale = True
         finalize(self, _forget, self._identities)
 
     def add_state(self, trace: Trace) -> None:
@@ -95,6 +102,17 @@ class Captured:
         self._nodes.append(node)
         self._identities.add(id(node))
         _readers.setdefault(id(node), WeakSet()).add(self)
+        if _is_replaced(node):
+            self.is_stale = True
+        leaf = node.value if isinstance(node, Node) else None
+        if isinstance(leaf, Node):  # to which the arrays refer since another thread has computed it
+            self.add(leaf)
+
+
+def _is_replaced(node: object) -> bool:
+    """Return True if another thread has updated what this thread reads in an open trace."""
+    thread = get_ident()
+    return any(id(node) in x.replaced for x in list(_open_records) if x.thread == thread)
 
 
 def _read(traced: Graph, placeholders: Collection[Node | None]) -> list[Node]:
@@ -105,7 +123,7 @@ def _read(traced: Graph, placeholders: Collection[Node | None]) -> list[Node]:
     """
     varying: set[Node] = set()
     for node in traced.nodes:
-        if node.operation.is_version:
+        if node.operation.is_version and node.value is not None:
             continue
         varies = node in placeholders or node.name == "variable"
         varies = varies or (node.name == "scalar" and node.value is None)
@@ -136,7 +154,7 @@ def invalidate_captures(node: object) -> None:
     change of an object's state."""
     for record in list(_open_records):
         if record.thread != get_ident():
-            record.nodes.append(node)
+            record.replaced[id(node)] = node
     if _readers:
         for captured in _readers.pop(id(node), ()):
             captured.is_stale = True

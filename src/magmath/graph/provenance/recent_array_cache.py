@@ -17,11 +17,11 @@ all records together keep the arrays that were read last.
 
 from __future__ import annotations
 
-from threading import RLock
 from typing import final
 from weakref import ref
 
 from magmath.core.bounded_memo import RecentlyUsed
+from magmath.core.module_locks import module_lock
 from magmath.graph.operation import Node
 
 MAX_BYTES = 64 << 20
@@ -45,7 +45,8 @@ class KeptArray:
 
 _entries: RecentlyUsed[int, tuple[ref[KeptArray], int]] = RecentlyUsed()
 """By the identities of leaves: the references that keep them alive, and their bytes."""
-_lock = RLock()  # a handler of a signal may compute as well, between any two lines
+_lock = module_lock(__name__, "_lock")
+"""Reentrant: a handler of a signal may compute as well, between any two lines."""
 _nbytes = 0
 """At least the bytes of all entries."""
 
