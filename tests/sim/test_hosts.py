@@ -55,6 +55,37 @@ def test_sums_over_hosts_equal_numpy(reduction: str, axis: int | None, workers: 
             )
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_elements_are_selected_over_hosts(dtype: str) -> None:
+    """The workers that do not store an element add zeros, also to truth values."""
+    draw = np.random.default_rng(5)
+    value, rows = draw.integers(0, 2, (400, 60)).astype(dtype), draw.integers(0, 400, (1, 60))
+    with current("hosts", 4) as pool:
+        for layout in layouts_of(value.shape, pool.mesh):
+            x = mm.asarray(value, layout=layout)
+            one = mm.compile(lambda x, i: x[i])
+            np.testing.assert_array_equal(one(x, 5).numpy(), value[5])
+            np.testing.assert_array_equal(mm.take(x, [3, 399, 17], axis=0), value[[3, 399, 17]])
+            along = mm.take_along_axis(x, mm.asarray(rows), axis=0)
+            np.testing.assert_array_equal(along, np.take_along_axis(value, rows, 0))
+
+
+@pytest.mark.parametrize("kind", ["inline", "shared", "messages", "hosts"])
+@pytest.mark.parametrize("dtype", [mm.float16, mm.bfloat16])
+def test_sums_of_half_types_are_rounded_once(kind: str, dtype: Any) -> None:
+    """Parts of workers neither overflow nor lose digits that cancel later."""
+    large, close = np.ones(400_000, "float32"), np.ones((2000, 400), "float32")
+    large[200_000:], close[1001:] = -1, -1
+    with current(kind, 1 if kind == "inline" else 4):
+        layout = None if kind == "inline" else mm.Layout.split(0)
+        x, y = [mm.astype(mm.asarray(v, layout=layout), dtype) for v in (large, close)]
+        mm.evaluate(x, y)
+        total, columns = mm.sum(x), mm.compile(lambda y: mm.sum(y, axis=0))(y)
+        assert (float(total), total.dtype) == (0.0, dtype)
+        np.testing.assert_array_equal(mm.astype(columns, mm.float32), np.full(400, 2))
+        assert mm.grad(mm.sum(x * x), x).dtype == dtype
+
+
 @pytest.mark.parametrize("workers", [3, 4])
 def test_products_over_hosts_equal_numpy(workers: int) -> None:
     draw = np.random.default_rng(4)

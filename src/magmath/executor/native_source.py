@@ -89,8 +89,9 @@ class Arguments:
         """Return a slot as an operand of the source; constants as literals."""
         record = self.tensors.program.slots[slot]
         if record.kind == "constant":
-            assert record.value is not None
             require_native_type(record.dtype)
+            assert record.value is not None
+            assert not isinstance(record.value, complex), "which has no native type"
             value = literal(record.value, record.dtype)
             return NativeOperand("", (), record.dtype, value)
         return self.array(self.tensors.own(slot), lambda tensors: tensors.own(slot))

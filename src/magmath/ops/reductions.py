@@ -65,7 +65,8 @@ def reduce(
 ) -> Node:
     """Apply the reduction of this name over `axis` (all axes for None)."""
     axes = normalize_axes(name, axis, x.ndim)
-    return apply(REDUCTIONS[name], x, axis=axes, keepdims=keepdims)
+    node = apply(REDUCTIONS[name], x, axis=axes, keepdims=keepdims)
+    return astype(node, accumulator_dtype(x.dtype)) if name == "sum" else node
 
 
 OPERATIONS = {**REDUCTIONS, BROADCAST.name: BROADCAST}

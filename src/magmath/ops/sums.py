@@ -16,12 +16,13 @@ import numpy as np
 
 from magmath.codegen.emit import IndexMap
 from magmath.codegen.reduction_loops import MAX_NAIVE, emit_reduction
-from magmath.core.dtypes import DType, accumulator_dtype, complex64, float32
+from magmath.core.dtypes import DType, accumulator_dtype, complex64, compute_dtype, float32
 from magmath.core.shapes import AxisNumbers, broadcast, normalize_axes, reduced_shape
 from magmath.core.type_aliases import BoundCall
 from magmath.errors import ShapeError
 from magmath.graph import KernelCall, Node, Operation, Shape, apply
 from magmath.graph.operation import Gradients, Infer, Kernel, Vjp, any_memory_order
+from magmath.ops.elementwise import astype
 from magmath.ops.index_letters import LETTERS, letters_except, pointwise_axes
 from magmath.ops.kernel_binding import is_numpy_only, reference_call
 from magmath.ops.manipulation import reshape
@@ -150,7 +151,13 @@ def expand_reduced(node: Node, value: Node) -> Node:
 
 
 def _sum_vjp(node: Node, g: Node) -> Gradients:
-    return (expand_reduced(node, g),)
+    return (astype(expand_reduced(node, g), node.inputs[0].dtype),)
+
+
+def _sum_dtype(dtype: DType) -> DType:
+    """Return the type of sums in a program: of half types float32, in which workers combine their
+    parts."""
+    return compute_dtype(accumulator_dtype(dtype))
 
 
 def reduction_record(
@@ -178,12 +185,13 @@ def reduction_record(
     )
 
 
-SUM = reduction_record("sum", "any", accumulator_dtype, _sum_vjp, np.sum, "sum")
+SUM = reduction_record("sum", "any", _sum_dtype, _sum_vjp, np.sum, "sum")
 
 
 def sum_(x: Node, axis: int | AxisNumbers | None = None, keepdims: bool = False) -> Node:
-    """Return the sum over `axis`."""
-    return apply(SUM, x, axis=normalize_axes("sum", axis, x.ndim), keepdims=keepdims)
+    """Return the sum over `axis`, rounded to its type once."""
+    total = apply(SUM, x, axis=normalize_axes("sum", axis, x.ndim), keepdims=keepdims)
+    return astype(total, accumulator_dtype(x.dtype))
 
 
 def sum_to(x: Node, shape: Shape) -> Node:

@@ -16,6 +16,7 @@ from functools import cache, lru_cache
 from itertools import combinations, product
 from typing import final
 
+from magmath.core.dtypes import bool_
 from magmath.graph import Node
 from magmath.graph.collective_nodes import is_collective
 from magmath.graph.index_notation import LOGICAL_PARTS, IndexNotation
@@ -307,12 +308,20 @@ def _candidate(
             notation.inputs, node.inputs, splits_of[:-1], strict=True
         )
     )
+    reduction = _pending_reduction(node)
     partial = tuple(
-        node.operation.reduction if c is not None and c[0] not in notation.result_letters else None
+        reduction if c is not None and c[0] not in notation.result_letters else None
         for c in axis_splits
     )
     output = _layout_with(node.shape, notation.output, mesh, splits_of[-1], partial)
     return LayoutCandidate(inputs, output)
+
+
+def _pending_reduction(node: Node) -> str | None:
+    """Return the reduction that completes partial results. Sums of truth values are those of
+    operations that select elements, of which one worker has the value, and the others zeros."""
+    reduction = node.operation.reduction
+    return "any" if reduction == "sum" and node.dtype is bool_ else reduction
 
 
 def _following(
