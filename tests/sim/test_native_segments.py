@@ -419,3 +419,46 @@ def test_an_update_is_one_loop_for_each_variable(
     assert len(updates) == 2  # two variables of one shape have the same code
     assert [text.count("for ") for text in updates] == [1, 1]
     assert [text.count("] = v") for text in updates] == [stores, stores]
+
+
+# writes ---------------------------------------------------------------------------------------
+
+
+def _copied(y: Any) -> Any:
+    """What NumPy would read after it was written, if it were not a copy."""
+    return y.copy() if isinstance(y, np.ndarray) else y
+
+
+WRITES: dict[str, Callable[[Any, Any], None]] = {
+    "reversed": lambda y, order: y.__setitem__(np.s_[::-1], _copied(y)),
+    "reversed columns": lambda y, order: y.__setitem__(np.s_[:, ::-1], _copied(y)),
+    "permuted": lambda y, order: y.__setitem__(order, _copied(y)),
+    "permuted columns": lambda y, order: y.__setitem__((slice(None), order), _copied(y)),
+    "moved up": lambda y, order: y.__setitem__(np.s_[1:], _copied(y[:-1])),
+    "moved down": lambda y, order: y.__setitem__(np.s_[:-1], _copied(y[1:])),
+    "moved and reversed": lambda y, order: y.__setitem__(np.s_[1:], _copied(y[:0:-1])),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize(("kind", "workers"), POOLS[:2], ids=POOL_NAMES[:2])
+def test_arrays_that_are_written_into_themselves(
+    kind: str, workers: int, name: str, bound: list[Any]
+) -> None:
+    """The result must not be computed in the memory of a temporary that the write reads again."""
+    rng = np.random.default_rng(1)
+    values, order, write = rng.random((500, 500)), rng.permutation(500), WRITES[name]
+    expected = values * 2.0
+    write(expected, order)
+
+    @mm.compile
+    def written(x: Any, order: Any) -> Any:
+        y = x * 2.0
+        write(y, order)
+        return y + 1.0
+
+    with current(kind, workers):
+        x, positions = mm.asarray(values), mm.asarray(order)
+        for _ in range(16):
+            np.testing.assert_array_equal(written(x, positions).numpy(), expected + 1.0)
+    assert bound or "permuted" in name  # which has no native form

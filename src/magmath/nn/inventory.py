@@ -7,7 +7,7 @@ the module weakly: the memory of a network is freed with its last reference.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, final
 from weakref import ref
@@ -52,6 +52,10 @@ class ModuleStructure:
     def is_unchanged(self) -> bool:
         """Return True if they have the same modules and variables."""
         return all(self._has_same(container, items) for container, items in self._contents)
+
+    def foreign_arrays(self) -> Sequence[Any]:
+        """Return no arrays: modules have variables."""
+        return ()
 
     def changed_name(self) -> None:
         """Return None: a module's contents are no names."""

@@ -106,14 +106,15 @@ def is_update_shared(
     updated: Sequence[int], arguments: Sequence[Any], originals: Sequence[Any], captured: Captured
 ) -> bool:
     """Return True if the update in place of an argument changes another argument too, or an array
-    that the function captures.
+    that the function reads from outside.
 
     The program of the function computes with the values from before the call.
     """
     for i in updated:
         memory = _memory_of(originals[i])
         if memory is not None:
-            other_memories = [_memory_of(x) for x in originals if x is not originals[i]]
+            others = [x for x in originals if x is not originals[i]] + captured.foreign_arrays()
+            other_memories = [_memory_of(x) for x in others]
             if any(can_overlap(memory, other) for other in other_memories if other is not None):
                 return True
         for x in sharing_arrays(arguments[i]):

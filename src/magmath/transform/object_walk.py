@@ -27,6 +27,7 @@ from typing import Any, final
 from weakref import ref
 
 import numpy as np
+from torch import Tensor
 
 from magmath.arrays.array import Array
 from magmath.arrays.variables.variable import Variable
@@ -91,6 +92,7 @@ class ObjectWalk:
         self._reads, self.found_reads = reads, MergedReads()
         self._entries: list[ObservedEntries] = []
         self.buffers: list[ObservedBuffer] = []
+        self.foreign_arrays: list[ref[Any]] = []
         self.generators: dict[str, Any] = {}
         self.iterators: list[str] = []
         self.uncompared: str | None = None
@@ -373,6 +375,8 @@ class ObjectWalk:
 
     def _visit_buffer(self, buffer: Any, label: str) -> None:
         is_writable = not isinstance(buffer, np.ndarray) or buffer.flags.writeable
+        if isinstance(buffer, (np.ndarray, Tensor)):
+            self.foreign_arrays.append(ref(buffer))
         if buffer_bytes(buffer) <= MAX_BYTES:
             self.buffers.append(ObservedBuffer(buffer, label))
         elif is_writable:

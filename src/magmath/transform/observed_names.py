@@ -53,7 +53,7 @@ class ObservedNames:
         for entries in self.entries:
             self._references += entries.observe(self._deaths.append)
         self._observed = self.entries
-        self._buffers = walk.buffers
+        self._buffers, self._foreign_arrays = walk.buffers, walk.foreign_arrays
         self._prepare_comparison()
 
     def _prepare_comparison(self) -> None:
@@ -94,6 +94,12 @@ class ObservedNames:
             if not buffer.is_unchanged():
                 return False
         return not self._deaths
+
+    def foreign_arrays(self) -> list[Any]:
+        """Return the arrays of NumPy and tensors of PyTorch that the functions read, of any
+        size."""
+        arrays = [reference() for reference in self._foreign_arrays]
+        return [x for x in arrays if x is not None]
 
     def changed_name(self) -> str | None:
         """Return a name that is bound to another object; None if none is."""

@@ -73,8 +73,6 @@ def test_updates_of_shared_elements_equal_numpys(
 ) -> None:
     shape = (90, 70) if is_large else (4, 3)
     values = np.random.default_rng(0).uniform(0.5, 1.5, shape)
-    if is_from_numpy:
-        captured = None
     with current(kind, workers):
         expected, base = values.copy(), values.copy()
         array: Any = base if is_from_numpy else mm.asarray(values)
@@ -119,6 +117,30 @@ def test_updates_of_tensors_that_share_memory_equal_pytorchs(part: str, dtype: A
             assert torch.equal(tensor, expected)
         assert torch.equal(counterpart, other)
         assert torch.equal(counterpart, view(expected)) is is_shared
+
+
+@pytest.mark.filterwarnings("ignore:compile. .* reads outer")  # it is large
+@pytest.mark.parametrize("is_tensor", [False, True])
+@pytest.mark.parametrize("size", [4, 100_000])
+@pytest.mark.parametrize("name", ["the array", "every second", "copy"])
+def test_updates_reach_arrays_of_other_libraries_that_are_read_from_outside(
+    name: str, size: int, is_tensor: bool
+) -> None:
+    views = {"the array": lambda a: a, "every second": lambda a: a[::2], "copy": lambda a: a + 0.0}
+    with current("inline"):
+        arrays: list[Any] = [torch.zeros(size) if is_tensor else np.zeros(size) for _ in range(2)]
+        (array, expected), (outer, counterpart) = arrays, map(views[name], arrays)
+
+        def update(x: Any) -> Any:
+            x += 1.0
+            return mm.sum(mm.asarray(x)) + mm.sum(mm.asarray(outer))
+
+        run = mm.compile(update)
+        for _ in range(3):
+            total = float(run(array))
+            expected += 1.0
+            assert total == float(expected.sum()) + float(counterpart.sum())
+            assert (array == expected).all()
 
 
 VARIABLES: list[mm.Variable] = []

@@ -279,3 +279,31 @@ def test_values_in_memory_that_is_used_again_are_other_values(kept: str, seed: i
             w = v.numpy()
             expected = x.sum() + np.exp(w).sum() if kept == "hoisted value" else 392 * w.sum()
             np.testing.assert_allclose(float(f(images)), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_the_residual_of_a_convolution_may_be_what_it_reads(kind: str, workers: int) -> None:
+    """All candidates run in the first calls; the images are temporaries, channels last."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 16, 16, 16)).astype(np.float32)
+    filters = [rng.normal(size=(16, 16, 3, 3)).astype(np.float32) / 12 for _ in range(3)]
+    h = torch.from_numpy(x)
+    first, second, last = (partial(_padded, w=torch.from_numpy(w)) for w in filters)
+    h = first(h).relu()
+    expected = last(h + second(h)).numpy()
+    with current(kind, workers):
+        weights = [mm.variable(f"w{i}", w) for i, w in enumerate(filters)]
+
+        @mm.compile
+        def f(x: Any) -> Any:
+            h = nn.functional.relu(nn.functional.conv2d(x, weights[0], padding=1))
+            h = h + nn.functional.conv2d(h, weights[1], padding=1)
+            return nn.functional.conv2d(h, weights[2], padding=1)
+
+        images = mm.asarray(x)
+        for _ in range(24):
+            np.testing.assert_allclose(f(images).numpy(), expected, rtol=1e-3, atol=1e-3)
+
+
+def _padded(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.conv2d(x, w, padding=1)

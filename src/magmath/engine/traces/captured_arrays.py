@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 from weakref import WeakSet, finalize
 
 from magmath.graph import Graph, Node
@@ -92,6 +92,10 @@ class Captured:
         """Return a name that the function reads and that is bound to another object, if one is."""
         names = [state.changed_name() for state in self._observed_states]
         return next((name for name in names if name is not None), None)
+
+    def foreign_arrays(self) -> list[Any]:
+        """Return the arrays of other libraries that the function reads."""
+        return [x for state in self._observed_states for x in state.foreign_arrays()]
 
     def contains(self, node: object) -> bool:
         """Return True if the function reads a node."""

@@ -7,7 +7,7 @@ run draws the next random numbers of the generators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import local
 from typing import Any, Protocol, TypeVar, final
@@ -37,6 +37,9 @@ class ObservedState(Protocol):
 
     def is_unchanged(self) -> bool:
         """Return True if it consists of the same parts."""
+
+    def foreign_arrays(self) -> Sequence[Any]:
+        """Return the arrays of other libraries that were read."""
 
     def changed_name(self) -> str | None:
         """Return the name of a part that a user has bound again, if there is such a one."""
