@@ -91,6 +91,7 @@ class Arguments:
         if record.kind == "constant":
             assert record.value is not None
             require_native_type(record.dtype)
+            assert not isinstance(record.value, complex)
             value = literal(record.value, record.dtype)
             return NativeOperand("", (), record.dtype, value)
         return self.array(self.tensors.own(slot), lambda tensors: tensors.own(slot))
