@@ -5,7 +5,7 @@ All operations on one element type form one program, so that each type is compil
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -246,6 +246,47 @@ def test_loops_that_are_joined_read_what_they_should(
         found = mm.fori_loop(0, 3, BODIES[body], mm.asarray(start))
         np.testing.assert_allclose(np.asarray(found), expected)
     assert workers > 1 or set(NativeWherePossible.used) == {"native"}
+
+
+def _compensated(i: Any, state: Any) -> Any:
+    """Add 0.1 to a sum, and what rounding has lost of it before (Kahan's sum)."""
+    total, lost = state
+    part = np.float32(0.1) - lost
+    following = total + part
+    return following, (following - total) - part
+
+
+ROUNDED: dict[str, tuple[Callable[[Any, Any], Any], list[float]]] = {
+    "compensated sum": (_compensated, [0, 0]),
+    "rounded to 1/1024": (lambda i, s: ((s[0] / 3 + 12288) - 12288,), [7]),
+    **{
+        f"{name} of {number}": (body, [number])
+        for number in (1e-39, 3e38)
+        for name, body in {
+            "quotient": lambda i, s: (s[0] / s[0][:1] * s[0],),
+            "quotient and product": lambda i, s: ((s[0] / s[0][0]) * s[0][1],),
+            "quotients": lambda i, s: (s[0] / (s[0] / s[0][0]) / (s[0][1] / s[0]),),
+        }.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_native_loops_keep_the_order_of_operations(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another order, or a product with a reciprocal, gives other results."""
+    use_native_code(monkeypatch)
+    body, numbers = ROUNDED[name]
+    expected: Any = tuple([np.full(67, number, np.float32) for number in numbers])
+    NativeWherePossible.used.clear()
+    with current("planned"):
+        found = mm.fori_loop(0, 100, body, tuple(map(mm.asarray, expected)))
+        for i in range(100):
+            expected = body(i, expected)
+        for x, y in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(x.numpy(), y)
+    assert set(NativeWherePossible.used) == {"native"}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "complex64", "complex128"])

@@ -124,6 +124,19 @@ def test_zero(ours: Function, theirs: Function) -> None:
         check(lambda x: ours(x) + 0.5 * x, lambda x: theirs(x) + 0.5 * x, FEW)
 
 
+@pytest.mark.parametrize("kind", ["inline", "planned"])
+def test_powers_of_zero(kind: str) -> None:
+    """Also to exponents below 0, where the slopes are infinite."""
+    x, y = np.meshgrid([-0.0, 0.0, 0.5, 1.0, 2.0], [-2.0, -1.0, -0.5, -0.0, 0.0, 0.5, 1.0, 2.0])
+    tensors = [torch.from_numpy(operand.copy()).requires_grad_() for operand in (x, y)]
+    expected = torch.autograd.grad((tensors[0] ** tensors[1]).sum(), tensors)
+    with current(kind):
+        operands = [mm.asarray(x), mm.asarray(y)]
+        found = mm.grad(mm.sum(operands[0] ** operands[1]), operands)
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-14)
+
+
 @pytest.mark.parametrize("name", ["fmod", "remainder"])
 def test_remainders_of_multiples(name: str) -> None:
     with current("inline"):

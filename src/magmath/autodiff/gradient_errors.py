@@ -5,6 +5,7 @@ from __future__ import annotations
 from magmath.errors import GradientError, MagmathError
 from magmath.graph import Node, provenance_of
 from magmath.graph.provenance.provenance_chains import nodes_before
+from magmath.ops.leaves import is_known_number
 
 
 def lost_expression_error(node: Node) -> MagmathError:
@@ -49,12 +50,8 @@ def _ancestors(node: Node) -> set[Node]:
         provenance = provenance_of(last)
         before = nodes_before(provenance, through_gradients=False) if provenance else ()
         for source in [*sources, *before]:
-            numbers = source.name in ("scalar", "constant")
-            if (
-                source.dtype.kind in ("float", "complex")
-                and not numbers
-                and source not in ancestors
-            ):
+            has_gradient = source.dtype.kind in ("float", "complex") and not is_known_number(source)
+            if has_gradient and source not in ancestors:
                 ancestors.add(source)
                 stack.append(source)
     return ancestors

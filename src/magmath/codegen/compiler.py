@@ -20,10 +20,11 @@ where `float32[24, 1]` is memory whose element (i, j) is at i·24 + j. The langu
 `for … in range(…)`, `while`, `if`, `return`; expressions as NumPy computes them on scalars, except
 that `and`, `or` and `x if c else y` evaluate all their operands, and that integers divided by 0
 give 0. `x: float32[1] = a` is the memory at an address, `stack(n)` is the address of n bytes on the
-stack; numbers of half types are float32 in registers. `load_acquire(a, i)` and `store_release(a, i,
-x)` are atomic accesses to shared words, `fetch_add(a, i, x)` adds to a shared word and returns its
-previous value, `fence()` is a full memory fence; `pause()` is the processor's hint for spin loops;
-`call(f, x, …)` calls the function at an address with integers.
+stack; numbers of half types are float32 in registers. `add_in_any_order(a, x)` and
+`multiply_in_any_order(a, x)` accumulate numbers whose order is free. `load_acquire(a, i)` and
+`store_release(a, i, x)` are atomic accesses to shared words, `fetch_add(a, i, x)` adds to a shared
+word and returns its previous value, `fence()` is a full memory fence; `pause()` is the processor's
+hint for spin loops; `call(f, x, …)` calls the function at an address with integers.
 Imported names are external functions, called by symbol. The last function is the entry point,
 unless functions are exported.
 """
@@ -84,7 +85,7 @@ def compile_source(
     exports: Sequence[str] = (),
     constants: Mapping[str, int] = MappingProxyType({}),
     ir_functions: IrFunctions = MappingProxyType({}),
-    arithmetic: str = "fast",
+    arithmetic: str = "exact",
 ) -> bytes:
     """Compile a source to object code for this processor.
 

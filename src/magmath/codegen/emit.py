@@ -188,8 +188,8 @@ def _number_text(value: float) -> str:
 
 
 _COMBINE = {
-    "sum": "{acc} + {x}",
-    "prod": "{acc} * {x}",
+    "sum": "add_in_any_order({acc}, {x})",
+    "prod": "multiply_in_any_order({acc}, {x})",
     "max": "np.maximum({acc}, {x})",
     "min": "np.minimum({acc}, {x})",
     "any": "{acc} or {x}",

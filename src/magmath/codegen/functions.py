@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from magmath.codegen.values import (
+    ANY_ORDER,
     WORD,
     Builder,
     Literal,
@@ -350,8 +351,22 @@ def _signbit(at: Builder, dtype: str, x: Any) -> Value:
     return Value(at.icmp_signed("<", x, x.type(0)), "bool")
 
 
+def _in_any_order(name: str) -> Callable[..., Value]:
+    """Return the emitter of an operator that accumulates: the order of its operands is free unless
+    each operation is rounded individually."""
+
+    def emit(at: Builder, dtype: str, x: Any, y: Any) -> Value:
+        if not is_float(dtype):
+            return Value(getattr(at, name)(x, y), dtype)
+        return Value(at.floating(f"f{name}", x, y, flags=ANY_ORDER if at.flags else ()), dtype)
+
+    return emit
+
+
 _EMITTERS: Mapping[str, Callable[..., Value]] = {
     "abs": _abs,
+    "add_in_any_order": _in_any_order("add"),
+    "multiply_in_any_order": _in_any_order("mul"),
     "maximum": _extremum("maximum", ">"),
     "minimum": _extremum("minimum", "<"),
     "min": _extremum("minimum", "<"),

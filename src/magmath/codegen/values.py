@@ -12,14 +12,18 @@ from llvmlite import ir
 WORD = ir.IntType(64)
 _BYTE, _HALF, _BITS = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 _FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
+ANY_ORDER = ("reassoc", "nsz")
+"""The flags of sums and products whose terms may be taken in any order; a sum of zeros may have
+either sign."""
 ARITHMETIC = {
-    "fast": ("contract", "reassoc", "nsz", "arcp"),
+    "fast": ("contract", *ANY_ORDER),
     "exact": ("contract",),
     "rounded": (),
 }
-"""Floating-point modes: `fast` operations may be reordered, as sums over several workers are;
-`exact` operations keep their order; `rounded` operations are each rounded individually, so that
-every processor gives the same bits."""
+"""Floating-point modes: all `fast` operations may be reordered, which is for sources that consist
+of sums; `exact` operations keep their order, as compensated sums and quotients of large numbers
+need it; `rounded` operations are each rounded individually, so that every processor gives the same
+bits. No mode replaces a quotient by a product with a reciprocal, which may be infinite."""
 
 
 @final
@@ -72,9 +76,9 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]
         super().__init__(block)
         self.flags = flags
 
-    def floating(self, name: str, *operands: Any) -> Any:
-        """Emit a floating-point instruction with the builder's flags."""
-        return getattr(self, name)(*operands, flags=self.flags)
+    def floating(self, name: str, *operands: Any, flags: Sequence[str] = ()) -> Any:
+        """Emit a floating-point instruction with the builder's flags, and more."""
+        return getattr(self, name)(*operands, flags=[*self.flags, *flags])
 
     def alloca_in_entry(self, kind: Any) -> Any:
         """Return memory on the stack, which is allocated once per call of the function."""

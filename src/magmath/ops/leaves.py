@@ -82,6 +82,14 @@ NUMBERS = frozenset({CONSTANT, SCALAR})
 """The operations of nodes that are numbers."""
 
 
+def is_known_number(node: Node) -> bool:
+    """Return True for a constant, or a number of the user's code.
+
+    The number that an argument is has no value: like an array, it may have a gradient.
+    """
+    return node.operation is CONSTANT or (node.operation is SCALAR and node.value is not None)
+
+
 def input_leaf(shape: Shape, dtype: DType, layout: Layout, value: Any) -> Node:
     """Create a leaf for an evaluated array. Raises ShapeError for too many dimensions."""
     check_dimensions("asarray", shape)

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from magmath.core.dtypes import DType, bool_
 from magmath.graph import Node, Shape, apply
-from magmath.ops.leaves import CONSTANT, SCALAR
+from magmath.ops.leaves import is_known_number
 from magmath.ops.marks import mark
 
 
@@ -33,9 +33,9 @@ BRANCH_RESULT = mark(
 def branch(predicate: Node, inputs: Iterable[Node]) -> Node:
     """Mark a branch that is taken if the 0-d predicate is true, and that reads these inputs.
 
-    Numbers are not listed: they have no gradients.
+    Known numbers are not listed: they have no gradients.
     """
-    read = [x for x in dict.fromkeys(inputs) if x.operation not in (CONSTANT, SCALAR)]
+    read = [x for x in dict.fromkeys(inputs) if not is_known_number(x)]
     return apply(BRANCH, predicate, *read)
 
 

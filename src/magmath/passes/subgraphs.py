@@ -16,6 +16,7 @@ from magmath.graph.graph import topological_until
 from magmath.ops.counted_loops import SCAN, ScanBody
 from magmath.ops.custom_gradients import CUSTOM_CALL
 from magmath.ops.elementwise import ASTYPE
+from magmath.ops.leaves import is_known_number
 from magmath.ops.loop_results import LOOP_RESULT
 from magmath.ops.manipulation import PERMUTE, RESHAPE
 from magmath.ops.predication import BRANCH, BRANCH_RESULT
@@ -134,7 +135,7 @@ def frontier(
         is_inside = node in varying or (node in whole and not node.is_leaf)
         if is_inside or _is_converted_to_half(node):
             stack += node.inputs
-        elif not _is_known_number(node):
+        elif not is_known_number(node):
             read[node] = None
     return list(read)
 
@@ -204,7 +205,7 @@ class _Division:
         return leaf or node in self._outside or node.operation is LOOP_RESULT
 
     def _is_earlier(self, node: Node, number: int) -> bool:
-        is_part = node in self._whole or _is_known_number(node)
+        is_part = node in self._whole or is_known_number(node)
         return self._after[node] < number and not is_part
 
     def _results(self, loop: Node | None) -> list[Node]:
@@ -228,7 +229,3 @@ def _interior(order: Sequence[Node]) -> set[Node]:
 
 def _between(value: Node, ends: Sequence[Node]) -> set[Node]:
     return set(topological_until([value], ends)).difference(ends)
-
-
-def _is_known_number(node: Node) -> bool:
-    return node.name == "constant" or (node.name == "scalar" and node.value is not None)

@@ -8,7 +8,9 @@ from typing import Any
 from magmath.arrays.array import Array
 from magmath.arrays.traced_scalar import TracedScalar
 from magmath.arrays.tree import flatten
-from magmath.graph import Node, topological
+from magmath.graph import Node, recording_nodes, topological
+from magmath.graph.graph import topological_until
+from magmath.ops.leaves import is_known_number
 from magmath.ops.recomputation import checkpoint
 from magmath.transform.function_argument import named, require_function, with_keywords_last
 from magmath.transform.traced_function import assign_all, placeholder, trace_function
@@ -40,13 +42,14 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
         }
         remaining = iter(arguments)
         inputs = [next(remaining) if _is_array(leaf) else leaf for leaf in leaves]
-        traced = trace_function("remat", with_keywords_last(function), tree, inputs)
+        with recording_nodes() as recorded:
+            traced = trace_function("remat", with_keywords_last(function), tree, inputs)
         traced.check_reads("remat")
         sources = [*arguments, *_draws(traced.results, traced.drawn)]
         if arguments:
             captured = _captured(traced.results, sources)
         else:
-            sources, captured = [*sources, *_read(traced.results)], []
+            sources, captured = _read(traced.results, recorded.difference(sources)), []
         nodes, assigned = traced.applied(arguments)
         recomputed_from = tuple([arguments.get(x, x) for x in sources])
         arrays = [
@@ -71,13 +74,11 @@ def _draws(results: Sequence[Node], drawn: Collection[Node]) -> list[Node]:
     return [node for node in topological(results, pending=True) if node in numbers]
 
 
-def _read(results: Sequence[Node]) -> list[Node]:
-    """Return the arrays and variables that the results are computed from."""
-    return [
-        node
-        for node in topological(results, pending=True)
-        if node.name in ("input", "variable") or (node.inputs and node.value is not None)
-    ]
+def _read(results: Sequence[Node], recorded: Collection[Node]) -> list[Node]:
+    """Return what a function, of which these nodes are recorded, reads from outside."""
+    computed = {node for node in recorded if node.value is None and not node.is_leaf}
+    order = topological_until(results, (), lambda node: node.inputs if node in computed else ())
+    return [node for node in order if node not in computed and not is_known_number(node)]
 
 
 def _captured(results: Sequence[Node], sources: Sequence[Node]) -> list[Node]:
@@ -90,7 +91,7 @@ def _captured(results: Sequence[Node], sources: Sequence[Node]) -> list[Node]:
             continue
         varying.add(node)
         for source in node.inputs:
-            numbers = source.name in ("scalar", "constant")
-            if source not in varying and source.dtype.kind in ("float", "complex") and not numbers:
+            has_gradient = source.dtype.kind in ("float", "complex") and not is_known_number(source)
+            if source not in varying and has_gradient:
                 captured[source] = None
     return list(captured)

@@ -291,6 +291,42 @@ def test_gradients_through_compiled_functions() -> None:
     check(mm.grad(mm.sum(y), w), 3 * x.numpy())
 
 
+OF_NUMBERS: dict[str, Callable[[mm.Array, Any], mm.Array]] = {
+    "product": lambda x, p: x * p,
+    "power": lambda x, p: x**p,
+    "base": lambda x, p: p**x,
+    "maximum": mm.maximum,
+    "minimum": lambda x, p: mm.minimum(p, x),
+    "relu": lambda x, p: mm.maximum(p, 0) * x,
+    "least": lambda x, p: mm.clip(x, p, 2.5),
+    "most": lambda x, p: mm.clip(x, 1.5, p),
+    "selection": lambda x, p: mm.where(x > 1, p, x),
+    "filled": lambda x, p: mm.full((3,), p) * x,
+    "branch": lambda x, p: mm.cond(mm.sum(x) > 0, lambda: x * p, lambda: x),
+    "recomputed": lambda x, p: mm.remat(lambda x: mm.sin(x * p))(x),
+    "recomputed without arguments": lambda x, p: mm.remat(lambda: mm.sin(x * p))(),
+    "argument of a recomputed function": lambda x, p: mm.remat(lambda x, p: mm.sin(x * p))(x, p),
+    "loop": lambda x, p: mm.scan(lambda c, r: (c + mm.sin(r * p), None), x, mm.ones((40, 3)))[0],
+    "batch": lambda x, p: mm.vmap(lambda x: x * p * p)(x),
+}
+
+
+@pytest.mark.parametrize("form", OF_NUMBERS)
+def test_gradients_by_arguments_that_are_numbers(form: str) -> None:
+    """The same as by a 0-d array."""
+
+    def gradient(x: mm.Array, p: Any) -> mm.Array:
+        p = mm.asarray(p)
+        return mm.grad(mm.sum(OF_NUMBERS[form](x, p)), p)
+
+    x = mm.asarray(np.array([1.0, 2.0, 3.0], np.float32))
+    expected = gradient(x, mm.asarray(np.float32(2))).numpy()
+    assert expected != 0
+    function = mm.compile(gradient)
+    for argument in (np.float32(2), 2.0):
+        check(function(x, argument), expected, 1e-6)
+
+
 def test_gradient_with_respect_to_what_was_computed_later(every_pool: Pool) -> None:
     """An expression of an array that had no value yet, and one of the value."""
     w = mm.asarray(np.array([1.0, 2.0]))

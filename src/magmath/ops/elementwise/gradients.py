@@ -12,7 +12,7 @@ from magmath.core.dtypes import compute_dtype
 from magmath.graph import Node
 from magmath.graph.operation import Gradients, Vjp
 from magmath.ops.elementwise.node_functions import astype, call, conj, real, where
-from magmath.ops.leaves import constant
+from magmath.ops.leaves import constant, is_known_number
 
 _MAX_EXPONENT = {"float32": 80.0, "float64": 700.0}
 """Numbers whose exponential is finite in a type."""
@@ -42,12 +42,6 @@ def constant_like(value: complex, node: Node) -> Node:
 def square(x: Node) -> Node:
     """Return x·x, as a product."""
     return x * x
-
-
-def _is_known(node: Node) -> bool:
-    """Return True for a number whose value is known, so that it has no cotangent; that of an
-    argument of a traced function is not."""
-    return node.name == "constant" or (node.name == "scalar" and node.value is not None)
 
 
 def _nonzero(x: Node) -> Node:
@@ -107,9 +101,12 @@ def power_vjp(node: Node, g: Node) -> Gradients:
     # x**0 is 1 even at x = 0
     exponent = where(call("equal", y, zero_exponent), zero_exponent, y - 1)
     by_x = g * (y * x**exponent)
-    if _is_known(y):
+    if is_known_number(y):
         return by_x, None
-    safe = where(call("equal", x, zero), one, x)  # d/dy has the limit 0 at x = 0, as in PyTorch
+    # d/dy is 0 at x = 0 for y >= 0, as in PyTorch, not 0 · log(0)
+    real_y = real(y)
+    is_constant = call("greater_equal", real_y, constant_like(0, real_y))
+    safe = where(call("logical_and", call("equal", x, zero), is_constant), one, x)
     return by_x, g * (node * call("log", safe))
 
 
@@ -127,8 +124,8 @@ def extremum_vjp(comparison: str) -> Vjp:
         if is_relu and x.shape == node.shape and x.dtype.kind == "float":
             return call("where_positive", g, node), None
         zero, shared = constant_like(0, g), where(call("equal", x, y), g / 2, g)
-        first = None if _is_known(x) else where(call(opposite, x, y), zero, shared)
-        second = None if _is_known(y) else where(call(comparison, x, y), zero, shared)
+        first = None if is_known_number(x) else where(call(opposite, x, y), zero, shared)
+        second = None if is_known_number(y) else where(call(comparison, x, y), zero, shared)
         return first, second
 
     return vjp
@@ -140,8 +137,8 @@ def clamp_vjp(within: str, beyond: str) -> Vjp:
     def vjp(node: Node, g: Node) -> Gradients:
         x, bound = node.inputs
         zero = constant_like(0, g)
-        first = None if _is_known(x) else where(call(within, x, bound), g, zero)
-        return first, None if _is_known(bound) else where(call(beyond, x, bound), g, zero)
+        first = None if is_known_number(x) else where(call(within, x, bound), g, zero)
+        return first, None if is_known_number(bound) else where(call(beyond, x, bound), g, zero)
 
     return vjp
 
