@@ -194,7 +194,7 @@ def divided_loops(divides: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if divides:
             patch.setattr(counted_loops, "MAX_UNROLLED", -1)
-            patch.setattr(traced_loop, "MIN_STEPS", 1)
+            patch.setattr(traced_loop, "MIN_TRACED_STEPS", 1)
         yield
 
 
