@@ -65,6 +65,26 @@ FORMS: dict[str, Callable[[Update], None]] = {
 }  # fmt: skip
 
 
+def in_cond(update: Update) -> None:
+    taken = mm.asarray(True)
+    for _ in range(STEPS):
+        mm.cond(taken, lambda: (update(), 0.0)[1], lambda: 0.0)
+
+
+def in_compiled_cond(update: Update) -> None:
+    call = mm.compile(lambda taken: mm.cond(taken, lambda: (update(), 0.0)[1], lambda: 0.0))
+    for _ in range(STEPS):
+        call(mm.asarray(True))
+
+
+FORMS_OF_PARTS: dict[str, Callable[[Update], None]] = {
+    **FORMS,
+    "compiled while_loop": lambda update: mm.compile(lambda: in_while_loop(update))(),
+    "cond": in_cond,
+    "compiled cond": in_compiled_cond,
+}
+
+
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("each", [1, 2])
@@ -87,6 +107,36 @@ def test_steps_are_the_updates(form: str, each: int, kind: str, workers: int) ->
         optimizer.learning_rate = lambda step: seen.append(step) or 0.1
         update()
         assert seen == list(range(each * STEPS, each * (STEPS + 1)))
+
+
+@pytest.mark.parametrize("form", FORMS_OF_PARTS)
+@pytest.mark.parametrize("names", [["ab", "a"], ["a", "ab", "b"], ["abc", "bc", "c", "a"]])
+def test_each_variable_counts_its_own_updates(names: list[str], form: str) -> None:
+    """Whichever of them a step updates together, before and after updates of some alone."""
+    with current("inline"):
+        expected = {v: STEPS * sum(v in group for group in names) for v in "abc"}
+        counts, values = _counts_and_values(names, FORMS_OF_PARTS[form])
+        assert counts == {name: count for name, count in expected.items() if count}
+        assert values == pytest.approx(_counts_and_values(names, in_python)[1])
+
+
+def _counts_and_values(
+    names: list[str], update_in: Callable[[Update], None]
+) -> tuple[dict[str, int], list[float]]:
+    """Update groups of variables in turn; return the step counts by name, and the variables."""
+    variables = {name: mm.variable(name, 1.0, dtype="float64") for name in "abc"}
+    optimizer = mm.optim.Adam(0.1)
+
+    def update() -> None:
+        for group in names:
+            updated = [variables[name] for name in group]
+            gradients = mm.grad(sum(v * v for v in updated), updated)
+            optimizer.update(dict(zip(updated, gradients, strict=True)))
+
+    update_in(update)
+    state = optimizer.state_dict()
+    counts = {v: int(state[f"{v}.count"]) for v in "abc" if f"{v}.count" in state}
+    return counts, list(map(float, variables.values()))
 
 
 @pytest.mark.parametrize("form", ["fori_loop", "scan"])
@@ -194,7 +244,7 @@ def divided_loops(divides: bool) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if divides:
             patch.setattr(counted_loops, "MAX_UNROLLED", -1)
-            patch.setattr(traced_loop, "MIN_STEPS", 1)
+            patch.setattr(traced_loop, "MIN_TRACED_STEPS", 1)
         yield
 
 

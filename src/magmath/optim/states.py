@@ -143,7 +143,12 @@ class States:
             for v in new:
                 self._states[id(v)] = self._first(v, labels[id(v)])
             entries = [self._states[id(v)] for v in variables]
-            self._share_counts([entry for entry in entries if entry.required.has_step_count])
+            counted = [entry for entry in entries if entry.required.has_step_count]
+            replaced = self._share_counts(counted)
+        for count in replaced:
+            invalidate_captures(count.leaf)  # compiled functions use the new ones
+        if replaced and (trace := tracing.current()):  # it may have counted in an old one alone
+            trace.mark_outdated()
         return entries
 
     def has_state_of(self, v: Variable) -> bool:
@@ -273,12 +278,14 @@ class States:
             return variable(key, zeros(v.shape, dtype=dtype, layout=v.layout), layout=v.layout)
         return variable(key, asarray(loaded), dtype=dtype, layout=v.layout)
 
-    def _share_counts(self, updated: Sequence[VariableStates]) -> None:
-        """Give one count to variables that have been updated in the same steps so far."""
+    def _share_counts(self, updated: Sequence[VariableStates]) -> list[Variable]:
+        """Give one count to variables that have been updated in the same steps so far; return the
+        counts that some of them have shared with others."""
         updated_ids = set(map(id, updated))
         other_states = [entry for entry in self._states.values() if id(entry) not in updated_ids]
         shared = {id(other.count) for other in other_states}
         apart: dict[tuple[int, int], Variable] = {}
+        replaced: list[Variable] = []
         for entry in updated:
             count = entry.count
             if count is None or id(count) in shared:
@@ -286,9 +293,9 @@ class States:
                 if key not in apart:
                     first = entry.counted if count is None else count
                     apart[key] = variable("count", first, dtype=int64)
-                if count is not None:
-                    invalidate_captures(count.leaf)  # compiled functions use the new one
+                replaced += [] if count is None else [count]
                 entry.count = apart[key]
+        return replaced
 
 
 def _check_loaded(

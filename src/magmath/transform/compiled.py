@@ -200,8 +200,10 @@ class _CompiledFunction:
         arguments for it.
 
         Traces the function if there is none, or if an array that it captures was updated; once
-        more if it needs the values of numbers among its arguments.
+        more if it needs the values of numbers among its arguments, or if it has replaced variables
+        that it uses.
         """
+        is_repeated = False
         while True:
             known_values = with_known_numbers(values, self._needed_numbers.get(tree, ()))
             signatures = tuple([argument_signature(value) for value in known_values])
@@ -215,6 +217,9 @@ class _CompiledFunction:
                 call = TracedCall(self._function, tree, same, known_values)
                 if call.needed:
                     self._needed_numbers.setdefault(tree, set()).update(call.needed)
+                    continue
+                if call.trace.is_outdated and not is_repeated:
+                    is_repeated = True  # not for ever: each trace may make variables of its own
                     continue
                 self._warn_of_uncompared(call.uncompared)
                 if tree in self._needed_numbers:

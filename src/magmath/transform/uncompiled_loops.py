@@ -61,6 +61,8 @@ def run_loop(
     """
     inputs = [x.node for x in (*states, *rows)]  # as expressions, for gradients
     step = _TracedLoopStep(name, step_function, states, rows)
+    if step.trace.is_outdated:
+        step = _TracedLoopStep(name, step_function, states, rows)
     results = step.results(inputs, steps, reverse=reverse)
     if results is not None and is_keeping_expressions():
         loop = results[0].inputs[0]  # one program computes it with its gradient

@@ -101,6 +101,8 @@ class Trace(_Effects):
         self.observed_states: list[ObservedState] = []
         """The parts of these modules that lists and dictionaries can change."""
         self._state_identities: set[int] = set()  # the identities of `states`
+        self.is_outdated = False
+        """True if another trace uses other variables, since some were replaced during this one."""
         self._uses_gradients = False
         self._step = step
         self._draws: dict[int, Draws] = {}
@@ -110,6 +112,10 @@ class Trace(_Effects):
         leaf = variable.leaf
         self.read[leaf] = variable
         return self.assigned.get(leaf, leaf)
+
+    def mark_outdated(self) -> None:
+        """Record that variables were replaced, which the function may have used before."""
+        self.is_outdated = True
 
     def number(self, source: NumberSource, dtype: DType) -> Node:
         """Return a leaf for a number that `source` returns for each run."""
@@ -208,6 +214,11 @@ class Scope(_Effects):
         if value is not None:
             return value
         return variable.current_version if self.outer is None else self.outer.value_of(variable)
+
+    def mark_outdated(self) -> None:
+        """Record that variables were replaced, which the function may have used before."""
+        if self.outer is not None:
+            self.outer.mark_outdated()
 
     def number(self, source: NumberSource, dtype: DType) -> Node:
         """Return a leaf for a number that `source` returns for each run."""
