@@ -58,7 +58,13 @@ double the time of the call."""
 
 
 class LazyArray(ArrayHandle):
-    """A handle on a node and, once it is computed, on its value; the base class of `Array`."""
+    """A handle on a node and, once it is computed, on its value; the base class of `Array`.
+
+    It gets another node in these ways. The same value: `set_computed` sets its leaf, once it is
+    known. Another value: `replace_value`, which users' updates call, checks it and shares it with
+    views; `refer_to_updated` only refers to it; `replace_node` goes back to a former one. A value to
+    be read again from the base: `set_stale`, until `read_again`.
+    """
 
     __slots__ = ("__weakref__", "_kept", "_leaf", "_node", "pending_update", "view_of")
     is_weak = False
@@ -196,16 +202,16 @@ class LazyArray(ArrayHandle):
         return leaf
 
     def _evaluate_write(self) -> None:
-        """Compute the array after a write. If this is interrupted before anything was written, the
-        array has its former value again, unless it shares elements with others, which have the new
-        ones."""
+        """Compute the array after a write. If this fails or is interrupted before anything was
+        written, the array has its former value again, unless it shares elements with others, which
+        have the new ones."""
         written = ref(self._node)
         try:
             self.evaluated()
         except BaseException:
             node = self.node
-            is_interrupted = node is written() and node.value is None
-            if is_interrupted and self.view_of is None and node.operation.overwrites_first:
+            is_unwritten = node is written() and node.value is None
+            if is_unwritten and self.view_of is None and node.operation.overwrites_first:
                 former = LazyArray(node.inputs[0])
                 self._node, self._leaf = former._node, former._leaf
             raise
@@ -304,9 +310,8 @@ class LazyArray(ArrayHandle):
             self._kept = SavedOperands(*provenance.arrays())
 
     def keep_leaves(self, nodes: Iterable[Node]) -> None:
-        """Keep the arrays alive from which this evaluated array was computed, as far as these
-        nodes, its gradients, read them, or are these arrays. An expression of variables keeps its
-        operands anyway.
+        """Keep those arrays alive from which this evaluated array was computed that its gradients,
+        the given nodes, read, or are. An expression of variables keeps its operands anyway.
 
         So a second gradient, after the first one has replaced a parameter, does not compute former
         parameters again from the steps before.

@@ -2,7 +2,7 @@
 
 The counts are measured when the module is imported, since they differ between versions of Python.
 Where an object with a name has the same count, none counts as without a name: then `x[i] += v`
-writes the elements twice, and results are the same.
+writes the elements twice, and results are the same, except that parts of variables refuse it.
 """
 
 from __future__ import annotations

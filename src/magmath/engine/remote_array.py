@@ -46,7 +46,8 @@ class RemoteArray(Struct, eq=False, weakref=True):
     origin: RunHandle | None = None
     """The run that computed it."""
     host_array: np.ndarray[Any, Any] | None = None
-    """The values, if this process has made them, or has found them in the memory of its worker."""
+    """The values, if this process has made them and has not given them to its own worker, or has
+    found them in the memory of that worker."""
     fetched_tensor: Tensor | None = None
     """A copy of the values of other processes, for reading elements (`element_reads`)."""
     copies: dict[Layout, RemoteArray] = {}
@@ -72,7 +73,7 @@ class RemoteArray(Struct, eq=False, weakref=True):
             self._number = self.pool.store(self.host_array, self.layout)
             self.owner = self.pool.track_owner(self, self._number)
             if self.pool.is_inline:
-                self.host_array = None  # a program may use the memory of the worker again
+                self.host_array = None  # programs may write into the worker's copy: that is read
         return self._number
 
     @property

@@ -33,9 +33,13 @@ if TYPE_CHECKING:
 
 _NUMBER = attrgetter("_number")
 MAX_RESULTS = 4
-BOUND_TIME = 16  # the time of a run that is bound to its memory, in prepared calls
+"""Results of a program that are kept for reuse."""
+BOUND_TIME = 16
+"""The time of a run that is bound to its memory, in prepared calls."""
 MAX_EXCESS = 8 * BOUND_TIME
-MAX_CALLS = 16  # prepared calls per result buffer, for different operands
+"""The excess from which eager runs take the place of bound ones."""
+MAX_CALLS = 16
+"""Prepared calls per result buffer, for different operands."""
 
 
 @final
@@ -77,7 +81,8 @@ class RepeatedRuns:
         small = bool(sizes) and max(sizes) <= MAX_BYTES_INLINE
         self.keeps = small and pool.is_inline and pool.memory_limit is None
         self.last: RunHandle | None = None
-        self._excess = 0  # of time for binding runs, in the time of as many prepared calls
+        self._excess = 0
+        """The time of bound runs, in prepared calls, less the prepared calls since."""
         self._is_eager = bool(sizes) and not pool.is_inline and self._eager is not None
 
     def run(self, arrays: Sequence[RemoteArray], numbers: Sequence[Number]) -> ResultBuffers:

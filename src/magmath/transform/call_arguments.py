@@ -25,6 +25,7 @@ from magmath.core.dtypes import (
     convert_number,
     int64,
 )
+from magmath.engine.engine import Engine
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.engine.traces.captured_arrays import Captured
 from magmath.errors import OptionError, ReadOnlyError
@@ -91,6 +92,17 @@ def check_updatable(array: Any, original: Any) -> None:
         )
     if isinstance(array, Array) and array.view_of is not None:
         check_not_read_only(array)
+
+
+def update_arguments(
+    engine: Engine, updated: Sequence[int], arguments: Sequence[Any], leaves: Sequence[Node]
+) -> None:
+    """Give the arrays at these positions the values of leaves, which have been computed: all of
+    them change, or none."""
+    with engine.pool.defer_interrupts():
+        for i, leaf in zip(updated, leaves, strict=True):
+            if isinstance(arguments[i], Array):
+                arguments[i].replace_value(leaf)
 
 
 def write_back(array: Any, original: Any) -> None:

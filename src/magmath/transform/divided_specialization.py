@@ -16,7 +16,7 @@ from magmath.engine.run_numbers import rollback_on_failure
 from magmath.engine.traces.captured_arrays import Captured
 from magmath.graph import Graph, Node
 from magmath.passes.subgraphs import without_versions
-from magmath.transform.call_arguments import check_limits, integer_limits
+from magmath.transform.call_arguments import check_limits, integer_limits, update_arguments
 from magmath.transform.rebound_items import ReboundItems
 from magmath.transform.subgraph_programs import RepeatedProgram, SubgraphPrograms
 from magmath.transform.traced_call import TracedCall
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 class DividedSpecialization:
     """The programs of a function with loops, for arguments of certain shapes, types and layouts.
 
-    Variables are read at the beginning of a call and assigned at its end, as by one program.
+    Variables are read at the beginning of a call and assigned at its end, as by one program; then
+    arguments are updated, after the last program has succeeded.
     """
 
     def __init__(self, traced: TracedCall, compile: Callable[..., Any]) -> None:
@@ -100,9 +101,7 @@ class DividedSpecialization:
             leaves = [x.evaluated() for x in results[count:]]
             engine = session.engine()
             engine.runs.wait_for_fallible_run()
-            with engine.pool.defer_interrupts():  # all of them change, or none
-                for i, leaf in zip(traced.updated, leaves, strict=True):
-                    arguments[i].replace_value(leaf)
+            update_arguments(engine, traced.updated, arguments, leaves)
         for x in results[:count] if traced.trace.read else ():
             x.keep_operands(x.evaluated())
             register_reader(x)

@@ -27,6 +27,7 @@ from magmath.transform.call_arguments import (
     integer_limits,
     is_array_or_number,
     required_argument,
+    update_arguments,
 )
 from magmath.transform.call_chain import CallChain
 from magmath.transform.call_provenance import ProvenanceTemplate
@@ -269,10 +270,7 @@ class Specialization:
     def _deliver(self, leaves: Sequence[Node], arguments: Sequence[Any]) -> Any:
         """Update the arguments that the function updates in place; return its result."""
         if self.updated:
-            with self.engine.pool.defer_interrupts():  # all of them change, or none
-                for i, leaf in zip(self.updated, leaves[self._results :], strict=True):
-                    if isinstance(arguments[i], Array):
-                        arguments[i].replace_value(leaf)
+            update_arguments(self.engine, self.updated, arguments, leaves[self._results :])
         if self.tree is None:
             return self._array(leaves[0]) if self._reads_variables else Array(leaves[0])
         return unflatten(self.tree, [self._array(leaf) for leaf in leaves[: self._results]])

@@ -109,7 +109,7 @@ class Evaluator:
         self._programs = programs
         self._runs = runs
         self._copies = copies
-        self._eager_arrays = eager_computation
+        self._eager_computation = eager_computation
         self._interpreter = interpreter
         self._loops = loops
         self._by_structure: RecentlyUsed[Hashable, ExpressionProgram] = RecentlyUsed(MAX_STRUCTURES)
@@ -129,9 +129,9 @@ class Evaluator:
         Raises TracingError for nodes that depend on arguments of a function that is being traced.
         """
         leaves = {x: self._copies.leaf(x) for x in nodes if is_redistribution_of_value(x)}
-        if self._eager_arrays.max_eager_bytes > 0:
+        if self._eager_computation.max_eager_bytes > 0:
             for node in nodes:
-                leaf = None if node in leaves else self._eager_arrays.leaf_of_needed_node(node)
+                leaf = None if node in leaves else self._eager_computation.leaf_of_needed_node(node)
                 if leaf is not None:
                     leaves[node] = leaf
         requested = tuple(dict.fromkeys([node for node in nodes if node not in leaves]))
@@ -171,10 +171,10 @@ class Evaluator:
         self, pairs: Sequence[tuple[TargetVariable, Node]]
     ) -> dict[Node, RemoteArray]:
         """Return the values of small pending nodes that this process computes."""
-        if not self._eager_arrays.max_eager_bytes:
+        if not self._eager_computation.max_eager_bytes:
             return {}
         values = {
-            node: self._eager_arrays.assigned_value(node, v.layout)
+            node: self._eager_computation.assigned_value(node, v.layout)
             for v, node in pairs
             if _should_be_stored(node)
         }

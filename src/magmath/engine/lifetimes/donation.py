@@ -1,7 +1,7 @@
 """Donation: a written array reuses the memory of an array that has no other references.
 
-Arrays are immutable, so `a[i] = v` computes another array. If only the pending expression refers to
-the old array, the new one is computed in its memory, without a copy. Python's reference counts tell
+Values are immutable, so `a[i] = v` computes another one. If only the pending expression refers to
+the old value, the new one is computed in its memory, without a copy. Python's reference counts tell
 whether nodes are referenced from outside of the expression.
 """
 

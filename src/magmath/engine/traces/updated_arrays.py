@@ -39,7 +39,8 @@ class Updates:
         )
 
     def check(self, function: str) -> None:
-        """Raise TracingError if one of the arrays exists outside of the function.
+        """Raise TracingError if one of the arrays exists outside of the function: if anything else
+        refers to it, after a collection of cycles.
 
         Restores the former values of all arrays.
         """
