@@ -66,7 +66,7 @@ class Compiled:
 
     _compiling = threading.Lock()
 
-    def __init__(self, source: str, arithmetic: str = "exact") -> None:
+    def __init__(self, source: str, arithmetic: str = "fast") -> None:
         with self._compiling:
             self._loaded = _loaded(source, arithmetic)
 

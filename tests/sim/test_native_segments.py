@@ -40,7 +40,7 @@ class Counted(Compiled):
     sources: list[str] = []  # noqa: RUF012  shared by all
     patience = 0
 
-    def __init__(self, source: str, arithmetic: str = "exact") -> None:
+    def __init__(self, source: str, arithmetic: str = "fast") -> None:
         self.sources.append(source)
         self._asked = 0
         super().__init__(source, arithmetic)

@@ -85,7 +85,7 @@ def compile_source(
     exports: Sequence[str] = (),
     constants: Mapping[str, int] = MappingProxyType({}),
     ir_functions: IrFunctions = MappingProxyType({}),
-    arithmetic: str = "exact",
+    arithmetic: str = "fast",
 ) -> bytes:
     """Compile a source to object code for this processor.
 

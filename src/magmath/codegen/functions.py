@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from magmath.codegen.values import (
-    ANY_ORDER,
     WORD,
     Builder,
     Literal,
@@ -358,7 +357,7 @@ def _in_any_order(name: str) -> Callable[..., Value]:
     def emit(at: Builder, dtype: str, x: Any, y: Any) -> Value:
         if not is_float(dtype):
             return Value(getattr(at, name)(x, y), dtype)
-        return Value(at.floating(f"f{name}", x, y, flags=ANY_ORDER if at.flags else ()), dtype)
+        return Value(at.floating(f"f{name}", x, y, flags=["reassoc"] if at.flags else ()), dtype)
 
     return emit
 

@@ -12,18 +12,15 @@ from llvmlite import ir
 WORD = ir.IntType(64)
 _BYTE, _HALF, _BITS = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 _FLOATS = {"float32": ir.FloatType(), "float64": ir.DoubleType()}
-ANY_ORDER = ("reassoc", "nsz")
-"""The flags of sums and products whose terms may be taken in any order; a sum of zeros may have
-either sign."""
 ARITHMETIC = {
-    "fast": ("contract", *ANY_ORDER),
+    "fast": ("contract", "nsz"),
     "exact": ("contract",),
     "rounded": (),
 }
-"""Floating-point modes: all `fast` operations may be reordered, which is for sources that consist
-of sums; `exact` operations keep their order, as compensated sums and quotients of large numbers
-need it; `rounded` operations are each rounded individually, so that every processor gives the same
-bits. No mode replaces a quotient by a product with a reciprocal, which may be infinite."""
+"""Floating-point modes: a product and a sum may be rounded once, unless operations are `rounded`
+each by itself, so that every processor gives the same bits; zeros of `fast` operations may have
+either sign. No mode changes the order of operations, which compensated sums depend on, or
+multiplies by reciprocals, which may be infinite: see `add_in_any_order`."""
 
 
 @final
@@ -77,7 +74,7 @@ class Builder(ir.IRBuilder):  # type: ignore[misc]
         self.flags = flags
 
     def floating(self, name: str, *operands: Any, flags: Sequence[str] = ()) -> Any:
-        """Emit a floating-point instruction with the builder's flags, and more."""
+        """Emit a floating-point instruction with the builder's flags, and these."""
         return getattr(self, name)(*operands, flags=[*self.flags, *flags])
 
     def alloca_in_entry(self, kind: Any) -> Any:

@@ -44,7 +44,7 @@ class NativeBuild:
     `arithmetic`: how floating-point operations may be changed (`codegen/values.py`).
     """
 
-    def __init__(self, source: str, arithmetic: str = "exact") -> None:
+    def __init__(self, source: str, arithmetic: str = "fast") -> None:
         self._source, self._arithmetic = source, arithmetic
         self._loaded: LoadedObject | None = None
         self._compiler: _Compiler | None = None

@@ -34,7 +34,7 @@ class NativeSegments:
         from magmath.executor.native_build import NativeBuild
 
         self._source = source
-        self._build: NativeBuild = NativeBuild(source.source, "rounded" if exact else "exact")
+        self._build: NativeBuild = NativeBuild(source.source, "rounded" if exact else "fast")
         self._offsets = np.array(source.offsets or [0], dtype=np.int64)
 
     def is_ready(self) -> bool:

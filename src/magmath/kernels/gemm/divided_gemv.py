@@ -73,10 +73,10 @@ def rows_{T}(record: int64):
             s2 = {T}(0)
             s3 = {T}(0)
             for j in range(job[COLUMNS]):
-                s0 = s0 + r0[j] * x[j]
-                s1 = s1 + r1[j] * x[j]
-                s2 = s2 + r2[j] * x[j]
-                s3 = s3 + r3[j] * x[j]
+                s0 = add_in_any_order(s0, r0[j] * x[j])
+                s1 = add_in_any_order(s1, r1[j] * x[j])
+                s2 = add_in_any_order(s2, r2[j] * x[j])
+                s3 = add_in_any_order(s3, r3[j] * x[j])
             store_{T}(numbers, y, i * job[Y_STEP], s0)
             store_{T}(numbers, y, (i + 1) * job[Y_STEP], s1)
             store_{T}(numbers, y, (i + 2) * job[Y_STEP], s2)
@@ -86,7 +86,7 @@ def rows_{T}(record: int64):
             row: {T}[1] = job[A] + i * pitch
             s = {T}(0)
             for j in range(job[COLUMNS]):
-                s = s + row[j] * x[j]
+                s = add_in_any_order(s, row[j] * x[j])
             store_{T}(numbers, y, i * job[Y_STEP], s)
             i += 1
         part = fetch_add(job, NEXT_PART, 1)
