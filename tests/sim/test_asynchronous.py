@@ -176,6 +176,68 @@ def test_a_change_of_one_parameter_leaves_no_older_values_of_others(
         np.testing.assert_allclose(found[name], value, rtol=1e-9, err_msg=name)
 
 
+class TwoHeads(nn.Module):
+    """A linear network; the loss may use one of its heads or both."""
+
+    def __init__(self) -> None:
+        self.heads = [nn.Dense(2, bias=False), nn.Dense(2, bias=False)]
+        self.used = [0, 1]
+
+    def __call__(self, x: mm.Array) -> mm.Array:
+        return sum((self.heads[i](x) for i in self.used), mm.zeros(()))
+
+
+@pytest.mark.parametrize("way", ["step", "fit", "checkpoint"])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_a_parameter_that_the_loss_does_not_use_has_a_past(
+    kind: str, workers: int, way: str, tmp_path: Path
+) -> None:
+    """The steps of the others have their delays, also when it is used again."""
+    delay, uses = 2, [[0], [0, 1], [1], [0, 1]]
+    with current(kind, workers):
+        module, strategy = TwoHeads(), Asynchronous(delay, schedule=[delay])
+        module.build((1, 6))
+        past = [np.stack([head.weight.numpy() for head in module.heads])]
+        rule = mm.optim.GradientDescent(RATE)
+        trainer = mm.train.Trainer(module, "mean_squared_error", rule, strategy=strategy)
+        step = CompiledStep("mean_squared_error", module, rule, strategy)
+        for used in uses:
+            module.used = used
+            for _ in range(4):
+                old = past[max(0, len(past) - 1 - delay)]
+                slope = gradient(old[used].sum(axis=0), 0, 70)
+                new = past[-1].copy()
+                new[used] -= RATE * slope
+                past.append(new)
+            if way == "step":
+                for _ in range(4):
+                    step(X, Y)
+            elif way == "fit":
+                for _ in range(2):
+                    trainer.fit(X, Y, batch_size=70, epochs=2)
+            else:
+                trainer.fit(X, Y, batch_size=70, epochs=4, checkpoint=tmp_path / str(len(past)))
+        for i, head in enumerate(module.heads):
+            np.testing.assert_allclose(head.weight.numpy(), past[-1][i], rtol=1e-10)
+
+
+def test_an_assigned_parameter_that_the_loss_does_not_use_begins_the_schedule_anew() -> None:
+    with current("inline"):
+        module = TwoHeads()
+        rule, strategy = mm.optim.GradientDescent(RATE), Asynchronous(3, schedule=[3])
+        trainer = mm.train.Trainer(module, "mean_squared_error", rule, strategy=strategy)
+        module.build((1, 6))
+        module.used = [0]
+        trainer.fit(X, Y, batch_size=70)
+        module.heads[1].weight.assign(module.heads[1].weight * 2.0)
+        module.used = [0, 1]
+        before = [head.weight.numpy() for head in module.heads]
+        trainer.fit(X, Y, batch_size=70)
+        for head, value in zip(module.heads, before, strict=True):
+            expected = value - RATE * gradient(before[0] + before[1], 0, 70)
+            np.testing.assert_allclose(head.weight.numpy(), expected, rtol=1e-10)
+
+
 @pytest.mark.parametrize("schedule", [[1, 3, 2], None], ids=str)
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2), ("messages", 3)])
 def test_a_checkpoint_continues(

@@ -107,6 +107,18 @@ def test_statistics_and_dropout_are_the_same_for_any_number_of_workers() -> None
     assert np.abs(found[0][1]["1.running_mean"]).max() > 0
 
 
+@pytest.mark.parametrize("seed", [None, 1])
+def test_replicas_draw_random_numbers_of_their_own(seed: int | None) -> None:
+    """Also by a layer with a seed: a replica changes the weights of inputs that it keeps."""
+    with current("inline"):
+        net = nn.Sequential(nn.Dropout(0.5, seed=seed), nn.Dense(1))
+        strategy = WeightAveraging(4, every=100)
+        trainer = mm.train.Trainer(net, "mean_squared_error", strategy=strategy, seed=1)
+        trainer.fit(np.ones((8, 50)), np.ones((8, 1)), batch_size=8)
+        weights = strategy.weights(net.named_parameters()[0][1]).numpy()
+        assert len(np.unique(weights, axis=0)) == 4
+
+
 def test_replicas_of_deterministic_pools_have_the_same_bits() -> None:
     found = []
     for workers in (1, 2, 4):

@@ -136,6 +136,8 @@ class RngState(Variable, Distributions):
         """Return the seed and the number of the next stream as operands of a random operation."""
         seed, number = self[0].node, self[1].node
         self.assign(Array(self.node) + Array(iota((2,), 0)))
+        if (trace := tracing.current()) is not None:
+            trace.add_drawn(number)
         return seed, number
 
 

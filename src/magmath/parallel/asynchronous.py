@@ -199,11 +199,14 @@ class Asynchronous(GradientAveraging):
             return
         updates = self._counts[0]
         number = e.add(updates.node, constant(1, int64))
-        pairs = [(self._past[v].values, v.node) for v in training.parameters]
         row = self._row(number)
-        assign(
-            [(past, with_row(past.node, row, value)) for past, value in pairs] + [(updates, number)]
-        )
+        pairs = [(updates, number)]
+        for v in training.parameters:
+            past, value = self._past[v].values, v.node
+            # A parameter that the loss does not use is assigned its value: the version numbers of
+            # all parameters count updates, so that other assignments are seen (`_is_current`).
+            pairs += [(past, with_row(past.node, row, value)), (v, value)]
+        assign(pairs)
 
     def reported(self) -> Mapping[str, Array]:
         reported = {} if self._delay is None else {STALENESS: self._delay}

@@ -146,6 +146,9 @@ class _LoopScope(Scope):
         self.drawn.append(stream.number)
         return stream
 
+    def add_drawn(self, number: Node) -> None:
+        self.drawn.append(number)
+
     def draws_of(self, generator: Streams) -> StreamPosition:
         if id(generator) not in self.streams:
             outer = super().draws_of(generator)

@@ -274,6 +274,36 @@ def test_numbers_of_parameters_that_differ_are_drawn_for_each_example() -> None:
     assert len(np.unique(np.cos(angles).round(5), axis=0)) == 3
 
 
+PARTS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
+    "call": lambda draw: draw,
+    "calls": lambda draw: lambda x: draw(draw(x)),
+    "vmap": lambda draw: lambda x: mm.vmap(lambda y: draw(mm.reshape(y, (1,))))(x),
+    "remat": lambda draw: mm.remat(lambda x: draw(draw(x))),
+    "gradient": lambda draw: mm.grad(mm.remat(lambda x: mm.sum(mm.square(draw(x))))),
+    "branch": lambda draw: lambda x: mm.cond(mm.sum(mm.ones(2)) > 0, draw, mm.negative, x),
+    "short loop": lambda draw: lambda x: mm.fori_loop(0, 3, lambda i, y: draw(y), x),
+    "long loop": lambda draw: lambda x: mm.fori_loop(0, 40, lambda i, y: draw(y), x),
+    "scan": lambda draw: lambda x: mm.scan(lambda y, _: (y, draw(y)), x, mm.ones(40))[1],
+}
+"""Functions of an example that draw in a part of them."""
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("kind", ["pool", "generator", "state"])
+def test_every_generator_draws_for_each_example(kind: str, part: str) -> None:
+    """That of the pool, one of the user, and the state of a module, which is a variable."""
+    generators: dict[str, Callable[[], Any]] = {
+        "pool": lambda: mm.random,
+        "generator": lambda: mm.random.Generator(5),
+        "state": lambda: mm.nn.RngState(5),
+    }
+    generator = generators[kind]()
+    f = mm.compile(mm.vmap(PARTS[part](lambda x: x + generator.uniform(size=x.shape))))
+    xs = mm.ones((4, 6))
+    rows = np.concatenate([f(xs).numpy(), f(xs).numpy()])
+    assert len(np.unique(rows)) == rows.size
+
+
 def test_stopped_gradients_and_constants() -> None:
     f = mm.vmap(mm.grad(lambda x: mm.sum(x * mm.stop_gradient(x))))
     check(f(mm.asarray(XS)), XS)

@@ -137,6 +137,9 @@ class Trace(_Effects):
         """Return the next stream of a generator."""
         return self.draws_of(generator).next()
 
+    def add_drawn(self, number: Node) -> None:
+        """Do nothing: only the parts of a program that are batched list their streams."""
+
     def draws_of(self, generator: Streams) -> Draws:
         """Return the streams that the function draws from a generator."""
         draws = self._draws.get(id(generator))
@@ -242,6 +245,13 @@ class Scope(_Effects):
         stream = generator.draw_untraced() if outer is None else outer.draw(generator)
         self.drawn.append(stream.number)
         return stream
+
+    def add_drawn(self, number: Node) -> None:
+        """Record the number of a stream that the function draws from a generator whose state is a
+        variable."""
+        self.drawn.append(number)
+        if self.outer is not None:
+            self.outer.add_drawn(number)
 
     def draws_of(self, generator: Streams) -> StreamPosition:
         """Return the next stream that the surrounding code draws from a generator, for a loop that
