@@ -40,10 +40,11 @@ from magmath.graph import (
     Node,
     Provenance,
     Shape,
+    add_user_array,
     provenance_of,
-    set_user_array,
     set_value,
     topological,
+    user_arrays,
 )
 from magmath.layout import Layout
 from magmath.ops import leaves
@@ -62,8 +63,8 @@ class LazyArray(ArrayHandle):
 
     It gets another node in these ways. The same value: `set_computed` sets its leaf, once it is
     known. Another value: `replace_value`, which users' updates call, checks it and shares it with
-    views; `refer_to_updated` only refers to it; `replace_node` goes back to a former one. A value to
-    be read again from the base: `set_stale`, until `read_again`.
+    views; `refer_to_updated` only refers to it; `replace_node` goes back to a former one. A value
+    to be read again from the base: `set_stale`, until `read_again`.
     """
 
     __slots__ = ("__weakref__", "_kept", "_leaf", "_node", "pending_update", "view_of")
@@ -111,20 +112,13 @@ class LazyArray(ArrayHandle):
         if leaf is not None:
             self.set_computed(leaf)
             return
-        self._register_at(node)
+        add_user_array(node, ref(self))
         self.thread = get_ident()
         engine = session.current_engine
         if engine is not None and engine.pending_memory.room < 0:
             engine.pending_memory.limit_held_bytes()
         if depth >= MIN_DEPTH or (depth >= FIRST_CHECK and not depth & (depth - 1)):
             self._bound_expression()
-
-    def _register_at(self, node: Node) -> None:
-        """Make this the array of the user's code that refers to a node, unless another one does:
-        this one may be a handle for the time of an operation."""
-        registered = None if node.user_array is None else node.user_array()
-        if registered is None or not registered.refers_to(node):
-            set_user_array(node, ref(self))
 
     def _bound_expression(self) -> None:
         """Compute a pending expression that is longer than `expression_bounds` permits."""
@@ -402,7 +396,7 @@ class LazyArray(ArrayHandle):
         """Refer to another node with the same value, or with that before a failed update."""
         invalidate_captures(self._node)
         self._node, self.pending_update = node, None
-        self._register_at(node)
+        add_user_array(node, ref(self))
         self._leaf = node if node.operation is leaves.INPUT else None
 
 
@@ -419,14 +413,10 @@ def _is_array(node: Node) -> bool:
 
 
 def _is_update(array: LazyArray) -> bool:
-    """Return True if a pending array, or the array of the user's code to whose node it refers, was
-    updated in place."""
-    node = array.node
-    registered = None if node.user_array is None else node.user_array()
-    return array.pending_update is not None or (
-        registered is not None
-        and registered.refers_to(node)
-        and registered.pending_update is not None
+    """Return True if a pending array, or another array of the user's code that refers to its node,
+    was updated in place."""
+    return array.pending_update is not None or any(
+        x.pending_update is not None for x in user_arrays(array.node)
     )
 
 

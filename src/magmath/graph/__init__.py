@@ -3,7 +3,13 @@ computed."""
 
 from magmath.core.shapes import Shape
 from magmath.graph.application import apply, apply_to
-from magmath.graph.evaluation_state import read_leaves, set_user_array, set_value, update_depth
+from magmath.graph.evaluation_state import (
+    add_user_array,
+    read_leaves,
+    set_value,
+    update_depth,
+    user_arrays,
+)
 from magmath.graph.graph import Graph, rewrite, topological, users_of
 from magmath.graph.kernel_call import CollectiveCall, KernelCall, Workspace
 from magmath.graph.node_layouts import NodeLayouts
@@ -39,6 +45,7 @@ __all__ = [
     "Shape",
     "WeakResult",
     "Workspace",
+    "add_user_array",
     "apply",
     "apply_to",
     "make_node",
@@ -49,11 +56,11 @@ __all__ = [
     "recording_nodes",
     "rewrite",
     "set_provenance",
-    "set_user_array",
     "set_value",
     "structure_of",
     "topological",
     "update_depth",
+    "user_arrays",
     "users_of",
     "weak_reference_to",
 ]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, final
 
 from magmath.graph.graph import topological
 from magmath.graph.operation import Node, WeakResult
@@ -15,11 +15,44 @@ from magmath.layout import Layout
 
 set_value: Callable[[Node, Any], None] = Node.__dict__["value"].__set__
 set_result: Callable[[Node, WeakResult], None] = Node.__dict__["result"].__set__
-set_user_array: Callable[[Node, Callable[[], Any]], None] = Node.__dict__["user_array"].__set__
-"""Set a weak reference to the array of the user's code that refers to the node."""
+_set_user_array: Callable[[Node, Callable[[], Any]], None] = Node.__dict__["user_array"].__set__
 _set_layout: Callable[[Node, Layout], None] = Node.__dict__["layout"].__set__
 _set_inputs: Callable[[Node, tuple[Node, ...]], None] = Node.__dict__["inputs"].__set__
 _set_depth: Callable[[Node, int], None] = Node.__dict__["depth"].__set__
+
+
+@final
+class _SeveralArrays:
+    """Weak references to several arrays that refer to a node, the latest one first: that is the
+    result of a call, or an earlier one once it is gone."""
+
+    __slots__ = ("references",)
+
+    def __init__(self, references: list[Callable[[], Any]]) -> None:
+        self.references = references
+
+    def __call__(self) -> Any:
+        return next((array for x in self.references if (array := x()) is not None), None)
+
+
+def add_user_array(node: Node, reference: Callable[[], Any]) -> None:
+    """Record a weak reference to an array of the user's code that refers to the node."""
+    earlier = node.user_array
+    if earlier is not None:
+        references = earlier.references if type(earlier) is _SeveralArrays else [earlier]
+        living = [x for x in references if x() is not None]
+        if living:
+            reference = _SeveralArrays([reference, *living])
+    _set_user_array(node, reference)
+
+
+def user_arrays(node: Node) -> list[Any]:
+    """Return the arrays of the user's code that referred to the node and still exist."""
+    earlier = node.user_array
+    if earlier is None:
+        return []
+    references = earlier.references if type(earlier) is _SeveralArrays else [earlier]
+    return [array for x in references if (array := x()) is not None]
 
 
 def read_leaves(node: Node, known: AbstractSet[Node]) -> None:

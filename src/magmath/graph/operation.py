@@ -64,7 +64,8 @@ class Node(Arithmetic, Struct, eq=False, weakref=True):
                 once it is computed
     result      a weak reference to the leaf that will hold the value of a pending node, for objects
                 that do not hold the node itself
-    user_array  a weak reference to an array of the user's code that refers to the node
+    user_array  a weak reference to the latest array of the user's code that refers to the node, or
+                to an earlier one once that is gone
     provenance  how the value of a leaf was computed (`provenance.provenance_of` returns it)
     inputs      leaves take the places of inputs whose values are known
     depth       the largest number of operations between the node and what was known when it was

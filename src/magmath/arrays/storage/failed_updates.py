@@ -20,7 +20,7 @@ from magmath.engine import session
 from magmath.engine.fallible_operations import has_pending_fallible, is_pending_and_fallible
 from magmath.engine.remote_array import RemoteArray, remote_array_of
 from magmath.errors import MemoryLimitError, TracingError, WorkerLost
-from magmath.graph import Node, set_value, topological
+from magmath.graph import Node, set_value, topological, user_arrays
 from magmath.ops.leaves import INPUT
 
 MAX_SEARCHED = 64
@@ -151,8 +151,7 @@ def undo_failed_updates(nodes: Iterable[Node], error: BaseException) -> None:
     engine = session.engine()
     arrays: dict[int, RecordedArray] = {}
     for node in [*nodes, *engine.evaluator.forget_failed()]:
-        array = None if node.user_array is None else node.user_array()
-        if array is not None:
+        for array in user_arrays(node):
             sharing = [] if array.view_of is None else array.view_of.storage.arrays()
             arrays |= {id(x): x for x in [array, *sharing]}
     if all(x.pending_update is None for x in arrays.values()):
