@@ -438,6 +438,12 @@ def test_steps_report_and_draw_the_same_in_any_order(kind: str, workers: int) ->
     assert len(set(ends[0].history.step_losses)) > 30
 
 
+def applied_steps(net: nn.NeuralNetwork) -> set[int]:
+    """Return the step counts of the parameters."""
+    state = net.optimizer.state_dict()
+    return {int(count) for name, count in state.items() if name.endswith(".count")}
+
+
 @pytest.mark.parametrize(("kind", "workers"), POOLS)
 def test_a_loss_scale_skips_the_same_steps(kind: str, workers: int) -> None:
     mm.set_default_dtype(mm.float32)
@@ -450,9 +456,23 @@ def test_a_loss_scale_skips_the_same_steps(kind: str, workers: int) -> None:
             scale = net.trainer.loss_scale
             assert scale is not None
             ends.append((net.history.step_losses, [float(v) for v in scale.state().values()]))
-    np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-3)
+            assert applied_steps(net) == {20 - scale.skipped}
+    np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-5)
     assert ends[1][1] == ends[0][1]
     assert 2 < ends[0][1][2] < 15, "some steps were skipped"
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+def test_a_skipped_step_is_not_counted_with_delays(kind: str, workers: int) -> None:
+    mm.set_default_dtype(mm.float32)
+    with current(kind, workers):
+        net = nn.NeuralNetwork([nn.Dense(9), nn.Dense(2)], optimizer="adam", seed=1,
+                               loss="mean_squared_error", precision="mixed-float16")  # fmt: skip
+        net.fit(X, 1e3 * Y, batch_size=7, epochs=2, strategy=Asynchronous(3, servers=2))
+        scale = net.trainer.loss_scale
+        assert scale is not None
+        assert 0 < scale.skipped < 20
+        assert applied_steps(net) == {20 - scale.skipped}
 
 
 @pytest.mark.parametrize("kind", ["shared", "messages", "hosts"])

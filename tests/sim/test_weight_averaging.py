@@ -107,6 +107,25 @@ def test_statistics_and_dropout_are_the_same_for_any_number_of_workers() -> None
     assert np.abs(found[0][1]["1.running_mean"]).max() > 0
 
 
+@pytest.mark.parametrize("strategy", ["data", "sharded", "weight-averaging:2"])
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_steps_continue_in_another_type(kind: str, workers: int, strategy: str) -> None:
+    """Of parameters and running statistics: each step changes those of the module."""
+    with current(kind, workers):
+        net = nn.Sequential(nn.Dense(3), nn.BatchNorm(momentum=0.5))
+        net.build((1, 5))
+        rule = mm.optim.GradientDescent(0.2)
+        step = CompiledStep("cross_entropy", net, rule, strategy)
+        for dtype in (mm.float64, mm.float32, mm.float32, mm.float64):
+            net.astype(dtype)
+            before = {name: v.numpy() for name, v in net.state_dict().items()}
+            step(X.astype(dtype.name), Y)
+            step.collect()
+            for name in ("0.weight", "1.weight", "1.running_mean"):
+                change = net.state_dict()[name].numpy() - before[name]
+                assert np.abs(change).max() > 1e-4, name
+
+
 @pytest.mark.parametrize("seed", [None, 1])
 def test_replicas_draw_random_numbers_of_their_own(seed: int | None) -> None:
     """Also by a layer with a seed: a replica changes the weights of inputs that it keeps."""

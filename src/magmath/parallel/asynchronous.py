@@ -54,7 +54,8 @@ class Asynchronous(GradientAveraging):
 
     staleness   the largest delay, at least 0
     servers     the number of groups of parameters that are updated and copied one after the other;
-                by default one for each worker
+                by default one for each worker. With a loss scale, parameters with a common step
+                count, as those of Adam, are one group
     schedule    delays of consecutive updates, from 0 to `staleness`, which repeat. Each worker
                 computes its share of every batch, so the result does not depend on the number of
                 workers. By default, workers run asynchronously: each takes the next batch, copies
@@ -217,11 +218,16 @@ class Asynchronous(GradientAveraging):
     ) -> AsynchronousDivision | None:
         if self.schedule is not None:
             return None
-        entries = training.variable_states()
+        counts = [entry.count for entry in training.variable_states()]
+        updates = {count.leaf for count in counts if count is not None}
+        if training.loss_scale is not None:  # a step that is skipped is an update and not counted
+            updates.clear()
+        groups: dict[Node, dict[Node, None]] = {}  # by the last leaf, a count that several may have
+        for entry in training.variable_states():
+            leaves = [v.leaf for v in entry.variables() if v.leaf not in updates]
+            groups.setdefault(leaves[-1], {}).update(dict.fromkeys(leaves))
         count = self.servers or session.engine().environment.workers
-        groups = [[v.leaf for v in entry.variables() if v is not entry.count] for entry in entries]
-        servers = _balanced(groups, min(count, len(groups)))
-        updates = {entry.count.leaf for entry in entries if entry.count is not None}
+        servers = _balanced(list(map(list, groups.values())), min(count, len(groups)))
         return AsynchronousDivision(self._copies, servers, {counter.leaf}, updates, self.staleness)
 
 

@@ -16,7 +16,7 @@ from magmath.engine.traces import tracing
 from magmath.engine.traces.captured_arrays import invalidate_captures
 from magmath.engine.traces.tracing import Trace
 from magmath.errors import OptionError
-from magmath.graph import Graph
+from magmath.graph import Graph, Node
 from magmath.nn.abstract import call_module
 from magmath.nn.losses import loss_function
 from magmath.nn.mixed_precision import check_parameters, check_precision, in_compute_type
@@ -85,6 +85,7 @@ class CompiledStep:
         self._loss, self._module, self._optimizer = loss, module, optimizer
         self._training: Training | None = None
         self._engine: object = None
+        self._leaves_of_module: list[Node] = []
         self._programs = {exchanges: compile(self._step(exchanges)) for exchanges in (True, False)}
         self._last = self._programs[True]
 
@@ -108,12 +109,13 @@ class CompiledStep:
         return explain(self._last)
 
     def _prepare(self, tree: Tree, leaves: list[Array]) -> None:
-        """Place the variables at the first step, and after the trained parameters or the pool have
-        changed."""
+        """Place the variables at the first step, and after the trained parameters, the types of
+        variables or the pool have changed."""
         trainable_parameters("CompiledStep", self._module)
         engine, former = session.engine(), self._training
         training = Training.of(self._module, self._optimizer, self.loss_scale)
         check_parameters("CompiledStep", self.precision, self._module.named_parameters())
+        leaves_of_module = [v.leaf for v in (*training.parameters, *self._module.buffers())]
         is_same = False
         if former is not None and engine is self._engine:
             is_same = are_identical(former.parameters, training.parameters)
@@ -121,10 +123,11 @@ class CompiledStep:
                 self.strategy.prepare(former, engine.environment)  # with what was assigned since
                 self.strategy.collect(former)
         self.strategy.prepare(training, engine.environment)
-        if is_same:
+        if is_same and are_identical(self._leaves_of_module, leaves_of_module):
             return
-        invalidate_captures(former)  # the programs update other parameters
+        invalidate_captures(former)  # the programs update other variables, or of another type
         self._training, self._engine = training, engine
+        self._leaves_of_module = leaves_of_module
         graph = partial(self._graph, tree, leaves)
         for v, layout in self.strategy.choose(training, engine.environment, graph).layouts.items():
             v.move(layout)
