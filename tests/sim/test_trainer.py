@@ -727,3 +727,30 @@ def test_labels_are_checked_for_the_parts_of_the_module() -> None:
             trainer.evaluate(x, y)
         del module[1]
         trainer.fit(x, y)
+
+
+def pair_with_teacher(teacher: nn.Module, strategy: str = "auto") -> Trainer:
+    """Return the trainer of another module, whose loss calls the teacher."""
+
+    def loss(outputs: mm.Array, targets: mm.Array) -> mm.Array:
+        return mm.mean((outputs - teacher(targets)) ** 2)
+
+    rule = mm.optim.GradientDescent(0.0)
+    return Trainer(nn.Dense(6), loss, rule, metrics=[], strategy=strategy, seed=1)
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_the_mode_of_a_module_that_the_loss_calls(inner: bool) -> None:
+    with current("inline"):
+        layer = nn.Dropout(0.9)
+        teacher = nn.Sequential(nn.Identity(), layer)
+        changed = layer if inner else teacher
+        trainer = pair_with_teacher(teacher)
+        for _ in range(2):
+            found = trainer.fit(X, X).loss[0]
+            trainer.evaluate(X, X)
+            changed.eval()
+            kept = trainer.fit(X, X).loss[0]
+            assert kept == pytest.approx(trainer.evaluate(X, X)["loss"], rel=1e-5)
+            assert found > 2 * kept
+            changed.train()
