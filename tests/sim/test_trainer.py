@@ -739,6 +739,29 @@ def pair_with_teacher(teacher: nn.Module, strategy: str = "auto") -> Trainer:
     return Trainer(nn.Dense(6), loss, rule, metrics=[], strategy=strategy, seed=1)
 
 
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+@pytest.mark.parametrize("strategy", ["data", "weight-averaging:2"])
+def test_a_module_that_the_loss_calls_is_converted_and_moved(
+    strategy: str, kind: str, workers: int
+) -> None:
+    with current(kind, workers):
+        teacher = nn.Dense(6).build((1, 6))
+        trainer = pair_with_teacher(teacher, strategy)
+
+        def check() -> None:
+            found = trainer.fit(X, X, batch_size=60).loss[0]
+            assert found == pytest.approx(trainer.evaluate(X, X)["loss"], rel=1e-3)
+
+        check()
+        for dtype in (mm.float64, mm.float16, mm.float32):
+            teacher.astype(dtype)
+            check()
+        for other in ("model", "parameter-server", "data"):
+            rule = mm.optim.GradientDescent(0.0)
+            Trainer(teacher, "mean_squared_error", rule, strategy=other).fit(X, X)
+            check()
+
+
 @pytest.mark.parametrize("inner", [False, True])
 def test_the_mode_of_a_module_that_the_loss_calls(inner: bool) -> None:
     with current("inline"):
