@@ -168,10 +168,6 @@ class TrainingStep:
             and are_identical(self._updated, self._updated_variables())
         )
 
-    def is_current_for(self, optimizer: Optimizer) -> bool:
-        """True if another trace with this optimizer would give the same program."""
-        return self._optimizer is optimizer and self.is_current
-
     def _captured_by(self, traced: _TracedTrainingStep) -> Captured:
         """Return what a step reads, also through copies that the strategy has made of the module.
 
@@ -296,7 +292,7 @@ class TrainingStep:
     def _place_variables(self) -> None:
         """Choose the layouts of the variables, and move them there."""
         environment = self.engine.environment
-        self.strategy.prepare(self.training, environment)
+        self.prepare()
         self.choice = self.strategy.choose(self.training, environment, self._full_graph)
         self._layouts = self.choice.layouts
         if self.choice.changes_step:
@@ -322,9 +318,13 @@ class TrainingStep:
         for v, layout in self._layouts.items():
             v.move(layout)
 
+    def prepare(self) -> None:
+        """Let the strategy use what was assigned to the variables of which it has copies."""
+        self.strategy.prepare(self.training, self.engine.environment)
+
     def place(self) -> None:
         """Move the variables to the layouts that the program expects, after other uses of them."""
-        self.strategy.prepare(self.training, self.engine.environment)
+        self.prepare()
         self._move_variables()
 
     def collect(self) -> None:
