@@ -238,3 +238,19 @@ def test_fit_sees_what_callbacks_change(place: str) -> None:
         )
         found = trainer.fit(X, Y, epochs=4, batch_size=8, callbacks=[Change()])
     assert found.loss == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_function_with_a_loop_sees_conversions() -> None:
+    with current("inline"):
+        net = network(0)
+
+        @mm.compile
+        def run(x: Any) -> Any:
+            halved = mm.while_loop(lambda s: mm.max(s) > 1, lambda s: s / 2, x)
+            return halved, net(x), mm.sum(net.parameters()[0])
+
+        for dtype in (mm.float32, mm.float64, mm.float32):
+            net.astype(dtype)
+            halved, outputs, total = run(X)
+            assert (halved.dtype, outputs.dtype, total.dtype) == (mm.float32, dtype, dtype)
+            np.testing.assert_allclose(outputs.numpy(), net(X).numpy(), rtol=1e-5)

@@ -727,3 +727,143 @@ def test_labels_are_checked_for_the_parts_of_the_module() -> None:
             trainer.evaluate(x, y)
         del module[1]
         trainer.fit(x, y)
+
+
+CHANGES: dict[str, Any] = {
+    "loss": lambda trainer: setattr(trainer, "loss", "mean_absolute_error"),
+    "optimizer": lambda trainer: setattr(trainer, "optimizer", "adam"),
+    "metrics": lambda trainer: setattr(trainer, "metrics", ["mean_absolute_error"]),
+    "precision": lambda trainer: setattr(trainer, "precision", "mixed-bfloat16"),
+    "loss_scale": lambda trainer: setattr(trainer, "loss_scale", mm.optim.LossScale(8.0)),
+    "strategy": lambda trainer: setattr(trainer, "strategy", "weight-averaging:2"),
+    "whole": lambda trainer: setattr(trainer, "strategy", "data"),
+    "module": lambda trainer: setattr(trainer, "module", trainer.module[0]),
+    "type": lambda trainer: trainer.module.astype(mm.float64),
+    "values": lambda trainer: trainer.module[1].weight.assign(mm.ones((4, 4))),
+}
+
+
+@pytest.mark.filterwarnings("ignore:fit. 1 of 61 samples are left out")
+@pytest.mark.parametrize("event", ["on_epoch_begin", "on_epoch_end"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("strategy", ["data", "weight-averaging:2"])
+def test_whatever_a_callback_assigns_is_that_of_the_next_epoch(
+    strategy: str, change: str, event: str
+) -> None:
+    """As between two calls of `fit`; 61 samples cannot be divided by two replicas."""
+    x, y = np.ones((61, 6), np.float32) * X[:1], np.full((61, 4), 0.5, np.float32)
+
+    class Changes(Callback):
+        def apply(self, trainer: Trainer, *_: Any) -> None:
+            if trainer.epochs_done == 1:
+                CHANGES[change](trainer)
+
+    def trainer() -> Trainer:
+        net = nn.Sequential(nn.Dense(4), nn.Dense(4))
+        rule = mm.optim.GradientDescent(0.1)
+        return Trainer(net, "mean_squared_error", rule, metrics=[], strategy=strategy, seed=1)
+
+    setattr(Changes, event, Changes.apply)
+    with current("shared", 2):
+        whole, parts = trainer(), trainer()
+        found = whole.fit(x, y, epochs=2, validation=(x, y), callbacks=[Changes()])
+        parts.fit(x, y)
+        CHANGES[change](parts)
+        expected = parts.fit(x, y, validation=(x, y))
+        assert found.records[1].figures() == expected.records[0].figures()
+        check_same(state(whole.module), state(parts.module))
+
+
+@pytest.mark.parametrize("event", ["on_train_begin", "on_epoch_end", "on_step_end"])
+@pytest.mark.parametrize("checkpoint", [False, True])
+@pytest.mark.parametrize(
+    "strategy",
+    ["data", "weight-averaging:2", "weight-averaging:2:3", mm.parallel.Asynchronous(schedule=[0])],
+)
+def test_a_callback_assigns_parameters(
+    strategy: Any, checkpoint: bool, event: str, tmp_path: Path
+) -> None:
+    """A strategy with copies of the parameters takes the values over at once."""
+
+    class Assigns(Callback):
+        def apply(self, trainer: Trainer, *_: Any) -> None:
+            for p in trainer.module.parameters():
+                p.assign(mm.zeros(p.shape))
+
+    setattr(Assigns, event, Assigns.apply)
+    with current("inline"):
+        net = nn.Sequential(nn.Dense(4))
+        options: dict[str, Any] = {"checkpoint": tmp_path} if checkpoint else {}
+        trainer = Trainer(
+            net, "mean_squared_error", mm.optim.GradientDescent(0.0), strategy=strategy, seed=1
+        )
+        history = trainer.fit(
+            X, X[:, :4], epochs=2, batch_size=20, callbacks=[Assigns()], shuffle=False, **options
+        )
+        expected = [np.mean(X[i : i + 20, :4] ** 2) for i in (0, 20, 40)]
+        first = {"on_train_begin": 0, "on_step_end": 1, "on_epoch_end": 3}[event]
+        np.testing.assert_allclose(history.step_losses[first:], (expected * 2)[first:], rtol=1e-5)
+        for p in net.parameters():
+            np.testing.assert_array_equal(p.numpy(), 0)
+
+
+def pair_with_teacher(teacher: nn.Module, strategy: str = "auto") -> Trainer:
+    """Return the trainer of another module, whose loss calls the teacher."""
+
+    def loss(outputs: mm.Array, targets: mm.Array) -> mm.Array:
+        return mm.mean((outputs - teacher(targets)) ** 2)
+
+    rule = mm.optim.GradientDescent(0.0)
+    return Trainer(nn.Dense(6), loss, rule, metrics=[], strategy=strategy, seed=1)
+
+
+@pytest.mark.parametrize(("kind", "workers"), POOLS)
+@pytest.mark.parametrize("strategy", ["data", "weight-averaging:2"])
+def test_a_module_that_the_loss_calls_is_converted_and_moved(
+    strategy: str, kind: str, workers: int
+) -> None:
+    with current(kind, workers):
+        teacher = nn.Dense(6).build((1, 6))
+        trainer = pair_with_teacher(teacher, strategy)
+
+        def check() -> None:
+            found = trainer.fit(X, X, batch_size=60).loss[0]
+            assert found == pytest.approx(trainer.evaluate(X, X)["loss"], rel=1e-3)
+
+        check()
+        for dtype in (mm.float64, mm.float16, mm.float32):
+            teacher.astype(dtype)
+            check()
+        for other in ("model", "parameter-server", "data"):
+            rule = mm.optim.GradientDescent(0.0)
+            Trainer(teacher, "mean_squared_error", rule, strategy=other).fit(X, X)
+            check()
+
+
+@pytest.mark.parametrize("inner", [False, True])
+def test_the_mode_of_a_module_that_the_loss_calls(inner: bool) -> None:
+    with current("inline"):
+        layer = nn.Dropout(0.9)
+        teacher = nn.Sequential(nn.Identity(), layer)
+        changed = layer if inner else teacher
+        trainer = pair_with_teacher(teacher)
+        for _ in range(2):
+            found = trainer.fit(X, X).loss[0]
+            trainer.evaluate(X, X)
+            changed.eval()
+            kept = trainer.fit(X, X).loss[0]
+            assert kept == pytest.approx(trainer.evaluate(X, X)["loss"], rel=1e-5)
+            assert found > 2 * kept
+            changed.train()
+
+
+def test_optimizers_are_assigned_by_name() -> None:
+    with current("inline"):
+        trainer = Trainer(nn.Dense(4), "mean_squared_error")
+        for owner in (trainer, nn.NeuralNetwork([nn.Dense(4)], loss="mean_squared_error")):
+            owner.optimizer = "sgd"  # type: ignore[assignment]
+            assert isinstance(owner.optimizer, mm.optim.GradientDescent)
+            owner.fit(X, X[:, :4])
+            with pytest.raises(MagmathError, match="optimizer 'sdg' is not known"):
+                owner.optimizer = "sdg"  # type: ignore[assignment]
+            assert isinstance(owner.optimizer, mm.optim.GradientDescent)

@@ -18,15 +18,15 @@ class CallState(local):
                     attributes, such as their last output, is no setting of the user
     hooks           the hooks of the contexts that are open, see `forward_hooks.py`
     abstract_calls  the number of active calls with abstract inputs, see `abstract.py`
-    forced_modes    the number of active `Module.mode` blocks; in these the mode does not depend on
-                    the state of modules
+    forced_modes    the identities of the modules of active `Module.mode` blocks, in which the mode
+                    of these does not depend on their state
     """
 
     def __init__(self) -> None:
         self.modules: list[object] = []
         self.hooks: list[ForwardHook] = []
         self.abstract_calls = 0
-        self.forced_modes = 0
+        self.forced_modes: frozenset[int] = frozenset()
 
 
 CALLS = CallState()

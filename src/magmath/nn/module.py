@@ -114,7 +114,7 @@ def _depend_on_module(trace: Trace | Scope, module: Module) -> None:
         trace.depend_on_observed_state(inventory.structure)
         for part in inventory.modules.values():
             trace.depend_on_state(part)  # it may read attributes of parts that it does not call
-    if not CALLS.forced_modes:
+    if id(module) not in CALLS.forced_modes:
         trace.depend_on_state(vars(module).setdefault("_mode", object()))
 
 
@@ -318,11 +318,12 @@ class Module(metaclass=KeywordHints):
         former = [(module, module.training) for module in self.modules()]
         for module, _ in former:  # temporary, so no compiled function is traced again
             object.__setattr__(module, "training", training)
-        CALLS.forced_modes += 1
+        outer = CALLS.forced_modes
+        CALLS.forced_modes = outer.union([id(module) for module, _ in former])
         try:
             yield
         finally:
-            CALLS.forced_modes -= 1
+            CALLS.forced_modes = outer
             for module, former_mode in former:
                 object.__setattr__(module, "training", former_mode)
 

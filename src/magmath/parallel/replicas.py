@@ -95,15 +95,18 @@ class Replicas(Strategy):
         pool = session.engine().pool
         for v in _owned(training):
             copies = self._copies.find(v)
-            layout = self.layout((self.replicas, *v.shape), environment)
-            value = broadcast_to(Array(v.node), layout.shape)
             is_on_pool = copies is not None and copies.stacked.stored.pool is pool
             if copies is None or not is_on_pool or copies.stacked.dtype is not v.dtype:
-                stacked = variable(v.name, value, dtype=v.dtype, layout=layout)
+                layout = self.layout((self.replicas, *v.shape), environment)
+                stacked = variable(v.name, self._stack(v), dtype=v.dtype, layout=layout)
                 self._copies[v] = _Copies(stacked, v.number)
             elif copies.number != v.number:
-                copies.stacked.assign(value)
+                copies.stacked.assign(self._stack(v))
                 copies.number = v.number
+
+    def _stack(self, v: Variable) -> Array:
+        """Return the value of a variable as an array (replicas, …) of equal values."""
+        return broadcast_to(Array(v.node), (self.replicas, *v.shape))
 
     @final
     def layout(self, shape: tuple[int, ...], environment: Environment) -> Layout:

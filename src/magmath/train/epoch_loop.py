@@ -71,32 +71,31 @@ class _Reported(NamedTuple):
 class EpochLoop:
     """The loop over epochs of one call of `fit`.
 
-    step_now   returns the training step of the module and the optimizer as they are now. Another
-               step replaces it if a callback has changed them, such as by `freeze`
+    step_now   returns the training step of the trainer as it is now, with its variables in place,
+               and the feed of its batches. It is called before each epoch, since callbacks may
+               change anything, such as the loss, or values of which the strategy has copies
     """
 
     def __init__(
         self,
         trainer: EpochOwner,
-        step_now: Callable[[], TrainingStep],
-        feed: Feed,
+        step_now: Callable[[], tuple[TrainingStep, Feed]],
         validation: Feed | None,
         checkpoint: Checkpoint | None,
         listeners: Sequence[Listener[Any]],
     ) -> None:
-        self._trainer, self._step_now, self._feed = trainer, step_now, feed
-        self._step = step_now()
+        self._trainer, self._step_now = trainer, step_now
+        self._step, self._feed = step_now()
         self._validation, self._checkpoint = validation, checkpoint
         self._listeners = listeners
         self._has_step_callback = has_step_callback(listeners)
-        self._steps = self._step.steps
 
     def run(self, first: int, last: int, history: History) -> None:
         """Train the epochs from `first`, counted from 0, up to but not including `last`."""
         trainer = self._trainer
         trainer.stop_requested = False
         finished = False
-        self._notify("on_train_begin", last, self._steps)
+        self._notify("on_train_begin", last, self._step.steps)
         if self._checkpoint is not None:
             self._checkpoint.restore_listeners()
         try:
@@ -127,8 +126,7 @@ class EpochLoop:
     def _epoch(self, epoch: int, history: History) -> EpochRecord:
         """Train one epoch, count it, and return its record."""
         trainer = self._trainer
-        if not self._step.is_current_for(trainer.optimizer):  # a callback has changed the module
-            self._step = self._step_now()
+        self._step, self._feed = self._step_now()
         step = self._step
         scale = trainer.loss_scale
         skipped = 0 if scale is None else scale.skipped
@@ -160,7 +158,7 @@ class EpochLoop:
             completed_steps += before
             losses = values[::each]
             history.step_losses.extend(losses)
-            _check_finite(losses, epoch, completed_steps, self._steps)
+            _check_finite(losses, epoch, completed_steps, step.steps)
             samples = min(completed_steps * step.batch_size, step.count)
             speed = samples / max(time.perf_counter() - start, 1e-9)
             self._notify("on_step_end", completed_steps, losses[-1] if losses else math.nan, speed)
@@ -184,7 +182,7 @@ class EpochLoop:
         step.collect()
         step.end_epoch()
         losses = reported.values[::each]
-        _check_finite(losses, epoch, self._steps, self._steps)
+        _check_finite(losses, epoch, step.steps, step.steps)
         history.step_losses[first_step:] = losses
         return reported
 
@@ -199,12 +197,13 @@ class EpochLoop:
     def _end_single_step(self, report: Callable[[], None], completed_steps: int) -> None:
         """Report a step that ran alone, the last of `completed_steps` steps of the epoch.
 
-        Callbacks for each step see the trained values, and may change the learning rate.
+        Callbacks for each step see the trained values, and may change them and the learning rate.
         """
         if self._has_step_callback:
             self._step.collect()
         report()
         if self._has_step_callback:
+            self._step.prepare()
             self._step.set_rates(self._trainer.epochs_done, completed_steps)
 
     def _step_sequences(self, first: int, count: int) -> Iterator[StepSequence]:

@@ -111,11 +111,11 @@ class NeuralNetwork(metaclass=KeywordHints):
 
     @property
     def optimizer(self) -> Optimizer:
-        """The optimizer, which may be replaced."""
+        """The optimizer; another one, or its name, may be assigned."""
         return self.trainer.optimizer
 
     @optimizer.setter
-    def optimizer(self, optimizer: Optimizer) -> None:
+    def optimizer(self, optimizer: Optimizer | str) -> None:
         self.trainer.optimizer = optimizer
 
     @property

@@ -149,10 +149,8 @@ class TrainingStep:
         with recording_updates():
             self._trace_steps()
             full = self._traced_step(self.batch_size, True)
-            self._captured = Captured(full.graph, full.placeholders, counts_moves=False)
-            self._captured.add_state(full.trace)
+            self._captured = self._captured_by(full)
         self._updated = self._updated_variables()
-        self._leaves = self._leaves_of_module()
         self._placeholders = {key: x.placeholders for key, x in self._traced_steps.items()}
         self._programs = {key: self._compiled(x) for key, x in self._traced_steps.items()}
         self._traced_steps.clear()
@@ -168,17 +166,23 @@ class TrainingStep:
             and self._rates.is_current
             and are_identical(self.parameters, self._module.trainable())
             and are_identical(self._updated, self._updated_variables())
-            and are_identical(self._leaves, self._leaves_of_module())
         )
 
-    def is_current_for(self, optimizer: Optimizer) -> bool:
-        """True if another trace with this optimizer would give the same program."""
-        return self._optimizer is optimizer and self.is_current
+    def _captured_by(self, traced: _TracedTrainingStep) -> Captured:
+        """Return what a step reads, also through copies that the strategy has made of the module.
 
-    def _leaves_of_module(self) -> list[Node]:
-        """Return the leaves of all variables, which are others after a conversion."""
+        The step moves the variables that it places back, but no others, such as those of a module
+        that only the loss calls.
+        """
         pairs = [*self._module.named_parameters(), *self._module.named_buffers()]
-        return [v.leaf for _, v in pairs]
+        of_module = {v.leaf for _, v in pairs}
+        copied = of_module.difference(traced.graph.leaves)
+        movable = copied.union([v.leaf for v in self._layouts])
+        captured = Captured(traced.graph, traced.placeholders, movable)
+        for leaf in of_module:
+            captured.add(leaf)
+        captured.add_state(traced.trace)
+        return captured
 
     def _updated_variables(self) -> list[Variable]:
         """Return the variables that the optimizer updates, each followed by its states."""
@@ -288,7 +292,7 @@ class TrainingStep:
     def _place_variables(self) -> None:
         """Choose the layouts of the variables, and move them there."""
         environment = self.engine.environment
-        self.strategy.prepare(self.training, environment)
+        self.prepare()
         self.choice = self.strategy.choose(self.training, environment, self._full_graph)
         self._layouts = self.choice.layouts
         if self.choice.changes_step:
@@ -314,9 +318,13 @@ class TrainingStep:
         for v, layout in self._layouts.items():
             v.move(layout)
 
+    def prepare(self) -> None:
+        """Let the strategy use what was assigned to the variables of which it has copies."""
+        self.strategy.prepare(self.training, self.engine.environment)
+
     def place(self) -> None:
         """Move the variables to the layouts that the program expects, after other uses of them."""
-        self.strategy.prepare(self.training, self.engine.environment)
+        self.prepare()
         self._move_variables()
 
     def collect(self) -> None:

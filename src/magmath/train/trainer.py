@@ -20,6 +20,7 @@ from magmath.arrays.array import Array
 from magmath.core.bounded_memo import RecentlyUsed
 from magmath.core.dtypes import DType
 from magmath.core.foreign_names import OPTIM_NAMES, is_of_package
+from magmath.core.identity import are_identical
 from magmath.core.integers import require_integer
 from magmath.core.keyword_hints import KeywordHints, takes_options_of
 from magmath.core.promotion import get_default_dtype
@@ -99,7 +100,7 @@ class Trainer(metaclass=KeywordHints):
     ) -> None:
         self._module = check_module("Trainer", module)
         self._loss = loss_function(loss)
-        self.optimizer = _as_optimizer(optimizer)
+        self._optimizer = _as_optimizer(optimizer)
         self.metrics = metrics
         self.callbacks = callback_list(callbacks)
         self.strategy = strategy
@@ -141,6 +142,15 @@ class Trainer(metaclass=KeywordHints):
         self._loss = loss_function(loss)
         self._inference = Inference(self.module, self._loss, self.precision)
         self._steps.clear()
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """The optimizer; another one, or its name, may be assigned."""
+        return self._optimizer
+
+    @optimizer.setter
+    def optimizer(self, optimizer: Optimizer | str) -> None:
+        self._optimizer = _as_optimizer(optimizer)
 
     @property
     def precision(self) -> str | None:
@@ -260,30 +270,49 @@ class Trainer(metaclass=KeywordHints):
     def _train(self, request: FitRequest, saved: list[Checkpoint]) -> History:
         """Train in the current pool; add the checkpoint to `saved` once it has a file of this
         training."""
-        strategy = self._strategies.of(self.strategy)
-        alone = has_step_callback(request.listeners) and not strategy.is_asynchronous
-        feed = self._data.training_feed(
-            request.samples, request.batch_size, request.shuffle, strategy, alone=alone
-        )
+        feed_now = self._feeds(request)
+        feed_now()  # makes the parameters, to which a checkpoint may assign values
         validation = self._data.validation_feed(request.validation)
         checkpoint = request.checkpoint_of(self)
         resumes = checkpoint is not None and (request.resume or saved)
         restored = checkpoint.restore() if checkpoint is not None and resumes else None
         history = History() if restored is None else restored
 
-        def step_now() -> TrainingStep:
+        def step_now() -> tuple[TrainingStep, Feed]:
+            feed = feed_now()
             step = self._step(feed, request.class_weights)
             history.strategy = ", ".join(f"{k}: {v}" for k, v in step.choice.layers.items())
-            return step
+            self._last_feed = feed
+            return step, feed
 
-        self.history, self._last_feed = history, feed
-        loop = EpochLoop(self, step_now, feed, validation, checkpoint, request.listeners)
+        self.history = history
+        loop = EpochLoop(self, step_now, validation, checkpoint, request.listeners)
         if checkpoint is not None and request.restarts:
             if restored is None:
                 checkpoint.save(history, request.epochs)  # a worker may be lost in the first epoch
             saved.append(checkpoint)
         loop.run(len(history.records), request.epochs, history)
         return history
+
+    def _feeds(self, request: FitRequest) -> Callable[[], Feed]:
+        """Return a function that returns the feed of `fit` for the trainer as it is now: another
+        one after a change of what data are divided by, converted to and checked against."""
+        of: tuple[object, ...] = ()
+        feed: Feed | None = None
+
+        def feed_now() -> Feed:
+            nonlocal feed, of
+            strategy = self._strategies.of(self.strategy)
+            of_now = strategy, self.module, self.loss, self.dtype
+            if feed is None or not are_identical(of, of_now):
+                alone = has_step_callback(request.listeners) and not strategy.is_asynchronous
+                feed = self._data.training_feed(
+                    request.samples, request.batch_size, request.shuffle, strategy, alone=alone
+                )
+                of = strategy, self.module, self.loss, self.dtype  # which it has built
+            return feed
+
+        return feed_now
 
     def _drop_pool_state(self) -> None:
         """Drop what belongs to the pool that was lost; give variables a place in the current one,

@@ -38,7 +38,7 @@ class DividedSpecialization:
         self._draws = trace.computed_draws
         graph = Graph(tuple(traced.outputs))
         self._limits = integer_limits(graph, traced.position)
-        self.captured = Captured(graph, traced.placeholders, counts_moves=False)
+        self.captured = Captured(graph, traced.placeholders, movable=graph.leaves)
         self.captured.add_state(trace)
         roots = without_versions(graph.outputs, {x: x for x in traced.outside})
         count, last = len(traced.nodes), len(traced.nodes) + len(trace.assigned)

@@ -33,7 +33,7 @@ from magmath.engine.lifetimes.pending_readers import readers_of_former_values
 from magmath.engine.remote_array import RemoteArray, leaf_of, no_value_error, remote_array_of
 from magmath.engine.run_numbers import rollback_on_failure
 from magmath.engine.traces import tracing
-from magmath.engine.traces.captured_arrays import invalidate_captures
+from magmath.engine.traces.captured_arrays import invalidate_captures, invalidate_layouts
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node, apply, topological
 from magmath.graph.evaluation_state import set_variable_layout
@@ -212,7 +212,7 @@ class Variable(Array):
 
     def _set_read_layout(self, layout: Layout) -> None:
         """Set the layout in which later expressions and traces read the variable."""
-        invalidate_captures(self.leaf)
+        invalidate_layouts(self.leaf)
         set_variable_layout(self.leaf, layout)
 
     def _move_to_current_pool(self, node: Node) -> None:

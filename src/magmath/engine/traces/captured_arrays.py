@@ -7,7 +7,7 @@ marks the capture as stale, and the function is traced again at its next call.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, final
@@ -57,19 +57,23 @@ class Captured:
     """The arrays and variables that a traced function reads in addition to its arguments.
 
     placeholders   the leaves of the arguments
-    counts_moves   the move of a variable to another layout counts as an update
+    movable        the leaves of variables whose move to another layout is no update
     """
 
     def __init__(
-        self, traced: Graph, placeholders: Collection[Node | None], counts_moves: bool = True
+        self,
+        traced: Graph,
+        placeholders: Collection[Node | None],
+        movable: Iterable[Node] = (),
     ) -> None:
         self.is_stale = False
+        self.movable = frozenset(map(id, movable))
+        """The identities of the leaves of these variables."""
         self._nodes: list[object] = []
         self._observed_states: Sequence[ObservedState] = ()
         self._identities: set[int] = set()
         for node in _read(traced, placeholders):
-            if counts_moves or node.name != "variable":
-                self.add(node)
+            self.add(node)
         finalize(self, _forget, self._identities)
 
     def add_state(self, trace: Trace) -> None:
@@ -156,9 +160,22 @@ def add_leaf_to_captures(node: Node, leaf: Node) -> None:
 def invalidate_captures(node: object) -> None:
     """Mark captures as stale after an in-place update of an array that referred to this node, or a
     change of an object's state."""
-    for record in list(_open_records):
-        if record.thread != get_ident():
-            record.replaced[id(node)] = node
+    _record_update(node)
     if _readers:
         for captured in _readers.pop(id(node), ()):
             captured.is_stale = True
+
+
+def invalidate_layouts(leaf: Node) -> None:
+    """Mark captures as stale after the move of a variable with this leaf to another layout."""
+    _record_update(leaf)
+    for captured in _readers.get(id(leaf), ()):
+        if id(leaf) not in captured.movable:
+            captured.is_stale = True
+
+
+def _record_update(node: object) -> None:
+    """Record an update for the functions that other threads trace."""
+    for record in list(_open_records):
+        if record.thread != get_ident():
+            record.replaced[id(node)] = node
