@@ -60,10 +60,13 @@ double the time of the call."""
 class LazyArray(ArrayHandle):
     """A handle on a node and, once it is computed, on its value; the base class of `Array`.
 
-    It gets another node in these ways. The same value: `set_computed` sets its leaf, once it is
-    known. Another value: `replace_value`, which users' updates call, checks it and shares it with
-    views; `refer_to_updated` only refers to it; `replace_node` goes back to a former one. A value to
-    be read again from the base: `set_stale`, until `read_again`.
+    It gets another node in these ways:
+
+    set_computed       the leaf with its value, once this is computed
+    replace_value      another value, which is checked and shared with views: users' updates
+    refer_to_updated   another value, without that
+    replace_node       a former value, or the same one
+    set_stale          none: its value is read from its base at the next use (`read_again`)
     """
 
     __slots__ = ("__weakref__", "_kept", "_leaf", "_node", "pending_update", "view_of")
@@ -121,9 +124,14 @@ class LazyArray(ArrayHandle):
 
     def _register_at(self, node: Node) -> None:
         """Make this the array of the user's code that refers to a node, unless another one does:
-        this one may be a handle for the time of an operation."""
+        this one may be a handle for the time of an operation. One that was updated in place comes
+        before the array of its new value."""
         registered = None if node.user_array is None else node.user_array()
-        if registered is None or not registered.refers_to(node):
+        if (
+            registered is None
+            or not registered.refers_to(node)
+            or (self.pending_update is not None and registered.pending_update is None)
+        ):
             set_user_array(node, ref(self))
 
     def _bound_expression(self) -> None:
@@ -418,18 +426,6 @@ def _is_array(node: Node) -> bool:
     )
 
 
-def _is_update(array: LazyArray) -> bool:
-    """Return True if a pending array, or the array of the user's code to whose node it refers, was
-    updated in place."""
-    node = array.node
-    registered = None if node.user_array is None else node.user_array()
-    return array.pending_update is not None or (
-        registered is not None
-        and registered.refers_to(node)
-        and registered.pending_update is not None
-    )
-
-
 def evaluate(*arrays: LazyArray, wait: bool = False) -> None:
     """Compute the values of several arrays in one program.
 
@@ -457,14 +453,18 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
         return
     engine = session.engine()
     engine.evaluator.forget_failed()
-    updated = any(map(_is_update, missing))
+    updated = any(array.pending_update is not None for array in missing)
     try:
         if updated:
             engine.runs.wait_for_fallible_run()
             engine.evaluator.forget_failed()
         for array in missing:  # another array with the same node may be evaluated by now
             node = array.node
-            if node.value is not None and not node.is_leaf:
+            if node.value is None or node.is_leaf:
+                continue
+            if updated and remote_array_of(node).has_failed:  # computed again, it raises the error
+                set_value(node, None)
+            else:
                 array.set_computed_of(node, node.value)
         if missing := [a for a in missing if not a.is_computed]:
             nodes = [array.node for array in missing]
@@ -474,5 +474,6 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
             for array, node, leaf in zip(missing, nodes, leaves_of_nodes, strict=True):
                 array.set_computed_of(node, leaf)
     except Exception as error:
-        undo_failed_updates(topological([array.node for array in missing], pending=True), error)
+        nodes = topological([array.node for array in missing], pending=True)
+        undo_failed_updates(nodes, error, missing)
         raise

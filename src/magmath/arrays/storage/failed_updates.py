@@ -143,15 +143,18 @@ def _is_loss(error: BaseException) -> bool:
     return isinstance(error, WorkerLost) and not session.has_open_pool()
 
 
-def undo_failed_updates(nodes: Iterable[Node], error: BaseException) -> None:
+def undo_failed_updates(
+    nodes: Iterable[Node], error: BaseException, requested: Sequence[RecordedArray] = ()
+) -> None:
     """Undo the failed updates in place of the arrays that refer, or referred, to these nodes of an
-    expression that raised an error, and of the arrays that share elements with them."""
+    expression that raised an error, of those whose values were requested, and of the arrays that
+    share elements with them."""
     if isinstance(error, TracingError) or _is_loss(error):
         return
     engine = session.engine()
     arrays: dict[int, RecordedArray] = {}
-    for node in [*nodes, *engine.evaluator.forget_failed()]:
-        array = None if node.user_array is None else node.user_array()
+    read = [*nodes, *engine.evaluator.forget_failed()]
+    for array in [*requested, *(x.user_array() for x in read if x.user_array is not None)]:
         if array is not None:
             sharing = [] if array.view_of is None else array.view_of.storage.arrays()
             arrays |= {id(x): x for x in [array, *sharing]}
