@@ -164,7 +164,7 @@ def test_any_layout_gives_the_same(pool: Any, name: str, data: st.DataObject) ->
 
 def test_devices_that_lapack_does_not_reach_factorize_too(monkeypatch: pytest.MonkeyPatch) -> None:
     """By torch's own functions, which are the same on every device."""
-    monkeypatch.setattr(fortran, "is_supported", lambda tensor: False)
+    monkeypatch.setattr(fortran, "is_in_host_memory", lambda tensor: False)
     with current("messages", 2):
         _lean()
         for dtype in ("float32", "complex128"):

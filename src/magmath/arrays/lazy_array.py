@@ -454,7 +454,11 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
             engine.evaluator.forget_failed()
         for array in missing:  # another array with the same node may be evaluated by now
             node = array.node
-            if node.value is not None and not node.is_leaf:
+            if node.value is None or node.is_leaf:
+                continue
+            if updated and remote_array_of(node).has_failed:  # computed again, it raises the error
+                set_value(node, None)
+            else:
                 array.set_computed_of(node, node.value)
         if missing := [a for a in missing if not a.is_computed]:
             nodes = [array.node for array in missing]
@@ -464,5 +468,6 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
             for array, node, leaf in zip(missing, nodes, leaves_of_nodes, strict=True):
                 array.set_computed_of(node, leaf)
     except Exception as error:
-        undo_failed_updates(topological([array.node for array in missing], pending=True), error)
+        nodes = topological([array.node for array in missing], pending=True)
+        undo_failed_updates(nodes, error, missing)
         raise

@@ -143,17 +143,20 @@ def _is_loss(error: BaseException) -> bool:
     return isinstance(error, WorkerLost) and not session.has_open_pool()
 
 
-def undo_failed_updates(nodes: Iterable[Node], error: BaseException) -> None:
+def undo_failed_updates(
+    nodes: Iterable[Node], error: BaseException, requested: Sequence[RecordedArray] = ()
+) -> None:
     """Undo the failed updates in place of the arrays that refer, or referred, to these nodes of an
-    expression that raised an error, and of the arrays that share elements with them."""
+    expression that raised an error, of those whose values were requested, and of the arrays that
+    share elements with them."""
     if isinstance(error, TracingError) or _is_loss(error):
         return
     engine = session.engine()
     arrays: dict[int, RecordedArray] = {}
-    for node in [*nodes, *engine.evaluator.forget_failed()]:
-        for array in user_arrays(node):
-            sharing = [] if array.view_of is None else array.view_of.storage.arrays()
-            arrays |= {id(x): x for x in [array, *sharing]}
+    read = [*nodes, *engine.evaluator.forget_failed()]
+    for array in [*requested, *(x for node in read for x in user_arrays(node))]:
+        sharing = [] if array.view_of is None else array.view_of.storage.arrays()
+        arrays |= {id(x): x for x in [array, *sharing]}
     if all(x.pending_update is None for x in arrays.values()):
         return
     engine.runs.drain()
