@@ -251,6 +251,25 @@ def test_only_programs_that_can_fail_copy_their_variables(fails: bool) -> None:
         assert not (fails and again.is_pending)
 
 
+@pytest.mark.parametrize("is_argument", [False, True])
+def test_parameters_that_are_numbers_were_checked_at_their_line(is_argument: bool) -> None:
+    """The program then need not copy the variables; numbers among the arguments may be wrong."""
+    with current("shared", 2):
+        v = mm.variable("v", mm.zeros(50_000))
+
+        @mm.compile
+        def step(shape: float) -> None:
+            v.assign(v + mm.random.gamma(shape if is_argument else 2.0, size=50_000))
+
+        step(2.0)
+        assert step._last_used._is_fallible is is_argument
+        if is_argument:
+            before = v.numpy()
+            with pytest.raises(ValueError, match="gamma"):
+                step(-1.0)
+            assert (v.numpy() == before).all()
+
+
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_fit_waits_only_for_indices_in_the_data(shuffle: bool) -> None:
     """The indices of batches are in range, and labels are no indices; tokens are."""

@@ -415,8 +415,9 @@ def _is_array(node: Node) -> bool:
 def _is_update(array: LazyArray) -> bool:
     """Return True if a pending array, or another array of the user's code that refers to its node,
     was updated in place."""
+    node = array.node
     return array.pending_update is not None or any(
-        x.pending_update is not None for x in user_arrays(array.node)
+        x.refers_to(node) and x.pending_update is not None for x in user_arrays(node)
     )
 
 

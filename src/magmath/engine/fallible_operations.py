@@ -46,11 +46,15 @@ def is_fallible(node: Node, *, accepts_numbers: bool = True) -> bool:
     )
 
 
-def is_fallible_program(graph: Graph, in_range: Collection[Node] = ()) -> bool:
+def is_fallible_program(
+    graph: Graph, in_range: Collection[Node] = (), *, are_numbers_fixed: bool = False
+) -> bool:
     """Return True if a graph has an operation that fails for some values of its leaves.
 
     Indices that are computed from numbers of the program alone are in range, and so are those that
-    are computed from the leaves `in_range`.
+    are computed from the leaves `in_range`. `are_numbers_fixed`: numbers whose values are known,
+    which were checked at the user's line, are the same in each run; other graphs with the program
+    may have other ones.
     """
     graph = expand(graph)
     varying: set[Node] = set()
@@ -64,7 +68,11 @@ def is_fallible_program(graph: Graph, in_range: Collection[Node] = ()) -> bool:
             operands = [node.inputs[i] for i in checked.positions(node)]
             if checked.accepts_numbers:
                 operands = [x for x in operands if x in varying]
-            if any(x.operation is not CONSTANT for x in operands):
+            if not all(
+                x.operation is CONSTANT
+                or (are_numbers_fixed and x.operation is SCALAR and x.value is not None)
+                for x in operands
+            ):
                 return True
         if not varying.isdisjoint(node.inputs):
             varying.add(node)

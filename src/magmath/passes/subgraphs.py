@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import final
 
 from magmath.core.dtypes import compute_dtype
@@ -110,10 +111,11 @@ def frontier(
 ) -> list[Node]:
     """Return the nodes that expressions read and that do not depend on the nodes `starts`.
 
-    `dependent`, if given, contains all nodes that depend on these. A conversion to a half type is
-    left to the expressions: a loop that reads its operand adds up gradients in the wider type, as
-    its steps do one by one.
+    `dependent`, if given, contains all nodes that depend on these. A conversion to a half type that
+    was written after the starts is left to the expressions: a loop that reads its operand adds up
+    gradients in the wider type, as its steps do one by one.
     """
+    first = min((x.sequence_number for x in starts), default=inf)
 
     def inputs_of(node: Node) -> Sequence[Node]:
         return (
@@ -133,7 +135,8 @@ def frontier(
             continue
         seen.add(node)
         is_inside = node in varying or (node in whole and not node.is_leaf)
-        if is_inside or _is_converted_to_half(node):
+        is_written_after = node.sequence_number > first
+        if is_inside or (is_written_after and _is_converted_to_half(node)):
             stack += node.inputs
         elif not is_known_number(node):
             read[node] = None

@@ -82,9 +82,9 @@ def exit_when_stuck(
     """Start a thread that exits this process, worker `rank`, if it is stuck.
 
     `current_run` returns the run in progress, None between runs. A run without processor time is in
-    a deadlock within this process, unless it waits for another worker (`is_waiting`), which may
-    work or be stopped for as long as it likes, or for a disk. A run with processor time is
-    indistinguishable from long work and continues.
+    a deadlock within this process, unless it waits for a disk, or for another worker
+    (`is_waiting`), which may work or be stopped for as long as it likes. A run with processor time
+    is indistinguishable from long work and continues.
     """
     watch = threading.Thread(
         target=_watch_run,

@@ -77,10 +77,13 @@ def check_updatable(array: Any, original: Any) -> None:
     if isinstance(original, np.ndarray) and not original.flags.writeable:
         reason = "a NumPy array of shape {} that is only read; copy it first: x = x.copy()"
     elif hasattr(original, "copy_"):
-        from torch import is_grad_enabled
+        from torch import is_grad_enabled, is_inference_mode_enabled
 
-        if original.requires_grad and original.is_leaf and is_grad_enabled():
+        owner = original if original._base is None else original._base
+        if owner.requires_grad and owner.is_leaf and is_grad_enabled():
             reason = "a tensor of shape {} that requires gradients; pass x.detach()"
+        elif original.is_inference() and not is_inference_mode_enabled():
+            reason = "a tensor of shape {} of PyTorch's inference mode; pass x.clone()"
         elif any(
             n > 1 and not step for n, step in zip(original.shape, original.stride(), strict=True)
         ):

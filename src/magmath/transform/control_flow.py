@@ -18,7 +18,7 @@ from magmath.ops import elementwise as e
 from magmath.ops.leaves import constant
 from magmath.transform.branches import trace_branch
 from magmath.transform.compiled import compile
-from magmath.transform.function_argument import require_function
+from magmath.transform.function_argument import require_function, with_own_handles
 from magmath.transform.loop_states import checked_states, state_of
 from magmath.transform.traced_function import (
     TracedFunction,
@@ -55,7 +55,7 @@ def cond(
     _check_predicate("cond", predicate)
     functions = true_function, false_function
     if not isinstance(predicate, Array):
-        return (true_function if bool(predicate) else false_function)(*_copies(operands))
+        return (true_function if bool(predicate) else false_function)(*with_own_handles(operands))
     if tracing.current() is None:
         return _chosen(bool(predicate), functions, operands)
     leaves, tree = flatten(operands)
@@ -75,13 +75,6 @@ def cond(
     return first.unflattened(selected)
 
 
-def _copies(operands: Sequence[Any]) -> Any:
-    """Return operands whose arrays have handles of their own: an update in place within a branch
-    changes no operand, as in a compiled function."""
-    leaves, tree = flatten(tuple(operands))
-    return unflatten(tree, [Array(x.node) if type(x) is Array else x for x in leaves])
-
-
 def _chosen(choice: bool, functions: Sequence[Callable[..., Any]], operands: Sequence[Any]) -> Any:
     """Call the chosen function, and trace the other one to compare their results.
 
@@ -92,7 +85,7 @@ def _chosen(choice: bool, functions: Sequence[Callable[..., Any]], operands: Seq
     result: Any = None
     for is_true_branch, function in zip((True, False), functions, strict=True):
         if is_true_branch is choice:
-            nodes, tree = result_nodes("cond", function, function(*_copies(operands)))
+            nodes, tree = result_nodes("cond", function, function(*with_own_handles(operands)))
             result = unflatten(tree, [Array(node) for node in nodes])
             outcomes.append((nodes, tree))
         else:

@@ -10,6 +10,7 @@ import numpy as np
 
 from magmath.arrays.array import Array
 from magmath.arrays.inputs.number_list import is_number
+from magmath.arrays.tree import flatten, unflatten
 
 
 def require_function(requirement: str, value: Any) -> None:
@@ -26,6 +27,13 @@ def named(
     transformed.__name__ = f"{name}({function_name})"
     transformed.__doc__ = getattr(function, "__doc__", None)
     return transformed
+
+
+def with_own_handles(values: Any) -> Any:
+    """Return nested values whose arrays have handles of their own: an update in place within a
+    function changes no argument. Variables and numbers stay the same objects."""
+    leaves, tree = flatten(values)
+    return unflatten(tree, [Array(x.node) if type(x) is Array else x for x in leaves])
 
 
 def with_keywords_last(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -23,13 +23,17 @@ from magmath.api.reductions import sum
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.inputs.number_list import is_number
 from magmath.arrays.tree import flatten, unflatten
-from magmath.arrays.variables.variable import Variable
 from magmath.autodiff import gradients
 from magmath.engine.lifetimes.kept_expressions import keeping_expressions
 from magmath.errors import DTypeError, ShapeError
 from magmath.graph import Node
 from magmath.graph.graph import substituted
-from magmath.transform.function_argument import described, named, require_function
+from magmath.transform.function_argument import (
+    described,
+    named,
+    require_function,
+    with_own_handles,
+)
 from magmath.transform.grad import Argnums, argument, argument_positions, grad
 from magmath.transform.traced_function import placeholder
 from magmath.transform.vmap import vmap
@@ -199,13 +203,9 @@ def _updating_nothing(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function whose updates in place of arguments stay inside: it is called several times
     with the same arrays."""
 
-    def separate(value: Any) -> Any:
-        is_plain = isinstance(value, Array) and not isinstance(value, Variable)
-        return Array(value.node) if is_plain else value
-
     def called(*args: Any, **kwargs: Any) -> Any:
-        leaves, tree = flatten(args)
-        return function(*unflatten(tree, [separate(x) for x in leaves]), **kwargs)
+        args, kwargs = with_own_handles((args, kwargs))
+        return function(*args, **kwargs)
 
     return called
 

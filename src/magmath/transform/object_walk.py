@@ -370,13 +370,18 @@ class ObjectWalk:
             return
         for key, item in zip(entries.keys, entries.read(), strict=False):
             is_large = is_buffer(item) and buffer_bytes(item) > MAX_BYTES
-            if not is_large:  # which of the items are read is not known, so none is warned of
+            if is_large:  # which of the items are read is not known, so none is warned of
+                self._note_foreign_array(item)
+            else:
                 self._reach(item, labelled(key))
+
+    def _note_foreign_array(self, buffer: Any) -> None:
+        if isinstance(buffer, (np.ndarray, Tensor)):
+            self.foreign_arrays.append(ref(buffer))
 
     def _visit_buffer(self, buffer: Any, label: str) -> None:
         is_writable = not isinstance(buffer, np.ndarray) or buffer.flags.writeable
-        if isinstance(buffer, (np.ndarray, Tensor)):
-            self.foreign_arrays.append(ref(buffer))
+        self._note_foreign_array(buffer)
         if buffer_bytes(buffer) <= MAX_BYTES:
             self.buffers.append(ObservedBuffer(buffer, label))
         elif is_writable:

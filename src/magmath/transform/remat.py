@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from magmath.arrays.array import Array
@@ -42,7 +43,7 @@ def remat(function: Callable[..., Any]) -> Callable[..., Any]:
         }
         remaining = iter(arguments)
         inputs = [next(remaining) if _is_array(leaf) else leaf for leaf in leaves]
-        with recording_nodes() as recorded:
+        with nullcontext(set[Node]()) if arguments else recording_nodes() as recorded:
             traced = trace_function("remat", with_keywords_last(function), tree, inputs)
         traced.check_reads("remat")
         sources = [*arguments, *_draws(traced.results, traced.drawn)]

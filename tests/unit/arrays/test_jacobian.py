@@ -273,3 +273,24 @@ def test_derivatives_of_higher_order_and_of_networks() -> None:
 def test_mistakes(use: Callable[[Any], Any], error: type, message: str) -> None:
     with pytest.raises(error, match=message):
         use(mm.asarray(X))
+
+
+def test_numbers_of_a_compiled_function_stay_numbers() -> None:
+    """They take the type of the array, and their values if the function needs them."""
+    x = mm.asarray(np.ones(6, "float32"))
+    scaled = mm.compile(lambda x, n: mm.jacobian(lambda x, n: x * n)(x, n))
+    assert scaled(x, 2.0).dtype is mm.float32
+    folded = mm.compile(
+        lambda x, n: mm.jacobian(lambda x, n: mm.sum(mm.reshape(x, (n, -1)), axis=0))(x, n)
+    )
+    assert [folded(x, n).shape for n in (2, 3)] == [(3, 6), (2, 6)]
+
+
+def test_updates_of_keyword_arguments_stay_inside() -> None:
+    def scaled(x: Any, *, by: Any) -> Any:
+        by += 1
+        return x * by
+
+    by = mm.zeros(3)
+    np.testing.assert_array_equal(mm.jacobian(scaled)(mm.ones(3), by=by), np.eye(3))
+    np.testing.assert_array_equal(by, np.zeros(3))

@@ -288,3 +288,20 @@ def test_the_gradient_of_a_long_recurrent_network_is_a_loop() -> None:
         np.testing.assert_allclose(
             gradient.numpy(), compiled[variable].numpy(), rtol=1e-3, atol=1e-7
         )
+
+
+def test_gradients_by_an_array_that_was_converted_to_half_before_the_loop() -> None:
+    @mm.compile
+    def slopes(w: Any, xs: Any) -> Any:
+        half = mm.astype(w, mm.bfloat16)
+
+        def step(total: Any, x: Any) -> Any:
+            return total + mm.sum(mm.astype(x @ half, mm.float32)), None
+
+        total = mm.scan(step, mm.asarray(0.0, dtype=mm.float32), xs)[0]
+        return mm.grad(total, half), mm.grad(total, w)
+
+    w, xs = mm.ones((4, 4), dtype=mm.float32), mm.ones((512, 4, 4), dtype=mm.bfloat16)
+    for slope, dtype in zip(slopes(w, xs), (mm.bfloat16, mm.float32), strict=True):
+        assert slope.dtype is dtype
+        np.testing.assert_array_equal(mm.astype(slope, mm.float32), np.full((4, 4), 2048))

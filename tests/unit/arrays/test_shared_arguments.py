@@ -143,6 +143,45 @@ def test_updates_reach_arrays_of_other_libraries_that_are_read_from_outside(
             assert (array == expected).all()
 
 
+@pytest.mark.parametrize("size", [4, 100_000])
+@pytest.mark.parametrize("container", [dict, list])
+def test_updates_reach_arrays_in_containers_that_are_read_from_outside(
+    container: type, size: int
+) -> None:
+    with current("inline"):
+        array, expected = np.ones(size), np.ones(size)
+        outer: Any = {0: array} if container is dict else [array]
+
+        @mm.compile
+        def update(x: Any) -> None:
+            x += mm.asarray(outer[0])
+            x += mm.asarray(outer[0])
+
+        for _ in range(3):
+            update(array)
+            expected *= 4
+            assert (array == expected).all()
+
+
+@pytest.mark.parametrize("kind", ["view of a leaf", "inference"])
+def test_tensors_that_cannot_be_written_change_no_variable(kind: str) -> None:
+    with current("inline"):
+        count = mm.variable("count", 0.0)
+
+        @mm.compile
+        def update(x: Any) -> None:
+            count.assign(count + 1)
+            x += 1
+
+        with torch.inference_mode():
+            tensor = torch.ones(4)
+        if kind == "view of a leaf":
+            tensor = torch.ones(4, requires_grad=True)[:2]
+        with pytest.raises(ReadOnlyError, match="requires gradients|inference mode"):
+            update(tensor)
+        assert float(count) == 0.0
+
+
 VARIABLES: list[mm.Variable] = []
 READ_ONLY: dict[str, Callable[[], Any]] = {
     "broadcast": lambda: mm.broadcast_to(mm.zeros(()), (3,)),

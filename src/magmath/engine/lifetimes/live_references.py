@@ -12,7 +12,7 @@ from sys import getrefcount
 from typing import Any
 
 from magmath.core.reference_counts import COUNTING, references
-from magmath.graph import Node
+from magmath.graph import Node, user_arrays
 
 
 def referenced_elsewhere(order: Sequence[Node]) -> set[Node]:
@@ -116,5 +116,4 @@ def is_unobservable(order: Sequence[Node], own_nodes: Sequence[Node]) -> bool:
 
 def has_array(node: Node) -> bool:
     """Return True if an array of user code refers to this node."""
-    array = None if node.user_array is None else node.user_array()
-    return array is not None and array.refers_to(node)
+    return node.user_array is not None and any(x.refers_to(node) for x in user_arrays(node))

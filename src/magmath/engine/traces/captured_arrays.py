@@ -153,14 +153,15 @@ def add_leaf_to_captures(node: Node, leaf: Node) -> None:
     if _readers:
         readers = _readers.get(id(node))
         if readers:
-            for captured in readers:
+            for captured in list(readers):
                 captured.add(leaf)
 
 
 def invalidate_captures(node: object) -> None:
     """Mark captures as stale after an in-place update of an array that referred to this node, or a
     change of an object's state."""
-    _record_update(node)
+    if _open_records:
+        _record_update(node)
     if _readers:
         for captured in _readers.pop(id(node), ()):
             captured.is_stale = True
@@ -168,8 +169,9 @@ def invalidate_captures(node: object) -> None:
 
 def invalidate_layouts(leaf: Node) -> None:
     """Mark captures as stale after the move of a variable with this leaf to another layout."""
-    _record_update(leaf)
-    for captured in _readers.get(id(leaf), ()):
+    if _open_records:
+        _record_update(leaf)
+    for captured in list(_readers.get(id(leaf), ())):
         if id(leaf) not in captured.movable:
             captured.is_stale = True
 

@@ -138,7 +138,7 @@ class Trace(_Effects):
         return self.draws_of(generator).next()
 
     def add_drawn(self, number: Node) -> None:
-        """Do nothing: only the parts of a program that are batched list their streams."""
+        """Do nothing: a whole program needs no list of its streams, as its parts do."""
 
     def draws_of(self, generator: Streams) -> Draws:
         """Return the streams that the function draws from a generator."""
