@@ -409,24 +409,32 @@ def test_a_group_without_parameters_is_refused() -> None:
 
 
 class Affine(mm.nn.Module):
-    """x · weight + bias, whose bias is made at the first call if `defers`."""
+    """x · weight + bias, whose bias is made at the first call if `defers`, the weight always."""
+
+    weight: mm.nn.Parameter | None = None
 
     def __init__(self, defers: bool) -> None:
-        self.weight = mm.nn.Parameter(1.0, (3,))
         ones = lambda shape, dtype: mm.ones(shape, dtype=dtype)  # noqa: E731
         self.bias = mm.nn.deferred(ones) if defers else mm.nn.Parameter(1.0, (3,))
 
     def __call__(self, x: mm.Array) -> mm.Array:
         self.materialize(bias=(3,))
+        if self.weight is None:
+            self.weight = mm.nn.Parameter(1.0, (3,))
         return x * self.weight + self.bias
 
 
 @pytest.mark.parametrize("defers", [False, True])
 @pytest.mark.parametrize("is_compiled", [False, True])
-def test_groups_of_parameters_that_a_loop_lists(is_compiled: bool, defers: bool) -> None:
+@pytest.mark.parametrize("is_known", [False, True])
+def test_groups_of_parameters_that_a_loop_lists(
+    is_known: bool, is_compiled: bool, defers: bool
+) -> None:
     """A call names the parameters of the module, also those that it makes."""
     with current("inline"):
         net = Affine(defers)
+        if is_known:
+            assert net.is_built is not defers
         optimizer = Momentum(0.1, weight_decay=0.5, groups={"*bias": {"weight_decay": 0.0}})
 
         def step(x: mm.Array) -> mm.Array:

@@ -234,6 +234,10 @@ def raise_error() -> None:
     raise KeyboardInterrupt
 
 
+def fail() -> None:
+    raise ValueError("from a callback")
+
+
 def press_ctrl_c() -> None:
     signal.raise_signal(signal.SIGINT)
 
@@ -249,7 +253,7 @@ def divided_loops(divides: bool) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
-@pytest.mark.parametrize("how", [raise_error, press_ctrl_c])
+@pytest.mark.parametrize("how", [raise_error, fail, press_ctrl_c])
 @pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("divides", [False, True])
 def test_an_interrupted_epoch_counts_its_steps(
@@ -273,7 +277,7 @@ def test_an_interrupted_epoch_counts_its_steps(
         for epoch in range(2):
             stop = StopsAt(4, how)
             options: Any = {"callbacks": [stop]} if alone else {"reporter": stop}
-            with pytest.raises(KeyboardInterrupt):
+            with pytest.raises(ValueError if how is fail else KeyboardInterrupt):
                 net.fit(x, y, batch_size=4, **options)
             steps, state = optimizer.steps, optimizer.state_dict()
             assert steps == int(state["steps"]) == int(state["weight.count"])
@@ -284,6 +288,28 @@ def test_an_interrupted_epoch_counts_its_steps(
         net.fit(x, y, batch_size=4)
         assert optimizer.steps == steps + 11
         assert seen[-11:] == list(range(steps, steps + 11))
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+@pytest.mark.parametrize("divides", [False, True])
+def test_a_step_that_fails_for_its_data_is_not_counted(
+    divides: bool, kind: str, workers: int
+) -> None:
+    """The steps before it are, unless the failure undoes them."""
+    with current(kind, workers), divided_loops(divides):
+        optimizer = mm.optim.Adam(0.1)
+        loss = lambda outputs, rows: mm.mean(mm.take(outputs, rows, axis=0))  # noqa: E731
+        net = mm.nn.NeuralNetwork(Sum(), loss=loss, optimizer=optimizer)
+        x, rows = np.ones((16, 3, 2), np.float32), np.zeros(16, int)
+        rows[9] = 4  # in the third batch
+        with pytest.raises(IndexError):
+            net.fit(x, rows, batch_size=4, shuffle=False)
+        taken = optimizer.steps
+        weight = net.module.parameters()[0]
+        np.testing.assert_allclose(weight.numpy(), 1 - 0.1 * taken, rtol=1e-5)
+        assert taken == (2 if divides else 0)
+        net.fit(x, np.zeros(16, int), batch_size=4)
+        assert optimizer.steps == taken + 4
 
 
 @pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])

@@ -369,10 +369,64 @@ def test_samples_beyond_equal_parts_are_left_out(count: int, batch_size: int, us
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_loss_without_gradient_is_an_error() -> None:
-    trainer = mm.train.Trainer(mm.nn.Dense(2), lambda y, z: mm.mean(mm.stop_gradient(y)))
+@pytest.mark.parametrize("strategy", ["auto", "weight-averaging:2:1"])
+def test_a_loss_without_gradient_is_an_error(strategy: str) -> None:
+    loss = lambda y, z: mm.mean(mm.stop_gradient(y))  # noqa: E731
+    trainer = mm.train.Trainer(mm.nn.Dense(2), loss, strategy=strategy)
     with pytest.raises(GradientError, match="depends on none of the 2 parameters"):
         trainer.fit(np.ones((8, 4), "float32"), np.zeros((8, 2), "float32"))
+
+
+@pytest.mark.filterwarnings("ignore:fit. 4 of 100 samples are left out")
+@pytest.mark.parametrize("batch_size", [32, 128])
+def test_other_strategies_are_explained_for_the_batches_that_they_take(batch_size: int) -> None:
+    """Each leaves out the samples that it leaves out in `fit`."""
+    x, y = np.ones((100, 4)), np.zeros(100, int)
+
+    def fitted(strategy: str) -> nn.NeuralNetwork:
+        net = nn.NeuralNetwork([nn.Dense(3)], seed=1)
+        net.fit(x, y, batch_size=batch_size, epochs=1, strategy=strategy)
+        return net
+
+    with current("inline"):
+        whole, divided = fitted("auto"), fitted("weight-averaging:8:1")
+        for net in (whole, divided):
+            for strategy in ("auto", "weight-averaging:8:1"):
+                wanted = whole if strategy == "auto" else divided
+                found, expected = net.explain(strategy), wanted.explain()
+                texts = [entry.text for entry in found.instructions]
+                assert texts == [entry.text for entry in expected.instructions]
+            net.fit(x, y, batch_size=batch_size, epochs=1)
+
+
+class Stops:
+    """A reporter that ends training after five steps by an error of its own."""
+
+    def begin(self, epochs: int, steps: int) -> None: ...
+
+    def epoch(self, record: Any) -> None: ...
+
+    def end(self) -> None: ...
+
+    def step(self, done: int, loss: float, speed: float) -> None:
+        if done >= 5:
+            raise ValueError("five steps are enough")
+
+
+@pytest.mark.parametrize(("kind", "workers"), [("inline", 1), ("shared", 2)])
+def test_the_module_has_the_mean_of_replicas_after_an_error_of_a_reporter(
+    kind: str, workers: int
+) -> None:
+    with current(kind, workers):
+        net = nn.NeuralNetwork([nn.Dense(3)], optimizer=mm.optim.GradientDescent(0.1))
+        strategy = WeightAveraging(2)
+        with pytest.raises(ValueError, match="five steps"):
+            net.fit(X, Y, batch_size=4, strategy=strategy, reporter=Stops())
+        assert net.optimizer.steps >= 5
+        for v in net.module.parameters():
+            mean = strategy.weights(v).numpy().mean(0)
+            np.testing.assert_allclose(v.numpy(), mean)
+            assert np.abs(v.numpy()).max() > 0
 
 
 def test_asynchronous_updates_need_stored_samples() -> None:

@@ -503,3 +503,17 @@ def test_ctrl_c_saves_what_there_is(tmp_path: Path) -> None:
     assert "Saved:" in out
     assert (tmp_path / "weights.safetensors").is_file()
     assert len(json.loads((tmp_path / "history.json").read_text())["epochs"]) >= 1
+    saved = json.loads((tmp_path / "options.json").read_text())
+    assert saved["options"]["epochs"] == 100000
+    assert str(tmp_path / "options.json") in "".join(out.split())
+
+
+def test_a_run_without_results_keeps_those_of_the_run_before(tmp_path: Path, here: Here) -> None:
+    """The options belong to the weights next to them."""
+    arguments = ("train", "mlp", "--epochs", "1", "--output", str(tmp_path), "--width")
+    assert here(*arguments, "8").returncode == 0
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    failed = here(*arguments, "16", "--optimizer", "momentum", "--learning-rate", "1e30")
+    assert failed.returncode == 1
+    assert "the loss became" in " ".join(failed.stderr.split())
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before

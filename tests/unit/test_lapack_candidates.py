@@ -316,8 +316,18 @@ def test_a_workspace_has_the_size_that_lapack_stores_as_a_float(
     assert requested <= elements <= requested * (1 + 2**-22) + 1
 
 
-@pytest.mark.parametrize("size", [2**32, 2**32 + 1, -(2**31) - 1])
+@pytest.mark.parametrize("size", [2**31, 2**32 - 1, 2**32, 2**32 + 1, -(2**31) - 1])
 def test_sizes_that_integers_of_lapack_do_not_hold_are_refused(size: int) -> None:
     matrix = torch.eye(2)
     with pytest.raises(RangeError, match=f"a matrix is too large for LAPACK.*{size}"):
         fortran.call("potrf", matrix, b"L", size, matrix, 2)
+
+
+def test_workspaces_may_have_more_elements_than_matrices_have_rows() -> None:
+    """Their sizes wrap, as in LAPACK; -1 is a request for the size."""
+    assert fortran.workspace_extent(2**31 - 1).value == 2**31 - 1
+    assert fortran.workspace_extent(2**31).value == -(2**31)
+    assert fortran.workspace_extent(2**32 - 2).value == -2
+    for elements in (2**32 - 1, 2**32):
+        with pytest.raises(RangeError, match=f"too large for LAPACK.*{elements}"):
+            fortran.workspace_extent(elements)

@@ -289,7 +289,11 @@ def nan_to_num(
     x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
 ) -> Array:
     """Return x with numbers for nan and infinities: by default 0 and the largest and least number
-    of the type. Without `copy`, x itself is changed."""
+    of the type. Without `copy`, x itself is changed.
+
+    For a Python number it returns a Python number, by default with the limits of float64, which
+    float32 does not hold: give `posinf` and `neginf` for operations with arrays of smaller types.
+    """
     if is_number(x) and all(v is None or is_number(v) for v in (nan, posinf, neginf)):
         number: Any = np.nan_to_num(x, nan=nan, posinf=posinf, neginf=neginf)
         return number.item()  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ import json as jsonlib
 import shlex
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -176,13 +177,13 @@ def _run(
     ):
         network = _build(options, settings, data)
         reporter = ProgressReporter(console)
-        options_file = _save_options(options, data, folder)
+        save = partial(_save, network, options, data, folder)
         try:
             history = _fit(network, data, options, folder, reporter)
         except KeyboardInterrupt:
-            _save_interrupted(network, reporter, folder, console)
+            _save_interrupted(save, reporter, console)
             raise
-        files = [*_save(network, history, folder), options_file]
+        files = save(history)
     return _result(options, data, history, files)
 
 
@@ -243,31 +244,41 @@ def _fit(
     )
 
 
-def _save(network: NeuralNetwork, history: History, folder: Path) -> list[Path]:
-    files = [folder / name for name in ("history.json", "history.png", "weights.safetensors")]
+def _save(
+    network: NeuralNetwork,
+    options: dict[str, Any],
+    data: TrainData,
+    folder: Path,
+    history: History,
+) -> list[Path]:
+    """Save the results of a run, and return their files.
+
+    All are written together: a run that saves no weights leaves the options of the weights that
+    are in the folder.
+    """
+    names = ("history.json", "history.png", "weights.safetensors", "options.json")
+    files = [folder / name for name in names]
     history.save(files[0])
     history.plot(files[1])
     network.save(files[2])
+    files[3].write_text(jsonlib.dumps(_content_of_options(options, data), indent=2) + "\n")
     return files
 
 
-def _save_options(options: dict[str, Any], data: TrainData, folder: Path) -> Path:
-    """Save what is needed to use the weights: network, normalization, names of the classes."""
+def _content_of_options(options: dict[str, Any], data: TrainData) -> dict[str, Any]:
+    """Return what is needed to use the weights: network, normalization, names of the classes."""
     mean, std = data.normalization
-    content = {
+    return {
         "options": options,
         "image_shape": data.shape,
         "mean": mean,
         "std": std,
         "classes": data.classes,
     }
-    file = folder / "options.json"
-    file.write_text(jsonlib.dumps(content, indent=2) + "\n")
-    return file
 
 
 def _save_interrupted(
-    network: NeuralNetwork, reporter: ProgressReporter, folder: Path, console: Console
+    save: Callable[[History], list[Path]], reporter: ProgressReporter, console: Console
 ) -> None:
     """Save the current weights and the completed epochs after Ctrl-C."""
     from magmath.train import History
@@ -276,7 +287,7 @@ def _save_interrupted(
     if not epochs:
         console.print("Stopped before the end of the first epoch; nothing was saved.")
         return
-    files = _save(network, History(reporter.records), folder)
+    files = save(History(reporter.records))
     console.print(f"Stopped after {epochs} epoch{'s' * (epochs > 1)}. Saved:")
     for file in files:
         console.print(f"  {file}", markup=False)

@@ -23,7 +23,7 @@ from magmath.kernels.scipy_openblas import scipy_routine
 SCIPY: Final = "scipy"
 TORCH: Final = "torch"
 
-Argument = Tensor | int | bytes
+Argument = Tensor | int | bytes | ctypes.c_int
 
 _LETTERS = {
     torch.float32: "s",
@@ -60,8 +60,19 @@ def call_with_work(
     workspace and its size precede the arguments `after`."""
     size = like.new_empty(1)
     call(routine, like, *arguments, size, -1, *after, library=library)
-    work = like.new_empty(workspace_elements(size))
-    return call(routine, like, *arguments, work, len(work), *after, library=library)
+    elements = workspace_elements(size)
+    extent = workspace_extent(elements)
+    return call(
+        routine, like, *arguments, like.new_empty(elements), extent, *after, library=library
+    )
+
+
+def workspace_extent(elements: int) -> ctypes.c_int:
+    """Return the size of a workspace as an argument. It may have up to 2³² - 2 elements: LAPACK
+    computes the sizes that it compares in 32 bits too, so both wrap, and -1 is a request for the
+    size. Raises RangeError beyond."""
+    _check_extent(elements, 2**32 - 1)
+    return ctypes.c_int(elements)
 
 
 def workspace_elements(size: Tensor) -> int:
@@ -85,20 +96,25 @@ def _name(routine: str, dtype: torch.dtype) -> str:
 
 
 def _reference(argument: Argument) -> Any:
-    """Return a pointer to an argument, whose integers have 32 bits.
-
-    Workspaces may have up to 2³² elements: LAPACK computes the sizes that it compares in 32 bits
-    too, so both wrap. Raises RangeError beyond, where its offsets are wrong.
-    """
+    """Return a pointer to an argument. Raises RangeError for an integer that 32 bits do not
+    hold."""
     if isinstance(argument, Tensor):
         return ctypes.c_void_p(argument.data_ptr())
     if isinstance(argument, bytes):
         return ctypes.c_char_p(argument)
-    if not -(2**31) <= argument < 2**32:
+    if isinstance(argument, ctypes.c_int):
+        return ctypes.byref(argument)
+    _check_extent(argument, 2**31)
+    return ctypes.byref(ctypes.c_int(argument))
+
+
+def _check_extent(argument: int, stop: int) -> None:
+    """Raise RangeError for an integer argument that is not less than `stop`, or that 32 bits do
+    not hold."""
+    if not -(2**31) <= argument < stop:
         raise RangeError(
             f"a matrix is too large for LAPACK: its integers have 32 bits, a size is {argument}"
         )
-    return ctypes.byref(ctypes.c_int(argument))
 
 
 @cache

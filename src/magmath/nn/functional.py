@@ -16,10 +16,9 @@ from magmath.api.manipulation import expand_dims, reshape
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core import foreign_names
-from magmath.core.integers import require_integer
 from magmath.core.promotion import get_default_dtype
 from magmath.core.shapes import normalize_axes, size_of
-from magmath.errors import DTypeError, OptionError
+from magmath.errors import DTypeError
 from magmath.graph import apply
 from magmath.nn.activation_functions import (
     ACTIVATIONS,
@@ -54,6 +53,7 @@ from magmath.nn.attention import (
 from magmath.nn.convolution import conv, conv_transpose
 from magmath.nn.dropout import dropout
 from magmath.nn.grid_sampling import affine_grid, grid_sample
+from magmath.nn.layer_input import checked_padding_row
 from magmath.nn.linear import bilinear, linear
 from magmath.nn.losses import labels_for_classes
 from magmath.nn.normalization import (
@@ -227,17 +227,6 @@ def one_hot(labels: Array, classes: int, *, dtype: Any = None) -> Array:
     numbers = Array(apply(creation.IOTA, shape=shape, dtype=labels.dtype, axis=labels.ndim))
     element = get_default_dtype() if dtype is None else dtype
     return astype(numbers == expand_dims(labels, axis=-1), element)
-
-
-def checked_padding_row(name: str, padding_idx: int, count: int) -> int:
-    """Return the row of an embedding with this many rows that stands for padding. Raises
-    OptionError if it has no such row; `name` is the function that errors name."""
-    index = require_integer(f"{name}: padding_idx", padding_idx, -count)
-    if index >= count:
-        raise OptionError(
-            f"{name}: padding_idx must be less than count, {count}, was given {index}"
-        )
-    return index % count
 
 
 def embedding(indices: Array, weight: Array, padding_idx: int | None = None) -> Array:

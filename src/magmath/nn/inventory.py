@@ -17,7 +17,7 @@ from magmath.arrays.variables.variable import Variable
 from magmath.arrays.variables.variable_list import is_module
 from magmath.core.identity import are_identical
 from magmath.errors import MagmathError, StateError
-from magmath.nn.variables import Deferred, is_layer
+from magmath.nn.variables import Deferred, is_layer, variables_made
 
 ModulePart = Any  # a module, variable, Deferred, list, tuple or dictionary
 
@@ -97,6 +97,8 @@ class Inventory(Generic[CompositeType]):
         known = () if former is None else former._containers
         self._former = {id(container): items for container, items in known}
         self._generation = _generation
+        self.variables_made = variables_made()
+        """The number of variables of all modules when these parts were known to be all."""
         self._visit(root, "")
         self._former = {}
         self._add_aliases()

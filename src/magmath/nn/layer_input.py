@@ -1,4 +1,4 @@
-"""The input of a layer, in a type that its weight can multiply, and the shape of a parameter."""
+"""The input of a layer, in a type that its weight can multiply, and checks of its parameters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 from magmath.api.data_types import astype
 from magmath.arrays.array import Array, as_array, floating
-from magmath.errors import ShapeError
+from magmath.core.integers import require_integer
+from magmath.errors import OptionError, ShapeError
 from magmath.graph import Shape
 
 
@@ -40,3 +41,14 @@ def check_shape(
         raise ShapeError(
             f"{name}: takes a {argument} of shape {shape}, {meaning}; was given {found}; {remedy}"
         )
+
+
+def checked_padding_row(name: str, padding_idx: int, count: int) -> int:
+    """Return the row of an embedding with this many rows that stands for padding. Raises
+    OptionError if it has no such row; `name` is the function that errors name."""
+    index = require_integer(f"{name}: padding_idx", padding_idx, -count)
+    if index >= count:
+        raise OptionError(
+            f"{name}: padding_idx must be less than count, {count}, was given {index}"
+        )
+    return index % count

@@ -45,7 +45,14 @@ from magmath.nn.inventory import (
 )
 from magmath.nn.mixed_precision import call_in_half_type
 from magmath.nn.state_file import IncompatibleKeys, assign_state, load, save
-from magmath.nn.variables import Buffer, Deferred, Parameter, RngState, is_layer
+from magmath.nn.variables import (
+    Buffer,
+    Deferred,
+    Parameter,
+    RngState,
+    is_layer,
+    variables_made,
+)
 
 if TYPE_CHECKING:
     from magmath.api.creation import DTypeLike
@@ -89,7 +96,7 @@ def _wrapped_call(call: CallMethod, converts_lists: bool) -> CallMethod:
         finally:
             active.pop()
         if not active:
-            self._current_inventory()  # which names the variables, also those that were just made
+            self._name_new_variables()
         for hook in CALLS.hooks:
             hook(self, outputs)
         return outputs
@@ -231,6 +238,13 @@ class Module(metaclass=KeywordHints):
             object.__setattr__(self, "_inventory", inventory)
             name_by_path(inventory.variables)
         return inventory
+
+    def _name_new_variables(self) -> None:
+        """Name the variables that were made since the parts were found last; those that a call
+        stores, such as states of a recurrent module, are no reason to walk again."""
+        known, made = self._inventory, variables_made()
+        if known is None or known.variables_made != made:
+            self._current_inventory().variables_made = made
 
     def _built_inventory(
         self, operation: str, called: Collection[int] | None = None

@@ -33,6 +33,18 @@ from magmath.ops.creation import iota
 Initial = Callable[..., Any]
 """A function `f(shape, dtype=…)` that returns the initial value of a parameter."""
 
+_made = 0
+
+
+def variables_made() -> int:
+    """Return the number of parameters, buffers and random states that were made so far."""
+    return _made
+
+
+def _count_variable() -> None:
+    global _made
+    _made += 1
+
 
 @final
 class Parameter(Variable):
@@ -82,6 +94,7 @@ class Parameter(Variable):
                 f"dtype=mm.float32, or make it a Buffer"
             )
         super().__init__("parameter", data)
+        _count_variable()
         self.trainable = True
 
     @property
@@ -112,6 +125,7 @@ class Buffer(Variable):
         layout: LayoutLike = None,
     ) -> None:
         super().__init__("buffer", _first_value("Buffer", value, shape, dtype, layout))
+        _count_variable()
 
 
 @final
@@ -127,6 +141,7 @@ class RngState(Variable, Distributions):
     def __init__(self, seed: int | None = None) -> None:
         with tracing.suspended():
             super().__init__("rng_state", variable("", _seed_and_stream(seed), dtype=int64).stored)
+        _count_variable()
 
     @property
     def _state(self) -> RngState:

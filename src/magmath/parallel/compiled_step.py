@@ -110,7 +110,11 @@ class CompiledStep:
 
     def _prepare(self, tree: Tree, leaves: list[Array]) -> None:
         """Place the variables at the first step, and after the trained parameters, the types of
-        variables or the pool have changed."""
+        variables or the pool have changed.
+
+        A compiled function sees conversions of the variables that it reads; of those of which the
+        strategy has copies it reads the copies, so the leaves of all are compared here.
+        """
         trainable_parameters("CompiledStep", self._module)
         engine, former = session.engine(), self._training
         training = Training.of(self._module, self._optimizer, self.loss_scale)

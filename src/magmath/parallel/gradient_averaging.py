@@ -25,7 +25,7 @@ from magmath.engine import session
 from magmath.engine.traces import tracing
 from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
-from magmath.errors import GradientError, ShapeError
+from magmath.errors import ShapeError
 from magmath.graph import Graph, Node, apply_to
 from magmath.layout import Layout, even_cuts
 from magmath.ops.recomputation import recompute
@@ -35,7 +35,14 @@ from magmath.parallel.layer_layouts import WHOLE, parameter_layout, state_layout
 from magmath.parallel.linear_losses import TracedLoss
 from magmath.parallel.parameter_axes import DIVIDING_OPTIONS, LayerAxes
 from magmath.parallel.part_losses import part_loss, total_divisor
-from magmath.parallel.strategy import ChosenLayouts, Forward, Strategy, Training, exchanged
+from magmath.parallel.strategy import (
+    ChosenLayouts,
+    Forward,
+    Strategy,
+    Training,
+    exchanged,
+    require_gradient,
+)
 from magmath.passes.environment import Environment
 from magmath.transform.traced_function import assign_all, trace_function
 
@@ -150,19 +157,13 @@ class GradientAveraging(Strategy):
         traced = trace_function(name, accumulated, tuple_tree(tree), nodes, can_loop=can_loop)
         *_, gradients = traced.unflattened([Array(node) for node in traced.results])
         used = [i for i, x in enumerate(gradients) if not is_independent(x.node)]
+        require_gradient(training, used)
         updated = training.restricted(used)
         results, assigned = traced.applied(self.copies(updated))
         assign_all(assigned)
         loss, outputs, gradients = traced.unflattened([Array(node) for node in results])
         former = {v: v.node for v in self.state(training).values()}
-        if training.parameters and not used:
-            raise GradientError(
-                f"training: the loss depends on none of the {len(training.parameters)} parameters "
-                f"that are trained, such as {training.parameters[0].name!r}; compute it from the "
-                f"outputs of the module, without mm.stop_gradient, integers or comparisons"
-            )
-        if used:
-            updated.update(self._checked_exchange(updated, [gradients[i] for i in used]), former)
+        updated.update(self._checked_exchange(updated, [gradients[i] for i in used]), former)
         self.update_own_variables(training)
         return loss, outputs
 

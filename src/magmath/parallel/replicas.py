@@ -29,7 +29,14 @@ from magmath.errors import ShapeError, StateError, TracingError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout, Mesh
 from magmath.optim.loss_scale import is_finite
-from magmath.parallel.strategy import ChosenLayouts, Forward, Strategy, Training, exchanged
+from magmath.parallel.strategy import (
+    ChosenLayouts,
+    Forward,
+    Strategy,
+    Training,
+    exchanged,
+    require_gradient,
+)
 from magmath.passes.environment import Environment
 from magmath.transform.traced_function import placeholder, trace_function
 
@@ -209,6 +216,7 @@ class Replicas(Strategy):
         loss, outputs = forward(batch)
         gradients = [gradient.node for gradient in training.gradients(loss)]
         used = [i for i, gradient in enumerate(gradients) if not is_independent(gradient)]
+        require_gradient(training, used)
         updated, nodes = self.updated(training), [gradients[i] for i in used]
         entries = training.optimizer.variable_states.of([updated[i] for i in used])
         states |= self._states(training)

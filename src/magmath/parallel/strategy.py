@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, final
 from magmath.arrays.array import Array, as_array
 from magmath.arrays.variables.variable import Variable
 from magmath.engine.programs.step_split import AsynchronousDivision
-from magmath.errors import ShapeError, StateError
+from magmath.errors import GradientError, ShapeError, StateError
 from magmath.graph import Graph, Node
 from magmath.layout import Layout
 from magmath.nn.module import Module
@@ -41,6 +41,17 @@ def trainable_parameters(operation: str, module: Module) -> list[Parameter]:
             reason = "all parameters are frozen; call module.unfreeze()"
         raise StateError(f"{operation}: there is nothing to train: {reason}")
     return parameters
+
+
+def require_gradient(training: Training, used: Sequence[int]) -> None:
+    """Raise GradientError unless the loss depends on a trained parameter; `used` has the positions
+    of those on which it depends."""
+    if not used:
+        raise GradientError(
+            f"training: the loss depends on none of the {len(training.parameters)} parameters "
+            f"that are trained, such as {training.parameters[0].name!r}; compute it from the "
+            f"outputs of the module, without mm.stop_gradient, integers or comparisons"
+        )
 
 
 @final

@@ -47,7 +47,7 @@ class DividedStep:
         assigned = dict(zip(targets, roots[:count], strict=True))
         self._programs = SubgraphPrograms(roots[count:], (), compile, variables, assigned)
         self.completed = 0
-        """The number of steps that the last run has taken, also if it was interrupted."""
+        """The number of steps that the last run has taken, also if it was stopped or has failed."""
 
     def run(
         self,

@@ -147,14 +147,17 @@ class EpochLoop:
     def _run_steps(self, epoch: int, history: History, start: float) -> _Reported:
         """Run the steps of an epoch, which began at the time `start`; return what they report.
 
-        Raises NonFiniteLoss. Even then the variables have the values after the last step, and
-        `history.step_losses` has the losses of the completed steps.
+        Raises NonFiniteLoss, and what a listener raises. Even then the variables have the values
+        after the last step, and `history.step_losses` has the losses of the completed steps.
         """
         trainer, step = self._trainer, self._step
         each, first_step = len(step.reported), len(history.step_losses)
         before = 0  # steps of this epoch before the current run
+        is_stopped = False  # by what a report raises, between two steps
 
         def progress(completed_steps: int, values: list[float]) -> None:
+            nonlocal is_stopped
+            is_stopped = True
             completed_steps += before
             losses = values[::each]
             history.step_losses.extend(losses)
@@ -162,6 +165,7 @@ class EpochLoop:
             samples = min(completed_steps * step.batch_size, step.count)
             speed = samples / max(time.perf_counter() - start, 1e-9)
             self._notify("on_step_end", completed_steps, losses[-1] if losses else math.nan, speed)
+            is_stopped = False
 
         seed = session.engine().stream_state.seed if trainer.seed is None else trainer.seed
         step.begin_epoch(trainer.epochs_done)
@@ -176,8 +180,9 @@ class EpochLoop:
                     self._end_single_step(partial(progress, 1, values), before + 1)
                 reported.add(values, feed_run.batch, steps)
                 before += steps
-        except (KeyboardInterrupt, NonFiniteLoss):
-            step.collect()
+        except BaseException as error:
+            if is_stopped or isinstance(error, KeyboardInterrupt):
+                step.collect()
             raise
         step.collect()
         step.end_epoch()

@@ -121,12 +121,24 @@ class ResidentFeed:
     ) -> None:
         self.example = data
         self.batch_size, self.count = min(batch_size, data.count), data.count
-        if data.count <= batch_size:
-            self.batch_size = self.count = data.count - data.count % multiple or data.count
+        if multiple <= data.count <= batch_size:
+            self.batch_size = self.count = data.count - data.count % multiple
         elif batch_size % multiple == 0:  # otherwise the strategy refuses it
             self.count -= data.count % batch_size % multiple
+        self._given_batch_size = batch_size
         self._shuffle = shuffle
         self._reads_order = shuffle and reads_order
+
+    def divided(self, multiple: int) -> ResidentFeed:
+        """Return the feed of the same data for a strategy that divides batches into this number of
+        parts."""
+        return ResidentFeed(
+            self.example,
+            self._given_batch_size,
+            self._shuffle,
+            reads_order=self._reads_order,
+            multiple=multiple,
+        )
 
     @property
     def signature(self) -> Hashable:

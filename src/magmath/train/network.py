@@ -149,9 +149,9 @@ class NeuralNetwork(metaclass=KeywordHints):
         """Make the parameters for inputs of these shapes, batch included, as `Module.build` does;
         return the network. `fit` and `predict` make them if needed.
 
-        dtype: the type of the inputs, by default that of the parameters; `summary` and `load` use
-        it too. Raises ShapeError, naming
-        the layer that does not fit, or if it was built for samples of another shape.
+        dtype: the type of the inputs, by default that of the parameters; `summary` uses it, and
+        `save` writes it for `load`. Raises ShapeError, naming the layer that does not fit, or if
+        the network was built for samples of another shape.
         """
         kind = self.dtype if dtype is None else dtype
         inputs = abstract_inputs("build", first_called(self.module), shapes, kind)
@@ -196,14 +196,16 @@ class NeuralNetwork(metaclass=KeywordHints):
         samples = x if isinstance(x, Loader) or hasattr(x, "shape") else asarray(x)
         shape = x.sample_shape if isinstance(x, Loader) else tuple(samples.shape[1:])
         has_samples = isinstance(x, Loader) or bool(samples.shape)
+        dtype: DType | None = None
         if self.input_shape is not None and has_samples:
             self._check_shape(operation, shape)
+        elif has_samples:
+            dtype = asarray(x.first[0] if isinstance(x, Loader) else samples[:1]).dtype
         try:
             yield samples
-        finally:
-            if self.input_shape is None and has_samples and self.module.is_built:
-                first = x.first[0] if isinstance(x, Loader) else samples[:1]
-                self._note_samples(shape, asarray(first).dtype)
+        finally:  # without a pool, which may have ended
+            if dtype is not None and self.module.is_built:
+                self._note_samples(shape, dtype)
 
     # using ------------------------------------------------------------------------------------
 

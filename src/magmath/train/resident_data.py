@@ -161,7 +161,9 @@ def check_classes(operation: str, outputs: Any, data: ResidentData) -> None:
     """Check the targets of cross-entropy: labels in range, or probabilities. Those of other shapes
     are left to the loss."""
     targets = data.targets
-    if not isinstance(targets, Array):
+    if not (isinstance(targets, Array) and isinstance(outputs, AbstractArray)):
+        return
+    if len(outputs.shape) < 2:  # neither labels nor probabilities belong to them
         return
     if are_labels(outputs, targets.shape):
         if not targets.dtype.is_integer:
@@ -172,9 +174,9 @@ def check_classes(operation: str, outputs: Any, data: ResidentData) -> None:
         low, high = reductions.min(targets), reductions.max(targets)
         evaluate(low, high)
         check_labels(operation, outputs.shape[1], int(low), int(high))
-    elif isinstance(outputs, AbstractArray) and targets.shape[1:] == outputs.shape[1:]:
+    elif targets.shape[1:] == outputs.shape[1:]:
         _check_probabilities(operation, targets)
-    elif isinstance(outputs, AbstractArray) and targets.shape[1:] == (1, *outputs.shape[2:]):
+    elif targets.shape[1:] == (1, *outputs.shape[2:]):
         raise DataError(
             f"{operation}: labels must be {targets.ndim - 1}-D, or {_probabilities(outputs)}, was "
             f"given shape {targets.shape}; give labels[:, 0]"

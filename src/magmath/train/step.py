@@ -32,7 +32,6 @@ from magmath.engine.traces.captured_arrays import Captured, recording_updates
 from magmath.engine.traces.stream_state import StreamState
 from magmath.engine.traces.tracing import Trace
 from magmath.engine.user_line import warn_user
-from magmath.errors import NonFiniteLoss
 from magmath.graph import Graph, Node
 from magmath.nn.abstract import call_module
 from magmath.nn.mixed_precision import in_compute_type, precision
@@ -369,7 +368,7 @@ class TrainingStep:
         """Run several steps with batches of `batch` samples from these operands, with one message;
         return the values that the steps emit, in order.
 
-        The optimizer counts the steps: of a run that is interrupted, those that were completed.
+        The optimizer counts the steps: of a run that is stopped or fails, those that it has taken.
         """
         kind = batch, exchanges
         operands = dict(zip(self._placeholders[kind], data, strict=True))
@@ -377,10 +376,8 @@ class TrainingStep:
         programs = self._programs[kind]
         try:
             emitted = programs.run(operands, numbers, self._done, steps, progress)
-        except (KeyboardInterrupt, NonFiniteLoss):
+        finally:
             self._optimizer.advance(programs.completed)
-            raise
-        self._optimizer.advance(steps)
         if batch == self.batch_size:
             self._done += steps
         return emitted

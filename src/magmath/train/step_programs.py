@@ -40,7 +40,7 @@ class StepPrograms(Protocol):
 
     @property
     def completed(self) -> int:
-        """The number of steps that the last run has taken, also if it was interrupted."""
+        """The number of steps that the last run has taken, also if it was stopped or has failed."""
 
     def programs(self) -> list[RepeatedProgram]:
         """Return the programs of a step, in order."""
@@ -74,9 +74,9 @@ class SingleProgram:
         progress: ProgressCallback | None,
     ) -> list[float]:
         """Run the steps by one message."""
+        self._last = None
         runs, compiled, leaves = session.engine().runs, self.compiled, self._leaves
         numbers = {**numbers, **self._trace.numbers_of_run(steps, first)}
-        self._last = None
 
         def start() -> tuple[list[RemoteArray], RunHandle]:
             arrays = [leaves[i] for i in compiled.inputs]
@@ -95,8 +95,11 @@ class SingleProgram:
 
     @property
     def completed(self) -> int:
-        """The number of steps that the last run has taken, also if it was interrupted."""
-        return 0 if self._last is None else self._last.steps
+        """The number of steps that the last run has taken, also if it was stopped or has failed."""
+        run = self._last
+        if run is None or (run.pending is not None and (run.is_pending or run.pending.failures)):
+            return 0  # it has stored nothing, or nothing that variables keep
+        return run.steps
 
     def programs(self) -> list[RepeatedProgram]:
         """Return the program, which a step runs once."""

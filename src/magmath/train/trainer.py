@@ -40,7 +40,7 @@ from magmath.parallel.strategy import Strategy, Training, loss_scale_for
 from magmath.parallel.strategy_table import NamedStrategies, StrategyLike
 from magmath.train.checkpoint import Checkpoint
 from magmath.train.epoch_loop import EpochLoop
-from magmath.train.feeds import EXAMPLE_ROWS, Feed
+from magmath.train.feeds import EXAMPLE_ROWS, Feed, ResidentFeed
 from magmath.train.fit_request import FitOptions, FitRequest
 from magmath.train.history import History
 from magmath.train.inference import Inference
@@ -432,11 +432,12 @@ class Trainer(metaclass=KeywordHints):
 
     def _step_under(self, strategy: StrategyLike, last: TrainingStep) -> TrainingStep:
         """Return a step for the data of the last `fit` under another strategy."""
-        assert self._last_feed is not None
+        feed = self._last_feed
+        assert feed is not None
         settings = replace(last.settings, strategy=self._strategies.of(strategy))
-        step = TrainingStep(
-            self.module, self.loss, self.optimizer, self._last_feed, settings, self._stream
-        )
+        if isinstance(feed, ResidentFeed):
+            feed = feed.divided(settings.strategy.batch_multiple)
+        step = TrainingStep(self.module, self.loss, self.optimizer, feed, settings, self._stream)
         last.place()
         return step
 

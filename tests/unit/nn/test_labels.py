@@ -12,7 +12,7 @@ import torch
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import DataError, PositionError
+from magmath.errors import DataError, PositionError, ShapeError
 
 SCORES = np.random.default_rng(0).normal(size=(6, 3))
 KINDS = [("inline", 1), ("shared", 2)]
@@ -148,3 +148,20 @@ def test_targets_that_are_no_labels(space: tuple[int, ...]) -> None:
             with pytest.raises(DataError, match=message):
                 net.evaluate(x, targets)
         assert np.isfinite(net.evaluate(x, np.full((4, 3, *space), 1 / 3))["loss"])
+
+
+@pytest.mark.parametrize("shape", [(8,), (8, 1), (8, 3)])
+def test_outputs_without_classes_are_left_to_the_loss(shape: tuple[int, ...]) -> None:
+    """An output for each sample has neither labels nor probabilities."""
+
+    class Price(nn.Module):
+        def __init__(self) -> None:
+            self.dense = nn.Dense(1)
+
+        def __call__(self, x: mm.Array) -> mm.Array:
+            return self.dense(x)[:, 0]
+
+    with current("inline"):
+        for dtype in (np.float32, np.int64):
+            with pytest.raises(ShapeError, match=r"outputs must be \(N, classes\), was given"):
+                mm.train.Trainer(Price()).fit(np.ones((8, 4), np.float32), np.ones(shape, dtype))

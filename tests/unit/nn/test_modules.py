@@ -97,6 +97,26 @@ def test_the_walk_is_kept_until_parts_change() -> None:
     assert "head.0.weight" not in dict(module.named_parameters())
 
 
+def test_calls_that_store_results_do_not_walk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a recurrent module that stores its state in a tuple."""
+
+    class Stateful(nn.Module):
+        def __init__(self) -> None:
+            self.dense = nn.Dense(3)
+            self.state: tuple[mm.Array, ...] = ()
+
+        def __call__(self, x: mm.Array) -> mm.Array:
+            self.state = (self.dense(x),)
+            return self.state[0]
+
+    module, x = Stateful(), mm.asarray(X)
+    module(x)
+    with monkeypatch.context() as patch:
+        patch.setattr("magmath.nn.module.Inventory", None)
+        module(x)
+    assert [v.name for v in module.parameters()] == ["dense.weight", "dense.bias"]
+
+
 def test_two_parts_of_one_path_are_refused() -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:

@@ -13,7 +13,7 @@ import pytest
 import magmath as mm
 from engines import current
 from magmath import nn
-from magmath.errors import ShapeError
+from magmath.errors import ShapeError, WorkerLost
 
 NETWORKS: dict[str, tuple[Callable[[], list[nn.Module]], tuple[int, ...]]] = {
     "dense": (lambda: [nn.Dense(3), nn.BatchNorm(), nn.Dense(2)], (6, 5)),
@@ -131,3 +131,26 @@ def test_labels_in_a_column(loss: str) -> None:
         network: Any = nn.NeuralNetwork([nn.Dense(3)], loss=loss)
         with pytest.raises(ValueError, match=re.escape("give labels[:, 0]")):
             network.fit(x, labels, batch_size=6)
+
+
+def test_the_samples_are_noted_without_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error of a lost worker is raised as it is; the parameters may have been made before."""
+    lost = WorkerLost("worker 1 died")
+
+    def fit(*arguments: Any, **options: Any) -> None:
+        net.module.build((2, 5))
+        monkeypatch.setattr("magmath.engine.session.engine", lose)
+        raise lost
+
+    def lose() -> None:
+        raise WorkerLost("the pool has ended")
+
+    with current("inline"):
+        net = nn.NeuralNetwork([nn.Dense(2)])
+        with monkeypatch.context() as patch:
+            patch.setattr(net.trainer, "fit", fit)
+            with pytest.raises(WorkerLost) as found:
+                net.fit(np.ones((6, 5), np.float32), np.zeros(6, int))
+        monkeypatch.undo()
+        assert found.value is lost
+        assert net.input_shape == (5,)

@@ -28,6 +28,7 @@ from magmath.errors import (
     MagmathError,
     MissingPackageError,
     OptionError,
+    RangeError,
     ShapeError,
 )
 from magmath.interop import from_onnx, to_onnx
@@ -634,6 +635,14 @@ def test_values_of_large_models_are_in_a_second_file(
     assert [file.read_bytes() for file in sorted(tmp_path.iterdir())] == before
 
 
+def test_large_graphs_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not only values take memory, but also nodes and names."""
+    monkeypatch.setattr(onnx_export, "MAX_BYTES", (1 << 20) + 4 * 41 * 30 + 1)
+    path = to_onnx(nn.Dense(30), tmp_path / "x.onnx", mm.ones((1, 40)))
+    assert (tmp_path / "x.onnx.data").exists()
+    assert from_onnx(path)(mm.ones((1, 40))).shape == (1, 30)
+
+
 def test_values_of_models_are_not_serialized_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -869,6 +878,49 @@ def test_inputs_are_not_narrowed(given: str, declared: str) -> None:
     with pytest.raises(DTypeError, match=f"type {declared}, which does not hold all.*{given}"):
         module(np.ones(1, given))
     assert module(np.ones(1, "bool")).dtype.name == declared
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (3, 1), (3, 4), (2, 3, 4), (1, 3, 4)])
+@pytest.mark.parametrize("operator", ["LayerNormalization", "RMSNormalization"])
+def test_factors_of_normalizations_broadcast(operator: str, shape: Any, dtype: Any) -> None:
+    """To the whole input, as ONNX says, not only to the normalized axes."""
+    random = np.random.default_rng(1)
+    values = random.normal(size=(2, 3, 4)).astype(dtype)
+    scale, bias = (random.normal(size=shape).astype(dtype) for _ in range(2))
+    is_layer = operator.startswith("Layer")
+    stored = {"scale": scale, "bias": bias} if is_layer else {"scale": scale}
+    x = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(values.dtype), [2, 3, 4])
+    node = helper.make_node(operator, ["x", *stored], ["y"], axis=-2)
+    model = _model([node], [x], ["y"], stored)
+    model.opset_import[0].version = 17 if is_layer else 23
+    wide = values.astype(np.float64)
+    centred = wide - wide.mean((1, 2), keepdims=True) if is_layer else wide
+    wanted = centred / np.sqrt(np.square(centred).mean((1, 2), keepdims=True) + 1e-5) * scale
+    wanted = wanted + bias if is_layer else wanted
+    found = from_onnx(model)(values)
+    assert found.dtype.name == np.dtype(dtype).name
+    tolerance = 4 * np.finfo(dtype).eps
+    np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=4 * tolerance)
+
+
+@pytest.mark.parametrize("declared", ["int8", "int32", "uint8", "int64", "float16", "float64"])
+def test_python_numbers_take_the_type_of_the_input(declared: str) -> None:
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(declared))
+    x = helper.make_tensor_value_info("x", element, None)
+    module = from_onnx(_model([helper.make_node("Identity", ["x"], ["y"])], [x], ["y"], {}))
+    for given in (7, [[101, 7, 64]], (1, True)):
+        found = module(given)
+        assert found.dtype.name == declared
+        np.testing.assert_array_equal(found, np.asarray(given))
+    if declared == "float64":
+        assert float(module(0.1)) == 0.1  # without float32 between
+    elif not declared.startswith("float"):
+        with pytest.raises(DTypeError, match="does not hold all numbers of the given float32"):
+            module([0.5])
+        if declared != "int64":
+            with pytest.raises(RangeError):
+                module([2**40])
 
 
 def test_errors_of_writing(tmp_path: Path) -> None:

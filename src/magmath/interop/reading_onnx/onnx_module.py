@@ -19,6 +19,7 @@ from onnx.inliner import inline_local_functions, inline_selected_functions
 
 import magmath as mm
 from magmath.arrays.array import as_array
+from magmath.arrays.inputs.number_list import LISTS, is_number, number_list
 from magmath.errors import (
     DataError,
     DTypeError,
@@ -219,22 +220,25 @@ def _all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 def _checked(declared: onnx.ValueInfoProto, value: Any) -> mm.Array:
     """Return an input as an array of the type that the model declares; real numbers are rounded to
-    a floating point type.
+    a floating point type. Python integers take an integer type.
 
-    Raises DTypeError for a type with numbers that the declared one does not hold, and ShapeError
-    for another number of dimensions, or other extents, than declared.
+    Raises DTypeError for a type with numbers that the declared one does not hold, RangeError for
+    Python integers that it does not hold, and ShapeError for another number of dimensions, or other
+    extents, than declared.
     """
     array = as_array("OnnxModule", value)
     tensor = declared.type.tensor_type
     kind = dtype_of(tensor.elem_type)
+    is_python = is_number(value) or (isinstance(value, LISTS) and number_list(value) is not None)
     if array.dtype != kind:
         is_rounded = kind.kind == "float" and array.dtype.kind != "complex"
-        if not (is_rounded or mm.can_cast(array.dtype, kind)):
+        is_fitted = is_python and kind.is_integer and array.dtype.is_integer
+        if not (is_rounded or is_fitted or mm.can_cast(array.dtype, kind)):
             raise DTypeError(
                 f"OnnxModule: the input {declared.name} needs the type {kind}, which does not hold "
                 f"all numbers of the given {array.dtype}; convert it with mm.astype(x, mm.{kind})"
             )
-        array = mm.astype(array, kind)
+        array = as_array("OnnxModule", value, kind) if is_python else mm.astype(array, kind)
     if not tensor.HasField("shape"):
         return array
     needed = [d.dim_value if d.HasField("dim_value") else None for d in tensor.shape.dim]

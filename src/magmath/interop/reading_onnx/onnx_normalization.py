@@ -42,7 +42,8 @@ def _batch_norm(
 def _layer_norm(call: OnnxCall, x: OnnxValue, scale: OnnxValue, bias: OnnxValue = None) -> Any:
     axes = _last_axes(call, x)
     if not any(call.outputs[1:]) and x.dtype.itemsize >= 4:
-        return f.layer_norm(x, x.shape[axes[0] :], scale, bias, call.get("epsilon", 1e-5))
+        result = f.layer_norm(x, x.shape[axes[0] :], epsilon=call.get("epsilon", 1e-5)) * scale
+        return result if bias is None else result + bias
     single = widened(x)
     mean = mm.mean(single, axis=axes, keepdims=True)
     centred = single - mean
@@ -53,9 +54,9 @@ def _layer_norm(call: OnnxCall, x: OnnxValue, scale: OnnxValue, bias: OnnxValue 
     return (result if bias is None else result + bias, mean, inverse)
 
 
-def _rms_norm(call: OnnxCall, x: OnnxValue, scale: OnnxValue) -> mm.Array:
+def _rms_norm(call: OnnxCall, x: OnnxValue, scale: OnnxValue) -> OnnxValue:
     axes = _last_axes(call, x)
-    return f.rms_norm(x, x.shape[axes[0] :], scale, call.get("epsilon", 1e-5))
+    return f.rms_norm(x, x.shape[axes[0] :], epsilon=call.get("epsilon", 1e-5)) * scale
 
 
 def _last_axes(call: OnnxCall, x: OnnxValue) -> tuple[int, ...]:

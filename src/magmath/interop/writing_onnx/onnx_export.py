@@ -264,7 +264,8 @@ def _save(model: onnx.ModelProto, path: str | os.PathLike[str]) -> None:
     file = Path(path)
     data = file.with_name(f"{file.name}.data")
     stored = sum([len(tensor.raw_data) for tensor in model.graph.initializer])
-    is_large = stored >= MAX_BYTES - (1 << 20)
+    limit = MAX_BYTES - (1 << 20)
+    is_large = stored >= limit or model.ByteSize() >= limit  # ByteSize ends at 2 GB
     with atomic_replace(file) as draft:
         if is_large:
             separate = copy.deepcopy(model)  # `save` moves its values to the file

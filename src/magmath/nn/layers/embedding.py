@@ -10,8 +10,9 @@ from magmath.arrays.array import Array
 from magmath.core.dtypes import DType
 from magmath.core.integers import require_integer
 from magmath.graph import Shape
-from magmath.nn.functional import checked_padding_row, embedding
+from magmath.nn.functional import embedding
 from magmath.nn.initializers import initializer
+from magmath.nn.layer_input import checked_padding_row
 from magmath.nn.module import Module
 from magmath.nn.variables import Initial, Parameter, deferred
 
