@@ -282,7 +282,7 @@ class _Recomputation:
     def __init__(self, constants: set[Node], sources: Iterable[Node]) -> None:
         self.constants, self.sources = constants, set(sources)
         self._recomputed: dict[tuple[Node, ...], dict[Node, Node]] = {}
-        """The recomputed values of a function's nodes, by the inputs of the function."""
+        """The recomputed values of functions' nodes, by the inputs, which functions may share."""
 
     def cotangents(self, node: Node, cotangent: Node) -> Gradients:
         """Return the cotangents of the inputs of a checkpoint, by recomputing its value."""

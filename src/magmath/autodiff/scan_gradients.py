@@ -97,18 +97,18 @@ class _BackwardLoop:
         }
         """The placeholders for the cotangents of the next states, by the states."""
         count = len(body.states)
-        self._rows = {
+        self._of_collected = {
             i: body_argument(y.shape, y.dtype)
             for i, y in enumerate(body.collected)
             if count + i in reached
         }
         """The placeholders for the cotangents of collected values, by their numbers."""
-        self._placeholders = [*self._states.values(), *self._rows.values()]
+        self._placeholders = [*self._states.values(), *self._of_collected.values()]
         self._cotangents: dict[Node, Node] = {}
         following = dict(zip(body.states, body.following, strict=True))
         for state, cotangent in self._states.items():
             self._add(following[state], cotangent)
-        for i, cotangent in self._rows.items():
+        for i, cotangent in self._of_collected.items():
             self._add(body.collected[i], cotangent)
         propagate(order, self._cotangents, list(active_leaves))
 
@@ -129,11 +129,11 @@ class _BackwardLoop:
         of_sums = [x for part in late.values() for x in operands_of_sum(part)]
         stacked = dict.fromkeys([*of_rows.values(), *of_sums])
         residuals = Residuals(body, [*following, *stacked], [*self._placeholders, *sums.values()])
-        known = {*residuals.varying, *residuals.rows, *self._rows.values()}
+        known = {*residuals.stored, *residuals.rows, *self._of_collected.values()}
         collected = [x for x in stacked if x not in known or x in of_rows.values()]
         step = ScanBody(
             [*self._states.values(), *sums.values()],
-            [*residuals.varying.values(), *residuals.rows, *self._rows.values()],
+            [*residuals.stored.values(), *residuals.rows, *self._of_collected.values()],
             list(residuals.invariant.values()),
             body.number,
             residuals.replaced(following),
@@ -165,10 +165,10 @@ class _BackwardLoop:
     def _stacked_rows(self, residuals: Residuals) -> dict[Node, Node]:
         """Return the stacked rows of the backward loop, by what they are in one step."""
         loop, count = self._loop, len(self._body.states)
-        stored = self._stored_values(list(residuals.varying))
-        rows = dict(zip(residuals.varying, stored, strict=True))
+        stored = self._stored_values(list(residuals.stored))
+        rows = dict(zip(residuals.stored, stored, strict=True))
         rows |= {x: self._inputs[x] for x in residuals.rows}
-        for i, x in self._rows.items():
+        for i, x in self._of_collected.items():
             shape = (loop.attributes["steps"], *x.shape)
             rows[x] = _of_shape(self._reached[count + i], shape, x.dtype)
         return rows

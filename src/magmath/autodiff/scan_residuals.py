@@ -17,7 +17,8 @@ CHEAP_FLOPS: Final = 4
 class Residuals:
     """What the backward step reads of the forward step.
 
-    varying    the nodes that differ between steps, and their placeholders in the backward step
+    stored     the nodes whose values the forward loop collects, and their placeholders in the
+               backward step
     rows       the rows of the forward step
     invariant  the nodes that are the same in all steps, and their placeholders
 
@@ -34,7 +35,7 @@ class Residuals:
         dependent = per_step | dependent_parts(outputs, body.captured)
         forward = set(topological_until(body.outputs, ()))
         stored = self._stored(body, outputs, forward & per_step)
-        self.varying: dict[Node, Node] = {}
+        self.stored: dict[Node, Node] = {}
         self.rows: dict[Node, None] = {}
         self.invariant: dict[Node, Node] = {}
         seen, stack = {body.number, *placeholders}, list(outputs)
@@ -46,7 +47,7 @@ class Residuals:
             if node in body.rows:
                 self.rows[node] = None
             elif node in stored:
-                self.varying[node] = body_argument(node.shape, node.dtype)
+                self.stored[node] = body_argument(node.shape, node.dtype)
             elif node in dependent and node not in per_step:
                 self.invariant[node] = body_argument(node.shape, node.dtype)
             else:
@@ -70,7 +71,7 @@ class Residuals:
 
     def replaced(self, nodes: Sequence[Node]) -> list[Node]:
         """Return expressions of the backward step, with placeholders for what it reads."""
-        return substituted(nodes, {**self.varying, **self.invariant})
+        return substituted(nodes, {**self.stored, **self.invariant})
 
 
 def _is_cheap(node: Node) -> bool:

@@ -226,8 +226,13 @@ def _advance(w: Writer, counters: Sequence[str], shape: Shape) -> None:
     w.depth = depth
 
 
-def emit_copy(w: Writer, out: NativeOperand, x: NativeOperand) -> None:
-    """Write a copy of an operand, unless it has the result's memory."""
-    if x.name != out.name:
-        with w.loops(out.shape) as indices:
-            w.line(f"{out.at(indices)} = {x.at(indices)}")
+def emit_copy(
+    w: Writer, out: NativeOperand, x: NativeOperand, reduction: str | None = None
+) -> None:
+    """Write a copy of an operand, unless it has the result's memory; with a reduction, combine it
+    with the result."""
+    if x.name == out.name and reduction is None:
+        return
+    with w.loops(out.shape) as indices:
+        value, target = x.at(indices), out.at(indices)
+        w.line(f"{target} = {combine(reduction, target, value) if reduction else value}")

@@ -40,7 +40,8 @@ class _Member:
     element. `view` is the array that it reads or writes, if that is not a slot.
 
     An update of a part has two members: one that `copies` its first operand, and one that writes.
-    The latter has the shape of the `whole` array, and the index in it at which the part begins.
+    The latter has the shape of the `whole` array, and the index in it at which the part begins. If
+    the part is no block of it, `whole` is None, and the loop covers the part alone.
     """
 
     position: int
@@ -65,6 +66,8 @@ class _StepCode:
     positions: set[int]
 
 
+IN_MEMORY = -1
+"""The position of a reader that needs the value in memory: before those of all writers."""
 MAX_MEMBERS = 128
 """Maximum number of members among which `next_loop` searches."""
 MIN_DIVIDED = 1 << 16
@@ -335,7 +338,8 @@ def _read_in_memory(call: Call) -> Sequence[int]:
 
 
 def _readers(program: Program) -> list[list[int]]:
-    """Return the positions at which each slot is read; -1 for reads in memory or through a view."""
+    """Return the positions at which each slot is read; IN_MEMORY for reads in memory or through a
+    view."""
     readers: list[list[int]] = [[] for _ in program.slots]
     written = set[int]()
     for position, instruction in enumerate(program.instructions):
@@ -343,14 +347,14 @@ def _readers(program: Program) -> list[list[int]]:
             readers[read].append(position)
         if isinstance(instruction, Call):
             for read in _read_in_memory(instruction):
-                readers[read].append(-1)
+                readers[read].append(IN_MEMORY)
         written.update(instruction.writes)
     for i, slot in enumerate(program.slots):
         if slot.alias is not None and i not in written:
             base = slot.alias
             while (below := program.slots[base].alias) is not None and base not in written:
                 base = below
-            readers[base].append(-1)  # read through a view: it must be in memory
+            readers[base].append(IN_MEMORY)  # through a view
     for output in program.outputs:
         readers[output].append(len(program.instructions))
     return readers

@@ -47,8 +47,7 @@ class PartLoop(Generic[MemberType]):
 
     def place(self, begin: int, shape: Shape, strides: Shape, itemsize: int) -> object:
         """Return a value that is equal for arrays whose elements are the same ones whenever the
-        loops are at the same element of the whole; None for an array in which the loop does not
-        move so.
+        loops are at the same element of the whole; None for an array that is broadcast.
         """
         if shape != self.shape:
             return None

@@ -20,9 +20,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
+import numpy as np
 import torch
 
-from magmath.codegen.emit import IndexMap, PartUpdate, Writer, combine
+from magmath.codegen.emit import IndexMap, PartUpdate, Writer, emit_copy
 from magmath.executor.bound_calls import is_awaited
 from magmath.executor.fused_loops import FusedLoops
 from magmath.executor.move import is_in_place
@@ -101,7 +102,7 @@ def _segments(program: Program, tensors: Tensors, exact: bool) -> list[range]:
         instruction = program.instructions[position] if position < end else None
         lines = None
         if instruction is not None:
-            lines = probe.length(position)
+            lines = probe.line_count(position)
             if isinstance(instruction, Redistribute) and instruction.overlapped:
                 waits.add(position + instruction.overlapped + 1)
         if lines is None or position in waits:
@@ -173,8 +174,9 @@ class _SourceWriter:
         text = SEGMENTS.format(names=", ".join(self._parameters()), body="\n".join(body))
         return self._source(text, written)
 
-    def length(self, position: int) -> int | None:
-        """Return the number of lines of the native form of one instruction; None if it has none."""
+    def line_count(self, position: int) -> int | None:
+        """Return the number of lines of the native form of one instruction: 0 for one that does
+        nothing on this worker, None if there is no native form."""
         self.groups = []
         self.loops.clear()
         try:
@@ -198,8 +200,8 @@ class _SourceWriter:
             for (body, parameters), name in self.parts.items()
         )
         source = _imports(parts + last) + parts + last
-        finders, offsets = self.arguments.finders, self.arguments.offsets
-        return NativeSource(source, finders, offsets, self.emits, segments)
+        offsets = np.array(self.arguments.offsets or [0], dtype=np.int64)
+        return NativeSource(source, self.arguments.finders, offsets, self.emits, segments)
 
     def _lines(self) -> list[str]:
         return [line for group in self.groups for line in group.lines]
@@ -316,11 +318,7 @@ class _SourceWriter:
 
         x, out = (self.arguments.array(find(self.tensors), find) for find in (source, target))
         writer = Writer()
-        with writer.loops(out.shape) as indices:
-            value = x.at(indices)
-            if reduce is not None:
-                value = combine(reduce, out.at(indices), value)
-            writer.line(f"{out.at(indices)} = {value}")
+        emit_copy(writer, out, x, reduce)
         self._part(writer)
 
 

@@ -35,7 +35,6 @@ class NativeSegments:
 
         self._source = source
         self._build: NativeBuild = NativeBuild(source.source, "rounded" if exact else "fast")
-        self._offsets = np.array(source.offsets or [0], dtype=np.int64)
 
     def is_ready(self) -> bool:
         """Return True once the segments are compiled."""
@@ -47,7 +46,7 @@ class NativeSegments:
 
     def bind(self, tensors: Tensors) -> Mapping[range, BoundCall]:
         """Return a bound call for each segment, by its range of instructions, on these tensors."""
-        places = [self._offsets.ctypes.data, *self._source.addresses(tensors)]
+        places = self._source.addresses(tensors)
         function = self._build.function()
         assert function is not None
         calls: dict[range, BoundCall] = {}

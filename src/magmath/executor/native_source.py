@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from magmath.codegen.emit import NativeCall, NativeOperand, OperandView, literal
 from magmath.core.dtypes import DType
@@ -48,13 +50,13 @@ class NativeSource:
 
     source: str
     finders: list[TensorFinder]
-    offsets: list[int]
+    offsets: NDArray[np.int64]
     emits: int
     segments: list[NativeSegment]
 
     def addresses(self, tensors: Tensors) -> list[int]:
-        """Return the addresses of the tensors that the function takes."""
-        return [find(tensors).data_ptr() for find in self.finders]
+        """Return the addresses of `offsets`, and of the tensors that the function takes."""
+        return [self.offsets.ctypes.data, *[find(tensors).data_ptr() for find in self.finders]]
 
 
 @final

@@ -77,8 +77,7 @@ class NativeLoop(Executor):
         self._build: NativeBuild = NativeBuild(source.source)
         comm = context.comm
         self._flags = comm.flags if comm.shares_memory else np.zeros(1, dtype=np.uint64)
-        self._offsets = np.array(source.offsets or [0], dtype=np.int64)
-        first = [0, self._flags.ctypes.data, comm.rank, comm.size, 0, self._offsets.ctypes.data]
+        first = [0, self._flags.ctypes.data, comm.rank, comm.size, 0]
         self._words = np.array([*first, *source.addresses(binding.tensors)], dtype=np.int64)
 
     def is_ready(self) -> bool:

@@ -452,6 +452,7 @@ class Operation:
     grows_operand     its only operand may be stored at the beginning of its memory, in row-major
                       order, and is overwritten there
     overwrites_first  is its first operand with a part overwritten: may be computed in its storage
+                      if no other operand is stored there
     is_view           its result may be stored in the memory of its first operand, as a view
     is_move           its elements are those of its first operand, maybe in another layout
 

@@ -124,7 +124,8 @@ def _bias_shape(product: Node) -> Shape:
 
 
 def _residual(node: Node, single: set[Node]) -> Node | None:
-    """Fold product + array."""
+    """Fold product + array, which may be an operand of the product: `assign_buffers` then computes
+    the result in other memory."""
     for product, addend in (node.inputs[::-1], node.inputs):
         fits = _is_open(product, "residual", single) and addend.shape == node.shape == product.shape
         if fits and product.layout == node.layout == addend.layout and addend is not product:

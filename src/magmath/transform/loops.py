@@ -136,24 +136,24 @@ def scan(
 def _steps(rows: Sequence[Array], xs: Any, length: int | None) -> int:
     if length is not None:
         length = require_integer("scan: length", length, 0)
-    counts = {}
+    shapes = {}
     for x in rows:
         if not x.ndim:
             raise ShapeError(
                 "scan: the arrays of xs need a first axis, which numbers the steps, was given a "
                 "0-d array; let the function read it from outside"
             )
-        counts[x.shape[0]] = x.shape
-    if length is not None:
-        counts.setdefault(length, (length,))
+        shapes[x.shape[0]] = x.shape
+    counts = {*shapes, *([] if length is None else [length])}
     if not counts:
         raise OptionError("scan: needs xs, or the number of steps: length=…")
     if len(counts) > 1:
         raise ShapeError(
             f"scan: xs and length must agree on the number of steps, was given shapes "
-            f"{', '.join(map(str, counts.values()))}" + (f", length {length}" if length else "")
+            f"{', '.join(map(str, shapes.values()))}"
+            + ("" if length is None else f", length {length}")
         )
-    return next(iter(counts))
+    return counts.pop()
 
 
 def _unrolled(

@@ -683,6 +683,11 @@ MISTAKES: list[tuple[Callable[[], object], type[Exception], str]] = [
         r"scan: .*\(2,\), \(3,\)",
     ),
     (lambda: mm.scan(lambda c, x: (c, x), 0.0, mm.ones(2), 3), ShapeError, "scan: .*length 3"),
+    (
+        lambda: mm.scan(lambda c, x: (c, x), 0.0, mm.ones(2), 0),
+        ShapeError,
+        r"scan: .*shapes \(2,\), length 0",
+    ),
     (lambda: mm.scan(lambda c, x: (c, x), 0.0, mm.ones(())), ShapeError, "scan: .*0-d"),
     (lambda: mm.scan(lambda c, x: (x, x), mm.ones(()), mm.ones((2, 2))), ShapeError, "scan: "),
     (lambda: mm.scan(3, 0.0, mm.ones(2)), TypeError, "scan: needs a function"),  # type: ignore[arg-type]

@@ -66,9 +66,10 @@ def bind_convolution(
     """Return a bound call that computes one pass of a convolution.
 
     The operands have one floating-point or complex type, one to three spatial dimensions and any
-    strides; the result must not overlap them. The call reads and writes the tensors' memory at the
-    time of the call; it must not run on several threads concurrently. Different candidates round
-    differently; a tuner that is not enabled always executes torch's direct convolution.
+    strides; the result must not overlap x and w, but may be the residual. The call reads and writes
+    the tensors' memory at the time of the call; it must not run on several threads concurrently.
+    Different candidates round differently; a tuner that is not enabled always executes torch's
+    direct convolution.
     """
     if not problem.out.numel():
         return sequence()
