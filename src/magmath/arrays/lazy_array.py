@@ -469,6 +469,8 @@ def _evaluate(arrays: Sequence[LazyArray]) -> None:
             for array, node, leaf in zip(missing, nodes, leaves_of_nodes, strict=True):
                 array.set_computed_of(node, leaf)
     except Exception as error:
-        nodes = topological([array.node for array in missing], pending=True)
-        undo_failed_updates(nodes, error, missing)
+        # no local variable: a kept exception would keep the intermediates
+        undo_failed_updates(
+            topological([array.node for array in missing], pending=True), error, missing
+        )
         raise

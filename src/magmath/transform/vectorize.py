@@ -61,6 +61,8 @@ class vectorize:
         """Return the results computed by the workers, None if the function has to be called with
         numbers."""
         arrays = [as_array("vectorize", x).node for x in args]
+        if any(x.dtype is uint64 for x in arrays):  # Python's numbers may be larger, or negative
+            return None
         shape = broadcast("vectorize", *[x.shape for x in arrays])
         flat = [Array(_flat(x, shape)) for x in arrays]
         wide = [_widened(x) for x in flat]
@@ -110,5 +112,5 @@ def _flat(x: Node, shape: tuple[int, ...]) -> Node:
 
 def _widened(x: Array) -> Array:
     """Return an array in the type of the Python numbers that its elements become."""
-    dtype = x.dtype if x.dtype is uint64 else _WIDEST.get(x.dtype.kind, x.dtype)
+    dtype = _WIDEST.get(x.dtype.kind, x.dtype)
     return x if x.dtype is dtype else Array(astype(x.node, dtype))
