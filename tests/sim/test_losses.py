@@ -12,7 +12,7 @@ import torch.nn.functional as F
 
 import magmath as mm
 from engines import current
-from magmath.errors import DTypeError, MagmathError, ShapeError
+from magmath.errors import DTypeError, MagmathError, OptionError, ShapeError
 from magmath.nn import losses
 
 POOLS = [("inline", 1), ("shared", 2), ("messages", 4)]
@@ -282,3 +282,37 @@ def test_fit_takes_losses_by_name(name: str, kind: str, workers: int) -> None:
 def test_mistakes_are_named(call: Call, error: type[Exception], message: str) -> None:
     with current("inline"), pytest.raises(error, match=message):
         call(mm.asarray(SCORES), mm.asarray(LABELS))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("pos_weight", [None, 2.5])
+def test_small_losses_of_bits_keep_their_digits(dtype: str, pos_weight: float | None) -> None:
+    """Of outputs that are certain and right; both ends, and the slopes at 0."""
+    x = np.asarray([-100, -12, -4, -0.5, 0, 0.5, 4, 12, 100])
+    for target in (0.0, 1.0, 0.25):
+        outputs = mm.astype(mm.asarray(x), dtype)
+
+        def losses(y: Any, target: float = target) -> Any:
+            targets = mm.full(y.shape, target, dtype=y.dtype)
+            return mm.nn.binary_cross_entropy_with_logits(
+                y, targets, pos_weight=pos_weight, reduction="none"
+            )
+
+        factor = 1.0 if pos_weight is None else pos_weight
+        expected = (1 - target) * np.logaddexp(x, 0) + factor * target * np.logaddexp(-x, 0)
+        rtol = 1e-6 if dtype == "float32" else 0.02
+        found = mm.astype(losses(outputs), mm.float64).numpy()
+        np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-30)
+        slopes = mm.astype(mm.grad(lambda y: mm.sum(losses(y)))(outputs), mm.float64).numpy()
+        ones = 1 / (1 + np.exp(-x))
+        wanted = (1 - target) * ones - factor * target * (1 - ones)
+        np.testing.assert_allclose(slopes, wanted, rtol=rtol, atol=rtol)
+
+
+def test_weights_that_do_not_fit_the_losses_are_errors() -> None:
+    y, t = mm.asarray([0.9, 0.5]), mm.ones(2)
+    for loss in (mm.nn.binary_cross_entropy, mm.nn.binary_cross_entropy_with_logits):
+        with pytest.raises(ShapeError, match=r"weights of shape \(2, 1\) do not broadcast"):
+            loss(y, t, weight=np.ones((2, 1)))
+    with pytest.raises(OptionError, match="hinge: weight is a factor of each class"):
+        mm.nn.hinge(y, t, weight=[1.0, 2.0])

@@ -66,15 +66,21 @@ def attention_weights(
     return softmax_or_zero(scores, axis=-1)
 
 
-def _checked_mask(mask: Any, shape: Shape) -> Array:
-    """Return a mask as an array. Raises DTypeError for other types than bool and floating point,
-    ShapeError unless it broadcasts to scores of this shape."""
+def _typed_mask(mask: Any) -> Array:
+    """Return a mask as an array. Raises DTypeError for other types than bool and floating point."""
     array = as_array("attention", mask)
     if array.dtype is not bool_ and not array.dtype.is_floating:
         raise DTypeError(
             f"attention: a mask must be bool (True for keys that take part) or floating point "
             f"(added to the scores), was given {array.dtype}; convert it with mm.astype(mask, bool)"
         )
+    return array
+
+
+def _checked_mask(mask: Any, shape: Shape) -> Array:
+    """Return a mask as an array. Raises DTypeError for other types than bool and floating point,
+    ShapeError unless it broadcasts to scores of this shape."""
+    array = _typed_mask(mask)
     if not can_broadcast_to(array.shape, shape):
         raise ShapeError(
             f"attention: a mask of shape {array.shape} does not broadcast to the scores "
@@ -215,5 +221,5 @@ def _with_keys(mask: Any, key_mask: Any, shape: Shape) -> Any:
     takes_part = reshape(keys, (shape[0], 1, 1, shape[1]))
     if mask is None:
         return takes_part
-    mask = as_array("attention", mask)
+    mask = _typed_mask(mask)
     return logical_and(mask, takes_part) if mask.dtype is bool_ else where(takes_part, mask, -inf)

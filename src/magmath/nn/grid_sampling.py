@@ -16,12 +16,13 @@ import numpy as np
 from magmath.api.creation import arange, asarray
 from magmath.api.data_types import astype
 from magmath.api.elementwise import abs as absolute
-from magmath.api.elementwise import clip, floor, remainder, round
+from magmath.api.elementwise import floor, remainder, round
 from magmath.api.manipulation import moveaxis, reshape
 from magmath.api.searching import where
 from magmath.arrays.array import Array, as_array, floating
 from magmath.core.dtypes import float32, int64
 from magmath.errors import OptionError, ShapeError
+from magmath.nn.activation_functions import hardtanh
 from magmath.nn.interpolation_weights import CUBIC, cubic_core, cubic_tail
 
 MODES = ("bilinear", "nearest", "bicubic")
@@ -163,7 +164,7 @@ def _padded(position: Array, extent: int, mode: str, align_corners: bool) -> Arr
     if mode == "reflection":
         low, high = (0.0, extent - 1.0) if align_corners else (-0.5, extent - 0.5)
         position = _reflected(position, low, high - low)
-    return clip(position, 0.0, extent - 1.0)
+    return hardtanh(position, 0.0, extent - 1.0)  # at both ends without a slope, as in PyTorch
 
 
 def _reflected(position: Array, low: float, span: float) -> Array:

@@ -21,6 +21,7 @@ from magmath.arrays.array import Array, as_array, as_arrays, floating
 from magmath.arrays.indexing.index_checks import known_values
 from magmath.core.dtypes import compute_dtype, int64, integer_bounds
 from magmath.core.foreign_names import LOSS_NAMES
+from magmath.core.shapes import can_broadcast_to
 from magmath.core.shared_docstrings import F, with_paragraph
 from magmath.errors import DTypeError, OptionError, PositionError, RangeError, ShapeError
 from magmath.graph import Node, Shape, apply
@@ -181,12 +182,23 @@ def binary_cross_entropy(
 
 def _weighted(losses: Array, weight: Any) -> Array:
     """Return losses times factors of the elements, if there are any."""
-    return losses if weight is None else losses * _factors(weight, losses)
+    return losses if weight is None else losses * _factors_of_elements(weight, losses)
 
 
 def _factors(weight: Any, values: Array) -> Array:
     """Return factors as an array of the type of the values, which they must not widen."""
     return astype(as_arrays("loss", values, weight)[1], values.dtype, copy=False)
+
+
+def _factors_of_elements(weight: Any, values: Array) -> Array:
+    """Return factors of values. Raises ShapeError unless they broadcast to the values' shape."""
+    factors = _factors(weight, values)
+    if not can_broadcast_to(factors.shape, values.shape):
+        raise ShapeError(
+            f"loss: weights of shape {factors.shape} do not broadcast to the losses "
+            f"{values.shape}; give a factor of each element, or of each class in the last dimension"
+        )
+    return factors
 
 
 def _cross_entropy_of_bits(log_one: Array, log_zero: Array, targets: Array) -> Array:
@@ -208,12 +220,13 @@ def binary_cross_entropy_with_logits(
     `weight` is a factor of each element, `pos_weight` a factor of the term with t; both broadcast.
     """
     outputs, targets = _in_one_type("binary_cross_entropy_with_logits", outputs, targets)
-    if pos_weight is None:
-        losses = elementwise.logaddexp(outputs, 0.0) - outputs * targets
-    else:
-        factor = (_factors(pos_weight, outputs) - 1.0) * targets + 1.0
-        losses = (1.0 - targets) * outputs + factor * elementwise.logaddexp(-outputs, 0.0)
-    return _reduced(_weighted(losses, weight), reduction)
+    is_one = outputs > 0  # both terms of each form are positive, so no digits cancel
+    near = elementwise.logaddexp(where(is_one, -outputs, outputs), 0.0)
+    ones_factor = 1.0 if pos_weight is None else _factors_of_elements(pos_weight, outputs)
+    far = where(is_one, 1.0 - targets, -(ones_factor * targets)) * outputs
+    if pos_weight is not None:
+        near = near * ((ones_factor - 1.0) * targets + 1.0)
+    return _reduced(_weighted(far + near, weight), reduction)
 
 
 @_documented
@@ -267,6 +280,11 @@ def hinge(
     """
     outputs, targets = floating("hinge", outputs), as_array("hinge", targets)
     if targets.ndim == outputs.ndim and not _is_column_of_labels(outputs, targets):
+        if weight is not None:
+            raise OptionError(
+                "hinge: weight is a factor of each class, for labels; with targets -1 and 1 scale "
+                "the losses of reduction='none'"
+            )
         outputs, targets = _in_one_type("hinge", outputs, targets)
         return _reduced(_to_power(relu(margin - targets * outputs), power), reduction)
     if outputs.ndim != 2:

@@ -907,3 +907,20 @@ def test_spatial_transformers_and_bilinear_layers(mode: str, padding_mode: str) 
 def test_a_missing_example_is_named() -> None:
     with pytest.raises(OptionError, match=r"Linear.forward: .*'input'; .* from_torch\(module, x\)"):
         from_torch(nn.Linear(2, 3))
+
+
+@pytest.mark.parametrize("mode", ["border", "reflection"])
+@pytest.mark.parametrize("align_corners", [False, True])
+def test_slopes_of_grids_at_the_borders_are_pytorchs(mode: str, align_corners: bool) -> None:
+    image = np.random.default_rng(0).normal(size=(1, 2, 3, 4)).astype("float32")
+    theta = np.float32([[[1, 0, 0], [0, 1, 0]]])
+    functional = mm.nn.functional
+    points = functional.affine_grid(mm.asarray(theta), image.shape, align_corners).numpy()
+    grid = mm.variable("grid", points)
+    counterpart = torch.tensor(points, requires_grad=True)
+    sampled = functional.grid_sample(mm.asarray(image), grid, "bilinear", mode, align_corners)
+    torch.nn.functional.grid_sample(
+        torch.tensor(image), counterpart, "bilinear", mode, align_corners
+    ).sum().backward()
+    slopes = mm.grad(mm.sum(sampled), grid).numpy()
+    np.testing.assert_allclose(slopes, counterpart.grad, rtol=1e-5, atol=1e-5)

@@ -441,3 +441,11 @@ def test_inputs_states_and_weights_may_have_other_types(
         expected = outputs("float64", None if state is None else "float64")
         layer.astype(weights)
         np.testing.assert_allclose(outputs(inputs, state), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_masks_of_integers_are_refused_with_and_without_masks_of_keys() -> None:
+    layer, x = mm.nn.MultiheadAttention(8, 2), mm.ones((2, 4, 8))
+    causal = np.tril(np.ones((4, 4), int))
+    for key_mask in (None, np.ones((2, 4), bool)):
+        with pytest.raises(DTypeError, match="a mask must be bool"):
+            layer(x, mask=causal, key_mask=key_mask)
