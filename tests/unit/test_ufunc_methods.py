@@ -372,3 +372,28 @@ def test_products_of_vectors_take_an_array_for_the_result(name: str) -> None:
         out[...] = 0
         assert function(*map(mm.asarray, operands), out=out) is out
         np.testing.assert_allclose(out.numpy(), getattr(np, name)(*operands), rtol=1e-13)
+
+
+@pytest.mark.parametrize("method", ["reduce", "accumulate"])
+@pytest.mark.parametrize("function", ["add", "multiply"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64", "float32", "float64"])
+def test_sums_and_products_have_the_type_that_is_asked_for(
+    method: str, function: str, dtype: str
+) -> None:
+    """They wrap in it, as NumPy's."""
+    x = np.array([[100, 100, 3], [-7, 2, 90]], np.int8)
+    for axis in (0, 1):
+        found = getattr(getattr(mm, function), method)(mm.asarray(x), axis=axis, dtype=dtype)
+        wanted = getattr(getattr(np, function), method)(x, axis=axis, dtype=dtype)
+        assert found.dtype == wanted.dtype
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("size", [1, 3, 17, 5000, 100_000])
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_negated_complex_numbers_have_signed_zeros(size: int, dtype: str) -> None:
+    z = np.full(size, 1.0 + 0.0j, dtype)
+    for function in (lambda z: -z, mm.compile(lambda z: -z)):
+        found = function(mm.asarray(z)).numpy()
+        assert np.signbit(found.imag).all()
+        np.testing.assert_array_equal(mm.angle(mm.asarray(found)), np.angle(-z))

@@ -19,7 +19,7 @@ from magmath.arrays.inputs.operands import written_operand
 from magmath.arrays.ufuncs.output import stored
 from magmath.arrays.ufuncs.ufunc_at import update_at
 from magmath.arrays.ufuncs.ufunc_segments import Combine, combined_segments, stepwise_segments
-from magmath.core.dtypes import accumulator_dtype, bool_
+from magmath.core.dtypes import accumulator_dtype, as_dtype, bool_
 from magmath.core.promotion import floating_dtype
 from magmath.core.shapes import Axis, normalize_axes, normalize_axis, reduced_shape
 from magmath.engine.user_line import user_line
@@ -146,11 +146,14 @@ def attach_ufunc_methods(
         elif initial is _IDENTITY:
             initial = None
         if initial is not None or where is not True:
-            return stored(name, methods.reduce_some(x, axis, keepdims, initial, where), out)
-        return stored(name, methods.reduce(x, axis, keepdims), out)
+            result = methods.reduce_some(x, axis, keepdims, initial, where)
+        else:
+            result = methods.reduce(x, axis, keepdims)
+        return stored(name, methods.in_type(result, dtype), out)
 
     def accumulate(array: Array, axis: int = 0, dtype: Any = None, out: Any = None) -> Array:
-        return stored(name, methods.accumulate(methods.operand(array, dtype), axis), out)
+        result = methods.accumulate(methods.operand(array, dtype), axis)
+        return stored(name, methods.in_type(result, dtype), out)
 
     def reduceat(
         array: Array, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None
@@ -211,6 +214,12 @@ class _UfuncMethods:
             return node
         one = constant(1, node.dtype)
         return e.astype(node, self._combine(one, one).dtype)
+
+    def in_type(self, result: Array, dtype: Any) -> Array:
+        """Return a sum or product in the type that is asked for, from that of its totals."""
+        if dtype is None or self._name not in ("add", "multiply"):
+            return result
+        return Array(e.astype(result.node, as_dtype(dtype)))
 
     def reduce(self, x: Node, axis: Axis, keepdims: bool) -> Array:
         """Return the combined elements along axes."""

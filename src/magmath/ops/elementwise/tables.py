@@ -100,7 +100,7 @@ PARTS = (
 
 UNARY = (
     row("negative", "numeric", "(-{0})", unary_vjp(lambda g, x, y: -g),
-        has_same_bits=is_always_exact,
+        kernel=parts_kernel, has_same_bits=is_always_exact,
         summary="Each element with the opposite sign; unsigned integers wrap."),
     row("abs", "numeric", "abs({0})", abs_vjp,
         result=real_dtype, kernel=absolute_kernel, has_same_bits=is_always_exact,

@@ -136,7 +136,7 @@ def round_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
 
 
 def parts_kernel(name: str, reference: Callable[..., Any]) -> Kernel:
-    """Return a kernel that adds real and imaginary parts separately (`as_parts`)."""
+    """Return a kernel that computes real and imaginary parts separately (`as_parts`)."""
 
     def bind(call: KernelCall) -> BoundCall:
         import torch
