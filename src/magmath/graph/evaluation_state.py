@@ -37,10 +37,8 @@ class _SeveralArrays:
 
 def add_user_array(node: Node, reference: Callable[[], Any]) -> None:
     """Record a weak reference to an array of the user's code that refers to the node."""
-    earlier = node.user_array
-    if earlier is not None:
-        references = earlier.references if type(earlier) is _SeveralArrays else [earlier]
-        living = [x for x in references if x() is not None]
+    if node.user_array is not None:
+        living = [x for x in _references(node.user_array) if x() is not None]
         if living:
             reference = _SeveralArrays([reference, *living])
     _set_user_array(node, reference)
@@ -48,11 +46,13 @@ def add_user_array(node: Node, reference: Callable[[], Any]) -> None:
 
 def user_arrays(node: Node) -> list[Any]:
     """Return the arrays of the user's code that referred to the node and still exist."""
-    earlier = node.user_array
-    if earlier is None:
+    if node.user_array is None:
         return []
-    references = earlier.references if type(earlier) is _SeveralArrays else [earlier]
-    return [array for x in references if (array := x()) is not None]
+    return [array for x in _references(node.user_array) if (array := x()) is not None]
+
+
+def _references(recorded: Callable[[], Any]) -> list[Callable[[], Any]]:
+    return recorded.references if type(recorded) is _SeveralArrays else [recorded]
 
 
 def read_leaves(node: Node, known: AbstractSet[Node]) -> None:

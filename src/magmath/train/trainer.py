@@ -296,7 +296,8 @@ class Trainer(metaclass=KeywordHints):
 
     def _feeds(self, request: FitRequest) -> Callable[[], Feed]:
         """Return a function that returns the feed of `fit` for the trainer as it is now: another
-        one after a change of what data are divided by, converted to and checked against."""
+        one after a change of the strategy, the module or the loss, which divide, convert or check
+        the data."""
         of: tuple[object, ...] = ()
         feed: Feed | None = None
 

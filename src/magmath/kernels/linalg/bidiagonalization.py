@@ -116,8 +116,8 @@ class _Panel:
         )
 
     def times(self, x: Tensor, first: int, row: int, used: int, v: Tensor) -> Tensor:
-        """Return conj(x[first:, row:])·v of what x becomes when this update is applied: the
-        products of own columns with v."""
+        """Return conj(y[first:, row:])·v, the products of own columns with v, where y is x after
+        this update."""
         v = v.conj().resolve_conj()
         products = (x[first:, row:] @ v).conj()
         return products - self.own[first:, :used] @ (self.whole[:used, row:] @ v).conj()
